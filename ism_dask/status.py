@@ -33,6 +33,7 @@ class Status(Enum):
     COLUMN_BY_COLUMN = "column by column"
     UNCERTIFIED = "not certified"
     ROUNDING = "rounding"
+    START = "start kept"
 
     @property
     def meaning(self) -> str:
@@ -47,7 +48,7 @@ class Status(Enum):
     @property
     def is_requested(self) -> bool:
         """Whether the parameters request this very ending, so that no warning is due."""
-        return self in (Status.CONVERGED, Status.TOLERANCE, Status.COLUMN_BY_COLUMN)
+        return self in (Status.CONVERGED, Status.TOLERANCE, Status.COLUMN_BY_COLUMN, Status.START)
 
 
 _ENDINGS = {
@@ -83,6 +84,10 @@ _ENDINGS = {
     Status.COLUMN_BY_COLUMN: (
         "made each column stationary beside those before it; all together need not be",
         "take solver='ism'",
+    ),
+    Status.START: (
+        "kept a start, because no W that was fitted predicts unseen rows better",
+        "add rows, or take fewer `n_components`",
     ),
     Status.ROUNDING: (
         "came to coordinates that rounding lets no step improve, though they are not stationary",

@@ -324,7 +324,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def _check_parameters(self) -> None:
         # Both raise a ValueError if a parameter is out of range.
         as_engine(self.engine)
-        as_solver(self.solver)
+        _ = self._solver
         check_bool("`standardize`", self.standardize)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)

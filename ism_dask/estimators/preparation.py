@@ -33,7 +33,6 @@ from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.lbfgs import Precondition
-from ism_dask.solvers.starts import inverse_covariance
 from ism_dask.solvers.support_selection import SAMPLED_ROWS, FeatureSpace, RowSample
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
@@ -215,13 +214,13 @@ def _sample_indices(candidates: int | Array, random_state: Any) -> tuple[Array, 
     """
     n = candidates if isinstance(candidates, int) else len(candidates)
     if n <= SAMPLE_ROWS:
-        return np.arange(n) if isinstance(candidates, int) else candidates, _seed(random_state)
+        return np.arange(n) if isinstance(candidates, int) else candidates, seed_of(random_state)
     random = check_random_state(random_state)
     indices = np.sort(random.choice(candidates, SAMPLE_ROWS, replace=False))
     return indices, int(random.randint(2**31))
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """Return the first number that a random state draws."""
     if is_whole(random_state):
         return _seed_from_number(int(random_state))

@@ -15,49 +15,62 @@ from ism_dask.estimators.callbacks import fit_task, with_callbacks
 from ism_dask.estimators.dependence_score import DependenceScore
 from ism_dask.estimators.few_features import check_max_features
 from ism_dask.estimators.partial_fit import PartialFit
-from ism_dask.estimators.supervised_fit import SupervisedFit
+from ism_dask.estimators.supervised_fit import CRITERIA, DEPENDENCE, PREDICTION, SupervisedFit
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.certificate import Certificate
-from ism_dask.solvers import Solver
+from ism_dask.solvers import Ascent, Solver, as_solver
 from ism_dask.solvers.certificates import certify
 
 
 class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
     """Interpretable kernel dimension reduction guided by labels or numbers.
 
-    Finds W with orthonormal columns that maximises the Hilbert-Schmidt independence criterion
-    (HSIC) between `X W` and y under a kernel, by the Iterative Spectral Method (ISM). Each new
-    feature is a weighted sum of the (standardised) old ones; the weights are `components_`.
+    Finds W with orthonormal columns so that `X W` carries as much as possible of y, nonlinearly.
+    Each new feature is a weighted sum of the (standardised) old ones; the weights are
+    `components_`.
 
     Parameters
     ----------
     n_components : int, "auto" or None, default "auto"
-        Number of new features q, at most d - 1. "auto" and None mean the same: one feature fewer
-        than there are classes, and one for each column of numbers, but fewer than there are
-        directions in which the rows vary.
+        Number of new features q, at most d - 1. "auto" and None mean the same: with the criterion
+        "prediction" up to six numbers are tried on a sample of rows, and `dimension_path_` has the
+        trials; with "dependence", or with more than seven classes, it is one feature fewer than
+        there are classes, and one for each column of numbers. "auto" always stays below the number
+        of directions in which the rows vary.
+    criterion : {"prediction", "dependence"}, default "prediction"
+        What W maximises. "prediction": the share of y that a kernel ridge regression on `X W`
+        explains. The kernel's width, the ridge and the start are chosen by rows that W has not
+        seen. "dependence": the Hilbert-Schmidt independence criterion (HSIC) between `X W` and y,
+        as published, by the Iterative Spectral Method. See docs/method.md for when each is right.
     kernel : str or Kernel, default "gaussian"
         A name in `ism_dask.kernels.KERNELS`, a kernel object, or a sum such as
-        `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
-    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
+        `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`. "prediction" needs a positive definite one:
+        "gaussian", "polynomial" or "linear", and their sums.
+    target : {"auto", "classes", "labels", "numbers", "linear", "gaussian", "multiscale"}, \
+default "auto"
         How to read y: as classes, as several labels for each row ("labels": an indicator matrix of
-        0 and 1, or columns of classes), or as numbers under a linear kernel ("linear"), a gaussian
-        kernel of median width ("gaussian"), or the mean of three gaussian kernels ("multiscale":
-        the median width, half of it and a quarter of it). "auto" takes labels, and whole numbers
-        with up to 20 different values, as classes, or as "labels" if y has several columns. It
-        takes other numbers as "multiscale", or as "gaussian" if y has several columns. It raises
-        an error for whole numbers with more than 20 different values.
-    solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
-        "ism" is the Iterative Spectral Method; the others are the solvers that it is compared
-        with. They maximise the same J on the same engine, and stop when the residual is small or
-        J stalls. "grassmann" needs pymanopt. A solver may also be an object with its options, such
-        as `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
+        0 and 1, or columns of classes), or as numbers. "auto" takes labels, and whole numbers with
+        up to 20 different values, as classes, or as "labels" if y has several columns, and other
+        numbers as "numbers". It raises an error for whole numbers with more than 20 different
+        values. "numbers" lets the criterion choose: "prediction" predicts the numbers themselves,
+        or functions of them if only these depend on X; "dependence" takes "multiscale", or
+        "gaussian" if y has several columns. "linear" means the numbers themselves, "gaussian"
+        functions of a gaussian kernel of median width, "multiscale" those of three gaussian
+        kernels: of the median width, half of it and a quarter of it.
+    solver : {"auto", "ascent", "ism", "stiefel", "grassmann", "dimension-growth"} or Solver, \
+default "auto"
+        "auto" is "ascent" for "prediction", and "ism", the Iterative Spectral Method, for
+        "dependence"; the others are the solvers that it is compared with. "grassmann" needs
+        pymanopt. A solver may also be an object with its options, such as
+        `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
     engine : {"auto", "closed", "monomials", "landmarks", "exact"} or EngineOptions, default "auto"
-        How to compute Phi. "auto" takes the cheapest engine that applies, and the next one if
-        that engine declines. "landmarks", which "auto" considers from 4,000 rows up, approximates
-        Phi; the other engines leave nothing out. `engine_error_` bounds the effect of approximation
-        and rounding on J. An engine may also be an object with its options, such as
+        How "dependence" computes Phi; "prediction" computes it in blocks of some 600 rows. "auto"
+        takes the cheapest engine that applies, and the next one if that engine declines.
+        "landmarks", which "auto" considers from 4,000 rows up, approximates Phi; the other engines
+        leave nothing out. `engine_error_` bounds the effect of approximation and rounding on J. An
+        engine may also be an object with its options, such as
         `ism_dask.engines.Landmarks(tol=1e-3)`.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
@@ -120,7 +133,20 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
     full_objective_ : float
         With `max_features`: J of the fit to all features.
     objective_ : float
-        J = sum_ij Gamma_ij f(beta_ij), in double precision; see `ism_dask.hsic`.
+        J. With "prediction": the share of y that the ridge regression explains, from 0 to 1, by
+        its regularised loss on the rows of the fit. With "dependence": HSIC,
+        `sum_ij Gamma_ij f(beta_ij)`; see `ism_dask.hsic`.
+    criterion_, solver_ : str
+        The criterion and the solver of the fit.
+    setting_ : Setting or None
+        With "prediction": the kernel's `width`, as a multiple of its own, and the `ridge`.
+    selection_ : tuple of Trial
+        With "prediction": the trials that unseen rows have judged, best first.
+    target_ : str
+        With "prediction" of numbers: "mean" if the numbers themselves are predicted, "law" if
+        functions of them are; "mean" for classes.
+    dimension_path_ : tuple of DimensionTrial
+        What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
         Distance of W from a stationary point under the true kernel, whatever the engine:
         `||Phi W - W L|| / ||Phi W||`.
@@ -132,7 +158,8 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
     status_ : Status
         How the fit ended: see `Status.meaning` and `Status.advice`, or docs/method.md.
     converged_ : bool
-        Whether `status_` is `Status.CONVERGED`. With "ism" and `tol=None` this states that W is
+        Whether `status_` is `Status.CONVERGED`. With "ascent" this states that the residual is at
+        most `tolerance_`. With "ism" and `tol=None` this states that W is
         stationary (`residual_` at most 1e-4), that fifty more iterations would gain less than
         0.1% of J, and that a search found no direction from W along which J rises. For the other
         solvers it states the residual alone.
@@ -189,9 +216,10 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
         self,
         n_components: int | str | None = "auto",
         *,
+        criterion: str = "prediction",
         kernel: str | Kernel = "gaussian",
         target: str = "auto",
-        solver: str | Solver = "ism",
+        solver: str | Solver = "auto",
         engine: str | EngineOptions = "auto",
         standardize: bool = True,
         whiten: bool = False,
@@ -203,6 +231,7 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
+        self.criterion = criterion
         self.kernel = kernel
         self.target = target
         self.solver = solver
@@ -252,6 +281,7 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
     ) -> Self:
         for name in ("classes_", "stability_", "full_objective_"):
             self.__dict__.pop(name, None)
+        check_choice("`criterion`", self.criterion, CRITERIA)
         self._check_avoid_weight()
         checked = self._checked_input(X, y, sample_weight, avoid=avoid, given=given)
         if checked.dependence.classes is not None:
@@ -292,10 +322,16 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
         >>> from sklearn.datasets import load_wine
         >>> from ism_dask import SupervisedIKDR
         >>> X, y = load_wine(return_X_y=True)
-        >>> SupervisedIKDR(2, engine="landmarks").fit(X, y).certify(X, y).is_certified
+        >>> fitted = SupervisedIKDR(2, criterion="dependence", engine="landmarks").fit(X, y)
+        >>> fitted.certify(X, y).is_certified
         True
         """
         check_is_fitted(self)
+        if self.criterion_ == PREDICTION:
+            raise ValueError(
+                "`certify` proves maxima of HSIC; this fit maximised the prediction of y. Fit with "
+                'criterion="dependence" for a certificate'
+            )
         checker = clone(self)  # checks set attributes
         checked = checker._checked_input(X, y, sample_weight, avoid=avoid, given=given)
         checked.check_dense("`certify`")
@@ -318,12 +354,44 @@ class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
             positive_float("`avoid_weight`", self.avoid_weight, "or 0")
 
     def _check_parameters(self) -> None:
+        check_choice("`criterion`", self.criterion, CRITERIA)
         super()._check_parameters()
+        self._check_criterion()
         check_max_features(self.max_features, self.n_features_in_)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
         for name in ("whiten", "warm_start"):
             check_bool(f"`{name}`", getattr(self, name))
+
+    @property
+    def _solver(self) -> Solver:
+        usual = {PREDICTION: "ascent", DEPENDENCE: "ism"}.get(self.criterion, "ascent")
+        return as_solver(
+            usual if isinstance(self.solver, str) and self.solver == "auto" else self.solver
+        )
+
+    def _check_criterion(self) -> None:
+        """Raise a ValueError if the kernel, solver or engine cannot serve the criterion."""
+        predicts, ascends = self.criterion == PREDICTION, isinstance(self._solver, Ascent)
+        if predicts != ascends:
+            raise ValueError(
+                f"`solver`={self.solver!r} does not serve criterion={self.criterion!r}; take "
+                "solver='auto', or criterion="
+                + ("'dependence', which the spectral method solves" if predicts else "'prediction'")
+            )
+        if not predicts:
+            return
+        if self.engine != "auto":
+            raise ValueError(
+                f"`engine`={self.engine!r} is for criterion='dependence'; the prediction of y is "
+                "computed in blocks of rows, with engine='auto'"
+            )
+        if not as_kernel(self.kernel).is_positive_definite:
+            raise ValueError(
+                f"`kernel`={self.kernel!r} is not positive definite, so that no regression can use "
+                "it; expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels "
+                "are for criterion='dependence'"
+            )
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that y is required and that float32 stays float32."""

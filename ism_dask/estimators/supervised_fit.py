@@ -11,9 +11,16 @@ from ism_dask._types import Array
 from ism_dask.engines import Engine
 from ism_dask.estimators.avoidance import measured_avoidance
 from ism_dask.estimators.base import IKDR, row_source
-from ism_dask.estimators.contributions import contributions
+from ism_dask.estimators.contributions import Contributions, contributions
 from ism_dask.estimators.few_features import check_enough_features, choose_support, limited
-from ism_dask.estimators.preparation import FitRows, Prepared
+from ism_dask.estimators.prediction_fit import (
+    FEWEST_ROWS,
+    FittedPrediction,
+    PredictionFit,
+    features_advice,
+    prediction_targets,
+)
+from ism_dask.estimators.preparation import FitRows, Prepared, seed_of
 from ism_dask.estimators.supervised_input import (
     CheckedInput,
     FitTarget,
@@ -24,11 +31,17 @@ from ism_dask.estimators.wide_rows import WideFit, WidePrepared
 from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.records.checkpoint import CheckpointedFit, current_fit
+from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
+from ism_dask.selection.dimension import MOST_FEATURES
 from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.whole_space import solution_of_whole_space
 from ism_dask.status import components_advice
+
+PREDICTION, DEPENDENCE = "prediction", "dependence"
+# The names of the criteria.
+CRITERIA = (PREDICTION, DEPENDENCE)
 
 
 class _Start(NamedTuple):
@@ -52,6 +65,7 @@ class SupervisedFit(IKDR):
     """Gives a supervised estimator the steps of its fit."""
 
     n_components: int | str | None
+    criterion: str
     target: str
     whiten: bool
     max_features: int | str | None
@@ -87,6 +101,111 @@ class SupervisedFit(IKDR):
 
     def _learn(self, checked: CheckedInput) -> tuple[Solution, str]:
         """Return the solution for validated rows, and advice on the number of features."""
+        self.criterion_ = self.criterion
+        learn = {PREDICTION: self._learn_to_predict, DEPENDENCE: self._learn_dependence}
+        return learn[self.criterion](checked)
+
+    def _learn_to_predict(self, checked: CheckedInput) -> tuple[Solution, str]:
+        """Return the solution that predicts y best, and advice on the number of features."""
+        kernel = as_kernel(self.kernel)
+        checked.check_dense('criterion="prediction"')
+        prepared = self._prepared(checked, kernel)
+        fit, self.dimension_path_ = self._prediction_fit(checked, prepared)
+        warm = self.warm_start and hasattr(self, "components_")
+        result = self._continued(fit, prepared) if warm else fit.run()
+        if self.max_features is not None:
+            prepared, result = self._with_few_columns(checked, fit, result, self.max_features)
+        # The steps are few: an interrupted fit begins anew, and comes to the same bits.
+        current_fit().run_or_restore(lambda *_: result.solution)
+        return self._set_prediction(result, prepared, checked)
+
+    def _with_few_columns(
+        self, checked: CheckedInput, fit: PredictionFit, full: FittedPrediction, most: int | str
+    ) -> tuple[Prepared, FittedPrediction]:
+        """Return the rows and the fit with the features alone that are stable in a full fit."""
+        if self.whiten:
+            raise ValueError(
+                "`max_features` with `whiten` is for criterion='dependence': the prediction of y "
+                "does not depend on the scales of columns; set whiten=False"
+            )
+        self.full_objective_ = full.solution.objective
+        W = fit.prepared.lift(full.solution.W.T)
+        support = full.support(fit.prepared.feature_space, W.T, most)
+        self.stability_ = support.frequencies
+        few = self._prepared(checked, as_kernel(self.kernel), support.chosen)
+        report = partial(self._report_state, few)
+        again = replace(fit, prepared=few, on_iteration=report)
+        start = few.orthonormal(W)[: few.n_varying]
+        return few, again.run_from(start, full.setting, full.target_name)
+
+    def _continued(self, fit: PredictionFit, prepared: Prepared) -> FittedPrediction:
+        """Return the fit that continues at the components of an earlier one."""
+        W = prepared.orthonormal(self.components_)
+        if self.setting_ is None or self.target_ not in fit.targets:
+            raise ValueError(
+                "`warm_start` continues a fit with criterion='prediction' of the same kind of y; "
+                "set warm_start=False"
+            )
+        return fit.run_from(W[: prepared.n_varying], self.setting_, self.target_)
+
+    def _prediction_fit(
+        self, checked: CheckedInput, prepared: Prepared
+    ) -> tuple[PredictionFit, tuple[DimensionTrial, ...]]:
+        """Return the fit with its number of new features, and what the numbers tried explain."""
+        targets = prediction_targets(checked.target, self.target, self.avoid_weight)
+        classes = checked.dependence.classes
+        default_q = len(classes) - 1 if classes is not None else checked.dependence.columns
+        most = limited(prepared.n_varying - 1, self.max_features)
+        q = self._resolve_n_components(
+            self.n_components, limited(max(default_q, 1), self.max_features), prepared
+        )
+        is_warm = self.warm_start and hasattr(self, "components_")
+        q = self._check_warm_start(prepared) if is_warm else q
+        check_enough_features(self.max_features, q)
+        fit = PredictionFit(
+            prepared,
+            as_kernel(self.kernel),
+            targets,
+            checked.target.weights,
+            q,
+            seed_of(self.random_state),
+            self._solver.max_iter,
+            self._solver.max_seconds,
+            partial(self._report_state, prepared),
+        )
+        chooses = self.n_components in (None, "auto") and not is_warm
+        if chooses and default_q <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
+            return fit.with_dimension(most)
+        return fit, ()
+
+    def _set_prediction(
+        self, result: FittedPrediction, prepared: Prepared, checked: CheckedInput
+    ) -> tuple[Solution, str]:
+        """Set the fitted attributes; return the solution, and advice on the number of features."""
+        solution = result.solution
+        rotated = self._rotated(solution, prepared)
+        self._set_solution_attributes(rotated, prepared)
+        self.kernel_ = result.regression.kernel.with_rows_mapped(prepared.lift_rows)
+        self.setting_, self.selection_, self.target_ = (
+            result.setting,
+            result.trials,
+            result.target_name,
+        )
+        self.solver_, self.engine_, self.engine_note_ = "ascent", "blocks", ""
+        self.engine_error_, self.certificate_ = solution.error, solution.certificate
+        self.residual_, self.residual_rows_ = solution.residual, solution.residual_rows
+        self.tolerance_ = result.limit
+        self.contributions_ = Contributions(*result.contributions(rotated.W))
+        self.target_remainder_ = checked.dependence.remainder
+        self.avoided_ = None
+        if "avoid" in checked.target.sides:
+            rows = self._fit_rows(prepared, self.kernel_, len(rotated.W.T), checked)
+            self.avoided_ = measured_avoidance(rows, rotated.W, checked.dependence)
+        return solution, features_advice(self.contributions_.lost, solution.objective)
+
+    def _learn_dependence(self, checked: CheckedInput) -> tuple[Solution, str]:
+        """Return the solution of largest HSIC, and advice on the number of features."""
+        self.setting_, self.selection_, self.dimension_path_ = None, (), ()
         started = time.perf_counter()
         kernel, saved_fit = as_kernel(self.kernel), current_fit()
         if self.max_features is not None:

@@ -106,7 +106,7 @@ def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
     if are_too_many(len(classes), len(y)):
         raise ValueError(
             f"`y` has {len(classes)} different labels for {len(y)} rows, too many to be classes; "
-            'where `target` can be chosen, numbers go with target="gaussian"'
+            'where `target` can be chosen, numbers go with target="numbers"'
         )
     narrow = codes.astype(np.min_scalar_type(len(classes)))
     return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)

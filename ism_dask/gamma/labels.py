@@ -51,7 +51,7 @@ def _one_hot(columns: Array) -> Array:
         if are_too_many(len(distinct), len(column)):
             raise ValueError(
                 f"column {number} of `y` has {len(distinct)} different labels for {len(column)} "
-                'rows, too many to be classes; numbers go with target="gaussian"'
+                'rows, too many to be classes; numbers go with target="numbers"'
             )
         blocks.append(np.eye(len(distinct))[codes])
     return np.hstack(blocks)

@@ -90,6 +90,8 @@ def _rows_for_median(U: Array) -> Array:
     return np.concatenate([thinned, U[U.argmin(axis=0)], U[U.argmax(axis=0)]])
 
 
+# The readings of numbers by a kernel.
+NUMERIC_KERNELS = ("gaussian", "multiscale")
 TARGETS: dict[str, Callable[[Array, Array | None], Dependence]] = {
     "classes": class_dependence,
     "labels": labels_dependence,
@@ -114,7 +116,9 @@ def target_dependence(y: Array, target: str = "auto", weights: Array | None = No
 
 def target_name(y: Array, target: str) -> str:
     """Return the name in `TARGETS` of the way in which `target` reads y."""
-    name = check_choice("`target`", target, ["auto", *TARGETS])
+    name = check_choice("`target`", target, ["auto", "numbers", *TARGETS])
+    if name == "numbers":
+        return "gaussian" if np.ndim(y) > 1 else "multiscale"
     return _automatic_target(y) if name == "auto" else name
 
 
@@ -133,7 +137,7 @@ def _automatic_target(y: Array) -> str:
             raise ValueError(
                 f"`y` has {distinct} different whole numbers, which may be classes or numbers; "
                 f"expected at most {MAX_WHOLE_CLASSES} where `target` is 'auto'. Give "
-                f"target={classes!r} or target='gaussian'"
+                f"target={classes!r} or target='numbers'"
             )
     return classes
 

@@ -44,6 +44,16 @@ class Kernel(ABC):
         return conic_sum([(weight, term.widened(factor)) for weight, term in self.terms])
 
     @property
+    def width_is_free(self) -> bool:
+        """Whether the data may choose the width, because the user gave none."""
+        return all(term.width_is_free for _, term in self.terms)
+
+    @property
+    def is_positive_definite(self) -> bool:
+        """Whether the matrix of the kernel is positive semi-definite for any rows."""
+        return all(type(term).positive_definite for _, term in self.terms)
+
+    @property
     def has_second_derivative(self) -> bool:
         """Whether all terms define f''."""
         return all(
@@ -89,6 +99,9 @@ class PointwiseKernel(Kernel):
     slope_is_psd : bool
         Whether the matrix of `unit_slope` is positive semi-definite for any rows, so that
         landmarks can approximate it.
+    positive_definite : bool
+        Whether the matrix of the kernel itself is positive semi-definite for any rows, so that a
+        regression can use it.
     roundings : int
         Bound on the rounding error of a value of f beside that of beta, in units of rounding:
         64 for a few operations and an exponential.
@@ -98,6 +111,7 @@ class PointwiseKernel(Kernel):
     per_row_width: ClassVar[bool] = False
     constant_slope: ClassVar[bool] = False
     slope_is_psd: ClassVar[bool] = False
+    positive_definite: ClassVar[bool] = False
     roundings: ClassVar[int] = 64
 
     @abstractmethod
@@ -197,6 +211,11 @@ class PointwiseKernel(Kernel):
     def widened(self, factor: float) -> PointwiseKernel:
         """Return the kernel itself: it has no width."""
         return self
+
+    @property
+    def width_is_free(self) -> bool:
+        """Whether the data may choose the width: there is none."""
+        return False
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) widths of `rows` (n, d), or raise TypeError unless `per_row_width`."""

@@ -18,6 +18,7 @@ class Linear(PointwiseKernel):
     """`f(beta) = beta` of inner products: supervised PCA."""
 
     pairing = INNER
+    positive_definite = True
     constant_slope = True
     slope_is_psd = True
     value_by_slope = (0.0, 1.0)
@@ -43,6 +44,7 @@ class Polynomial(PointwiseKernel):
     offset: float = 1.0
 
     pairing = INNER
+    positive_definite = True
     slope_is_psd = True
 
     def __post_init__(self) -> None:

@@ -56,6 +56,11 @@ class SharedWidth(PointwiseKernel):
             return self
         return replace(self, sigma=WIDTHS[self.sigma](sample, share))
 
+    @property
+    def width_is_free(self) -> bool:
+        """Whether sigma is the rule of thumb "root"."""
+        return self.sigma == "root"
+
     def widened(self, factor: float) -> Self:
         """Return the kernel with its width multiplied by `factor`."""
         return replace(self, sigma=factor * self._width)

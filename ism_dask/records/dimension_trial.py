@@ -13,29 +13,21 @@ class DimensionTrial:
     ----------
     q : int
         The number of new features.
-    objective : float
-        J of held-out rows under the W that was fitted to all rows.
-    heldout_objective : float
-        J of the same rows, under W fitted to the other rows. The difference is what W owes to the
-        very rows that it was fitted to.
-    explained, heldout_explained : float
-        The share of y that is explained: of all rows, and of held-out rows with W fitted to the
-        others. It may be negative if they are predicted worse than by the mean.
-    heldout_accuracy : float or None
-        The share of held-out rows whose class is predicted; None if y is not of classes.
-    gain, heldout_gain : float
-        How much more is explained than with one feature fewer, or than by the mean if q is 1.
-    gain_error, heldout_gain_error : float
-        Their standard errors.
+    explained : float
+        The share of y that a regression on them explains, each row predicted by the others.
+    gain : float
+        How much the log evidence of the regression, per row, rises over that of one feature fewer;
+        0 if q is 1.
+    needed_gain : float
+        The gain from which on the feature is taken.
     """
 
     q: int
-    objective: float
-    heldout_objective: float
     explained: float
-    heldout_explained: float
-    heldout_accuracy: float | None
     gain: float
-    gain_error: float
-    heldout_gain: float
-    heldout_gain_error: float
+    needed_gain: float
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the gain suffices."""
+        return self.q == 1 or self.gain >= self.needed_gain

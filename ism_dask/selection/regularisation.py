@@ -119,7 +119,7 @@ class Sample:
     seed: int
 
     def part(self, numbers: Array) -> Sample:
-        """Return the sample of some of the rows (k,)."""
+        """Return the sample of some of the rows (k,), with starts of its own."""
         return Sample(
             self.rows.part(numbers),
             self.keys[numbers],
@@ -131,7 +131,17 @@ class Sample:
 
     def at(self, setting: Setting) -> RidgeRegression:
         """Return the regression with a width and a ridge."""
-        return self.regression.with_width(setting.width, setting.ridge)
+        return self.regression.with_width(setting.width, setting.ridge * self.kernel_size)
+
+    @cached_property
+    def kernel_size(self) -> float:
+        """The mean kernel of a row with itself, which ridges are shares of."""
+        Z = self.rows.X @ self.starts["linear"]
+        sizes = (
+            weight * term.value(term.pairing.own(Z)).mean()
+            for weight, term in self.regression.kernel.terms
+        )
+        return float(sum(sizes))
 
     @cached_property
     def blocks(self) -> BlocksInMemory:
@@ -199,9 +209,9 @@ def choose_by_evidence(sample: Sample) -> Choice:
     return _improved(sample, best, _STEPS)
 
 
-def choose(sample: Sample) -> Choice:
+def choose(sample: Sample, choice: Choice | None = None) -> Choice:
     """Return the choice by evidence, made more cautious as far as unseen rows ask for it."""
-    choice = choose_by_evidence(sample)
+    choice = choose_by_evidence(sample) if choice is None else choice
     folds = _folds(sample)
     trials = list(_start_trials(sample, folds))
     now = _judged(sample, folds, choice.start, choice.setting)
@@ -225,7 +235,7 @@ def _with_trials(sample: Sample, choice: Choice, trials: list[Trial]) -> Choice:
     best = _preferred(trials)
     if best.is_start:
         W = sample.starts[best.start]
-        setting = _best_setting(sample, W)
+        setting = best_setting(sample, W)
         return Choice(W, setting, sample.evidence(W, setting), best.start, True, tuple(trials))
     setting = Setting(best.width or 1.0, best.ridge or 1.0)
     W = choice.W
@@ -254,12 +264,12 @@ def _ranked(sample: Sample, starts: Iterable[tuple[str, Array]]) -> list[Choice]
     """Return the best setting of each start."""
     choices = []
     for name, W in starts:
-        setting = _best_setting(sample, W)
+        setting = best_setting(sample, W)
         choices.append(Choice(W, setting, sample.evidence(W, setting), name))
     return choices
 
 
-def _best_setting(sample: Sample, W: Array) -> Setting:
+def best_setting(sample: Sample, W: Array) -> Setting:
     """Return the setting of the grid with the largest evidence at W (d, q)."""
     widths = WIDTHS if sample.width_is_free else (1.0,)
     grid = [Setting(width, ridge) for width in widths for ridge in RIDGES]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ism_dask.solvers.options import (
     ISM,
     SOLVERS,
+    Ascent,
     DimensionGrowth,
     Grassmann,
     Solver,
@@ -12,4 +13,13 @@ from ism_dask.solvers.options import (
     as_solver,
 )
 
-__all__ = ["ISM", "SOLVERS", "DimensionGrowth", "Grassmann", "Solver", "Stiefel", "as_solver"]
+__all__ = [
+    "ISM",
+    "SOLVERS",
+    "Ascent",
+    "DimensionGrowth",
+    "Grassmann",
+    "Solver",
+    "Stiefel",
+    "as_solver",
+]

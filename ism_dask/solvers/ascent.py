@@ -20,13 +20,13 @@ from ism_dask.status import Status
 # W is stationary at this residual, ...
 RESIDUAL = 1e-4
 # ... or once the slope is at most this share of its noise between blocks of rows.
-_NOISE_SHARE = 0.5
+_NOISE_SHARE = 0.1
 # Rough ascents end once a step gains less than this share of what is not explained.
 _STILL = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class Ascent:
+class AscentResult:
     """The result of an ascent.
 
     Attributes
@@ -66,11 +66,11 @@ def ascend(
     max_seconds: float | None = None,
     state: State | None = None,
     on_iteration: Callable[[State], None] | None = None,
-) -> Ascent:
+) -> AscentResult:
     """Return the result of an ascent from W (d, q), which ends where W is stationary.
 
     The history continues that of `state`. The residual that ends it is 1e-4, or, if there are
-    enough blocks of rows, half of what the noise between them causes.
+    enough blocks of rows, a tenth of what the noise between them causes.
     """
     began = time.perf_counter()
     now = evaluate(W)
@@ -99,7 +99,7 @@ def ascend(
             status = Status.STALLED  # no step along the slope raises J
     W, values, product = rayleigh_ritz(W, now.product)
     value = Explained(now.objective, product, now.noise)
-    return Ascent(W, values, value, state, status, residual_limit(value))
+    return AscentResult(W, values, value, state, status, residual_limit(value))
 
 
 def ascend_roughly(

@@ -153,6 +153,21 @@ class _EndsByResidual(Solver):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ascent(_EndsByResidual):
+    """Preconditioned L-BFGS steps, the solver of the prediction criterion.
+
+    Parameters
+    ----------
+    max_iter : int, default 100
+        Maximum number of steps on all rows.
+    max_seconds : float, optional
+        Time limit in seconds of these steps.
+    """
+
+    max_iter: int = 100
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stiefel(_EndsByResidual):
     """A curvilinear search on the Stiefel manifold.
 
@@ -204,6 +219,7 @@ class DimensionGrowth(_EndsByResidual):
 
 
 SOLVERS: dict[str, Callable[..., Solver]] = {
+    "ascent": Ascent,
     "ism": ISM,
     "stiefel": Stiefel,
     "grassmann": Grassmann,

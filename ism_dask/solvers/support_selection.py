@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines import Engine, Exact, Problem
-from ism_dask.engines.operator import ProductEvaluation, relative_residual
+from ism_dask.engines.operator import relative_residual
 from ism_dask.linalg.eigen import whitening_transform
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.rows.execution import side_by_side
-from ism_dask.solvers.lbfgs import lbfgs_ascent
+from ism_dask.solvers.lbfgs import Slope, lbfgs_ascent
 
 # The most rows in a `RowSample`.
 SAMPLED_ROWS = 2000
@@ -61,6 +61,31 @@ class RowSample:
         return Exact().build(self.problem(rows), self.q)
 
 
+class SampledJ(Protocol):
+    """J of some rows as a function of W, such as an engine."""
+
+    def product(self, W: Array) -> Slope:
+        """Return J and Phi W (d, q)."""
+
+    def value(self, W: Array) -> Any:
+        """Return J at W (d, q) as the `objective` of an evaluation."""
+
+
+class HalvedRows(Protocol):
+    """Rows of which any part has a J, such as a `RowSample`."""
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+
+    @property
+    def q(self) -> int:
+        """The number of new features."""
+
+    def engine(self, rows: Array) -> SampledJ:
+        """Return J of some rows (k,)."""
+
+
 class Support(NamedTuple):
     """The chosen features (d,), and the share of half-samples that choose each of them (d,)."""
 
@@ -88,13 +113,13 @@ class FeatureSpace:
 
 
 def stable_support(
-    sample: RowSample, space: FeatureSpace, weights: Array, size: int | None, seed: int
+    sample: HalvedRows, space: FeatureSpace, weights: Array, size: int | None, seed: int
 ) -> Support:
     """Return the support of `size` features that half-samples choose most often.
 
     Parameters
     ----------
-    sample : RowSample
+    sample : HalvedRows
     space : FeatureSpace
     weights : (d, q) array
         The weights of the features in the W from which all half-samples start.
@@ -164,7 +189,7 @@ class _Path(NamedTuple):
 
 
 def _path(
-    sample: RowSample,
+    sample: HalvedRows,
     space: FeatureSpace,
     weights: Array,
     halves: tuple[Array, Array],
@@ -189,7 +214,7 @@ def _path(
         remaining, weights = remaining[remain], weights[remain]
 
 
-def _climb(engine: Engine, features: Array, weights: Array, ridge: float | None) -> Array:
+def _climb(engine: Any, features: Array, weights: Array, ridge: float | None) -> Array:
     """Return the weights (s, q) of features after a few gradient steps.
 
     `features` (r, s) turns the rows of the engine into features. Columns of the weights are
@@ -202,7 +227,7 @@ def _climb(engine: Engine, features: Array, weights: Array, ridge: float | None)
         V = _climb(engine, features @ whitening, np.linalg.solve(whitening, weights), None)
         return np.asarray(whitening @ V)
 
-    def evaluate(V: Array) -> ProductEvaluation:
+    def evaluate(V: Array) -> Slope:
         evaluation = engine.product(features @ V)
         return replace(evaluation, product=features.T @ evaluation.product)
 

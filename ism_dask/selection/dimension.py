@@ -1,0 +1,47 @@
+"""The number of new features: the one from which on the evidence no longer rises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ism_dask.records.dimension_trial import DimensionTrial
+from ism_dask.selection.regularisation import Choice, Sample, choose_by_evidence
+
+# The most features that are tried.
+MOST_FEATURES = 6
+
+
+def choose_dimension(
+    sample_of: Callable[[int], Sample], most: int
+) -> tuple[int, tuple[DimensionTrial, ...]]:
+    """Return the number of new features, at most `most`, and the trials from 1 up.
+
+    A feature is taken if the log evidence rises by more than `d log(n) / 2`, which its d weights
+    cost (Schwarz's criterion), divided by the independent columns of Y.
+    """
+    trials: list[DimensionTrial] = []
+    before: Choice | None = None
+    for q in range(1, min(most, MOST_FEATURES) + 1):
+        sample = sample_of(q)
+        choice = choose_by_evidence(sample)
+        gain = 0.0 if before is None else choice.evidence - before.evidence
+        trials.append(_trial(sample, choice, gain))
+        if not trials[-1].is_taken:
+            return q - 1, tuple(trials)
+        before = choice
+    return trials[-1].q, tuple(trials)
+
+
+def _trial(sample: Sample, choice: Choice, gain: float) -> DimensionTrial:
+    n, d = sample.rows.X.shape
+    columns = np.linalg.matrix_rank(sample.explained_columns)
+    losses = sample.blocks.leave_one_out(sample.at(choice.setting), choice.W)
+    total = float((sample.rows.Y**2).sum(axis=1).mean())
+    return DimensionTrial(
+        q=sample.q,
+        explained=1.0 - float(losses.mean()) / total,
+        gain=gain / n,
+        needed_gain=d * float(np.log(n)) / (2 * n * columns),
+    )

@@ -1,0 +1,57 @@
+"""Growth: a fit begins on few rows and continues on more, with a width and ridge chosen anew.
+
+The rows that join have not been seen by W, so that the errors of their regressions, each row
+predicted by the others, choose the width and the ridge without favour.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import Block
+from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.rows.blocks import BLOCK_ROWS, deal, number_of_blocks
+from ism_dask.selection.regularisation import Sample, Setting
+
+# The most rows on which a fit makes its choices, and the factor by which rows grow.
+FIRST_ROWS, FACTOR = 1000, 4
+# The most rows that judge widths and ridges, and the factors that they try.
+_JUDGING_ROWS = 2 * BLOCK_ROWS
+_WIDTH_FACTORS, _RIDGE_FACTORS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4), (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+def stages(keys: Array, seed: int) -> list[Array]:
+    """Return the row numbers of each stage but the last, which has all n rows.
+
+    Each stage has the rows of the one before, and four times as many. `keys` (n,) deal the rows.
+    """
+    sizes = []
+    size = FIRST_ROWS
+    while size * 2 <= len(keys):
+        sizes.append(size)
+        size *= FACTOR
+    if not sizes:
+        return []
+    hands = deal(keys, len(keys) // FIRST_ROWS, seed)
+    order = np.concatenate(hands)
+    return [np.sort(order[:size]) for size in sizes]
+
+
+def judged_by_unseen(sample: Sample, unseen: Block, W: Array, setting: Setting) -> Setting:
+    """Return the width and ridge with which unseen rows predict each other best from X W."""
+    keys = unseen.Y[:, 0]
+    few = min(unseen.n_rows, _JUDGING_ROWS)
+    hand = deal(keys, max(1, unseen.n_rows // few), sample.seed)[0]
+    rows = unseen.part(hand)
+    blocks = [rows.part(each) for each in deal(rows.Y[:, 0], number_of_blocks(len(hand)), 0)]
+    judges = BlocksInMemory(tuple(blocks))
+    widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
+    tried = {setting.times(*factors) for factors in product(widths, _RIDGE_FACTORS)}
+
+    def loss(each: Setting) -> float:
+        return float(judges.leave_one_out(sample.at(each), W).mean())
+
+    return min(sorted(tried, key=lambda each: (each.width, each.ridge)), key=loss)
