@@ -18,7 +18,7 @@ from ism_dask.estimators.row_order import without_rounding
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import nearest_orthonormal, whitening_transform
+from ism_dask.linalg.eigen import inverse_covariance, nearest_orthonormal, whitening_transform
 from ism_dask.linalg.row_space import RowSpace, axes_outside
 from ism_dask.rows.column_statistics import (
     ROW_WEIGHTS,
