@@ -201,8 +201,8 @@ def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     fitted = fit_plain(FitSettings(dataset="wine", n_components=3)).fitted
     assert fitted.components_advice
     words = text.components_words(fitted.components_advice, fitted.eigenvalues, fitted.eigengap)
-    assert "new feature 3 has an eigenvalue" in words
-    assert words.endswith("--components 2 would do")
+    assert words.startswith("New feature 3 has an eigenvalue of ")
+    assert words.endswith("2 new features would do")
 
 
 def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:

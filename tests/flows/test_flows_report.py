@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from html.parser import HTMLParser
 from io import BytesIO
@@ -21,6 +21,7 @@ from commandline import Command
 from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
 from PIL import Image
+from sklearn.datasets import load_iris
 
 from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
@@ -31,7 +32,7 @@ from flows.reports.markdown import run_page, table_files
 from flows.reports.picture_elements import draw_axes
 from flows.reports.view import View
 from flows.results.paper import SeriesResult
-from flows.results.runs import column_names
+from flows.results.runs import DimensionTried, column_names
 from flows.runs.clustering import cluster_plain
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
@@ -39,6 +40,7 @@ from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from flows.text import number
 from ism_dask import SupervisedIKDR, plot
 from ism_dask.pictures.drawing import draw_weights, short_name
+from ism_dask.records.dimension_trial import DimensionTrial
 from storage import (
     DatasetInfo,
     Model,
@@ -233,8 +235,7 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
     data = open_dataset("wine")
     X = data.X.read(0, len(data.X))
     fitted = SupervisedIKDR().fit(X, data.labels["cultivar"])
-    spectrum, rows, *middle, objective, residual = _axes_of_report("fit", monkeypatch)
-    features, dimensions = middle[: len(fitted.components_)], middle[len(fitted.components_) :]
+    spectrum, rows, *features, objective, residual = _axes_of_report("fit", monkeypatch)
     left, right = plot.convergence(fitted)
     pairs = [
         (spectrum, plot.spectrum(fitted)),
@@ -242,8 +243,27 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
         (objective, left),
         (residual, right),
         *zip(features, plot.components(fitted, top=figures.WEIGHTS), strict=True),
-        *zip(dimensions, plot.dimensions(fitted), strict=True),
     ]
+    _assert_same(pairs)
+
+
+def test_pictures_of_dimensions_are_those_of_plot(monkeypatch: pytest.MonkeyPatch) -> None:
+    mpl.use("Agg")
+    names = [field.name for field in fields(DimensionTrial)[1:]]
+    trials = [
+        DimensionTrial(q=q, **{name: q + k / 10 for k, name in enumerate(names)}) for q in (1, 2)
+    ]
+    X, y = load_iris(return_X_y=True)
+    fitted = SupervisedIKDR(2).fit(X, y)
+    fitted.dimension_path_ = tuple(trials)
+    drawn: list[Figure] = []
+    monkeypatch.setattr(pages, "svg_elements", lambda figure: drawn.append(figure) or "")
+    figures.dimensions([DimensionTried(**vars(trial)) for trial in trials], 2)
+    _assert_same(list(zip(drawn, plot.dimensions(fitted), strict=True)))
+
+
+def _assert_same(pairs: list[tuple[Figure, Any]]) -> None:
+    """Check that each figure shows what the Axes beside it show."""
     for figure, ax in pairs:
         (own,) = figure.axes
         (shown, looks), (known, known_looks) = _data(own), _data(ax)
@@ -291,7 +311,7 @@ def test_drawings_are_named_texts_that_are_the_same_each_time(
     assert len(ids) == len(set(ids))
     texts = {text.text for each in drawings for text in each.iter("text")}
     assert {
-        "fit": {"new features", "eigengap 404.9", "class_1", "alcohol", "objective J", "iteration"},
+        "fit": {"new features", "eigengap 404.8", "class_1", "alcohol", "objective J", "iteration"},
         "cluster": {"cluster 3", "round", "change of the eigenvalues"},
         "crossval": {"fold", "accuracy"},
     }[kind] <= texts
