@@ -199,7 +199,7 @@ def test_fits_without_a_selection_of_whitened_rows_and_of_balanced_classes() -> 
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     fitted = fit_plain(FitSettings(dataset="wine", n_components=3)).fitted
-    words = text.components_words(fitted.components_advice, fitted.eigenvalues, fitted.eigengap)
+    words = text.components_words(fitted.components_advice)
     assert words.startswith("The first 2 of 3 new features tell y as well")
     assert words.endswith("--components 2 would do")
 
