@@ -49,8 +49,6 @@ def fold_notes(notes: Mapping[int, str]) -> str:
 
 def ending_words(status: str) -> str:
     """Return how a fit ended that has not converged, and advice that names options."""
-    if not status:  # which runs of earlier versions did not save
-        return "did not converge"
     ending = Status(status)
     return f"{_with_options(ending.meaning)}. {_capitalised(_with_options(ending.advice))}"
 
@@ -61,18 +59,13 @@ def certificate_words(reason: str) -> str:
     return words if words.endswith(".") else f"{words}."
 
 
-def components_words(advice: str | None, eigenvalues: Sequence[float], eigengap: float) -> str:
-    """Return the advice of a fit against its number of new features, or nothing.
-
-    Without advice, which runs of earlier versions did not save, it follows from the eigenvalues.
-    """
-    if advice is None:
-        advice = components_advice(eigenvalues, eigengap)
+def components_words(advice: str) -> str:
+    """Return the advice of a fit against its number of new features, or nothing."""
     return _capitalised(_with_options(advice))
 
 
 def components_warnings(
-    names: Sequence[str], advice: str | None, eigenvalues: Sequence[float], eigengap: float
+    names: Sequence[str], advice: str, eigenvalues: Sequence[float], eigengap: float
 ) -> tuple[str, ...]:
     """Return what speaks against the number of new features: their eigenvalues, and the advice.
 
@@ -88,10 +81,10 @@ def components_warnings(
             f"{problems[-1]}. Held-out rows chose W, not J alone, and the nearest rows tell y "
             "better with all new features than with the first few",
         )
-    if advice in (None, by_eigenvalues):
+    if advice == by_eigenvalues:
         conclusion = _capitalised(by_eigenvalues.rpartition(". ")[2])
         return (*problems[:-1], *(f"{each}. {conclusion}" for each in problems[-1:]))
-    return (*problems, components_words(advice, eigenvalues, eigengap))
+    return (*problems, components_words(advice))
 
 
 def _eigenvalue_problems(
@@ -151,10 +144,9 @@ def printable(words: str) -> str:
     return "".join(each if each.isprintable() else " " for each in words)
 
 
-def shortened(words: str, most: int = 40) -> str:
-    """Return `words` without the middle if they are longer than `most` letters."""
-    rest = most - 1
-    return words if len(words) <= most else f"{words[: rest - rest // 3]}…{words[-(rest // 3) :]}"
+def shortened(words: str) -> str:
+    """Return `words` without the middle if they are longer than 40 letters."""
+    return words if len(words) <= 40 else f"{words[:26]}…{words[-13:]}"
 
 
 def byte_size(count: int) -> str:

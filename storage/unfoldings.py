@@ -162,7 +162,7 @@ def load_unfolding(name: str) -> SavedUnfolding:
 
 def _load(name: str, path: Path) -> SavedUnfolding:
     group, record = read_record(path)
-    if record.get("kind") != UNFOLD or "n_neighbors" not in record["metrics"]:
+    if record["kind"] != UNFOLD:
         raise RunNotFound(
             f"the run {name!r} has results but no model; name one of `ism-dask fit`, `ism-dask "
             "cluster` or `ism-dask unfold`"

@@ -73,10 +73,8 @@ def _drawn(view: View) -> Sequence[Figure]:
 
 
 def _beside_baselines(result: CrossvalResult) -> list[Block]:
-    """Return the accuracy beside those of other features; nothing for earlier versions."""
-    folds = [each.baselines for each in result.results if each.baselines is not None]
-    if not folds or len(folds) < len(result.results):
-        return []
+    """Return the accuracy beside those of other features."""
+    folds = [each.baselines for each in result.results]
     q = result.n_components
     features = f"{q} new features" if q else "new features, as many as each fold chooses"
     means = [("ISM", f"{features}, this run", result.mean.accuracy)]
@@ -102,7 +100,7 @@ def _confusion(result: CrossvalResult) -> list[Block]:
     """Return the held-out rows by true and predicted class, if all folds recorded them."""
     counts = [each.confusion for each in result.results if each.confusion is not None]
     names = result.class_names
-    if names is None or not counts or len(counts) < len(result.results):
+    if len(counts) < len(result.results):
         return []
     summed = np.sum(counts, axis=0)
     rows = tuple(

@@ -18,7 +18,6 @@ from flows.reports.view import View, are_classes
 from flows.results.runs import Certainty, DimensionTried
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import largest_weight
-from ism_dask.records.stopping_rule import RESIDUAL
 
 if TYPE_CHECKING:
     from ism_dask.pictures.drawing import Draw
@@ -191,7 +190,7 @@ def _round_changes(view: View) -> Figure | None:
 
 def _changes(view: View) -> Figure | None:
     """Draw by iteration what the tolerance bounds, the residual or the change, and its limit."""
-    measure, limit = _tolerance(view)
+    measure, limit = str(view.metrics["measure"]), float(view.metrics["tolerance"])
     values = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in view.history]
     drawn = _measure(values, "iteration", measure, limit)
     which = " of the round that was saved" if view.run.kind == "cluster" else ""
@@ -203,15 +202,6 @@ def _changes(view: View) -> Figure | None:
     if measure == "residual" and (residual > limit) != (values[-1][1] > limit):
         caption += f" Under the true kernel, which decides, the residual is {residual:.2g}."
     return Figure("Settling", caption, drawn)
-
-
-def _tolerance(view: View) -> tuple[str, float]:
-    """Return what the tolerance of the fit bounds, and its limit."""
-    metrics, tol = view.metrics, view.run.config.get("tol")
-    if "tolerance" in metrics:
-        return str(metrics["measure"]), float(metrics["tolerance"])
-    # Runs of earlier versions recorded none.
-    return ("residual", RESIDUAL) if tol is None else ("change", float(tol))
 
 
 def _measure(

@@ -85,12 +85,12 @@ def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
     widest = max(endings, key=lambda each: each.angle or 0.0)
     return (
         _convergence(worst if not warnings else None, result.settings, *warnings),
-        *_tolerance(worst, result.settings),
+        _tolerance(worst, result.settings),
         *_last_turn(widest),
         _engine(" and ".join(dict.fromkeys(each.engine for each in endings)), engine_note),
         _error_bound(max(each.engine_error for each in endings)),
         _residual(worst.residual, f"{worst.residual:.2g} {checked}"),
-        *_certificates({each.fold: each.ending.certificate for each in folds}),
+        _certificates({each.fold: each.ending.certificate for each in folds}),
     )
 
 
@@ -106,12 +106,12 @@ def _trust_in_w(result: FitResult | ClusterResult, not_converged: str) -> tuple[
     warnings = () if ending.converged else (not_converged,)
     return (
         _convergence(ending, settings, *warnings),
-        *_tolerance(ending, settings),
+        _tolerance(ending, settings),
         *_last_turn(ending),
         _engine(ending.engine, ending.engine_note),
         _error_bound(ending.engine_error),
         _residual(ending.residual, checked),
-        *_certificate(ending.certificate),
+        _certificate(ending.certificate),
         *_component_count(result.fitted, new_feature_names(result)),
     )
 
@@ -124,7 +124,7 @@ def _convergence(
     `ending` is None for folds that ended in different ways.
     """
     if not_converged:
-        status = Status(ending.status) if ending is not None and ending.status else None
+        status = None if ending is None else Status(ending.status)
         known = _UNFINISHED if status is None else _KNOWN.get(status, _UNFINISHED)
         warnings = tuple(f"not converged: {each}" for each in not_converged)
         return Fact("Converged", "no", known, warnings=warnings)
@@ -141,11 +141,9 @@ def _convergence(
     return Fact("Converged", "yes", known)
 
 
-def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> tuple[Fact, ...]:
-    """Return the tolerance that was in force, and why; nothing for runs of earlier versions."""
+def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> Fact:
+    """Return the tolerance that was in force, and why."""
     limit = ending.tolerance
-    if limit is None:
-        return ()
     if ending.measure == "change":
         value = f"change of the eigenvalues below {limit:.4g}"
         reason = (
@@ -156,11 +154,11 @@ def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> tuple[Fact, ..
     else:
         value = f"residual at most {limit:g}"
         reason = "The rule without --tol: only such a W counts as converged."
-    return (Fact("Tolerance", value, reason),)
+    return Fact("Tolerance", value, reason)
 
 
 def _last_turn(ending: FitEnding) -> tuple[Fact, ...]:
-    """Return the angle to the last W but one; nothing for runs of earlier versions."""
+    """Return the angle to the last W but one; nothing without iterations."""
     if ending.angle is None:
         return ()
     meaning = (
@@ -220,32 +218,27 @@ def _residual(residual: float, words: str) -> Fact:
     return Fact("Residual", words, f"{meaning} {size}")
 
 
-def _certificate(certificate: CertificateRecord | None) -> tuple[Fact, ...]:
-    """Return whether W is proved to be a maximum; nothing for runs of earlier versions."""
-    if certificate is None:
-        return ()
+def _certificate(certificate: CertificateRecord) -> Fact:
+    """Return whether W is proved to be a maximum."""
     meaning = text.certificate_words(certificate.reason)
     if not certificate.is_certified:
-        return (Fact(_MAXIMUM, "not certified", meaning),)
+        return Fact(_MAXIMUM, "not certified", meaning)
     if certificate.is_global:
-        return (Fact(_MAXIMUM, "certified, the highest", meaning),)
-    return (Fact(_MAXIMUM, "certified, local", f"{meaning} It need not be the highest one."),)
+        return Fact(_MAXIMUM, "certified, the highest", meaning)
+    return Fact(_MAXIMUM, "certified, local", f"{meaning} It need not be the highest one.")
 
 
-def _certificates(certificates: Mapping[int, CertificateRecord | None]) -> tuple[Fact, ...]:
+def _certificates(certificates: Mapping[int, CertificateRecord]) -> Fact:
     """Return for how many folds W is proved to be a maximum, and why not for the others."""
-    known = {fold: each for fold, each in certificates.items() if each is not None}
-    if not known:
-        return ()
     doubts = {
         fold: text.certificate_words(each.reason)
-        for fold, each in known.items()
+        for fold, each in certificates.items()
         if not each.is_certified
     }
     meaning = "J falls from a certified W in every direction. It need not be the highest maximum."
     notes = (text.fold_notes(doubts),) if doubts else ()
-    value = f"certified in {len(known) - len(doubts)} of {len(known)} folds"
-    return (Fact(_MAXIMUM, value, meaning, notes=notes),)
+    value = f"certified in {len(certificates) - len(doubts)} of {len(certificates)} folds"
+    return Fact(_MAXIMUM, value, meaning, notes=notes)
 
 
 def _component_count(fitted: FittedW, names: Sequence[str]) -> tuple[Fact, ...]:

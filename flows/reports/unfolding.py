@@ -61,7 +61,7 @@ def unfold_facts(result: UnfoldResult) -> tuple[Fact, ...]:
 
 
 def _unused_axes(result: UnfoldResult) -> tuple[str, ...]:
-    if result.used_axes in (None, result.n_components):
+    if result.used_axes == result.n_components:
         return ()
     return (
         f"{result.used_axes} of {result.n_components} axes are used: the others are 0, since none "

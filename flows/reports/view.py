@@ -73,7 +73,7 @@ class View:
         """The function of `storage` that loads what new rows are given to; empty without one."""
         if self.model is not None:
             return load_model.__name__
-        return load_unfolding.__name__ if self.metrics.get("n_neighbors") else ""
+        return load_unfolding.__name__ if self.run.kind == "unfold" else ""
 
     @cached_property
     def result(self) -> RunResult:
@@ -109,7 +109,7 @@ class View:
 
     @property
     def history(self) -> list[Mapping[str, Any]]:
-        """The record of each iteration; empty for runs of earlier versions, which stored none."""
+        """The record of each iteration; empty without a model."""
         return list(self.model.history) if self.model else []
 
     @cached_property

@@ -14,8 +14,8 @@ _NOT_METRICS = ("command", "run", "path", "settings", "loadings", "pictures", "f
 # Metadata of a field that holds a record, whose entries stand directly in the JSON object of the
 # owner.
 INLINE = {"inline": True}
-# Metadata of a field that runs of earlier versions lack: while it is None, it is not written.
-NEWER = {"newer": True}
+# Metadata of a field that is not written while it is None.
+OPTIONAL = {"optional": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +30,14 @@ class JsonRecord:
         entries: dict[str, Any] = {}
         for each in fields(self):
             value = _plain(getattr(self, each.name))
-            if value is None and each.metadata == NEWER:
+            if value is None and each.metadata == OPTIONAL:
                 continue
             entries |= value if each.metadata == INLINE else {each.name: value}
         return entries
 
     @classmethod
     def from_json(cls, entries: Mapping[str, Any]) -> Self:
-        """Return the record that `to_json` wrote, or an earlier version, which had fewer entries.
-
-        Entries without a field are ignored.
+        """Return the record that `to_json` wrote; entries without a field are ignored.
 
         Raises
         ------
@@ -156,15 +154,15 @@ class RunResult(FlowResult):
     path : str
         The folder of its model or results; empty until it is saved.
     host : str or None
-        The machine that computed it. None in runs of earlier versions.
+        The machine that computed it. None for tables.
     page : str or None
         The address of its flow run in the Prefect UI; None without Prefect.
     """
 
     run: str
     path: str = ""
-    host: str | None = field(default=None, metadata=NEWER)
-    page: str | None = field(default=None, metadata=NEWER)
+    host: str | None = field(default=None, metadata=OPTIONAL)
+    page: str | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def failure(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.results.base import INLINE, NEWER, JsonRecord, RunResult
+from flows.results.base import INLINE, OPTIONAL, JsonRecord, RunResult
 
 # A result lists this many weights of each new feature.
 _TOP_LOADINGS = 5
@@ -48,8 +48,7 @@ class FitEnding(JsonRecord):
     iterations : int
     converged : bool
     status : str
-        How the iterations ended: a value of `ism_dask.status.Status`. Empty in runs of earlier
-        versions.
+        How the iterations ended: a value of `ism_dask.status.Status`.
     residual : float
         First-order residual of W under the true kernel, 0 at a stationary point.
     residual_rows : int
@@ -59,32 +58,32 @@ class FitEnding(JsonRecord):
         Error bound: relative error of the objective that the engine may make; may be infinite.
     engine_note : str
         Why the fit switched to this engine from another, if it did.
-    tolerance : float or None
-        The limit at which the iterations were to end. None in runs of earlier versions.
-    measure : str or None
+    tolerance : float
+        The limit at which the iterations were to end.
+    measure : str
         What it limits: "residual", or "change" of the eigenvalues.
     angle : float or None
-        Sine of the angle by which the last iteration turned W.
+        Sine of the angle by which the last iteration turned W; None without iterations.
     check_seconds : float or None
         The part of `seconds` after the last iteration, in which W was checked.
-    certificate : CertificateRecord or None
-        Whether W is proved to be a maximum. None in runs of earlier versions.
+    certificate : CertificateRecord
+        Whether W is proved to be a maximum.
     """
 
     seconds: float
     iterations: int
     converged: bool
-    status: str = ""
+    status: str
     residual: float
     residual_rows: int
     engine: str
     engine_error: float
     engine_note: str
-    tolerance: float | None = field(default=None, metadata=NEWER)
-    measure: str | None = field(default=None, metadata=NEWER)
-    angle: float | None = field(default=None, metadata=NEWER)
-    check_seconds: float | None = field(default=None, metadata=NEWER)
-    certificate: CertificateRecord | None = field(default=None, metadata=NEWER)
+    tolerance: float
+    measure: str
+    angle: float | None = field(default=None, metadata=OPTIONAL)
+    check_seconds: float | None = field(default=None, metadata=OPTIONAL)
+    certificate: CertificateRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +178,13 @@ class FittedW(JsonRecord):
     eigenvalues : tuple of float
         One for each new feature, in decreasing order.
     eigengap : float
-    components_advice : str or None
-        Advice against the number of new features, or empty. None in runs of earlier versions.
+    components_advice : str
+        Advice against the number of new features, or empty.
     ending : FitEnding
     loadings : tuple of tuple of Loading
         For each new feature its largest weights, largest first.
     contributions : tuple of Contribution or None
-        One for each new feature. None for clusters, and in runs of earlier versions.
+        One for each new feature. None for clusters.
     few_columns : FewColumns or None
         None if W may use all columns.
     dimensions : tuple of DimensionTried or None
@@ -198,13 +197,13 @@ class FittedW(JsonRecord):
     objective: float
     eigenvalues: tuple[float, ...] = ()
     eigengap: float
-    components_advice: str | None = None
+    components_advice: str
     ending: FitEnding = field(metadata=INLINE)
     loadings: tuple[tuple[Loading, ...], ...] = ()
-    contributions: tuple[Contribution, ...] | None = field(default=None, metadata=NEWER)
-    few_columns: FewColumns | None = field(default=None, metadata=NEWER)
-    dimensions: tuple[DimensionTried, ...] | None = field(default=None, metadata=NEWER)
-    avoided: Avoided | None = field(default=None, metadata=NEWER)
+    contributions: tuple[Contribution, ...] | None = field(default=None, metadata=OPTIONAL)
+    few_columns: FewColumns | None = field(default=None, metadata=OPTIONAL)
+    dimensions: tuple[DimensionTried, ...] | None = field(default=None, metadata=OPTIONAL)
+    avoided: Avoided | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +285,7 @@ class FitResult(LabelledResult):
 
     command: ClassVar[str] = "fit"
     fitted: FittedW = field(metadata=INLINE)
-    certainty: Certainty | None = field(default=None, metadata=NEWER)
+    certainty: Certainty | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,20 +377,19 @@ class FoldResult(JsonRecord):
     cost : float
         `-J(W)` on the training rows.
     ending : FitEnding
-    baselines : Mapping of str to float, or None
-        The accuracy of other features, but for those whose work was too much. None in runs of
-        earlier versions.
+    baselines : Mapping of str to float
+        The accuracy of other features, but for those whose work was too much.
     confusion : tuple of tuple of int, or None
         The number of held-out rows by true and by predicted class. None if there are too many
-        classes, and in runs of earlier versions.
+        classes.
     """
 
     fold: int
     accuracy: float
     cost: float
     ending: FitEnding = field(metadata=INLINE)
-    baselines: Mapping[str, float] | None = field(default=None, metadata=NEWER)
-    confusion: tuple[tuple[int, ...], ...] | None = field(default=None, metadata=NEWER)
+    baselines: Mapping[str, float]
+    confusion: tuple[tuple[int, ...], ...] | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def measures(self) -> FoldMeasures:
@@ -416,8 +414,8 @@ class CrossvalResult(LabelledResult):
         The folds that ran.
     mean, sd : FoldMeasures
         Mean and population standard deviation over them.
-    class_names : tuple of str, or None
-        The names of the classes, in the order of the confusions. None in runs of earlier versions.
+    class_names : tuple of str
+        The names of the classes, in the order of the confusions.
     """
 
     command: ClassVar[str] = "crossval"
@@ -425,4 +423,4 @@ class CrossvalResult(LabelledResult):
     results: tuple[FoldResult, ...]
     mean: FoldMeasures
     sd: FoldMeasures
-    class_names: tuple[str, ...] | None = field(default=None, metadata=NEWER)
+    class_names: tuple[str, ...]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from flows.results.base import NEWER, RunResult
+from flows.results.base import OPTIONAL, RunResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,9 @@ class UnfoldResult(RunResult):
         classes.
     objective, program_objective, duality_gap, extension_error : float
         As in `ism_dask.ColoredMVU`.
-    n_neighbors : int or None
-        Number of neighbours of a row, by which new rows are placed. None in runs of earlier
-        versions, which place none.
-    exact_neighbors : bool or None
+    n_neighbors : int
+        Number of neighbours of a row, by which new rows are placed.
+    exact_neighbors : bool
         Whether they are exact.
     largest_column : str or None
         The column with the largest variance, if columns have their own units.
@@ -43,7 +42,7 @@ class UnfoldResult(RunResult):
         Number of pairs of neighbours.
     part_sizes : tuple of int
         Sizes of the parts of the graph of neighbours before they were joined.
-    used_axes : int or None
+    used_axes : int
         Number of axes of the picture in which rows differ.
     iterations : int
         Steps of the refinement.
@@ -72,13 +71,13 @@ class UnfoldResult(RunResult):
     program_objective: float
     duality_gap: float
     extension_error: float
-    n_neighbors: int | None = field(default=None, metadata=NEWER)
-    exact_neighbors: bool | None = field(default=None, metadata=NEWER)
-    largest_column: str | None = field(default=None, metadata=NEWER)
-    largest_share: float | None = field(default=None, metadata=NEWER)
+    n_neighbors: int
+    exact_neighbors: bool
+    largest_column: str | None = field(default=None, metadata=OPTIONAL)
+    largest_share: float | None = field(default=None, metadata=OPTIONAL)
     edges: int
     part_sizes: tuple[int, ...]
-    used_axes: int | None = field(default=None, metadata=NEWER)
+    used_axes: int
     iterations: int
     status: str
     converged: bool

@@ -20,7 +20,7 @@ class Drift:
     Parameters
     ----------
     model : SavedTransformer
-        One that an earlier version saved has no statistics: nothing is reported then.
+        Nothing is reported of one that was saved without statistics.
     """
 
     def __init__(self, model: SavedTransformer) -> None:

@@ -199,10 +199,9 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> No
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     fitted = fit_plain(FitSettings(dataset="wine", n_components=3)).fitted
-    assert fitted.components_advice
-    words = text.components_words(fitted.components_advice, fitted.eigenvalues, fitted.eigengap)
-    assert words.startswith("New feature 3 has an eigenvalue of ")
-    assert words.endswith("2 new features would do")
+    words = text.components_words(fitted.components_advice)
+    assert words.startswith("The first 2 of 3 new features tell y as well")
+    assert words.endswith("--components 2 would do")
 
 
 def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:

@@ -189,6 +189,9 @@ def test_a_model_without_history_or_sample_has_a_page() -> None:
     told = {"dataset": "own", "rows": 9, "columns": 3, "kernel": "linear", "n_components": 1}
     account = {"residual": 0.1, "residual_rows": 9, "engine": "closed", "engine_error": 0.0}
     account |= {"engine_note": "", "iterations": 1, "seconds": 0.1, "converged": True}
+    account |= {"status": "tolerance met", "tolerance": 0.01, "measure": "change"}
+    account |= {"components_advice": "", "certificate": {"reason": "not certified: the Hessian"}}
+    account["certificate"] |= {"is_certified": False, "is_global": False}
     model = Model(
         components=np.eye(1, 3),
         mean=np.zeros(3),

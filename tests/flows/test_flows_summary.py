@@ -36,11 +36,12 @@ from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from flows.text import number
+from ism_dask.status import components_advice
 from storage import Model, save_model, save_results
 
 KINDS = ("fit", "cluster", "crossval", "tables")
 
-# Metrics as version 0.1.0 has saved them before results were dataclasses.
+# Metrics as runs save them.
 _ENDING: dict[str, Any] = {
     "converged": False,
     "engine": "exact",
@@ -51,6 +52,15 @@ _ENDING: dict[str, Any] = {
     "residual_rows": 178,
     "seconds": 0.3,
     "status": "max_iter",
+    "tolerance": 1e-4,
+    "measure": "residual",
+    "certificate": {
+        "is_certified": False,
+        "is_global": False,
+        "reason": "not certified: the Hessian was not measured",
+        "largest_eigenvalue": None,
+        "distance": None,
+    },
 }
 _DATA: dict[str, Any] = {
     "columns": 13,
@@ -96,7 +106,10 @@ SAVED: dict[str, dict[str, Any]] = {
         "folds": 10,
         "mean": _MEANS,
         "sd": {**_MEANS, "accuracy": 0.0},
-        "results": [{**_ENDING, "fold": 1, "accuracy": 1.0, "cost": -3451.8}],
+        "class_names": ["first", "second", "third"],
+        "results": [
+            {**_ENDING, "fold": 1, "accuracy": 1.0, "cost": -3451.8, "baselines": {"PCA": 0.9}}
+        ],
     },
     "tables": {
         "cells": [
@@ -485,8 +498,7 @@ def test_a_tolerance_that_is_met_while_w_still_turns_is_warned_of() -> None:
         fact = _fact(fit_trust(turned), "Last turn of W")
         assert fact.value == f"{angle:.2g}"
         assert any("has not settled" in each for each in fact.warnings) is (angle > 0.5)
-    # Runs of earlier versions recorded neither.
-    assert {"Tolerance", "Last turn of W"}.isdisjoint(fact.name for fact in fit_trust(_fit()))
+    assert "Last turn of W" not in {fact.name for fact in fit_trust(_fit())}
 
 
 @pytest.mark.parametrize(
@@ -528,7 +540,8 @@ def test_a_tolerance_that_is_met_while_w_still_turns_is_warned_of() -> None:
 def test_a_feature_that_adds_nothing_to_j_is_warned_of(
     values: list[float], gap: float, advice: str | None, warnings: list[str]
 ) -> None:
-    fitted = _fit(eigenvalues=values, eigengap=gap, components_advice=advice)
+    given = components_advice(values, gap) if advice is None else advice
+    fitted = _fit(eigenvalues=values, eigengap=gap, components_advice=given)
     fact = _fact(fit_trust(fitted), "Number of new features")
     assert len(fact.warnings) == len(warnings)
     assert all(map(re.search, warnings, fact.warnings))
