@@ -402,13 +402,12 @@ def _target(given: FitTarget, reading: str, avoid_weight: float) -> Target:
     """Return the target of y as `reading` says, and of what X W is not to predict."""
     dependence = given.dependence(reading, avoid_weight)
     counts = np.ones(len(given.y)) if given.weights is None else given.weights
-    avoids = isinstance(dependence, AvoidingDependence)
-    explained = dependence.explained if avoids else dependence
+    explained = dependence.explained if isinstance(dependence, AvoidingDependence) else dependence
     U = _columns(explained)
     if reading in NUMERIC_KERNELS:
         U = U @ largest_pairs(U.T @ U, min(_FUNCTIONS, U.shape[1]))[1]
     Y, keys = _unit(U, counts), _keys(explained, U, given.y)
-    if not avoids:
+    if not isinstance(dependence, AvoidingDependence):
         return Target(Y, keys)
     S = _unit(_columns(dependence.avoided), counts)
     signs = np.repeat([1.0, -dependence.weight], [Y.shape[1], S.shape[1]])

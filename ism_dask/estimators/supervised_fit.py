@@ -35,6 +35,7 @@ from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES
+from ism_dask.selection.regularisation import Setting
 from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.whole_space import solution_of_whole_space
 from ism_dask.status import components_advice
@@ -73,6 +74,7 @@ class SupervisedFit(IKDR):
     warm_start: bool
     class_weight: dict[Any, float] | str | None
     sides_: tuple[str, ...]
+    setting_: Setting | None
 
     def _checked_input(
         self, X: Any, y: Any, sample_weight: Any, *, avoid: Any = None, given: Any = None

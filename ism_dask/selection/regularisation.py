@@ -31,7 +31,7 @@ RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 # Factors by which it tries to improve a width and a ridge after some steps.
 _WIDTH_FACTORS, _RIDGE_FACTORS = (0.5**0.5, 1.0, 2.0**0.5), (0.1, 0.3, 1.0, 3.0, 10.0)
 # The range of widths and ridges.
-_NARROWEST, _WIDEST, _LEAST_RIDGE, _MOST_RIDGE = 0.1, 16.0, 1e-6, 1.0
+_NARROWEST, _WIDEST, _LEAST_RIDGE, _MOST_RIDGE = 0.1, 16.0, 1e-5, 1.0
 # Steps of the first ascents, and of the one that is chosen.
 _FEW_STEPS, _STEPS = 10, 25
 # How many of the starts are climbed from.
