@@ -9,7 +9,7 @@ has changed is taken if it predicts unseen rows as well as any W.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -39,14 +39,15 @@ _CLIMBED = 2
 # The number of folds: each holds out its share of the rows. With many rows, two of them will do.
 _FOLDS, _ENOUGH_ROWS = 4, 1000
 # Steps of W on the training rows of a fold.
-_FOLD_STEPS = 12
+_FOLD_STEPS = 10
 # Factors of width and ridge with which held-out rows judge a W: those that it was fitted with may
 # be too wide to predict with.
 _JUDGES = ((1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.5, 0.1), (2.0, 1.0))
-# A start is taken as it is if it predicts better by this many standard errors than any fitted W.
+# A more cautious setting, or a start as it is, is taken if it predicts unseen rows better by this
+# many standard errors.
 _CLEARLY_BETTER = 0.5
-# Widths and ridges with which they judge a start.
-_START_JUDGES = tuple((width, ridge) for width in (4.0, *WIDTHS) for ridge in (1e-3, 1e-2, 1e-1))
+# Factors of width and ridge with which they judge a start, beside those of its own evidence.
+_START_JUDGES = ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0))
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,11 @@ class Sample:
         return candidate_starts(self.rows.X, self.explained_columns, self.keys, self.q)
 
     @cached_property
+    def start_settings(self) -> dict[str, Setting]:
+        """The setting of the largest evidence for each start."""
+        return {name: best_setting(self, W) for name, W in self.starts.items()}
+
+    @cached_property
     def precondition(self) -> Precondition:
         """The function that multiplies a slope by the inverse covariance, with a ridge."""
         return inverse_covariance(self.rows.X.T @ self.rows.X / self.rows.n_rows)
@@ -203,7 +209,12 @@ class Choice:
 
 def choose_by_evidence(sample: Sample) -> Choice:
     """Return the start, the width, the ridge and W of the largest evidence."""
-    ranked = sorted(_ranked(sample, sample.starts.items()), key=lambda each: -each.evidence)
+    settings = sample.start_settings
+    ranked = [
+        Choice(W, settings[name], sample.evidence(W, settings[name]), name)
+        for name, W in sample.starts.items()
+    ]
+    ranked.sort(key=lambda each: -each.evidence)
     climbed = [_improved(sample, each, _FEW_STEPS) for each in ranked[:_CLIMBED]]
     best = max(climbed, key=lambda each: each.evidence)
     return _improved(sample, best, _STEPS)
@@ -213,7 +224,7 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
     """Return the choice by evidence, made more cautious as far as unseen rows ask for it."""
     choice = choose_by_evidence(sample) if choice is None else choice
     folds = _folds(sample)
-    trials = list(_start_trials(sample, folds))
+    trials = _start_trials(sample, folds)
     now = _judged(sample, folds, choice.start, choice.setting)
     trials.append(now)
     while True:
@@ -223,19 +234,25 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
         ]
         trials += tried
         best = max(tried, key=_explained, default=now)
-        if best.explained <= now.explained:
+        if not _is_clearly_better(best, now):
             break
         now = best
+    best_start = max((each for each in trials if each.is_start), key=_explained)
+    best = best_start if _is_clearly_better(best_start, now) else now
     trials.sort(key=lambda each: -each.explained)
-    return _with_trials(sample, choice, trials)
+    return _with_trials(sample, choice, best, trials)
 
 
-def _with_trials(sample: Sample, choice: Choice, trials: list[Trial]) -> Choice:
+def _is_clearly_better(trial: Trial, other: Trial) -> bool:
+    """Return whether unseen rows are predicted better, by half a standard error."""
+    gains = other.losses - trial.losses
+    return float(gains.mean()) > _CLEARLY_BETTER * float(gains.std()) / np.sqrt(len(gains))
+
+
+def _with_trials(sample: Sample, choice: Choice, best: Trial, trials: list[Trial]) -> Choice:
     """Return the choice of the best of the trials, with W fitted to all rows of the sample."""
-    best = _preferred(trials)
     if best.is_start:
-        W = sample.starts[best.start]
-        setting = best_setting(sample, W)
+        W, setting = sample.starts[best.start], sample.start_settings[best.start]
         return Choice(W, setting, sample.evidence(W, setting), best.start, True, tuple(trials))
     setting = Setting(best.width or 1.0, best.ridge or 1.0)
     W = choice.W
@@ -248,25 +265,8 @@ def _with_trials(sample: Sample, choice: Choice, trials: list[Trial]) -> Choice:
     return Choice(W, setting, sample.evidence(W, setting), choice.start, False, tuple(trials))
 
 
-def _preferred(trials: list[Trial]) -> Trial:
-    """Return the best trial, or the best fitted one unless a start is clearly better."""
-    best, fitted = trials[0], next(each for each in trials if not each.is_start)
-    gains = fitted.losses - best.losses
-    error = float(gains.std()) / np.sqrt(len(gains))
-    return best if float(gains.mean()) > _CLEARLY_BETTER * error else fitted
-
-
 def _objective(sample: Sample, W: Array, setting: Setting) -> float:
     return sample.blocks.explained(sample.at(setting), W).objective
-
-
-def _ranked(sample: Sample, starts: Iterable[tuple[str, Array]]) -> list[Choice]:
-    """Return the best setting of each start."""
-    choices = []
-    for name, W in starts:
-        setting = best_setting(sample, W)
-        choices.append(Choice(W, setting, sample.evidence(W, setting), name))
-    return choices
 
 
 def best_setting(sample: Sample, W: Array) -> Setting:
@@ -315,8 +315,12 @@ class _Fold:
 
     def fit(self, setting: Setting) -> Array:
         """Return W (d, q) of the training rows, from the start or the last W of largest J."""
-        begins = [*self.train.starts.values(), *self.fitted[-1:]]
-        W = max(begins, key=lambda begin: _objective(self.train, begin, setting))
+        if not self.fitted:
+            begins = self.train.starts.values()
+            self.fitted.append(max(begins, key=lambda W: _objective(self.train, W, setting)))
+        # The first entry is the best start, the last one the W of the setting before.
+        begins = [self.fitted[0], *self.fitted[1:][-1:]]
+        W = max(begins, key=lambda W: _objective(self.train, W, setting))
         W, _ = self.train.climbed(W, setting, _FOLD_STEPS)
         self.fitted.append(W)
         return W
@@ -351,14 +355,14 @@ def _judged(sample: Sample, folds: list[_Fold], start: str, setting: Setting) ->
 
 def _start_trials(sample: Sample, folds: list[_Fold]) -> list[Trial]:
     """Return a trial of each start by itself."""
-    widths = {1.0} if not sample.width_is_free else None
-    judges = [Setting(*each) for each in _START_JUDGES if widths is None or each[0] in widths]
+    factors = _START_JUDGES if sample.width_is_free else _START_JUDGES[:2]
 
     def losses_of(name: str) -> Callable[[_Fold], Array]:
+        own = sample.start_settings[name]
+        judges = [own.times(*each) for each in factors]
         return lambda fold: fold.losses(fold.train.starts[name], judges)
 
-    names = folds[0].train.starts
-    return [_trial(sample, folds, losses_of(name), name, None) for name in names]
+    return [_trial(sample, folds, losses_of(name), name, None) for name in sample.starts]
 
 
 def _trial(
