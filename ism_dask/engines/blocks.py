@@ -23,7 +23,7 @@ from ism_dask.rows.tasks import LoadedShard, RowFact
 # The columns of Y (b, r), then the weights (b, 1) if there are some.
 _TARGET = RowFact("prediction target")
 # With fewer blocks, their differences say little of the noise between them.
-_LEAST_FOR_NOISE = 16
+_LEAST_FOR_NOISE = 4
 # Sums of blocks: J, Phi W and the squared length of its tangential part, each times the rows; then
 # the number of blocks.
 _Sums = tuple[Array, Array, Array, Array]

@@ -19,8 +19,9 @@ from ism_dask.linalg.eigen import nearest_orthonormal
 _MEMORY = 20
 # The share of the gain predicted by the slope that a step has to reach.
 _GAIN = 1e-4
-# The line search multiplies a step by _CUT, at most _CUTS times.
-_CUT, _CUTS = 0.4, 12
+# The line search shortens a step to the maximum of the parabola through J and its slope, but to
+# these shares of it at least and at most, and at most _CUTS times.
+_SHORTEST_CUT, _LONGEST_CUT, _CUTS = 0.02, 0.4, 12
 # The spectral norms of the first step and of the longest one. The norm of a step is the tangent of
 # the angle by which it turns W.
 _FIRST, _LONGEST = 0.1, 0.5
@@ -108,7 +109,10 @@ def _line_search(
         # The slope is half of the gradient, so J rises at first by twice this.
         if evaluation.objective > now.objective + _GAIN * share * slope:
             return share * direction, point, evaluation
-        share *= _CUT
+        # J along the step is near `J + 2 slope share + bend share^2`, whose maximum is here:
+        bend = (evaluation.objective - now.objective) / share - 2.0 * slope
+        best = -slope / bend if bend < 0 else _LONGEST_CUT
+        share *= float(np.clip(best, _SHORTEST_CUT, _LONGEST_CUT))
     return None
 
 
