@@ -20,7 +20,7 @@ from ism_dask.selection.regularisation import Sample, Setting
 FIRST_ROWS, FACTOR = 1000, 4
 # The most rows that judge widths and ridges, and the factors that they try.
 _JUDGING_ROWS = 2 * BLOCK_ROWS
-_WIDTH_FACTORS, _RIDGE_FACTORS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4), (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_WIDTH_FACTORS, _RIDGE_FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4), (0.03, 0.1, 0.3, 1.0)
 
 
 def stages(keys: Array, seed: int) -> list[Array]:

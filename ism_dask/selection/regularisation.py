@@ -10,7 +10,7 @@ has changed is taken if it predicts unseen rows as well as any W.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.execution import side_by_side
-from ism_dask.selection.starts import candidate_starts
+from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend_roughly
 from ism_dask.solvers.lbfgs import Precondition
 
@@ -37,7 +37,9 @@ _FEW_STEPS, _STEPS = 10, 25
 # How many of the starts are climbed from.
 _CLIMBED = 2
 # The number of folds: each holds out its share of the rows. With many rows, two of them will do.
-_FOLDS, _ENOUGH_ROWS = 4, 1000
+_FOLDS, _ENOUGH_ROWS = 4, 600
+# Starts that each fold tries, beside those of the largest evidence, because they cost nothing.
+_CHEAP_STARTS = ("linear", "partial least squares")
 # Steps of W on the training rows of a fold.
 _FOLD_STEPS = 10
 # Factors of width and ridge with which held-out rows judge a W: those that it was fitted with may
@@ -137,7 +139,8 @@ class Sample:
     @cached_property
     def kernel_size(self) -> float:
         """The mean kernel of a row with itself, which ridges are shares of."""
-        Z = self.rows.X @ self.starts["linear"]
+        X = self.rows.X
+        Z = X * np.sqrt(self.q / X.shape[1])  # as long as the rows of X W are on average
         sizes = (
             weight * term.value(term.pairing.own(Z)).mean()
             for weight, term in self.regression.kernel.terms
@@ -156,14 +159,23 @@ class Sample:
         return self.rows.Y if signs is None else self.rows.Y[:, signs > 0]
 
     @cached_property
-    def starts(self) -> dict[str, Array]:
+    def starts(self) -> Starts:
         """The candidate starts (d, q) by name."""
-        return candidate_starts(self.rows.X, self.explained_columns, self.keys, self.q)
+        return Starts(self.rows.X, self.explained_columns, self.keys, self.q)
 
     @cached_property
     def start_settings(self) -> dict[str, Setting]:
         """The setting of the largest evidence for each start."""
-        return {name: best_setting(self, W) for name, W in self.starts.items()}
+        return {name: best_setting(self, self.starts[name]) for name in START_NAMES}
+
+    @cached_property
+    def best_starts(self) -> list[str]:
+        """The names of the starts, that of the largest evidence first."""
+
+        def evidence(name: str) -> float:
+            return self.evidence(self.starts[name], self.start_settings[name])
+
+        return sorted(START_NAMES, key=evidence, reverse=True)
 
     @cached_property
     def precondition(self) -> Precondition:
@@ -209,12 +221,7 @@ class Choice:
 
 def choose_by_evidence(sample: Sample) -> Choice:
     """Return the start, the width, the ridge and W of the largest evidence."""
-    settings = sample.start_settings
-    ranked = [
-        Choice(W, settings[name], sample.evidence(W, settings[name]), name)
-        for name, W in sample.starts.items()
-    ]
-    ranked.sort(key=lambda each: -each.evidence)
+    ranked = [_start_choice(sample, name) for name in sample.best_starts]
     climbed = [_improved(sample, each, _FEW_STEPS) for each in ranked[:_CLIMBED]]
     best = max(climbed, key=lambda each: each.evidence)
     return _improved(sample, best, _STEPS)
@@ -252,17 +259,23 @@ def _is_clearly_better(trial: Trial, other: Trial) -> bool:
 def _with_trials(sample: Sample, choice: Choice, best: Trial, trials: list[Trial]) -> Choice:
     """Return the choice of the best of the trials, with W fitted to all rows of the sample."""
     if best.is_start:
-        W, setting = sample.starts[best.start], sample.start_settings[best.start]
-        return Choice(W, setting, sample.evidence(W, setting), best.start, True, tuple(trials))
+        chosen = _start_choice(sample, best.start)
+        return replace(chosen, is_start=True, trials=tuple(trials))
     setting = Setting(best.width or 1.0, best.ridge or 1.0)
     W = choice.W
     if setting != choice.setting:
-        begins = [choice.W, *sample.starts.values()]
+        begins = [choice.W, *(sample.starts[name] for name in START_NAMES)]
         objectives = [_objective(sample, begin, setting) for begin in begins]
         second = begins[1 + int(np.argmax(objectives[1:]))]
         ends = [sample.climbed(begin, setting, _STEPS) for begin in (choice.W, second)]
         W = max(ends, key=lambda end: end[1])[0]
     return Choice(W, setting, sample.evidence(W, setting), choice.start, False, tuple(trials))
+
+
+def _start_choice(sample: Sample, name: str) -> Choice:
+    """Return a start with the setting of its largest evidence."""
+    W, setting = sample.starts[name], sample.start_settings[name]
+    return Choice(W, setting, sample.evidence(W, setting), name)
 
 
 def _objective(sample: Sample, W: Array, setting: Setting) -> float:
@@ -303,20 +316,25 @@ def _explained(trial: Trial) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Fold:
-    """Training rows with the W fitted to them, and held-out rows."""
+    """Training rows with the W fitted to them, and held-out rows.
+
+    `start_names` are those of the starts that the rows are worth.
+    """
 
     train: Sample
     test: Block
+    start_names: Sequence[str]
     fitted: list[Array] = field(default_factory=list)
 
     @classmethod
     def of(cls, sample: Sample, train: Array, test: Array) -> _Fold:
-        return cls(sample.part(train), sample.rows.part(test))
+        names = dict.fromkeys([*sample.best_starts[:_CLIMBED], *_CHEAP_STARTS])
+        return cls(sample.part(train), sample.rows.part(test), tuple(names))
 
     def fit(self, setting: Setting) -> Array:
         """Return W (d, q) of the training rows, from the start or the last W of largest J."""
         if not self.fitted:
-            begins = self.train.starts.values()
+            begins = [self.train.starts[name] for name in self.start_names]
             self.fitted.append(max(begins, key=lambda W: _objective(self.train, W, setting)))
         # The first entry is the best start, the last one the W of the setting before.
         begins = [self.fitted[0], *self.fitted[1:][-1:]]
@@ -362,7 +380,7 @@ def _start_trials(sample: Sample, folds: list[_Fold]) -> list[Trial]:
         judges = [own.times(*each) for each in factors]
         return lambda fold: fold.losses(fold.train.starts[name], judges)
 
-    return [_trial(sample, folds, losses_of(name), name, None) for name in sample.starts]
+    return [_trial(sample, folds, losses_of(name), name, None) for name in folds[0].start_names]
 
 
 def _trial(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
 import numpy as np
 import scipy.linalg
 from sklearn.linear_model import RidgeCV
@@ -16,6 +20,8 @@ _WIDTH, _RIDGE = 1.6, 0.1
 _SAME = 1e-9
 # The most rows of a gradient start, and the most functions of y that it explains.
 _GRADIENT_ROWS, _FUNCTIONS = 600, 8
+# With many columns, gradients cost most of a selection, and fewer rows have to do.
+_MANY_COLUMNS, _FEW_GRADIENT_ROWS = 200, 400
 # Ridges of the linear start, for columns of variance 1, as shares of the number of rows.
 _LINEAR_RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 # A direction of the linear start whose predictions are a smaller share of the largest is rounding.
@@ -25,21 +31,64 @@ _TINY = float(np.finfo(float).tiny)
 _SLICES, _WHITENING_RIDGE = 10, 1e-3
 
 
-def candidate_starts(X: Array, Y: Array, keys: Array, q: int) -> dict[str, Array]:
-    """Return starts (d, q) by name for rows X (m, d), their targets Y (m, r) and keys (m,).
+@dataclass(frozen=True, eq=False)
+class Starts:
+    """Starts (d, q) by name, each computed when it is asked for.
 
-    Rows of similar y have similar keys.
+    Attributes
+    ----------
+    X : (m, d) array
+    Y : (m, r) array
+        What X is to explain.
+    keys : (m,) array
+        Rows of similar y have similar keys.
+    q : int
     """
-    functions = _principal_functions(Y)
-    one, three = gradient_moments(X, functions, (1, 3))
-    starts = {
-        "gradient": largest_pairs(one, q)[1],
-        "gradients": largest_pairs(three, q)[1],
-        "linear": linear_directions(X, functions),
-        "partial least squares": np.linalg.svd(X.T @ functions, full_matrices=False)[0],
-        "directional regression": directional_regression(X, _slices(keys), q),
-    }
-    return {name: _completed(W, three, q) for name, W in starts.items()}
+
+    X: Array
+    Y: Array
+    keys: Array
+    q: int
+    _computed: dict[str, Array] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Array:
+        """Return the start (d, q) of a name in `START_NAMES`."""
+        if name not in self._computed:
+            self._computed[name] = self._completed(_METHODS[name](self))
+        return self._computed[name]
+
+    def _completed(self, W: Array) -> Array:
+        """Return the first q columns of W (d, k), orthonormal, completed by the gradients'."""
+        W = np.linalg.qr(W[:, : self.q])[0]
+        if W.shape[1] < self.q:
+            outside = np.eye(len(W)) - W @ W.T
+            rest = largest_pairs(outside @ self._moments[1] @ outside, self.q - W.shape[1])[1]
+            W = np.hstack([W, rest])
+        return nearest_orthonormal(W)
+
+    @cached_property
+    def functions(self) -> Array:
+        """The leading principal columns (m, k) of Y."""
+        return _principal_functions(self.Y)
+
+    @cached_property
+    def _moments(self) -> list[Array]:
+        """The moments (d, d) of gradients after one round and after three."""
+        return gradient_moments(self.X, self.functions, (1, 3))
+
+
+_METHODS: dict[str, Callable[[Starts], Array]] = {
+    "gradient": lambda starts: largest_pairs(starts._moments[0], starts.q)[1],
+    "gradients": lambda starts: largest_pairs(starts._moments[1], starts.q)[1],
+    "linear": lambda starts: linear_directions(starts.X, starts.functions),
+    "partial least squares": lambda starts: np.linalg.svd(
+        starts.X.T @ starts.functions, full_matrices=False
+    )[0],
+    "directional regression": lambda starts: directional_regression(
+        starts.X, _slices(starts.keys), starts.q
+    ),
+}
+START_NAMES = tuple(_METHODS)
 
 
 def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]:
@@ -48,7 +97,8 @@ def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]
     A recursive feature machine (Radhakrishnan et al. 2024): a ridge regression with a Laplace
     kernel, whose metric in each round is the mean outer product of the gradients of the last.
     """
-    chosen = np.linspace(0, len(X) - 1, min(len(X), _GRADIENT_ROWS)).astype(int)
+    most = _GRADIENT_ROWS if X.shape[1] <= _MANY_COLUMNS else _FEW_GRADIENT_ROWS
+    chosen = np.linspace(0, len(X) - 1, min(len(X), most)).astype(int)
     X, Y = X[chosen], Y[chosen]
     n, d = X.shape
     width = _WIDTH * np.sqrt(d)
@@ -97,16 +147,6 @@ def directional_regression(X: Array, slices: Array, q: int) -> Array:
         means += share * np.outer(mean, mean)
         size += share * float(mean @ mean)
     return np.asarray(whitening @ largest_pairs(moments + means @ means + size * means, q)[1])
-
-
-def _completed(W: Array, moments: Array, q: int) -> Array:
-    """Return the first q columns of W (d, k), orthonormal, completed by directions of moments."""
-    W = np.linalg.qr(W[:, :q])[0]
-    if W.shape[1] < q:
-        outside = np.eye(len(W)) - W @ W.T
-        rest = largest_pairs(outside @ moments @ outside, q - W.shape[1])[1]
-        W = np.hstack([W, rest])
-    return nearest_orthonormal(W)
 
 
 def _root(matrix: Array) -> Array:
