@@ -241,11 +241,7 @@ class SupervisedFit(IKDR):
         return _Start(few, self._fit_rows(few, kernel, fit_rows.q, checked), few.orthonormal(W))
 
     def _solve(
-        self,
-        dependence: Dependence,
-        saved_fit: CheckpointedFit,
-        started: float,
-        start: _Start,
+        self, dependence: Dependence, saved_fit: CheckpointedFit, started: float, start: _Start
     ) -> _Fitted:
         """Return the fit from a start."""
         prepared, fit_rows, W = start
@@ -254,8 +250,8 @@ class SupervisedFit(IKDR):
         if q == fit_rows.space.size:
             engine, solution = solution_of_whole_space(problem, search.engine)
             return _Fitted(engine, solution, prepared, fit_rows)
-        stopping = search.stopping.after(time.perf_counter() - started)
-        search = replace(search, stopping=stopping)
+        left = search.stopping.after(time.perf_counter() - started)
+        search = replace(search, stopping=left)
         state = None if W is None else state_at(W)
         if isinstance(prepared, WidePrepared):
             wide = WideFit(dependence, search, self._report_state)
