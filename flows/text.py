@@ -144,10 +144,9 @@ def printable(words: str) -> str:
     return "".join(each if each.isprintable() else " " for each in words)
 
 
-def shortened(words: str, most: int = 40) -> str:
-    """Return `words` without the middle if they are longer than `most` letters."""
-    rest = most - 1
-    return words if len(words) <= most else f"{words[: rest - rest // 3]}…{words[-(rest // 3) :]}"
+def shortened(words: str) -> str:
+    """Return `words` without the middle if they are longer than 40 letters."""
+    return words if len(words) <= 40 else f"{words[:26]}…{words[-13:]}"
 
 
 def byte_size(count: int) -> str:

@@ -39,6 +39,8 @@ _T = TypeVar("_T")
 Attributes = dict[str, Any]
 Buffers: TypeAlias = list[Buffer | None]
 
+# Rows of a chunk of an array that is read whole.
+_CHUNK_ROWS = 2**20
 _CODECS = (BytesCodec, ZstdCodec, Crc32cCodec)
 # Whole numbers, such as pixels, become many times smaller. Measured numbers hardly do, and a high
 # level would take most of the time of an ingestion.
@@ -112,9 +114,9 @@ def create_array(
     )
 
 
-def put_array(group: zarr.Group, name: str, values: NDArray[Any], longest: int = 2**20) -> None:
-    """Write an array of any shape, chunked along its first axis every `longest` rows."""
-    chunks = (max(1, min(longest, len(values))), *(max(1, n) for n in values.shape[1:]))
+def put_array(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
+    """Write an array of any shape, in chunks of some rows."""
+    chunks = (max(1, min(_CHUNK_ROWS, len(values))), *(max(1, n) for n in values.shape[1:]))
     create_array(group, name, values.shape, chunks, values.dtype)[...] = values
 
 

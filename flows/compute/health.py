@@ -51,11 +51,11 @@ class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can b
         self.what, self.advice, self.gone = what, advice, gone
 
 
-def pulse_of(client: EndableClient, within: float = _PULSE_SECONDS) -> Pulse | None:
-    """Return the pulse of the cluster, or None unless its scheduler answers within `within` s."""
+def pulse_of(client: EndableClient) -> Pulse | None:
+    """Return the pulse of the cluster, or None unless its scheduler answers soon."""
     # Any error on the way there or back counts as no answer.
     with suppress(Exception):
-        answer = client.result_within(client._run_on_scheduler, pulse, within=within)
+        answer = client.result_within(client._run_on_scheduler, pulse, within=_PULSE_SECONDS)
         return answer if isinstance(answer, Pulse) else None
     return None
 

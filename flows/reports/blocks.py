@@ -144,7 +144,7 @@ class Block:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a page has nothing to show below the title."""
+        """Whether a page, whose template asks, has nothing to show below the title."""
         return not (self.facts or self.command or self.tables or self.notes or self.pictures)
 
     def to_json(self) -> dict[str, Any]:

@@ -52,11 +52,6 @@ class Spectrum:
         """The eigengap: the smallest of `values` minus the next eigenvalue."""
         return float(self.values[-1]) - self.following
 
-    @property
-    def determined(self) -> Array:
-        """The (d, k) vectors whose eigenvalues are not zero."""
-        return self.vectors[:, ~self.null]
-
 
 @dataclass(frozen=True)
 class Pairs:
@@ -111,12 +106,12 @@ def leading_eigenpairs(
     return Spectrum(values[:q], canonical_signs(vectors[:, :q]), float(values[q]), null)
 
 
-def determined_eigenvectors(matrix: Array, q: int, noise: float = _NOISE) -> tuple[Array, Array]:
+def determined_eigenvectors(matrix: Array, q: int) -> tuple[Array, Array]:
     """Return the q largest eigenvalues of `matrix` (d, d), and the vectors of the nonzero ones.
 
     Parameters
     ----------
-    matrix, q, noise
+    matrix, q
         As in `leading_eigenpairs`.
 
     Returns
@@ -127,7 +122,7 @@ def determined_eigenvectors(matrix: Array, q: int, noise: float = _NOISE) -> tup
         The eigenvectors; k is at most q.
     """
     values, vectors = largest_pairs(matrix, q)
-    null = np.abs(values) <= _zero_threshold(matrix, values, noise)
+    null = np.abs(values) <= _zero_threshold(matrix, values, _NOISE)
     return values, canonical_signs(vectors[:, ~null])
 
 
@@ -137,7 +132,6 @@ def leading_eigenpairs_by_products(
     k: int,
     tol: float,
     *,
-    seed: int = 0,
     guess: Array | None = None,
     most: int = _MOST_BLOCKS,
 ) -> Pairs:
@@ -153,14 +147,13 @@ def leading_eigenpairs_by_products(
     n, k : int
     tol : float
         The residual at which to stop.
-    seed : int
     guess : (n, g) array, optional
         Vectors near the leading eigenvectors. The first block consists of them and random vectors.
     most : int
         The most blocks in the basis, that is, the most passes.
     """
     width = min(n, k + _SPARE)
-    block = np.random.default_rng(seed).normal(size=(n, width))
+    block = np.random.default_rng(0).normal(size=(n, width))
     if guess is not None:
         near = guess[:, :width]
         block[:, : near.shape[1]] = near + 1e-3 / np.sqrt(n) * block[:, : near.shape[1]]

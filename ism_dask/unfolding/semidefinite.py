@@ -35,11 +35,6 @@ class ProgramSolution:
     gap: float
     n_steps: int
 
-    @property
-    def certified(self) -> bool:
-        """Whether the gap proves that B is the maximum, up to a share of 1e-8."""
-        return self.gap <= GAP
-
 
 def solve(program: QuadraticProgram, gap: float = GAP) -> ProgramSolution:
     """Maximise F by projected accelerated gradient steps, until the duality gap is small enough.

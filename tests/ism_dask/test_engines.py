@@ -221,7 +221,7 @@ def test_the_anchors_of_a_local_kernel_do_not_travel():
 @pytest.mark.parametrize("rows", [10, 37])
 def test_single_precision_start_has_the_rank_of_the_classes(rows):
     flat = _problem("gaussian", "classes", rows, dtype=np.float32)
-    assert leading_eigenpairs(first_engine("exact", flat, Q).phi0(), 4).determined.shape[1] == 3
+    assert np.count_nonzero(leading_eigenpairs(first_engine("exact", flat, Q).phi0(), 4).null) == 1
 
 
 def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
