@@ -19,6 +19,7 @@ from flows.compute.probe import SPAN
 from flows.errors import FlowError
 from flows.interface.progress import progress_log, report_progress
 from flows.text import count_noun
+from ism_dask._context import bound
 
 if TYPE_CHECKING:
     from flows.compute.endable_client import EndableClient
@@ -156,12 +157,12 @@ def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
     elif current is not None and current[0] == scheduler:
         yield current[1]
     else:
-        with quiet_logs(), closing(Session(cluster_place(scheduler))) as session:
-            token = _CURRENT_SESSION.set((scheduler, session))
-            try:
-                yield session
-            finally:
-                _CURRENT_SESSION.reset(token)
+        with (
+            quiet_logs(),
+            closing(Session(cluster_place(scheduler))) as session,
+            bound(_CURRENT_SESSION, (scheduler, session)),
+        ):
+            yield session
 
 
 @contextmanager

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 from flows.errors import SettingsError
+from ism_dask._context import bound
 
 _IN_USE: ContextVar[str | None] = ContextVar("credentials", default=None)
 
 
-@contextmanager
-def using_credentials(name: str) -> Iterator[None]:
+def using_credentials(name: str) -> AbstractContextManager[None]:
     """Mark the credentials called `name` as in use within the block."""
-    token = _IN_USE.set(name)
-    try:
-        yield
-    finally:
-        _IN_USE.reset(token)
+    return bound(_IN_USE, name)
 
 
 def check_credentials(name: str | None) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+from ism_dask._context import bound
 
 
 class Watcher(Protocol):
@@ -38,24 +40,14 @@ _WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 _PAGE: ContextVar[str | None] = ContextVar("page", default=None)
 
 
-@contextmanager
-def watch_progress(watcher: Watcher) -> Iterator[None]:
+def watch_progress(watcher: Watcher) -> AbstractContextManager[None]:
     """Add `watcher` to those that receive the reports of the block."""
-    token = _WATCHERS.set((*_WATCHERS.get(), watcher))
-    try:
-        yield
-    finally:
-        _WATCHERS.reset(token)
+    return bound(_WATCHERS, (*_WATCHERS.get(), watcher))
 
 
-@contextmanager
-def shown_at(url: str | None) -> Iterator[None]:
+def shown_at(url: str | None) -> AbstractContextManager[None]:
     """Let the block know the address of the page that shows its run, if there is one."""
-    token = _PAGE.set(url)
-    try:
-        yield
-    finally:
-        _PAGE.reset(token)
+    return bound(_PAGE, url)
 
 
 def page_of_run() -> str | None:

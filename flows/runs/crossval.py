@@ -24,6 +24,7 @@ from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import origin, versions
 from flows.runs.side_labels import at_rows, side_labels
 from flows.settings.runs import CrossvalSettings
+from ism_dask._context import bound
 from storage import RESULTS, Dataset, save_results
 
 KIND = CrossvalResult.command
@@ -210,11 +211,8 @@ def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Cr
     with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:
         progress_log(labelled.describe(settings))
         crossval = Crossval(settings, labelled, plans, run)
-        token = _CURRENT.set(crossval)
-        try:
+        with bound(_CURRENT, crossval):
             yield crossval
-        finally:
-            _CURRENT.reset(token)
 
 
 def current_crossval() -> Crossval:

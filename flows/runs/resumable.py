@@ -347,7 +347,7 @@ def resumable_run(
     Parameters
     ----------
     run, kind : str
-    settings : KeptSettings
+    settings : NamedRunSettings
     known : Mapping
         Digests of data and the like, in plain JSON, which decide the result beside the settings.
     replaces : str

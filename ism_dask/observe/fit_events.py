@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from ism_dask._context import bound
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
     from ism_dask.records.checkpoint import Round
@@ -67,17 +69,12 @@ class FitWatcher:
 _WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher())  # noqa: B039
 
 
-@contextmanager
-def watching_fits(watcher: FitWatcher) -> Iterator[None]:
+def watching_fits(watcher: FitWatcher) -> AbstractContextManager[None]:
     """Send the events of every fit in the block to `watcher`, within pipelines and searches too.
 
     Fits that run in other processes or threads than the block send no events.
     """
-    token = _WATCHER.set(watcher)
-    try:
-        yield
-    finally:
-        _WATCHER.reset(token)
+    return bound(_WATCHER, watcher)
 
 
 def fit_watcher() -> FitWatcher:

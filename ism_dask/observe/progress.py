@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from uuid import uuid4
+
+from ism_dask._context import bound
 
 OnTask = Callable[[int, int], None]
 
@@ -29,17 +31,12 @@ class _PassCounter:
 _COUNTERS: dict[str, _PassCounter] = {}
 
 
-@contextmanager
-def watching_passes(on_task: OnTask) -> Iterator[None]:
+def watching_passes(on_task: OnTask) -> AbstractContextManager[None]:
     """Call `on_task(done, total)` after each task of every pass over the shards in the block.
 
     It is called from the threads that compute, one at a time, and should be quick.
     """
-    token = _WATCHER.set(on_task)
-    try:
-        yield
-    finally:
-        _WATCHER.reset(token)
+    return bound(_WATCHER, on_task)
 
 
 @contextmanager

@@ -8,12 +8,13 @@ runs that ended, continues the one that was cut off, and comes to the same bits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ism_dask._context import bound
 from ism_dask.records.iteration import Solution, State
 
 
@@ -203,14 +204,9 @@ class CheckpointedFit:
 _NEXT: ContextVar[list[CheckpointedFit]] = ContextVar("checkpointed_fit", default=[])  # noqa: B039
 
 
-@contextmanager
-def saving_checkpoints(saved_fit: CheckpointedFit) -> Iterator[None]:
+def saving_checkpoints(saved_fit: CheckpointedFit) -> AbstractContextManager[None]:
     """Make the first fit that begins in the block use `saved_fit`; later fits do not."""
-    token = _NEXT.set([saved_fit])
-    try:
-        yield
-    finally:
-        _NEXT.reset(token)
+    return bound(_NEXT, [saved_fit])
 
 
 def current_fit() -> CheckpointedFit:

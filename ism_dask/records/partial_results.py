@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
+
+from ism_dask._context import bound
 
 _Result = TypeVar("_Result")
 
@@ -35,14 +37,9 @@ class ResultStore(Protocol):
 _STORE: ContextVar[ResultStore | None] = ContextVar("result_store", default=None)
 
 
-@contextmanager
-def saving_partial_results(store: ResultStore) -> Iterator[None]:
+def saving_partial_results(store: ResultStore) -> AbstractContextManager[None]:
     """Save the partial results of the fit in the block, which continues from those in `store`."""
-    token = _STORE.set(store)
-    try:
-        yield
-    finally:
-        _STORE.reset(token)
+    return bound(_STORE, store)
 
 
 def result_store() -> ResultStore | None:

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ import psutil
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
 
+from ism_dask._context import bound
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.observe.progress import count_tasks, task_done
 
@@ -87,17 +88,12 @@ def is_dask(X: Any) -> bool:
     return dask.base.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
 
 
-@contextmanager
-def on_this_machine() -> Iterator[None]:
+def on_this_machine() -> AbstractContextManager[None]:
     """Run tasks in this process in the block, even if a cluster is active.
 
     For few rows, that is faster than to send tasks to a cluster.
     """
-    token = _IN_PROCESS.set(True)
-    try:
-        yield
-    finally:
-        _IN_PROCESS.reset(token)
+    return bound(_IN_PROCESS, True)
 
 
 def cluster() -> Any:
