@@ -10,7 +10,7 @@ from typing import Any
 
 import zarr
 
-from storage.atomic import exists_settled, explain_os_errors, remove_folder
+from storage.atomic import exists_settled, remove_folder, visible_entries
 from storage.digest import chunk_digest
 from storage.manifest import damaged_store
 from storage.paths import resolve_under
@@ -83,10 +83,8 @@ class PartialResults:
 
     def keys(self, start: str = "") -> list[str]:
         """Return the keys that begin with `start`, sorted."""
-        with explain_os_errors(self.folder, "read"):
-            entries = self.folder.iterdir() if self.folder.is_dir() else ()
-            names = sorted(each.name for each in entries if each.is_dir())
-        return [name for name in names if name[0] != "." and name.startswith(start)]
+        names = [each.name for each in visible_entries(self.folder) if each.is_dir()]
+        return [name for name in names if name.startswith(start)]
 
     def clear(self) -> None:
         """Remove all results."""

@@ -20,6 +20,7 @@ from storage.atomic import (
     remove_folder,
     remove_leftovers,
     sync,
+    visible_entries,
     workspace,
 )
 from storage.digest import chunk_digest
@@ -293,10 +294,7 @@ def run_not_found(name: str) -> RunNotFound:
 
 def run_names() -> list[str]:
     """Return the names of all folders of runs, whatever they contain."""
-    root = runs_folder()
-    with explain_os_errors(root, "read"):
-        entries = root.iterdir() if root.is_dir() else ()
-        return sorted(each.name for each in entries if each.is_dir() and each.name[0] != ".")
+    return [each.name for each in visible_entries(runs_folder()) if each.is_dir()]
 
 
 def _describe(name: str) -> Run | None:
