@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from storage.atomic import (
     visible_entries,
     workspace,
 )
-from storage.digest import chunk_digest
 from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import MANIFEST, damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
@@ -32,7 +30,7 @@ from storage.store import (
     commit_group,
     get_array,
     open_checked,
-    put_array,
+    put_arrays,
     read_again_if_replaced,
 )
 
@@ -178,15 +176,8 @@ def save_results(
         "versions": versions,
         **(columns or {}),
     }
-    digest = sha256(dumps(record).encode())
-
-    def fill(group: zarr.Group) -> str:
-        for key, values in (arrays or {}).items():
-            put_array(group, key, values)
-            digest.update(chunk_digest(values))
-        return digest.hexdigest()
-
-    return commit_run(name, RESULTS, record, fill)
+    text = dumps(record)
+    return commit_run(name, RESULTS, record, lambda group: put_arrays(group, arrays or {}, text))
 
 
 def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
