@@ -29,20 +29,17 @@ from storage.errors import (
     UnsafeName,
 )
 from storage.ingestion import ingest, picture_pixels
-from storage.loaders import RawData
 from storage.models import (
     Model,
     Sample,
     load_model,
-    model_path,
     new_feature_name,
     picture_path,
     read_pictures,
     save_model,
 )
 from storage.partial_results import PartialResults
-from storage.paths import data_folder, home, resolve_under, safe_name
-from storage.raw_files import RawFile
+from storage.paths import home, safe_name
 from storage.refreshes import (
     add_to_history,
     mark_pruned,
@@ -98,8 +95,6 @@ __all__ = [
     "Model",
     "PartialResults",
     "Problem",
-    "RawData",
-    "RawFile",
     "RawFileError",
     "Run",
     "RunNotFound",
@@ -115,7 +110,6 @@ __all__ = [
     "UnsafeName",
     "ZarrRows",
     "add_to_history",
-    "data_folder",
     "dataset_path",
     "datasets_folder",
     "home",
@@ -129,7 +123,6 @@ __all__ = [
     "load_unfolding",
     "mark_pruned",
     "model_hash",
-    "model_path",
     "new_feature_name",
     "open_dataset",
     "open_run",
@@ -144,7 +137,6 @@ __all__ = [
     "remove_dataset",
     "remove_run",
     "report_path",
-    "resolve_under",
     "result_arrays",
     "run_folder",
     "runs_folder",

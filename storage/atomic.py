@@ -177,6 +177,16 @@ def exists_settled(target: Path) -> bool:
         return target.exists()
 
 
+def visible_entries(folder: Path) -> list[Path]:
+    """Return the entries of a folder, sorted; hidden ones are locks and work in progress.
+
+    A folder that does not exist has none.
+    """
+    with explain_os_errors(folder, "read"):
+        entries = folder.iterdir() if folder.is_dir() else ()
+        return sorted(each for each in entries if each.name[0] != ".")
+
+
 def remove_leftovers(parent: Path) -> None:
     """Remove the workspaces in `parent` of processes that died, and undo their swaps."""
     with suppress(OSError):  # a folder that cannot be written has no workspaces

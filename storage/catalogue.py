@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from storage.errors import DatasetNotFound
-from storage.loaders import RawData
+from storage.loaders.base import RawData
 from storage.loaders.bundled import (
     load_bundled_breast_cancer,
     load_bundled_digits,

@@ -9,7 +9,7 @@ from typing import Any
 import zarr
 from numpy.typing import NDArray
 
-from storage.atomic import exists_settled, explain_os_errors, remove_folder
+from storage.atomic import exists_settled, remove_folder, visible_entries
 from storage.catalogue import DATASETS
 from storage.dataset_info import DatasetInfo, check_labels, folder_name
 from storage.errors import DatasetNotFound, StorageError
@@ -174,11 +174,6 @@ def list_datasets() -> tuple[StoredDataset, ...]:
     return tuple(_describe(path) for path in stored_folders())
 
 
-def _visible(path: Path) -> bool:
-    """Return whether a folder entry is a data set rather than work in progress."""
-    return path.is_dir() and not path.name.startswith(".")
-
-
 def _describe(path: Path) -> StoredDataset:
     """Return the list entry of a stored data set without reading its rows."""
     try:
@@ -227,6 +222,4 @@ def _not_stored(name: str, path: Path) -> DatasetNotFound:
 
 def stored_folders() -> list[Path]:
     """Return the folders of the stored data sets, damaged ones too, sorted."""
-    root = datasets_folder()
-    with explain_os_errors(root, "read"):
-        return sorted(filter(_visible, root.iterdir())) if root.is_dir() else []
+    return [each for each in visible_entries(datasets_folder()) if each.is_dir()]

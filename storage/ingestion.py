@@ -16,7 +16,7 @@ from storage.dataset_info import DatasetInfo
 from storage.dataset_writing import write_dataset
 from storage.digest import content_digest, sha256_file
 from storage.errors import ChecksumMismatch, RawFileError
-from storage.loaders import RawData
+from storage.loaders.base import RawData
 from storage.loaders.picture import colours_of, load_colours, load_pixels
 from storage.raw_files import find_or_download
 

@@ -17,7 +17,7 @@ from storage.digest import content_digest
 from storage.errors import RunNotFound, StorageError
 from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
 from storage.paths import resolve_under
-from storage.runs import MODEL, commit_run, read_record, run_folder, run_not_found, saved_run_path
+from storage.runs import MODEL, commit_run, read_record, run_not_found, saved_run_path
 from storage.store import folder_of, get_array, put_array, read_again_if_replaced
 from storage.transformers import FeatureStatistics, SavedTransformer
 
@@ -162,11 +162,6 @@ def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:
     `paradigm` is that of a clustering: scikit-learn names new features by the estimator's class.
     """
     return f"{paradigm}ikdr{number}"
-
-
-def model_path(name: str) -> Path:
-    """Return the folder of the model of run `name`, whether or not it exists."""
-    return resolve_under(run_folder(name), MODEL)
 
 
 def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = None) -> Path:

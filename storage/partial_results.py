@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import zarr
-
-from storage.atomic import exists_settled, explain_os_errors, remove_folder
-from storage.digest import chunk_digest
+from storage.atomic import exists_settled, remove_folder, visible_entries
 from storage.manifest import damaged_store
 from storage.paths import resolve_under
 from storage.records import dumps, loads
 from storage.runs import run_folder
-from storage.store import commit_group, get_array, open_checked, put_array
+from storage.store import commit_group, get_array, open_checked, put_arrays
 from storage.values import FORMAT_VERSION, from_json, to_json
 
 PARTIAL = "partial"
@@ -66,16 +62,8 @@ class PartialResults:
         """
         record, arrays = to_json(value)
         text = dumps({"request": request, "value": record})
-        digest = sha256(text.encode())
-
-        def fill(group: zarr.Group) -> str:
-            for name, numbers in arrays.items():
-                put_array(group, name, numbers)
-                digest.update(chunk_digest(numbers))
-            return digest.hexdigest()
-
         attributes = {"format_version": FORMAT_VERSION, "record": text}
-        commit_group(self.path(key), attributes, fill)
+        commit_group(self.path(key), attributes, lambda group: put_arrays(group, arrays, text))
 
     def remove(self, key: str) -> None:
         """Remove a result, if it exists."""
@@ -83,10 +71,8 @@ class PartialResults:
 
     def keys(self, start: str = "") -> list[str]:
         """Return the keys that begin with `start`, sorted."""
-        with explain_os_errors(self.folder, "read"):
-            entries = self.folder.iterdir() if self.folder.is_dir() else ()
-            names = sorted(each.name for each in entries if each.is_dir())
-        return [name for name in names if name[0] != "." and name.startswith(start)]
+        names = [each.name for each in visible_entries(self.folder) if each.is_dir()]
+        return [name for name in names if name.startswith(start)]
 
     def clear(self) -> None:
         """Remove all results."""

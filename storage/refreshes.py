@@ -7,7 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from storage.atomic import explain_os_errors, lock_file, make_folder, replace_synced
+from storage.atomic import (
+    explain_os_errors,
+    lock_file,
+    make_folder,
+    replace_synced,
+    visible_entries,
+)
 from storage.errors import DamagedStore, StorageError
 from storage.paths import home, resolve_under, safe_name
 from storage.records import from_sealed_json, to_sealed_json
@@ -35,9 +41,7 @@ def refresh_run(name: str, number: int) -> str:
 def refreshed_names() -> list[str]:
     """Return the names of the runs that have a history of refreshes."""
     root = refreshes_folder()
-    with explain_os_errors(root, "read"):
-        entries = root.iterdir() if root.is_dir() else ()
-        return sorted(each.name for each in entries if (each / HISTORY).exists())
+    return [each.name for each in visible_entries(root) if (each / HISTORY).exists()]
 
 
 def read_history(name: str) -> list[dict[str, Any]]:

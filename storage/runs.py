@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from storage.atomic import (
     remove_folder,
     remove_leftovers,
     sync,
+    visible_entries,
     workspace,
 )
-from storage.digest import chunk_digest
 from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import MANIFEST, damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
@@ -31,7 +30,7 @@ from storage.store import (
     commit_group,
     get_array,
     open_checked,
-    put_array,
+    put_arrays,
     read_again_if_replaced,
 )
 
@@ -177,15 +176,8 @@ def save_results(
         "versions": versions,
         **(columns or {}),
     }
-    digest = sha256(dumps(record).encode())
-
-    def fill(group: zarr.Group) -> str:
-        for key, values in (arrays or {}).items():
-            put_array(group, key, values)
-            digest.update(chunk_digest(values))
-        return digest.hexdigest()
-
-    return commit_run(name, RESULTS, record, fill)
+    text = dumps(record)
+    return commit_run(name, RESULTS, record, lambda group: put_arrays(group, arrays or {}, text))
 
 
 def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
@@ -293,10 +285,7 @@ def run_not_found(name: str) -> RunNotFound:
 
 def run_names() -> list[str]:
     """Return the names of all folders of runs, whatever they contain."""
-    root = runs_folder()
-    with explain_os_errors(root, "read"):
-        entries = root.iterdir() if root.is_dir() else ()
-        return sorted(each.name for each in entries if each.is_dir() and each.name[0] != ".")
+    return [each.name for each in visible_entries(runs_folder()) if each.is_dir()]
 
 
 def _describe(name: str) -> Run | None:

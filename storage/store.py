@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -23,6 +24,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from storage.atomic import exists_settled, explain_os_errors, workspace
+from storage.digest import chunk_digest
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import (
     FileEntry,
@@ -118,6 +120,15 @@ def put_array(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
     """Write an array of any shape, in chunks of some rows."""
     chunks = (max(1, min(_CHUNK_ROWS, len(values))), *(max(1, n) for n in values.shape[1:]))
     create_array(group, name, values.shape, chunks, values.dtype)[...] = values
+
+
+def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]], record: str) -> str:
+    """Write arrays by their names; return the digest of their values and of a text beside them."""
+    digest = sha256(record.encode())
+    for name, values in arrays.items():
+        put_array(group, name, values)
+        digest.update(chunk_digest(values))
+    return digest.hexdigest()
 
 
 def get_array(group: zarr.Group, name: str) -> NDArray[Any]:

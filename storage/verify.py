@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.atomic import exists_settled, explain_os_errors, remove_leftovers
+from storage.atomic import exists_settled, remove_leftovers, visible_entries
 from storage.catalogue import DATASETS
 from storage.checkpoints import NEWEST, Checkpoints, checkpoint_key
 from storage.dataset import datasets_folder, open_dataset, stored_folders
@@ -119,7 +119,7 @@ def stored_items() -> list[StoredItem]:
     for each in (datasets_folder(), *folders):
         if not each.is_symlink():
             remove_leftovers(each)  # restores what a dead writer had set aside
-    runs = [each for each in folders if any(_visible(each))]
+    runs = [each for each in folders if any(visible_entries(each))]
     return [
         *(StoredItem("data set", path.name, path) for path in stored_folders()),
         *(StoredItem("run", path.name, path) for path in runs),
@@ -311,15 +311,9 @@ def _read_values(path: Path) -> None:
 
 def _unexpected_entries(folder: Path, expected: Callable[[str], bool]) -> Iterator[Problem]:
     """Yield the visible entries that we never write; hidden ones are locks and work in progress."""
-    for path in _visible(folder):
+    for path in visible_entries(folder):
         if not expected(path.name):
             yield Problem(path, "no stored item has this name")
-
-
-def _visible(folder: Path) -> list[Path]:
-    with explain_os_errors(folder, "read"):
-        entries = folder.iterdir() if folder.is_dir() else ()
-        return sorted(each for each in entries if each.name[0] != ".")
 
 
 def _problems_at(path: Path, find_problems: FindProblems, on_bytes: OnBytes) -> Iterator[Problem]:

@@ -226,6 +226,7 @@ class SavedResults:
         self.run, self._request = run, request
         self._store = PartialResults.of_run(run.run)
         self._recent: set[str] = set()
+        self._resumes_pass = False
 
     def find(self, key: str) -> Any:
         """Return a saved result, or None; a damaged one is reported, and computed again."""
@@ -235,9 +236,10 @@ class SavedResults:
             progress_note(f"{error} It is computed again")
             return None
         if result is not None:
-            if key.startswith(SUMS) and not any(each.startswith(SUMS) for each in self._recent):
-                progress_note("resuming within a pass over the rows, from saved sums")
             self._recent.add(key)
+            if key.startswith(SUMS) and not self._resumes_pass:
+                self._resumes_pass = True
+                progress_note("resuming within a pass over the rows, from saved sums")
         return result
 
     def save(self, key: str, result: Any) -> None:
@@ -260,10 +262,10 @@ class SavedResults:
         Those since the last but one checkpoint stay: a fit that continues from the last checkpoint
         begins with the pass at its W.
         """
+        recent, self._recent = self._recent, set()
         for key in self._store.keys(SUMS):
-            if key not in self._recent:
+            if key not in recent:
                 self._store.remove(key)
-        self._recent = set()
 
 
 class FitSpeed:

@@ -23,9 +23,9 @@ from storage import (
     StorageError,
     dataset_path,
     load_model,
-    model_path,
     open_dataset,
     open_run,
+    run_folder,
     safe_name,
 )
 from storage.checkpoints import checkpoint_key
@@ -100,7 +100,7 @@ def _written(file: str, text: str, read: Callable[[], object]) -> Callable[[], o
 def _record(text: str) -> Callable[[], object]:
     def reads() -> None:
         attributes = {"format_version": 1, "record": text}
-        commit_group(model_path("fitted"), attributes, lambda _: "")
+        commit_group(run_folder("fitted") / "model", attributes, lambda _: "")
         load_model("fitted")
 
     return reads

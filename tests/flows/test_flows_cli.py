@@ -19,7 +19,7 @@ from support import store_own, unbounded
 
 from flows.runs.data import ensure_stored
 from ism_dask import SupervisedIKDR
-from storage import load_model, model_path, open_dataset, runs_folder
+from storage import load_model, open_dataset, run_folder, runs_folder
 
 COMMANDS = (
     "datasets",
@@ -427,10 +427,10 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
         ),
     ):
         assert re.search(message, here("transform", "two", source, "-o", target).failed(1))
-    chunk = next(path for path in model_path("two").rglob("c/*") if path.is_file())
+    chunk = next(path for path in (run_folder("two") / "model").rglob("c/*") if path.is_file())
     chunk.write_bytes(chunk.read_bytes()[:-1])
     assert "two" in here("transform", "two", "wine", "-o", out).failed(1)
-    shutil.rmtree(model_path("two"))
+    shutil.rmtree(run_folder("two") / "model")
     assert "no run 'two' is saved" in here("transform", "two", "wine", "-o", out).failed(2)
     assert not out.exists()
 

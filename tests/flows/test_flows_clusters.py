@@ -25,8 +25,8 @@ from storage import (
     DatasetInfo,
     dataset_path,
     load_model,
-    model_path,
     picture_pixels,
+    run_folder,
     write_dataset,
 )
 
@@ -289,7 +289,7 @@ def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
     assert not Path(first.pictures["components"]).exists()
     assert second.pictures == {}
     assert here("fit", "wine", "--plain", "--run", "reused", "--force").status == 0
-    assert list(model_path("reused").rglob("*.png")) == []
+    assert list((run_folder("reused") / "model").rglob("*.png")) == []
     assert load_model("reused").labels is None
 
 

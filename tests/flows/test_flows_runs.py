@@ -29,7 +29,6 @@ from storage import (
     Model,
     list_runs,
     load_model,
-    model_path,
     open_run,
     report_path,
     run_folder,
@@ -179,7 +178,7 @@ def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
     assert "--force" in here(*crossval).failed(1)
     assert here(*crossval, "--first", 1, "--force").status == 0
     assert open_run(name).kind == "crossval"
-    assert not model_path(name).exists()
+    assert not (run_folder(name) / "model").exists()
     assert not report_path(name).exists()
     assert "has results but no model" in here("transform", name, "wine", "-o", "x.csv").failed(2)
     assert "--force" in here("fit", "wine", "--plain", "--run", name).failed(1)

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from storage import DownloadError, RawFile
+from storage import DownloadError
 from storage.download import fetch
-from storage.raw_files import find_or_download
+from storage.raw_files import RawFile, find_or_download
 
 BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()

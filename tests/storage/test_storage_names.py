@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from storage import (
     Model,
     UnsafeName,
-    data_folder,
     home,
     load_model,
     open_dataset,
-    resolve_under,
     safe_name,
 )
+from storage.paths import data_folder, resolve_under
 
 BAD = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", ".hidden", "a\0", "é", "a b", "x" * 129]
 
