@@ -223,8 +223,9 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
         moved += (factor * term.pairing.coupling) * (psi @ right)
         if term.pairing.degree:
             moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
-    return np.asarray(X.T @ moved.astype(X.dtype, copy=False), dtype=np.float64)
+    return np.asarray(X.T.astype(np.float64, copy=False) @ moved)
 
 
 def _projected(X: Array, W: Array) -> Array:
-    return (X @ W.astype(X.dtype, copy=False)).astype(np.float64, copy=False)
+    # In single precision the rounding of J would hide the last steps of an ascent.
+    return np.asarray(X.astype(np.float64, copy=False) @ W)
