@@ -25,6 +25,7 @@ from ism_dask.estimators.supervised_input import (
     CheckedInput,
     FitTarget,
     check_rows_and_target,
+    is_small,
     row_weights,
     rows_in_memory,
 )
@@ -112,9 +113,21 @@ class SupervisedFit(IKDR):
 
     def _learn_to_predict(self, checked: CheckedInput) -> tuple[Solution, str]:
         """Return the solution that predicts y best, and advice on the number of features."""
-        kernel = as_kernel(self.kernel)
         checked.check_dense('criterion="prediction"', '. Take criterion="dependence" for more')
-        prepared = self._prepared(checked, kernel)
+        if is_small(checked.X):
+            # The rows are here, and tasks of a cluster would take longer.
+            with on_this_machine():
+                return self._predicted(checked)
+        return self._predicted(checked)
+
+    def _predicted(self, checked: CheckedInput) -> tuple[Solution, str]:
+        """Return the same, computed on the cluster if one is active."""
+        if checked.target.weights is not None and not checked.target.weights.all():
+            raise ValueError(
+                "rows of weight 0 among rows that are read from storage cannot be left out; give a "
+                'data set without them, or take criterion="dependence"'
+            )
+        prepared = self._prepared(checked, as_kernel(self.kernel))
         fit, self.dimension_path_ = self._prediction_fit(checked, prepared)
         warm = self.warm_start and hasattr(self, "components_")
         result = self._continued(fit, prepared) if warm else fit.run()

@@ -94,7 +94,7 @@ class FitTarget:
     def in_order(self, X: Any) -> tuple[Any, Self]:
         """Return X (n, d) and the target without rows of weight 0, in an order of their own."""
         counted = self
-        if self.weights is not None and isinstance(X, np.ndarray):
+        if self.weights is not None and not is_row_source(X):
             rows = np.flatnonzero(self.weights)
             X, counted = X[rows], self.at(rows)
         order = row_order(X, counted.y, *counted._keys)
@@ -209,11 +209,15 @@ def rows_in_memory(X: Any) -> Any:
 
     So a fit to few rows comes to the same bits wherever they are.
     """
-    few = math.prod(X.shape) * tile_dtype(X.dtype).itemsize <= MEMORY_BYTES
-    if isinstance(X, np.ndarray) or is_wide(X) or not few:
+    if isinstance(X, np.ndarray) or is_wide(X) or not is_small(X):
         return X
     with_few_columns = SparseRows(X, ROWS_PER_SHARD) if issparse(X) else X
     return cut(with_few_columns).rows(np.arange(X.shape[0]))
+
+
+def is_small(X: Any) -> bool:
+    """Return whether rows X (n, d) take little memory as an array."""
+    return math.prod(X.shape) * tile_dtype(X.dtype).itemsize <= MEMORY_BYTES
 
 
 def row_weights(
