@@ -28,7 +28,8 @@ class Block:
     X : (n, d) array
     Y : (n, r) array
     weights : (n,) array or None
-        The weights of the rows, all positive; None if all rows count alike.
+        The weights of the rows, all positive; None if all rows count alike. A row of weight 2
+        counts as two equal rows.
     """
 
     X: Array
@@ -45,10 +46,22 @@ class Block:
         """The number of rows."""
         return len(self.Y)
 
+    @property
+    def size(self) -> float:
+        """The sum of the weights, which is the number of rows if all count alike."""
+        return float(self.n_rows if self.weights is None else self.weights.sum())
+
+    @property
+    def counted(self) -> Block:
+        """The block without rows of weight 0."""
+        if self.weights is None or self.weights.all():
+            return self
+        return self.part(np.flatnonzero(self.weights))
+
     def squares(self) -> Array:
         """Return the weighted mean square (r,) of each column of Y."""
         squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[:, None]
-        return np.asarray(squared.mean(axis=0))
+        return np.asarray(squared.sum(axis=0) / self.size)
 
 
 @dataclass(frozen=True)
@@ -157,7 +170,7 @@ class _Solved:
         K = kernel_matrix(regression.kernel, Z, Z)
         n = block.n_rows
         system = K.copy()
-        noise = n * regression.ridge
+        noise = block.size * regression.ridge
         system.flat[:: n + 1] += noise if block.weights is None else noise / block.weights
         factor, info = lapack.dpotrf(system, lower=1, clean=0, overwrite_a=1)
         if info:
@@ -210,8 +223,9 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
         moved += (factor * term.pairing.coupling) * (psi @ right)
         if term.pairing.degree:
             moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
-    return np.asarray(X.T @ moved.astype(X.dtype, copy=False), dtype=np.float64)
+    return np.asarray(X.T.astype(np.float64, copy=False) @ moved)
 
 
 def _projected(X: Array, W: Array) -> Array:
-    return (X @ W.astype(X.dtype, copy=False)).astype(np.float64, copy=False)
+    # In single precision the rounding of J would hide the last steps of an ascent.
+    return np.asarray(X.astype(np.float64, copy=False) @ W)

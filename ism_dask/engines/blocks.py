@@ -24,18 +24,13 @@ from ism_dask.rows.tasks import LoadedShard, RowFact
 _TARGET = RowFact("prediction target")
 # With fewer blocks, their differences say little of the noise between them.
 _LEAST_FOR_NOISE = 4
-# Sums of blocks: J, Phi W and the squared length of its tangential part, each times the rows; then
-# the number of blocks.
-_Sums = tuple[Array, Array, Array, Array]
+# Sums of blocks: J, Phi W and the squared length of its tangential part, each times the sum of the
+# block's weights; then these sums, and the number of blocks.
+_Sums = tuple[Array, Array, Array, Array, Array]
 
 
 class Blocks(ABC):
     """Blocks of rows that a regression is fitted to, one by one."""
-
-    @property
-    @abstractmethod
-    def n_rows(self) -> int:
-        """The number of rows of all blocks."""
 
     @abstractmethod
     def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
@@ -43,13 +38,12 @@ class Blocks(ABC):
 
     def explained(self, regression: RidgeRegression, W: Array) -> Explained:
         """Return J and Phi W (d, q), the means over blocks, with the noise between blocks."""
-        objective, product, squares, count = self._summed(regression, W)
-        n, k = self.n_rows, int(count)
-        mean = product / n
+        objective, product, squares, size, count = self._summed(regression, W)
+        mean, k = product / size, int(count)
         if k < _LEAST_FOR_NOISE:
-            return Explained(float(objective) / n, mean)
-        spread = float(squares) / n - float(np.sum(_tangent(W, mean) ** 2))
-        return Explained(float(objective) / n, mean, float(np.sqrt(max(spread, 0.0) / (k - 1))))
+            return Explained(float(objective / size), mean)
+        spread = float(squares / size) - float(np.sum(_tangent(W, mean) ** 2))
+        return Explained(float(objective / size), mean, float(np.sqrt(max(spread, 0.0) / (k - 1))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +73,10 @@ class BlocksInMemory(Blocks):
         return sum(side_by_side(calls, self.n_rows if len(calls) > 1 else 0))
 
     def leave_one_out(self, regression: RidgeRegression, W: Array) -> Array:
-        """Return the squared error (n,) with which the rows of its block predict each row."""
+        """Return the squared error (n,) with which the rows of its block predict each row.
+
+        The rows are in the order of the blocks.
+        """
         calls = [partial(regression.leave_one_out, block, W) for block in self.blocks]
         return np.concatenate(side_by_side(calls, self.n_rows if len(calls) > 1 else 0))
 
@@ -98,11 +95,6 @@ class BlocksOfShards(Blocks):
         facts = rows if weights is None else np.column_stack([rows, weights])
         return cls(shards.with_rows(_TARGET, facts).persisted(), weights is not None, seed)
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows of all blocks."""
-        return self.shards.n_rows
-
     def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
         sums: _Sums = self.shards.fold(_shard_sums, regression, W, self.weighted, self.seed)
         return sums
@@ -113,6 +105,10 @@ def _shard_sums(
 ) -> _Sums:
     facts = shard.facts[_TARGET]
     rows = Block(shard.X, facts[:, :-1], facts[:, -1]) if weighted else Block(shard.X, facts)
+    rows = rows.counted
+    if not rows.n_rows:
+        zero = np.array(0.0)
+        return zero, np.zeros_like(W), zero, zero, zero
     count = number_of_blocks(rows.n_rows, BLOCK_ROWS)
     blocks = deal(rows.Y[:, 0], count, seed + shard.start)
     return _added([_sums_of(regression, rows.part(numbers), W) for numbers in blocks])
@@ -120,9 +116,9 @@ def _shard_sums(
 
 def _sums_of(regression: RidgeRegression, block: Block, W: Array) -> _Sums:
     value = regression.explained(block, W)
-    n = block.n_rows
     square = np.sum(_tangent(W, value.product) ** 2)
-    return np.array(n * value.objective), n * value.product, np.array(n * square), np.array(1.0)
+    sizes = (value.objective, value.product, square, 1.0)
+    return (*(np.asarray(block.size * each) for each in sizes), np.array(1.0))  # type: ignore[return-value]
 
 
 def _added(sums: Sequence[_Sums]) -> _Sums:

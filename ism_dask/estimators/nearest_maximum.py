@@ -13,9 +13,11 @@ from ism_dask.engines import Engine, candidate_engines, first_that_serves
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.estimators.supervised_fit import PREDICTION
 from ism_dask.estimators.supervised_input import CheckedInput
 from ism_dask.kernels import as_kernel
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
+from ism_dask.status import Status
 
 # The residual at which the steps end: this share of the first one, which the other rows cause, but
 # at most `_RESIDUAL`.
@@ -51,6 +53,8 @@ def climb_from_fit(
     model = copy.copy(fitted)  # the check sets attributes
     checked = model._checked_input(X, y, sample_weight, **sides)
     support = None if model.max_features is None else model.get_support()
+    if model.criterion_ == PREDICTION:
+        return _climb_to_predict(model, checked, support)
     with single_threaded_blas():
         prepared = model._prepared(checked, as_kernel(model.kernel_), support)
         fit_rows = _rows_of_fit(model, prepared, checked)
@@ -59,8 +63,25 @@ def climb_from_fit(
         engines = candidate_engines(model._engine, problem, fit_rows.q, climbs=True)
         climb = partial(_climb, start=W, precondition=fit_rows.precondition)
         W, reached = first_that_serves(engines, climb)
+    return _in_units(model, prepared, W), reached
+
+
+def _climb_to_predict(
+    model: SupervisedIKDR, checked: CheckedInput, support: Array | None
+) -> tuple[Array, bool]:
+    """Return the weights in units of X (q, d) that a warm start comes to, and whether it ends."""
+    model.warm_start = True
+    with single_threaded_blas():
+        prepared = model._prepared(checked, as_kernel(model.kernel), support)
+        fit, _ = model._prediction_fit(checked, prepared)
+        solution = model._continued(fit, prepared).solution
+    return _in_units(model, prepared, solution.W), solution.status is Status.CONVERGED
+
+
+def _in_units(model: SupervisedIKDR, prepared: Prepared, W: Array) -> Array:
+    """Return W (r, q) as weights (q, d) for X in its own units."""
     components = prepared.lift(W.T)
-    return (components / prepared.affine.scale if model.standardize else components), reached
+    return components / prepared.affine.scale if model.standardize else components
 
 
 def _rows_of_fit(model: SupervisedIKDR, prepared: Prepared, checked: CheckedInput) -> FitRows:

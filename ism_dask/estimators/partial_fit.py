@@ -107,9 +107,14 @@ class Reservoir:
 
         It is in units of the variance over rows: `1 / m - 1 / n` if all rows have one weight.
         """
+        everywhere = self.squares / self.total**2
+        return max(self.variance_held - everywhere, 0.0) if self.threshold else 0.0
+
+    @property
+    def variance_held(self) -> float:
+        """The variance of a mean over these rows, in units of the variance over rows."""
         counts = np.maximum(self.weights, self.threshold)
-        held = float(counts @ counts) / float(counts.sum()) ** 2
-        return max(held - self.squares / self.total**2, 0.0) if self.threshold else 0.0
+        return float(counts @ counts) / float(counts.sum()) ** 2
 
 
 class PartialFit(IKDR):
@@ -119,6 +124,7 @@ class PartialFit(IKDR):
     whiten: bool
     class_weight: dict[Any, float] | str | None
     _reservoir: Reservoir | None
+    _slope_noise: float | None
 
     @abstractmethod
     def _fit_to(self, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -175,6 +181,8 @@ class PartialFit(IKDR):
         variance = held.sampling_variance
         if not variance:
             return 0.0
+        if self._slope_noise is not None:
+            return min(float(self._slope_noise * np.sqrt(variance / held.variance_held)), 1.0)
         weights = row_weights(held.y, self.target, self.class_weight, held.estimates)
         dependence = target_dependence(held.y, self.target, weights)
         rows, W = (held.X - self.mean_) / self.scale_, self.components_.T

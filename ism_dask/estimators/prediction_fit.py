@@ -195,11 +195,10 @@ class PredictionFit:
 
     def run(self) -> FittedPrediction:
         """Return the fit from the best of the candidate starts."""
-        with on_this_machine():
-            name, choice = self._chosen_target()
-            fit_watcher().on_selection(len(self.targets), len(self.targets))
-            target, sample = self.targets[name], self._sample(self.targets[name])
-            W, setting = self._grown(target, sample, choice)
+        name, choice = self._chosen_target()
+        fit_watcher().on_selection(len(self.targets), len(self.targets))
+        target, sample = self.targets[name], self._sample(self.targets[name])
+        W, setting = self._grown(target, sample, choice)
         return self._finished(name, sample, choice, W, setting)
 
     def run_from(self, W: Array, setting: Setting, name: str) -> FittedPrediction:
@@ -219,8 +218,7 @@ class PredictionFit:
             each = replace(self, q=q)
             return each._sample(self.targets[name])
 
-        with on_this_machine():
-            q, trials = choose_dimension(sample_of, most)
+        q, trials = choose_dimension(sample_of, most)
         return replace(self, q=q), trials
 
     def _evident_target(self) -> tuple[str, dict[str, Choice]]:

@@ -24,6 +24,7 @@ _SORTED_DIGITS = 1e-9
 def row_order(X: Any, y: Any = None, *others: Array) -> Array | None:
     """Return an order (n,) of rows in memory that does not depend on the order they come in.
 
+    Nor does it depend on the units of the columns, but for rows that are equal up to rounding.
     y (n,) or (n, t) and others, numbers such as weights (n,), belong to the rows.
 
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
@@ -39,7 +40,7 @@ def row_order(X: Any, y: Any = None, *others: Array) -> Array | None:
             target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
         keys.insert(0, _digests(target.reshape(len(X), -1)))
     keys = [*(_digests(each.reshape(len(X), -1)) for each in others), *keys]
-    return np.lexsort(keys)
+    return np.lexsort([*keys, _unitless_keys(X, np.arange(len(X)))])
 
 
 def sampling_order(X: Any, y: Any = None, *others: Array) -> Array | None:
@@ -60,18 +61,23 @@ def distinct_rows(X: Array) -> tuple[Array, Array]:
     columns. The second (n,) holds indices into the first.
     """
     first, of_each = _distinct(X)
+    keys = _unitless_keys(X, first)
+    order = np.argsort(keys, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[of_each]
+
+
+def _unitless_keys(X: Array, rows: Array) -> Array:
+    """Return keys (k,) of rows (k,) of X (n, d) that do not depend on the units of the columns."""
     with np.errstate(over="ignore"):  # the order of extreme numbers may depend on their units
         ranges = X.max(axis=0).astype(np.float64) - X.min(axis=0)
     weights = np.random.default_rng(0).normal(size=X.shape[1]) / np.where(
         ranges > 0, ranges, np.inf
     )
-    pieces = (first[start : start + _ROWS_AT_ONCE] for start in _starts(first))
+    pieces = (rows[start : start + _ROWS_AT_ONCE] for start in _starts(rows))
     # Each row is summed by itself: a product of matrices rounds by where the row is.
-    keys = np.concatenate([(X[piece] * weights).sum(axis=1) for piece in pieces])
-    order = np.argsort(keys, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return first[order], rank[of_each]
+    return np.concatenate([(X[piece] * weights).sum(axis=1) for piece in pieces])
 
 
 def _distinct(X: Array) -> tuple[Array, Array]:

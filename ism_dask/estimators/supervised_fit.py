@@ -25,7 +25,9 @@ from ism_dask.estimators.supervised_input import (
     CheckedInput,
     FitTarget,
     check_rows_and_target,
+    is_small,
     row_weights,
+    rows_in_memory,
 )
 from ism_dask.estimators.wide_rows import WideFit, WidePrepared
 from ism_dask.gamma.base import Dependence
@@ -75,12 +77,14 @@ class SupervisedFit(IKDR):
     class_weight: dict[Any, float] | str | None
     sides_: tuple[str, ...]
     setting_: Setting | None
+    _slope_noise: float | None
 
     def _checked_input(
         self, X: Any, y: Any, sample_weight: Any, *, avoid: Any = None, given: Any = None
     ) -> CheckedInput:
         """Return validated rows, in an order of their own, with their target and weights."""
         X, y = check_rows_and_target(self, row_source(X), y)
+        X = rows_in_memory(X) if self.criterion == PREDICTION else X
         weights = row_weights(y, self.target, self.class_weight, sample_weight)
         X, target = FitTarget.of(y, weights, avoid, given).in_order(X)
         return CheckedInput(X, target, target.dependence(self.target, self.avoid_weight))
@@ -109,9 +113,21 @@ class SupervisedFit(IKDR):
 
     def _learn_to_predict(self, checked: CheckedInput) -> tuple[Solution, str]:
         """Return the solution that predicts y best, and advice on the number of features."""
-        kernel = as_kernel(self.kernel)
-        checked.check_dense('criterion="prediction"')
-        prepared = self._prepared(checked, kernel)
+        checked.check_dense('criterion="prediction"', '. Take criterion="dependence" for more')
+        if is_small(checked.X):
+            # The rows are here, and tasks of a cluster would take longer.
+            with on_this_machine():
+                return self._predicted(checked)
+        return self._predicted(checked)
+
+    def _predicted(self, checked: CheckedInput) -> tuple[Solution, str]:
+        """Return the same, computed on the cluster if one is active."""
+        if checked.target.weights is not None and not checked.target.weights.all():
+            raise ValueError(
+                "rows of weight 0 among rows that are read from storage cannot be left out; give a "
+                'data set without them, or take criterion="dependence"'
+            )
+        prepared = self._prepared(checked, as_kernel(self.kernel))
         fit, self.dimension_path_ = self._prediction_fit(checked, prepared)
         warm = self.warm_start and hasattr(self, "components_")
         result = self._continued(fit, prepared) if warm else fit.run()
@@ -170,7 +186,7 @@ class SupervisedFit(IKDR):
             targets,
             checked.target.weights,
             q,
-            seed_of(self.random_state),
+            seed_of(self.random_state or 0),
             self._solver.max_iter,
             self._solver.max_seconds,
             partial(self._report_state, prepared),
@@ -196,7 +212,7 @@ class SupervisedFit(IKDR):
         self.solver_, self.engine_, self.engine_note_ = "ascent", "blocks", ""
         self.engine_error_, self.certificate_ = solution.error, solution.certificate
         self.residual_, self.residual_rows_ = solution.residual, solution.residual_rows
-        self.tolerance_ = result.limit
+        self.tolerance_, self._slope_noise = result.limit, result.slope_noise
         self.contributions_ = Contributions(*result.contributions(rotated.W))
         self.target_remainder_ = checked.dependence.remainder
         self.avoided_ = None
@@ -208,6 +224,7 @@ class SupervisedFit(IKDR):
     def _learn_dependence(self, checked: CheckedInput) -> tuple[Solution, str]:
         """Return the solution of largest HSIC, and advice on the number of features."""
         self.setting_, self.selection_, self.dimension_path_ = None, (), ()
+        self._slope_noise = None
         started = time.perf_counter()
         kernel, saved_fit = as_kernel(self.kernel), current_fit()
         if self.max_features is not None:

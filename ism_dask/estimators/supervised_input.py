@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -31,8 +32,13 @@ from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel
 from ism_dask.rows.execution import is_dask
+from ism_dask.rows.shards import ROWS_PER_SHARD, cut
 from ism_dask.rows.source import is_row_source
+from ism_dask.rows.sparse import SparseRows
+from ism_dask.rows.standardise import tile_dtype
 
+# Rows of up to this size are loaded into memory by fits that need no pairs of all rows.
+MEMORY_BYTES = 256 * 2**20
 # dtype kinds of numbers and of labels that scikit-learn's validation returns unchanged if finite.
 _UNCHANGED_NUMBERS, _UNCHANGED_LABELS = "iuf", "biufU"
 
@@ -88,7 +94,7 @@ class FitTarget:
     def in_order(self, X: Any) -> tuple[Any, Self]:
         """Return X (n, d) and the target without rows of weight 0, in an order of their own."""
         counted = self
-        if self.weights is not None and isinstance(X, np.ndarray):
+        if self.weights is not None and not is_row_source(X):
             rows = np.flatnonzero(self.weights)
             X, counted = X[rows], self.at(rows)
         order = row_order(X, counted.y, *counted._keys)
@@ -142,12 +148,12 @@ class CheckedInput:
         """Whether X is sparse with too many columns for dense rows."""
         return is_wide(self.X)
 
-    def check_dense(self, what: str) -> None:
+    def check_dense(self, what: str, advice: str = "") -> None:
         """Raise a ValueError for sparse rows with too many columns; `what` needs dense ones."""
         if self.is_wide:
             raise ValueError(
                 f"{what} needs dense rows, and the {self.X.shape[1]} columns of sparse X are too "
-                f"many; expected at most {MOST_DENSE_COLUMNS}"
+                f"many; expected at most {MOST_DENSE_COLUMNS}{advice}"
             )
 
     def prepared(
@@ -196,6 +202,22 @@ def check_rows_and_target(estimator: IKDR, X: Any, y: Any) -> tuple[Any, Array]:
     check_consistent_length(X, y)
     assert_all_finite(y, input_name="y")
     return X, y
+
+
+def rows_in_memory(X: Any) -> Any:
+    """Return X (n, d) as an array in memory, unless it is too large, or sparse and wide.
+
+    So a fit to few rows comes to the same bits wherever they are.
+    """
+    if isinstance(X, np.ndarray) or is_wide(X) or not is_small(X):
+        return X
+    with_few_columns = SparseRows(X, ROWS_PER_SHARD) if issparse(X) else X
+    return cut(with_few_columns).rows(np.arange(X.shape[0]))
+
+
+def is_small(X: Any) -> bool:
+    """Return whether rows X (n, d) take little memory as an array."""
+    return math.prod(X.shape) * tile_dtype(X.dtype).itemsize <= MEMORY_BYTES
 
 
 def row_weights(

@@ -27,8 +27,6 @@ class Gaussian(SharedWidth):
         Clusterers and `hsic` use all columns, so that both widths are the same there.
     """
 
-    positive_definite = True
-
     @property
     def _rate(self) -> float:
         return 0.5 / self._width**2

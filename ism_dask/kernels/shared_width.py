@@ -44,6 +44,7 @@ class SharedWidth(PointwiseKernel):
 
     pairing = DISTANCE
     slope_is_psd = True
+    positive_definite = True
 
     def __post_init__(self) -> None:
         """Check the width."""

@@ -217,7 +217,12 @@ def rayleigh_ritz(W: Array, product: Array) -> tuple[Array, Array, Array]:
 
 
 def largest_eigenvalue_outside(matrix: Array, W: Array) -> float:
-    """Return the largest eigenvalue of `matrix` (d, d) on the orthogonal complement of W (d, q)."""
+    """Return the largest eigenvalue of `matrix` (d, d) on the orthogonal complement of W (d, q).
+
+    It is 0, that of directions in which rows are constant, if q = d.
+    """
+    if W.shape[1] == len(W):
+        return 0.0
     # In a basis of the complement no eigenvalue of W itself can be mistaken for one outside.
     complement = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
     last = complement.shape[1] - 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from models import hsic_model
 from sklearn.datasets import load_breast_cancer, load_wine
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
@@ -49,7 +50,7 @@ def in_pieces(make: Callable[[], Any], X: Any, y: Any, every: int) -> tuple[Any,
 
 def supervised(**given: Any) -> Callable[[], SupervisedIKDR]:
     given = {"kernel": Gaussian("median"), **given}
-    return lambda: SupervisedIKDR(2, random_state=0, **given)
+    return lambda: hsic_model(2, random_state=0, **given)
 
 
 FITS = {

@@ -12,15 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from awkward import Definition, hostile, rank_deficient, small
+from models import HSIC_SOLVERS, hsic_model
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from tally import LONG
 
-from ism_dask import ComponentsWarning, SupervisedIKDR, UnsupervisedIKDR, hsic
+from ism_dask import ComponentsWarning, UnsupervisedIKDR, hsic
 from ism_dask.kernels import KERNELS, Gaussian, Multiquadric, Polynomial
 from ism_dask.records.stopping_rule import GAIN, HORIZON, RESIDUAL
-from ism_dask.solvers import ISM, SOLVERS
+from ism_dask.solvers import ISM
 from ism_dask.status import Status, components_advice
 
 # Fits to a test: some seconds.
@@ -37,7 +38,7 @@ def blocks(short, long):
 
 
 def fit(case):
-    model = SupervisedIKDR(case.q, kernel=case.kernel, target=case.target, **case.settings)
+    model = hsic_model(case.q, kernel=case.kernel, target=case.target, **case.settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return model.fit(case.X, case.y)
@@ -95,8 +96,9 @@ def test_components_are_orthonormal_whatever_the_rows(block):
     for seed in range(BLOCK * block, BLOCK * (block + 1)):
         X, y, q = rank_deficient(seed)
         kernel = kernels[seed % len(kernels)]
-        solver = list(SOLVERS.values())[(seed // len(kernels)) % len(SOLVERS)](max_iter=30)
-        model = SupervisedIKDR(q, kernel=kernel, solver=solver)
+        solvers = list(HSIC_SOLVERS.values())
+        solver = solvers[(seed // len(kernels)) % len(solvers)](max_iter=30)
+        model = hsic_model(q, kernel=kernel, solver=solver)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             model.fit(X, y)
@@ -109,15 +111,15 @@ def test_components_are_orthonormal_whatever_the_rows(block):
 @pytest.mark.parametrize(("kernel", "q"), [(MEDIAN, 12), (MEDIAN, 30), ("relative_gaussian", 12)])
 def test_components_are_orthonormal_where_eigenvalues_are_near_zero(kernel, q):
     X, y = load_digits(return_X_y=True)
-    model = SupervisedIKDR(q, kernel=kernel).fit(X[:700], y[:700])
+    model = hsic_model(q, kernel=kernel).fit(X[:700], y[:700])
     assert off_from_orthonormal(model) <= 1e-10
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", HSIC_SOLVERS)
 def test_components_of_each_solver_are_orthonormal(solver):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = SupervisedIKDR(5, solver=solver).fit(WINE, VINEYARD)
+        model = hsic_model(5, solver=solver).fit(WINE, VINEYARD)
     assert off_from_orthonormal(model) <= 1e-10
 
 
@@ -126,8 +128,8 @@ def test_a_swing_between_two_subspaces_is_no_end():
     for seed in range(5):
         X = np.random.default_rng(seed).normal(size=(52, 3))
         y = np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3])
-        model = SupervisedIKDR(1, kernel=Polynomial(2, 0.0)).fit(X, y)
-        refined = SupervisedIKDR(1, kernel=Polynomial(2, 0.0), solver=ISM(refine=True)).fit(X, y)
+        model = hsic_model(1, kernel=Polynomial(2, 0.0)).fit(X, y)
+        refined = hsic_model(1, kernel=Polynomial(2, 0.0), solver=ISM(refine=True)).fit(X, y)
         assert model.converged_
         assert model.residual_ <= RESIDUAL
         assert model.objective_ >= (1 - GAIN) * refined.objective_
@@ -136,13 +138,13 @@ def test_a_swing_between_two_subspaces_is_no_end():
 def test_a_width_below_all_distances_is_not_converged_with_a_large_residual():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = SupervisedIKDR(3, kernel=Gaussian(0.01)).fit(WINE, VINEYARD)
+        model = hsic_model(3, kernel=Gaussian(0.01)).fit(WINE, VINEYARD)
     assert not model.converged_ or model.residual_ <= RESIDUAL
 
 
 def test_the_tolerance_in_force_is_told():
-    assert SupervisedIKDR(2).fit(WINE, VINEYARD).tolerance_ == RESIDUAL
-    published = SupervisedIKDR(2, solver=ISM(tol=0.01)).fit(WINE, VINEYARD)
+    assert hsic_model(2).fit(WINE, VINEYARD).tolerance_ == RESIDUAL
+    published = hsic_model(2, solver=ISM(tol=0.01)).fit(WINE, VINEYARD)
     assert published.tolerance_ == 0.01
     assert published.status_ in (Status.TOLERANCE, Status.CONVERGED)
 
@@ -153,13 +155,13 @@ def test_landmarks_that_jump_do_not_end_below_the_true_maximum(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(4200, 12))
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    near = SupervisedIKDR(2, kernel=MEDIAN).fit(X, y)
+    near = hsic_model(2, kernel=MEDIAN).fit(X, y)
     assert near.engine_ == "landmarks"
     assert near.converged_
     assert near.residual_ <= RESIDUAL
     assert near.residual_rows_ == len(X)
     if seed == 0:
-        exact = SupervisedIKDR(2, kernel=MEDIAN, engine="exact").fit(X, y)
+        exact = hsic_model(2, kernel=MEDIAN, engine="exact").fit(X, y)
         assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
 
 
@@ -170,15 +172,15 @@ def test_a_class_of_one_row_counts_in_single_precision(kind):
     y = np.array([1] + [0] * 1999)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = SupervisedIKDR(2, kernel=MEDIAN, engine="exact").fit(X, y)
+        model = hsic_model(2, kernel=MEDIAN, engine="exact").fit(X, y)
         double = clone(model).fit(X.astype(np.float64), y)
     assert model.objective_ == pytest.approx(double.objective_, rel=1e-6)
 
 
 def test_columns_of_any_scale_count_alike():
-    model = SupervisedIKDR(3).fit(WINE, VINEYARD)
+    model = hsic_model(3).fit(WINE, VINEYARD)
     scaled = WINE * 10.0 ** np.linspace(-23, 19, WINE.shape[1])
-    other = SupervisedIKDR(3).fit(scaled, VINEYARD)
+    other = hsic_model(3).fit(scaled, VINEYARD)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-9)
     np.testing.assert_allclose(other.components_, model.components_, atol=1e-6)
 
@@ -189,7 +191,7 @@ def test_the_median_width_is_that_of_the_rows_whatever_lies_far_out(sigma, share
     X = 1e-3 * rng.normal(size=(400, 3)).astype(np.float32)
     X[0] = 1e5
     y = (X[:, 1] > 0).astype(int)
-    model = SupervisedIKDR(1, kernel=Gaussian(sigma), standardize=False)
+    model = hsic_model(1, kernel=Gaussian(sigma), standardize=False)
     kernel = model.fit(X, y).kernel_
     apart = np.linalg.norm(X[:, None].astype(float) - X[None], axis=2)
     assert kernel.sigma == pytest.approx(
@@ -203,8 +205,8 @@ def test_columns_that_carry_nothing_take_what_would_lower_j(q, gap):
     wider = np.hstack([WINE, np.ones((len(WINE), 4))])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = SupervisedIKDR(q, kernel=MEDIAN).fit(wider, VINEYARD)
-        fewer = SupervisedIKDR(max(2, q - 4), kernel=MEDIAN).fit(WINE, VINEYARD)
+        model = hsic_model(q, kernel=MEDIAN).fit(wider, VINEYARD)
+        fewer = hsic_model(max(2, q - 4), kernel=MEDIAN).fit(WINE, VINEYARD)
     assert model.objective_ >= fewer.objective_ * (1 - 1e-9)
     assert np.count_nonzero(np.abs(model.eigenvalues_) < 1e-9) == min(4, q - 2)
     if gap is not None:
@@ -215,8 +217,8 @@ def test_rows_of_more_columns_than_rows_keep_no_direction_of_rounding():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 80)), np.arange(30) % 3
     new = rng.normal(size=(200, 80))
-    model = SupervisedIKDR(5).fit(X, y)
-    noisy = SupervisedIKDR(5).fit(X * (1 + 1e-15 * rng.normal(size=X.shape)), y)
+    model = hsic_model(5).fit(X, y)
+    noisy = hsic_model(5).fit(X * (1 + 1e-15 * rng.normal(size=X.shape)), y)
     np.testing.assert_allclose(noisy.components_, model.components_, atol=1e-6)
     # What is constant in training is so by the columns' own rule: it is one feature, or some.
     for column, trained in zip(model.transform(new).T, model.transform(X).T, strict=True):
@@ -232,7 +234,7 @@ def test_the_order_of_the_rows_changes_nothing(kernel):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             one, other = (
-                SupervisedIKDR(2, kernel=kernel).fit(X[rows], y[rows])
+                hsic_model(2, kernel=kernel).fit(X[rows], y[rows])
                 for rows in (np.arange(60), order)
             )
         assert one.objective_ == other.objective_
@@ -249,7 +251,7 @@ def test_who_looks_further_finds_no_less(further):
         for solver in (ISM(), further):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                model = SupervisedIKDR(case.q, kernel=case.kernel, solver=solver)
+                model = hsic_model(case.q, kernel=case.kernel, solver=solver)
                 models.append(model.fit(case.X, case.y))
         plain, looked = models
         assert looked.objective_ >= plain.objective_ * (1 - 1e-12), seed
@@ -257,13 +259,13 @@ def test_who_looks_further_finds_no_less(further):
 
 def test_features_that_add_nothing_are_told():
     with pytest.warns(ComponentsWarning, match=r"new feature 3 has an eigenvalue of -6\.\d"):
-        model = SupervisedIKDR(3, kernel=MEDIAN).fit(WINE, VINEYARD)
+        model = hsic_model(3, kernel=MEDIAN).fit(WINE, VINEYARD)
     assert components_advice(model.eigenvalues_, model.eigengap_).endswith(
         "2 new features would do"
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error", ComponentsWarning)
-        SupervisedIKDR(2, kernel=MEDIAN).fit(WINE, VINEYARD)
+        hsic_model(2, kernel=MEDIAN).fit(WINE, VINEYARD)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +286,7 @@ def test_what_eigenvalues_say_against_a_number_of_features(eigenvalues, eigengap
 
 
 def test_an_eigenvalue_is_half_the_derivative_of_j_by_the_log_of_a_scale():
-    model = SupervisedIKDR(2).fit(WINE, VINEYARD)
+    model = hsic_model(2).fit(WINE, VINEYARD)
     Z, h = model.transform(WINE), 1e-4
     for number, eigenvalue in enumerate(model.eigenvalues_):
         there, back = (
@@ -316,7 +318,7 @@ def test_no_more_steps_are_taken_than_were_asked_for(most):
         warnings.simplefilter("ignore", UserWarning)
         for seed in range(40):
             case = small(seed)
-            model = SupervisedIKDR(
+            model = hsic_model(
                 case.q, kernel=case.kernel, target=case.target, solver=ISM(max_iter=most)
             ).fit(case.X, case.y)
             assert model.n_iter_ == len(model.history_) <= most, seed

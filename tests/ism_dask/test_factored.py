@@ -10,8 +10,9 @@ import pytest
 from growing import sizes_of_a_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import hsic_model
 
-from ism_dask import SupervisedIKDR, stationarity
+from ism_dask import stationarity
 from ism_dask.engines import (
     DeclinedError,
     Landmarks,
@@ -215,7 +216,7 @@ def test_overflow_is_told_as_such():
     X, y = _data(500)
     for kernel in (Polynomial(900), Gaussian(1.0) + Polynomial(900)):
         with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
-            SupervisedIKDR(2, kernel=kernel, engine="landmarks").fit(X, y)
+            hsic_model(2, kernel=kernel, engine="landmarks").fit(X, y)
 
 
 def test_a_sample_where_the_kernel_is_zero():
@@ -277,8 +278,8 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
 
     monkeypatch.setattr(LandmarkEngine, "phi", declines)
     given = {"kernel": Gaussian("median"), "solver": ISM(tol=1e-6)}
-    fitted = SupervisedIKDR(2, **given).fit(X, y)
-    exact = SupervisedIKDR(2, engine="exact", **given).fit(X, y)
+    fitted = hsic_model(2, **given).fit(X, y)
+    exact = hsic_model(2, engine="exact", **given).fit(X, y)
     assert (fitted.engine_, fitted.engine_note_) == ("exact", "landmarks declined: at the third")
     np.testing.assert_array_equal(fitted.components_, exact.components_)
     assert fitted.objective_ == exact.objective_
@@ -481,9 +482,9 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
         (4.5 * 10**7, "exact", "monomials declined: a task of 1200 rows x 150 columns with 120 "),
     ):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: int(budget))
-        fitted = SupervisedIKDR(
-            3, kernel=Polynomial(8), target="classes", solver=ISM(tol=0.01)
-        ).fit(X, y)
+        fitted = hsic_model(3, kernel=Polynomial(8), target="classes", solver=ISM(tol=0.01)).fit(
+            X, y
+        )
         assert fitted.engine_ == engine
         assert fitted.engine_note_.startswith(note)
         assert bool(note) == bool(fitted.engine_note_)
@@ -555,13 +556,13 @@ def test_workers_give_the_same_bits(tmp_path):
     source = Stored()
     y = (source.read(0, 9000)[:, 5] // 60).astype(int)
     kernels = {Gaussian("median"): "landmarks", Polynomial(): "monomials"}
-    local = {kernel: SupervisedIKDR(3, kernel=kernel).fit(source, y) for kernel in kernels}
+    local = {kernel: hsic_model(3, kernel=kernel).fit(source, y) for kernel in kernels}
     assert {kernel: fitted.engine_ for kernel, fitted in local.items()} == kernels
     seen = []
     for _ in sizes_of_a_cluster(tmp_path, 3):
         for kernel, alone in local.items():
             with watching_passes(lambda done, total: seen.append((done, total))):
-                spread = SupervisedIKDR(3, kernel=kernel).fit(source, y)
+                spread = hsic_model(3, kernel=kernel).fit(source, y)
             np.testing.assert_array_equal(spread.components_, alone.components_)
             assert spread.objective_ == alone.objective_
             assert spread.engine_error_ == alone.engine_error_
@@ -572,7 +573,7 @@ def test_workers_give_the_same_bits(tmp_path):
 def test_a_seed_decides_the_landmarks():
     X, y = _data(4000)
     given = {"kernel": Gaussian("median")}
-    fits = [SupervisedIKDR(2, random_state=seed, **given).fit(X, y) for seed in (0, 0, 1)]
+    fits = [hsic_model(2, random_state=seed, **given).fit(X, y) for seed in (0, 0, 1)]
     np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
     assert fits[0].objective_ != fits[2].objective_
     assert fits[0].objective_ == pytest.approx(fits[2].objective_, rel=1e-3)

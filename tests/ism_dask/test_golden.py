@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from models import hsic_model
 from sklearn.datasets import load_wine
 
 import storage
-from ism_dask import SupervisedIKDR
 from ism_dask.engines import Problem, first_engine
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, as_kernel
@@ -70,9 +70,7 @@ def test_sizes_and_median_width(data, rows):
     expected = GOLDEN[data]
     assert X.shape == (expected["n"], expected["d"])
     assert len(np.unique(y)) == expected["q"]
-    fitted = SupervisedIKDR(expected["q"], kernel=GAUSSIAN, solver=ISM(max_iter=100, tol=0.5)).fit(
-        X, y
-    )
+    fitted = hsic_model(expected["q"], kernel=GAUSSIAN, solver=ISM(max_iter=100, tol=0.5)).fit(X, y)
     assert fitted.kernel_.sigma == pytest.approx(expected["sigma"], rel=1e-12)
 
 
@@ -112,7 +110,7 @@ def test_start(data, kernel, rows):
 )
 def test_published_tolerance(data, kernel, rows):
     golden, expected, known = _golden(data, kernel)
-    fitted = SupervisedIKDR(golden["q"], kernel=known, solver=ISM(tol=0.01)).fit(*rows)
+    fitted = hsic_model(golden["q"], kernel=known, solver=ISM(tol=0.01)).fit(*rows)
     iterations = expected["tol_0.01"]["n_iter"] - ((data, kernel) in FEWER)
     assert fitted.n_iter_ == iterations
     # Stopped at 1%, so that the two trajectories end near each other and not at one point.
@@ -124,9 +122,7 @@ def test_published_tolerance(data, kernel, rows):
 )
 def test_fixed_point(data, kernel, rows):
     golden, expected, known = _golden(data, kernel)
-    fitted = SupervisedIKDR(golden["q"], kernel=known, solver=ISM(tol=1e-12, max_iter=500)).fit(
-        *rows
-    )
+    fitted = hsic_model(golden["q"], kernel=known, solver=ISM(tol=1e-12, max_iter=500)).fit(*rows)
     assert fitted.converged_
     assert fitted.objective_ == pytest.approx(expected["fixed_point"]["J"], rel=1e-6)
     assert fitted.residual_ < 1e-5

@@ -10,13 +10,14 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from models import HSIC_SOLVERS, hsic_model
 from scipy.stats import ortho_group
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 from watchers import watching_iterations
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import UnsupervisedIKDR
 from ism_dask.engines import Problem, first_engine
 from ism_dask.engines.operator import ProductEvaluation, relative_residual
 from ism_dask.gamma.targets import target_dependence
@@ -27,14 +28,14 @@ from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
-from ism_dask.solvers import ISM, SOLVERS, DimensionGrowth, Grassmann, Stiefel
+from ism_dask.solvers import ISM, DimensionGrowth, Grassmann, Stiefel
 from ism_dask.solvers.cayley_ascent import cayley_ascent
 from ism_dask.solvers.ism import restart_from
 from ism_dask.solvers.lbfgs import lbfgs_ascent
 from ism_dask.solvers.solver_log import complete_columns
 from ism_dask.status import Status
 
-RIVALS = [name for name in SOLVERS if name != "ism"]
+RIVALS = [name for name in HSIC_SOLVERS if name != "ism"]
 # Those that move all columns of W at once, and so end where all are stationary.
 WHOLE = [name for name in RIVALS if name != "dimension-growth"]
 KERNELS = [
@@ -59,7 +60,7 @@ def _engine(kernel, name="auto", rows=None):
 
 
 def _solved(name, engine, state=None, **options):
-    solver = SOLVERS[name](**options, **({"tol": 1e-10} if name == "ism" else {}))
+    solver = HSIC_SOLVERS[name](**options, **({"tol": 1e-10} if name == "ism" else {}))
     return solver.solve(engine, 2, solver.stopping, state=state)
 
 
@@ -131,7 +132,7 @@ def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
     """What is left of the slope is rounding, which must not lead back to earlier columns."""
     X, y = load_wine(return_X_y=True)
     for kernel in (Gaussian("median"), "multiquadric", Polynomial(2, 0.0)):
-        model = SupervisedIKDR(q, kernel=kernel, solver=DimensionGrowth(max_seconds=5))
+        model = hsic_model(q, kernel=kernel, solver=DimensionGrowth(max_seconds=5))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             W = model.fit(X, y).components_.T
@@ -163,14 +164,14 @@ def test_growing_columns_come_one_after_the_other():
 @pytest.mark.parametrize("name", RIVALS)
 def test_iterations_can_be_counted_out(name):
     seen: list[State] = []
-    solver = SOLVERS[name](max_iter=2)
+    solver = HSIC_SOLVERS[name](max_iter=2)
     found = solver.solve(_engine(Polynomial(3)), 2, solver.stopping, on_iteration=seen.append)
     assert found.status is Status.MAX_ITER
     assert found.n_iter == len(seen) == (4 if name == "dimension-growth" else 2)
     assert [state.iteration for state in seen] == list(range(1, len(seen) + 1))
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", HSIC_SOLVERS)
 def test_over_the_cap_the_best_so_far_is_kept(name):
     engine = _engine(Polynomial(3))
     found = _solved(name, engine, max_seconds=1e-9)
@@ -234,18 +235,18 @@ def test_estimators_take_a_solver(name):
     seen: list[State] = []
     given = {"kernel": Gaussian("median")}
     with watching_iterations(seen.append):
-        model = SupervisedIKDR(2, solver=name, **given).fit(X, y)
+        model = hsic_model(2, solver=name, **given).fit(X, y)
     assert model.converged_ == (name in WHOLE)
     assert model.residual_ < (1e-4 if name in WHOLE else 1.0)
     assert len(seen) == model.n_iter_
-    own = SupervisedIKDR(2, solver=ISM(tol=1e-8), **given).fit(X, y)
+    own = hsic_model(2, solver=ISM(tol=1e-8), **given).fit(X, y)
     assert model.objective_ <= own.objective_ * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", HSIC_SOLVERS)
 def test_a_cap_before_the_first_step_leaves_the_start(solver):
     with pytest.warns(ConvergenceWarning, match="was over its cap of seconds after 1 iterations"):
-        model = SupervisedIKDR(2, solver=SOLVERS[solver](max_seconds=1e-9)).fit(IRIS, SPECIES)
+        model = hsic_model(2, solver=HSIC_SOLVERS[solver](max_seconds=1e-9)).fit(IRIS, SPECIES)
     assert model.status_ is Status.OVER_CAP
     assert not model.converged_
     assert len(model.history_) == model.n_iter_ == 1
@@ -254,7 +255,7 @@ def test_a_cap_before_the_first_step_leaves_the_start(solver):
 def test_what_a_rival_warns_of_is_what_ends_it():
     message = r"did not converge in 2 iterations: the residual is 0\.\d+\. .* raise `max_iter`$"
     with pytest.warns(ConvergenceWarning, match=message):
-        SupervisedIKDR(2, kernel=Gaussian("median"), solver=Stiefel(max_iter=2)).fit(IRIS, SPECIES)
+        hsic_model(2, kernel=Gaussian("median"), solver=Stiefel(max_iter=2)).fit(IRIS, SPECIES)
 
 
 def test_models_that_lead_nowhere_count_as_iterations():
@@ -269,17 +270,17 @@ def test_models_that_lead_nowhere_count_as_iterations():
     assert relative_residual(found.W, found.product) > 1e-3
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", HSIC_SOLVERS)
 def test_a_kernel_that_overflows_is_told_of(solver):
     X, y = load_wine(return_X_y=True)
     with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
-        SupervisedIKDR(2, kernel=Polynomial(400), solver=solver).fit(X, y)
+        hsic_model(2, kernel=Polynomial(400), solver=solver).fit(X, y)
 
 
 @pytest.mark.parametrize("q", [11, 12])
 def test_the_gap_is_that_of_the_directions_left(q):
     X, y = load_wine(return_X_y=True)
-    model = SupervisedIKDR(q, kernel=Polynomial(1), solver="stiefel").fit(X, y)
+    model = hsic_model(q, kernel=Polynomial(1), solver="stiefel").fit(X, y)
     assert np.isfinite(model.eigengap_)
 
 
@@ -312,15 +313,17 @@ def test_a_cap_in_a_later_round_is_told_of_as_well(monkeypatch):
 
 
 def test_a_solver_that_does_not_exist_is_refused():
-    message = "`solver` must be one of ism, stiefel, grassmann, dimension-growth; got 'newton'"
+    message = (
+        "`solver` must be one of ascent, ism, stiefel, grassmann, dimension-growth; got 'newton'"
+    )
     with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2, solver="newton").fit(IRIS, SPECIES)
+        hsic_model(2, solver="newton").fit(IRIS, SPECIES)
 
 
 def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymanopt.optimizers", None)
     with pytest.raises(ImportError, match=r"pip install 'ism-dask\[rivals\]'"):
-        SupervisedIKDR(2, solver="grassmann").fit(IRIS, SPECIES)
+        hsic_model(2, solver="grassmann").fit(IRIS, SPECIES)
 
 
 def test_rivals_end_by_no_change_of_eigenvalues():
@@ -336,7 +339,7 @@ def test_each_column_of_dimension_growth_has_steps_of_its_own():
     X, y = load_wine(return_X_y=True)
     sigma = Gaussian("median").resolve(scale(X)).sigma
     grown, whole = (
-        SupervisedIKDR(3, kernel=Gaussian(sigma / 4), solver=solver).fit(X, y)
+        hsic_model(3, kernel=Gaussian(sigma / 4), solver=solver).fit(X, y)
         for solver in ("dimension-growth", "ism")
     )
     assert grown.objective_ >= 0.95 * whole.objective_

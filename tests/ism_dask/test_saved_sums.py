@@ -9,9 +9,9 @@ import pytest
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import hsic_model
 from sklearn.base import clone
 
-from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.records.partial_results import saving_partial_results
 from ism_dask.rows import saved_sums
@@ -143,7 +143,7 @@ def test_other_rows_are_another_pass(other):
 @pytest.mark.parametrize("engine", ["exact", "landmarks"])
 def test_a_fit_killed_in_a_pass_ends_with_the_same_bits(engine, monkeypatch):
     monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 20)
-    model = SupervisedIKDR(
+    model = hsic_model(
         2, kernel=Gaussian(1.5), engine=engine, solver=ISM(max_iter=3), random_state=0
     )
     y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from models import hsic_model
 from scipy.stats import ortho_group
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import scale
 from watchers import watching_iterations
 
-from ism_dask import SupervisedIKDR
 from ism_dask.engines import Problem, first_engine
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
 from ism_dask.gamma.targets import target_dependence
@@ -92,7 +92,7 @@ def test_refining_brings_the_residual_to_rounding(name):
 def test_what_the_bare_iteration_swings_at_ends_where_refining_does():
     """A narrow gaussian: the level shift finds the same maximum as steps of the second order."""
     shifted, refined_too = (
-        SupervisedIKDR(2, kernel=Gaussian(1.0), solver=ISM(refine=refine)).fit(WINE, CULTIVAR)
+        hsic_model(2, kernel=Gaussian(1.0), solver=ISM(refine=refine)).fit(WINE, CULTIVAR)
         for refine in (False, True)
     )
     assert shifted.converged_
@@ -110,9 +110,7 @@ def test_refining_what_is_at_rest_changes_nothing():
 @pytest.mark.parametrize("engine", ["monomials", "landmarks"])
 def test_refining_serves_engines_of_large_data(engine):
     kernel = Polynomial(3) if engine == "monomials" else Gaussian()
-    model = SupervisedIKDR(2, kernel=kernel, engine=engine, solver=ISM(refine=True)).fit(
-        IRIS, SPECIES
-    )
+    model = hsic_model(2, kernel=kernel, engine=engine, solver=ISM(refine=True)).fit(IRIS, SPECIES)
     assert model.engine_ == engine
     assert model.residual_ < (1e-6 if engine == "monomials" else 1e-2)
 
@@ -121,11 +119,11 @@ def test_more_starts_find_more():
     X, y = (each[:300] for each in load_digits(return_X_y=True))
     kernel = Polynomial(3)
     one, five, again = (
-        SupervisedIKDR(2, kernel=kernel, solver=ISM(restarts=k)).fit(X, y) for k in (0, 4, 4)
+        hsic_model(2, kernel=kernel, solver=ISM(restarts=k)).fit(X, y) for k in (0, 4, 4)
     )
     assert five.objective_ > 1.2 * one.objective_
     np.testing.assert_array_equal(again.components_, five.components_)
-    other = SupervisedIKDR(2, kernel=kernel, solver=ISM(restarts=4), random_state=1).fit(X, y)
+    other = hsic_model(2, kernel=kernel, solver=ISM(restarts=4), random_state=1).fit(X, y)
     assert not np.array_equal(other.components_, five.components_)
 
 
@@ -144,7 +142,7 @@ def test_what_looks_further_never_finds_less(seed):
     y = np.digitize(X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X)), [0.0, 1.5])
     kernel = [Gaussian(0.3), Gaussian("median"), Polynomial(2, 0.0)][seed % 3]
     plain, *more = (
-        SupervisedIKDR(1 + seed % 4, kernel=kernel, solver=solver).fit(X, y).objective_
+        hsic_model(1 + seed % 4, kernel=kernel, solver=solver).fit(X, y).objective_
         for solver in (ISM(), *LOOKING_FURTHER)
     )
     assert min(more) >= plain * (1 - 1e-12)
@@ -152,7 +150,7 @@ def test_what_looks_further_never_finds_less(seed):
 
 def test_continuation_begins_with_what_wider_kernels_find():
     seen: list[State] = []
-    plain = SupervisedIKDR(4, kernel=Gaussian(0.5), solver=ISM(tol=1e-3))
+    plain = hsic_model(4, kernel=Gaussian(0.5), solver=ISM(tol=1e-3))
     model = clone(plain).set_params(solver=ISM(tol=1e-3, continuation=True))
     with watching_iterations(seen.append):
         model.fit(WINE, CULTIVAR)
@@ -164,9 +162,7 @@ def test_continuation_begins_with_what_wider_kernels_find():
 
 @pytest.mark.parametrize("kernel", [Linear(), RelativeGaussian(), Polynomial(2)])
 def test_what_has_no_width_begins_as_it_is(kernel):
-    wider, own = (
-        SupervisedIKDR(2, kernel=kernel, solver=ISM(continuation=c)) for c in (True, False)
-    )
+    wider, own = (hsic_model(2, kernel=kernel, solver=ISM(continuation=c)) for c in (True, False))
     wider.fit(IRIS, SPECIES)
     own.fit(IRIS, SPECIES)
     assert [each.objective for each in wider.history_] == [each.objective for each in own.history_]

@@ -9,6 +9,12 @@ from functools import cache
 import numpy as np
 import pytest
 from definition import dense_gamma
+from ism_dask.solvers.starts import (
+    SampledRows,
+    _gradient_moments,
+    candidate_starts,
+    directional_regression,
+)
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
@@ -19,12 +25,6 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.solvers.starts import (
-    SampledRows,
-    _gradient_moments,
-    candidate_starts,
-    directional_regression,
-)
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
 N, D = 300, 6

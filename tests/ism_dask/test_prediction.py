@@ -1,0 +1,535 @@
+"""The prediction criterion and fits by it; the judge is the definition, by dense matrices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
+from scipy.stats import multivariate_normal
+from sklearn.datasets import load_wine
+
+from benchmarks.designs import DESIGNS, distance
+from ism_dask import SupervisedIKDR
+from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
+from ism_dask.engines.operator import relative_residual
+from ism_dask.estimators import prediction_fit, supervised_input
+from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
+from ism_dask.kernels.pairing import INNER
+from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.linalg.subspaces import subspace_distance
+from ism_dask.rows.blocks import deal
+from ism_dask.rows.shards import cut
+from ism_dask.selection.growth import FIRST_ROWS, stages
+from ism_dask.selection.regularisation import Sample, choose
+from ism_dask.selection.starts import candidate_starts, directional_regression, gradient_moments
+from ism_dask.solvers.ascent import ascend
+from ism_dask.status import Status
+
+KERNELS = (
+    Gaussian(1.5),
+    Gaussian(0.4),
+    Laplacian(2.0),
+    Linear(),
+    Polynomial(2, 0.0),
+    Polynomial(3, 1.0),
+    0.3 * Gaussian(1.0),
+    0.5 * Gaussian(2.0) + 0.1 * Polynomial(2),
+)
+few = settings(max_examples=25, deadline=None)
+WINE, CULTIVAR = load_wine(return_X_y=True)
+
+
+@st.composite
+def problems(draw: Any) -> tuple[RidgeRegression, Block, np.ndarray]:
+    """Draw a regression, a block of rows with or without weights, and any W (d, q)."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n, d, r = draw(st.integers(3, 20)), draw(st.integers(2, 5)), draw(st.integers(1, 3))
+    q = draw(st.integers(1, d))
+    weights = rng.integers(1, 4, size=n).astype(float) if draw(st.booleans()) else None
+    signs = rng.choice([1.0, -0.5], size=r) if draw(st.booleans()) else None
+    ridge = 10.0 ** draw(st.integers(-3, 0))
+    regression = RidgeRegression(draw(st.sampled_from(KERNELS)), ridge, signs)
+    block = Block(rng.normal(size=(n, d)), rng.normal(size=(n, r)), weights)
+    return regression, block, rng.normal(size=(d, q))
+
+
+def _kernel(kernel: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    total = np.zeros((len(left), len(right)))
+    for weight, term in kernel.terms:
+        apart = left[:, None] - right[None]
+        beta = left @ right.T if term.pairing is INNER else (apart**2).sum(axis=2)
+        total += weight * term.value(beta)
+    return total
+
+
+def _system(regression: RidgeRegression, block: Block, W: np.ndarray) -> np.ndarray:
+    """Return `K + n lambda / w`, where n is the sum of the weights."""
+    weights = np.ones(len(block.Y)) if block.weights is None else block.weights
+    noise = weights.sum() * regression.ridge / weights
+    return _kernel(regression.kernel, block.X @ W, block.X @ W) + np.diag(noise)
+
+
+def _objective(regression: RidgeRegression, block: Block, W: np.ndarray) -> float:
+    weights = np.ones(len(block.Y)) if block.weights is None else block.weights
+    signs = np.ones(block.Y.shape[1]) if regression.signs is None else regression.signs
+    squares = weights @ block.Y**2 / weights.sum()
+    alpha = np.linalg.solve(_system(regression, block, W), block.Y)
+    return float(signs @ (squares - regression.ridge * np.diag(block.Y.T @ alpha)))
+
+
+# The criterion.
+
+
+@few
+@given(problems())
+def test_j_and_its_gradient_are_those_of_the_definition(problem):
+    regression, block, W = problem
+    value = regression.explained(block, W)
+    J = partial(_objective, regression, block)
+    assert value.objective == pytest.approx(J(W), rel=1e-8, abs=1e-10)
+    assert_allclose(regression.phi(block, W) @ W, value.product, rtol=1e-7, atol=1e-8)
+    along, step = np.random.default_rng(0).normal(size=W.shape), 1e-5
+    slope = (J(W + step * along) - J(W - step * along)) / (2 * step)
+    size = np.linalg.norm(value.product) * np.linalg.norm(along)
+    assert 2 * np.sum(value.product * along) == pytest.approx(slope, rel=1e-4, abs=1e-6 * size)
+
+
+@few
+@given(problems())
+def test_a_row_of_weight_2_is_two_rows_and_one_of_weight_0_is_none(problem):
+    regression, block, W = problem
+    weights = np.ones(len(block.Y)) if block.weights is None else block.weights
+    rows = np.repeat(np.arange(len(weights)), weights.astype(int))
+    repeated = Block(block.X[rows], block.Y[rows])
+    known, other = (regression.explained(each, W) for each in (block, repeated))
+    assert known.objective == pytest.approx(other.objective, rel=1e-7, abs=1e-9)
+    assert_allclose(known.product, other.product, rtol=1e-6, atol=1e-8)
+    more = [np.concatenate([each, each[:1]]) for each in (block.X, block.Y)]
+    counted = Block(*more, np.append(weights, 0.0)).counted
+    assert_array_equal(counted.weights, weights)
+    # The unit of the weights does not matter.
+    scaled = regression.explained(replace(block, weights=3.5 * weights), W)
+    assert scaled.objective == pytest.approx(known.objective, rel=1e-9, abs=1e-11)
+
+
+@few
+@given(problems())
+def test_errors_are_those_of_explicit_regressions(problem):
+    regression, block, W = problem
+    signs = np.ones(block.Y.shape[1]) if regression.signs is None else regression.signs
+    system = _system(regression, block, W)
+    errors = regression.leave_one_out(block, W)
+    for row in range(len(block.Y)):
+        rest = np.delete(np.arange(len(block.Y)), row)
+        # The others keep their noise.
+        alpha = np.linalg.solve(system[np.ix_(rest, rest)], block.Y[rest])
+        error = block.Y[row] - system[row, rest] @ alpha
+        assert errors[row] == pytest.approx(signs @ error**2, rel=1e-5, abs=1e-8)
+    others = block.part(np.arange(2))
+    across = _kernel(regression.kernel, others.X @ W, block.X @ W)
+    missed = others.Y - across @ np.linalg.solve(system, block.Y)
+    losses = regression.prediction_losses(block, W, others)
+    assert_allclose(losses, missed**2 @ signs, rtol=1e-6, atol=1e-8)
+
+
+@few
+@given(problems())
+def test_evidence_is_the_likelihood_with_the_most_likely_noise(problem):
+    regression, block, W = problem
+    regression = replace(regression, signs=None)
+    system, n = _system(regression, block, W), block.n_rows
+    fits = np.diag(block.Y.T @ np.linalg.solve(system, block.Y))
+
+    def likelihood(variance: float) -> float:
+        law = multivariate_normal(np.zeros(n), variance * system, allow_singular=True)
+        return float(np.mean([law.logpdf(column) for column in block.Y.T]))
+
+    best = fits.mean() / n
+    offset = 0.5 * n * (np.log(2 * np.pi) + 1)
+    evidence = regression.evidence(block, W)
+    assert evidence == pytest.approx(likelihood(best) + offset, rel=1e-6, abs=1e-6)
+    assert likelihood(best) >= max(likelihood(1.1 * best), likelihood(0.9 * best))
+
+
+# Blocks.
+
+
+@few
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 8), st.integers(0, 9))
+def test_blocks_share_the_rows_of_all_keys(keys, n_blocks, seed):
+    keys = np.array(keys)
+    blocks = deal(keys, n_blocks, seed)
+    assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(len(keys)))
+    assert all((np.diff(rows) > 0).all() for rows in blocks)
+    for key in keys:
+        below = [int((keys[rows] <= key).sum()) for rows in blocks]
+        assert max(below) - min(below) <= 2
+    names = deal(10.0 * keys - 3, n_blocks, seed)
+    assert all(map(np.array_equal, blocks, names))
+
+
+def _blocks(weighted: bool) -> tuple[RidgeRegression, Block, np.ndarray]:
+    rng = np.random.default_rng(3)
+    X, Y = rng.normal(size=(90, 4)), rng.normal(size=(90, 2))
+    weights = rng.integers(0, 3, size=90).astype(float) if weighted else None
+    return RidgeRegression(Gaussian(1.0), 0.01), Block(X, Y, weights), np.eye(4)[:, :2]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_j_over_blocks_is_their_mean_wherever_they_are(weighted):
+    regression, rows, W = _blocks(weighted)
+    parts = [rows.part(np.arange(start, start + 30)).counted for start in (0, 30, 60)]
+    values = [regression.explained(part, W) for part in parts]
+    sizes = [part.size for part in parts]
+    here = BlocksInMemory(tuple(parts)).explained(regression, W)
+    mean = np.average([value.objective for value in values], weights=sizes)
+    assert here.objective == pytest.approx(mean, rel=1e-12)
+    product = np.average([value.product for value in values], weights=sizes, axis=0)
+    assert_allclose(here.product, product, rtol=1e-12)
+    shards = cut(da.from_array(rows.X, chunks=(30, 4)), 30)
+    there = BlocksOfShards.of(shards, rows.Y, rows.weights, 0).explained(regression, W)
+    assert there.objective == pytest.approx(here.objective, rel=1e-12)
+    assert_allclose(there.product, here.product, rtol=1e-10)
+
+
+def test_the_noise_between_blocks_is_that_of_other_rows():
+    regression, _, W = _blocks(False)
+    slopes, noises = [], []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(320, 4))
+        parts = np.split(np.arange(320), 16)
+        rows = Block(X, X[:, :1] + rng.normal(size=(320, 1)))
+        value = BlocksInMemory(tuple(rows.part(p) for p in parts)).explained(regression, W)
+        slopes.append(value.product - W @ (W.T @ value.product))
+        noises.append(value.noise)
+    spread = np.sqrt(np.var(slopes, axis=0).sum())
+    assert spread == pytest.approx(np.sqrt(np.mean(np.square(noises))), rel=0.3)
+
+
+# The ascent, the starts and the choices.
+
+
+def _sample(kind: str, seed: int = 0, n: int = 200) -> tuple[Sample, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    means = {
+        "line": X[:, 0],
+        "cosine": np.cos(2 * X[:, 0]),
+        "square": X[:, 0] ** 2,
+        "nothing": 0 * X[:, 0],
+    }
+    y = means[kind] + 0.3 * rng.normal(size=n)
+    y = (y - y.mean()) / y.std()
+    regression = RidgeRegression(Gaussian(1.5), 1.0)
+    return Sample(Block(X, y[:, None]), y, regression, True, 1, seed), np.eye(5)[:, :1]
+
+
+@pytest.mark.parametrize("q", [1, 3])
+def test_the_ascent_ends_where_j_is_stationary(q):
+    sample, _ = _sample("cosine", n=100)
+    regression, rows = RidgeRegression(Gaussian(1.0), 0.01), sample.rows
+    W = np.linalg.qr(np.random.default_rng(1).normal(size=(5, q)))[0]
+    precondition = inverse_covariance(rows.X.T @ rows.X / rows.n_rows)
+    seen: list[Any] = []
+    result = ascend(
+        partial(regression.explained, rows),
+        W,
+        precondition,
+        max_iter=200,
+        on_iteration=seen.append,
+    )
+    assert result.status is Status.CONVERGED
+    assert_allclose(result.W.T @ result.W, np.eye(q), atol=1e-12)
+    heights = [_objective(regression, rows, W), *(each.objective for each in result.state.history)]
+    assert (np.diff(heights) > 0).all()
+    assert len(seen) == len(result.state.history)
+    assert heights[-1] == pytest.approx(_objective(regression, rows, result.W), rel=1e-9)
+    assert _measured_residual(regression, rows, result.W) <= 1.1 * result.limit
+    short = ascend(partial(regression.explained, rows), W, precondition, max_iter=2)
+    assert (short.status, len(short.state.history)) == (Status.MAX_ITER, 2)
+
+
+def _measured_residual(regression: RidgeRegression, rows: Block, W: np.ndarray) -> float:
+    """Return the residual, by differences of J."""
+    step, gradient = 1e-5, np.empty_like(W)
+    for place in np.ndindex(W.shape):
+        change = np.zeros_like(W)
+        change[place] = step
+        ends = [_objective(regression, rows, W + sign * change) for sign in (1, -1)]
+        gradient[place] = (ends[0] - ends[1]) / (2 * step)
+    return relative_residual(W, gradient / 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("line", "linear"),
+        ("line", "partial least squares"),
+        ("cosine", "gradient"),
+        ("cosine", "gradients"),
+        ("square", "directional regression"),
+    ],
+)
+def test_each_start_detects_its_kind_of_dependence(kind, name):
+    sample, truth = _sample(kind)
+    assert distance(truth, sample.starts[name]) < 0.25
+
+
+def test_directional_regression_detects_variances_that_differ():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(300, 5)), rng.integers(2, size=300)
+    X[y == 1, 2] *= 3.0
+    assert distance(np.eye(5)[:, [2]], directional_regression(X, y, 1)) < 0.15
+
+
+def test_later_gradients_detect_more():
+    """Two arms of a spiral: in all columns at once their gradients drown in the noise."""
+    rng = np.random.default_rng(0)
+    angle, y = rng.uniform(0.25, 1.0, 600) * 2 * np.pi, rng.integers(2, size=600)
+    arms = angle * np.array([np.cos(angle + np.pi * y), np.sin(angle + np.pi * y)])
+    X = np.column_stack([arms.T, rng.normal(size=(600, 18))])
+    X /= X.std(axis=0)
+    first, third = gradient_moments(X, (y - y.mean())[:, None], (1, 3))
+    away = [distance(np.eye(20)[:, :2], np.linalg.eigh(each)[1][:, -2:]) for each in (first, third)]
+    assert away[1] < 0.8 * away[0]
+
+
+@pytest.mark.parametrize("q", [1, 2, 5])
+def test_starts_are_orthonormal(q):
+    X = (WINE - WINE.mean(axis=0)) / WINE.std(axis=0)
+    Y = np.eye(3)[CULTIVAR]
+    for name, W in candidate_starts(X, Y - Y.mean(axis=0), CULTIVAR.astype(float), q).items():
+        assert_allclose(W.T @ W, np.eye(q), atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["line", "cosine", "nothing"])
+def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind):
+    sample, _ = _sample(kind, n=120)
+    unseen = _sample(kind, seed=9, n=400)[0].rows
+    choice = choose(sample)
+
+    def loss(W: np.ndarray) -> float:
+        settings = [choice.setting, *(choice.setting.times(w, 1.0) for w in (0.5, 2.0))]
+        losses = (sample.at(each).prediction_losses(sample.rows, W, unseen) for each in settings)
+        return min(float(each.mean()) for each in losses)
+
+    assert loss(choice.W) <= min(map(loss, sample.starts.values())) + 0.03
+    assert {trial.start for trial in choice.trials} >= set(sample.starts)
+
+
+def test_stages_hold_the_rows_of_those_before():
+    keys = np.random.default_rng(0).integers(0, 3, size=9 * FIRST_ROWS)
+    grown = stages(keys, 0)
+    assert [len(rows) for rows in grown] == [FIRST_ROWS, 4 * FIRST_ROWS]
+    assert np.isin(*grown).all()
+    shares = np.bincount(keys[grown[0]]) / FIRST_ROWS
+    assert_allclose(shares, np.bincount(keys) / len(keys), atol=0.005)
+    assert stages(keys[: 2 * FIRST_ROWS - 1], 0) == []
+
+
+# Fits.
+
+
+def _rows(n: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    return X, X[:, 0] + X[:, 1] ** 2 + 0.3 * rng.normal(size=n)
+
+
+@cache
+def _fitted() -> SupervisedIKDR:
+    return SupervisedIKDR(2).fit(*_rows())
+
+
+def _apart(one: SupervisedIKDR, other: SupervisedIKDR) -> float:
+    return subspace_distance(one.components_.T, other.components_.T)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+def test_a_fit_is_stationary_by_the_definition(kind, weighted):
+    X, y = _rows()
+    weights = np.random.default_rng(2).integers(1, 4, size=120) if weighted else np.ones(120)
+    labels = (y > 0.5).astype(int)
+    model = SupervisedIKDR(2).fit(X, labels if kind == "classes" else y, weights)
+    Y = np.eye(2)[labels] if kind == "classes" else y[:, None]
+    Y = Y - weights @ Y / weights.sum()
+    Y /= np.sqrt(weights @ (Y**2).sum(axis=1) / weights.sum())
+    rows = Block((X - model.mean_) / model.scale_, Y, weights.astype(float))
+    regression = RidgeRegression(model.kernel_, model.setting_.ridge)
+    W = model.components_.T
+    assert model.target_ == "mean"
+    assert model.objective_ == pytest.approx(_objective(regression, rows, W), rel=1e-8)
+    assert 0 < model.objective_ < 1
+    residual = _measured_residual(regression, rows, W)
+    assert model.residual_ == pytest.approx(residual, abs=1e-5)
+    assert model.converged_ == (residual <= 1.01 * model.tolerance_)
+
+
+@pytest.mark.parametrize("name", ["xor", "rings", "KDR C"])
+def test_known_subspaces_are_found(name):
+    design = next(each for each in DESIGNS if each.name == name)
+    drawn = design.draw(500, np.random.default_rng(0))
+    model = SupervisedIKDR(design.q).fit(drawn.X, drawn.y)
+    assert distance(drawn.B, model.components_.T) < 0.15
+    # KDR C: y has the same mean everywhere, and its variance depends on X.
+    assert model.target_ == ("law" if name == "KDR C" else "mean")
+
+
+def test_numbers_whose_mean_moves_are_predicted_themselves():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 10))
+    model = SupervisedIKDR(1, target="numbers").fit(X, X[:, 0] + rng.normal(size=300))
+    assert model.target_ == "mean"
+    assert distance(np.eye(10)[:, :1], model.components_.T) < 0.35
+
+
+def test_the_number_of_new_features_is_the_true_one():
+    X, y = _rows(200)
+    model = SupervisedIKDR().fit(X, y)
+    assert len(model.components_) == 2
+    assert [(trial.q, trial.is_taken) for trial in model.dimension_path_] == [
+        (1, True),
+        (2, True),
+        (3, False),
+    ]
+
+
+def test_fits_have_the_same_bits_whatever_the_order_and_the_place_of_the_rows():
+    X, y = _rows()
+    mixed = np.random.default_rng(1).permutation(len(X))
+    known = _fitted().components_
+    for rows, target in (
+        (X[mixed], y[mixed]),
+        (np.asfortranarray(X), y),
+        (da.from_array(X, chunks=(50, 3)), y),
+        (csr_array(X), y),
+    ):
+        assert_array_equal(SupervisedIKDR(2).fit(rows, target).components_, known)
+    for workers in (1, 2):
+        cluster = LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+        )
+        with cluster, Client(cluster):
+            spread = SupervisedIKDR(2).fit(da.from_array(X, chunks=(50, 5)), y)
+        assert_array_equal(spread.components_, known)
+
+
+def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
+    X, y = _rows(300)
+    here = SupervisedIKDR(2).fit(X, y)
+    monkeypatch.setattr(prediction_fit, "_MEMORY_BYTES", 0)
+    monkeypatch.setattr(supervised_input, "MEMORY_BYTES", 0)
+    lazy = da.from_array(X, chunks=(150, 5))
+    there = SupervisedIKDR(2).fit(lazy, y)
+    assert _apart(here, there) < 0.05
+    assert there.objective_ == pytest.approx(here.objective_, rel=0.02)
+    half = SupervisedIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 150))
+    other = SupervisedIKDR(2).fit(lazy[1::2], y[1::2])
+    assert _apart(half, other) < 1e-6
+
+
+def test_units_and_precision_of_columns_change_nothing():
+    X, y = _rows()
+    units = 10.0 ** np.array([-9.0, 5.0, 0.0, 3.0, -2.0])
+    other = SupervisedIKDR(2).fit(X * units + 3 * units, 100 * y)
+    assert _apart(other, _fitted()) < 1e-6
+    single = SupervisedIKDR(2).fit(X.astype(np.float32), y)
+    assert _apart(single, _fitted()) < 1e-3
+    assert single.transform(X.astype(np.float32)).dtype == np.float32
+
+
+def test_names_of_classes_change_nothing():
+    known = SupervisedIKDR(2).fit(WINE, CULTIVAR).components_
+    for names in (["c", "b", "a"], [7, -1, 3]):
+        labels = np.array(names)[CULTIVAR]
+        components = SupervisedIKDR(2).fit(WINE, labels).components_
+        assert_allclose(components, known, atol=1e-6)
+
+
+def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
+    X, y = _rows()
+    weights = np.random.default_rng(4).integers(0, 3, size=120)
+    rows = np.repeat(np.arange(120), weights)
+    repeated = SupervisedIKDR(2).fit(X[rows], y[rows])
+    weighted = SupervisedIKDR(2).fit(X, y, weights)
+    assert _apart(repeated, weighted) < 0.05
+    none = SupervisedIKDR(2).fit(X[weights > 0], y[weights > 0], weights[weights > 0])
+    assert_array_equal(none.components_, weighted.components_)
+    # At the same setting, both end at the same W.
+    again = SupervisedIKDR(2, warm_start=True)
+    vars(again).update(vars(weighted) | {"warm_start": True})
+    assert _apart(again.fit(X[rows], y[rows]), weighted) < 1e-3
+
+
+def test_contributions_are_j_of_each_feature_and_of_the_others():
+    model, (X, y) = _fitted(), _rows()
+    rows = Block((X - model.mean_) / model.scale_, ((y - y.mean()) / y.std())[:, None])
+    J = partial(_objective, RidgeRegression(model.kernel_, model.setting_.ridge), rows)
+    W = model.components_.T
+    assert_allclose(model.contributions_.alone, [J(W[:, [k]]) for k in (0, 1)], rtol=1e-6)
+    lost = [J(W) - J(W[:, [1 - k]]) for k in (0, 1)]
+    assert_allclose(model.contributions_.lost, lost, rtol=1e-5)
+
+
+def test_few_rows_and_directions_are_fitted():
+    X, y = _rows(15)
+    few_rows = SupervisedIKDR(2).fit(X, y)
+    constant = np.hstack([X, np.ones((15, 2)), X[:, :1]])
+    useless = SupervisedIKDR(6).fit(constant, y)
+    for model, q in ((few_rows, 2), (useless, 6)):
+        assert_allclose(model.components_ @ model.components_.T, np.eye(q), atol=1e-10)
+        assert np.isfinite(model.objective_)
+    wide = np.random.default_rng(0).normal(size=(30, 50))
+    noisy = wide[:, 0] + np.random.default_rng(1).normal(size=30)
+    assert SupervisedIKDR(2).fit(wide, noisy).transform(wide).shape == (30, 2)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"kernel": kernel}, "is not positive definite.*criterion='dependence'")
+        for kernel in ("distance", "multiquadric", "squared", "relative_gaussian")
+    ]
+    + [
+        ({"engine": "exact"}, "`engine`='exact' is for criterion='dependence'"),
+        ({"solver": "ism"}, "`solver`='ism' does not serve criterion='prediction'.*'dependence'"),
+        ({"criterion": "dependence", "solver": "ascent"}, "does not serve criterion='dependence'"),
+        ({"criterion": "hsic"}, "`criterion` must be one of prediction, dependence"),
+    ],
+)
+def test_what_cannot_predict_is_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(2, **parameters).fit(*_rows())
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.full(120, 0.7), "constant"),
+        (np.zeros(120, dtype=int), "class"),
+    ],
+)
+def test_a_target_without_differences_is_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(2).fit(_rows()[0], y)
+
+
+def test_what_needs_hsic_is_refused():
+    X, y = _rows()
+    with pytest.raises(ValueError, match='criterion="dependence" for a certificate'):
+        _fitted().certify(X, y)
+    wide = csr_array((120, 3000))
+    with pytest.raises(ValueError, match=r'at most 2000\. Take criterion="dependence"'):
+        SupervisedIKDR(2).fit(wide, y)
