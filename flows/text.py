@@ -13,6 +13,7 @@ _OPTIONS = {
     "engine='exact'": "--engine exact",
     "criterion='dependence'": "--criterion dependence",
     "`max_iter`": "--max-iter",
+    "fewer `n_components`": "fewer --components",
     "`n_components`": "number of --components",
     "n_components=": "--components ",
     "`max_seconds`": "--max-seconds",

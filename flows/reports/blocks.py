@@ -142,6 +142,11 @@ class Block:
         rest = self.drawable - shown
         return f"{self.about} The first {shown} are shown, {rest} more are stored."
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether a page has nothing to show below the title; the template asks."""
+        return not (self.facts or self.command or self.tables or self.notes or self.pictures)
+
     def to_json(self) -> dict[str, Any]:
         """Return the block as plain JSON, with titles and captions for pictures."""
         return {

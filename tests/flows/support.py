@@ -78,6 +78,7 @@ def unbounded() -> FitSettings:
     store_own(400, 8, y=np.random.default_rng(0).integers(0, 2, 400))
     return FitSettings(
         dataset="own",
+        criterion="dependence",
         kernel="multiquadric",
         offset=4.0,
         n_components=3,
