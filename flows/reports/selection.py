@@ -46,7 +46,7 @@ def selection_of_fit(result: FitResult) -> list[Block]:
     )
     caption = "The best trials, by the share of the label that unseen rows explain."
     tables = (Table(caption, ("start", "width", "ridge", "explained"), rows),) if rows else ()
-    return [Block("What was chosen", about=_HOW_CHOSEN, facts=facts, tables=tables, detail=True)]
+    return [Block("What was chosen", about=_HOW_CHOSEN, facts=facts, tables=tables)]
 
 
 def selections_of_folds(result: CrossvalResult) -> list[Block]:
