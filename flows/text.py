@@ -11,7 +11,9 @@ _OPTIONS = {
     "`tol` of the engine": "--engine-tol",
     "`tol`": "--tol",
     "engine='exact'": "--engine exact",
+    "criterion='dependence'": "--criterion dependence",
     "`max_iter`": "--max-iter",
+    "fewer `n_components`": "fewer --components",
     "`n_components`": "number of --components",
     "n_components=": "--components ",
     "`max_seconds`": "--max-seconds",
@@ -64,27 +66,17 @@ def components_words(advice: str) -> str:
     return _capitalised(_with_options(advice))
 
 
-def components_warnings(
-    names: Sequence[str], advice: str, eigenvalues: Sequence[float], eigengap: float
+def eigenvalue_warnings(
+    names: Sequence[str], eigenvalues: Sequence[float], eigengap: float
 ) -> tuple[str, ...]:
-    """Return what speaks against the number of new features: their eigenvalues, and the advice.
+    """Return what the eigenvalues say against the number of new features, which have these names.
 
-    The new features have these names.
-
-    A fit that chose W by held-out rows advises by those: then the eigenvalues may still be small.
+    The last one has the conclusion.
     """
-    by_eigenvalues = components_advice(eigenvalues, eigengap)
+    advice = components_advice(eigenvalues, eigengap)
     problems = _eigenvalue_problems(names, eigenvalues, eigengap)
-    if advice == "" and problems:
-        return (
-            *problems[:-1],
-            f"{problems[-1]}. Held-out rows chose W, not J alone, and the nearest rows tell y "
-            "better with all new features than with the first few",
-        )
-    if advice == by_eigenvalues:
-        conclusion = _capitalised(by_eigenvalues.rpartition(". ")[2])
-        return (*problems[:-1], *(f"{each}. {conclusion}" for each in problems[-1:]))
-    return (*problems, components_words(advice))
+    conclusion = _capitalised(advice.rpartition(". ")[2])
+    return (*problems[:-1], *(f"{each}. {conclusion}" for each in problems[-1:]))
 
 
 def _eigenvalue_problems(

@@ -133,9 +133,9 @@ def spectrum(model: IKDR | ColoredMVU, ax: Axes | None = None) -> Axes:
 def dimensions(model: IKDR, axes: Any = None) -> Array:
     """Draw what each number of new features explains, if "auto" chose the number.
 
-    The first panel has HSIC of held-out rows, under W fitted to all rows and under W fitted to the
-    other rows. The second one has the share of y that held-out rows explain, with the standard
-    error of its gain over one feature fewer, and for classes their accuracy.
+    The first panel has the share of y that the features explain, each row predicted by the others.
+    The second one has the gain of log evidence per row over one feature fewer, beside the gain
+    from which on a feature is taken.
 
     Parameters
     ----------
@@ -154,18 +154,9 @@ def dimensions(model: IKDR, axes: Any = None) -> Array:
         )
     left, right = _panels(2, _IMAGE_WIDTH, axes)
     numbers, chosen = [each.q for each in path], len(model.components_)
-    own, heldout = [each.objective for each in path], [each.heldout_objective for each in path]
-    entries = drawing.draw_dimension_objectives(left, numbers, own, heldout, chosen)
-    drawing.add_legend(left, entries)
-    accuracies = [each.heldout_accuracy for each in path if each.heldout_accuracy is not None]
-    entries = drawing.draw_dimension_shares(
-        right,
-        numbers,
-        explained=[each.heldout_explained for each in path],
-        errors=[each.heldout_gain_error for each in path],
-        accuracy=accuracies or None,
-        chosen=chosen,
-    )
+    drawing.draw_dimension_shares(left, numbers, [each.explained for each in path], chosen)
+    gains, needed = [each.gain for each in path], [each.needed_gain for each in path]
+    entries = drawing.draw_dimension_gains(right, numbers, gains, needed, chosen)
     drawing.add_legend(right, entries)
     return np.array([left, right])
 

@@ -20,7 +20,7 @@ from ism_dask.status import Status
 from storage.records import check_field_types
 
 # The version of what is on the disk: a change of `FIELDS` or of the functions below changes it.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 FIELDS: dict[type[Any], tuple[str, ...]] = {
     Candidate: ("W", "eigenvalues", "following", "objective"),
     Certificate: (
@@ -70,8 +70,6 @@ FIELDS: dict[type[Any], tuple[str, ...]] = {
         "residual",
         "residual_rows",
         "in_double",
-        "standard_error",
-        "tolerance",
         "certificate",
     ),
     State: ("iteration", "current", "best", "history", "peak"),

@@ -67,7 +67,7 @@ class FitReports(FitWatcher):
         self._progress.on_task(done, total)
 
     def on_selection(self, done: int, total: int) -> None:
-        """Report a step of the search for a width."""
+        """Report a step of the choice of start, width and ridge."""
         with self._lock:
             self._report(self._progress.on_selection(done, total))
 

@@ -21,7 +21,7 @@ from storage import Model, new_feature_name
 _SAMPLE_ROWS, _ROWS_PER_READ = 2000, 4096
 _MOST_MOVED = 5
 # Ends of a fit that need no attention; "approximate" is what sampling or an engine leaves.
-_GOOD_ENDS = (Status.CONVERGED.value, Status.APPROXIMATE.value)
+_GOOD_ENDS = (Status.CONVERGED.value, Status.APPROXIMATE.value, Status.START.value)
 
 
 def compare(

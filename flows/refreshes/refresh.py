@@ -23,6 +23,7 @@ from flows.settings.choices import table_options
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file
 from flows.settings.runs import FitSettings
+from ism_dask.status import Status
 from storage import (
     Model,
     add_to_history,
@@ -66,6 +67,12 @@ def check_refreshable(plan: RunFile) -> str:
             "`run`, or remove it"
         )
     return name
+
+
+def _can_continue(published: Model, settings: FitSettings) -> bool:
+    """Return whether a fit may start at the published W: its criterion chose it, and fitted it."""
+    kept_start = published.metrics["status"] == Status.START.value
+    return published.config["criterion"] == settings.criterion and not kept_start
 
 
 class _Refresh:
@@ -171,7 +178,8 @@ class _Refresh:
         if published is not None and published.feature_names == data.feature_names:
             q = len(published.components)
             if settings.n_components in (None, q):
-                settings = replace(settings, n_components=q, start_from=self._name)
+                start = self._name if _can_continue(published, settings) else None
+                settings = replace(settings, n_components=q, start_from=start)
         return settings, fit_and_save(settings)
 
     def _added(self, result: RefreshResult) -> RefreshResult:

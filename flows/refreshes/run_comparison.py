@@ -119,10 +119,12 @@ def _named(view: View) -> Model | None:
 def _settings(view: View) -> dict[str, Any]:
     run = view.run
     fitted = run.metrics.get("fitted_kernel", {})
+    chosen = run.metrics.get("selection", {})
     return {
         "kind": run.kind,
         **{key: value for key, value in run.config.items() if key not in HOW_SAVED},
         **{f"fitted {key}": value for key, value in fitted.items() if key != "name"},
+        **{f"chosen {key}": value for key, value in chosen.items() if key != "tried"},
         "data": run.metrics.get("data_hash", "")[:8],
         **{f"version of {name}": value for name, value in run.versions.items()},
     }

@@ -9,15 +9,18 @@ import numpy as np
 
 from flows import text
 from flows.reports.blocks import Block, Fact, Table
+from flows.reports.selection import objective, selections_of_folds
 from flows.reports.trust import crossval_trust
 from flows.reports.view import View
 from flows.results.runs import CrossvalResult, FoldMeasures
+from flows.settings.runs import DEPENDENCE, PREDICTION
 
 if TYPE_CHECKING:
     from flows.reports.figures import Figure
 
 # What the features of each baseline are.
 _BASELINES = {
+    DEPENDENCE: "as many new features, of largest HSIC",
     "PCA": "as many principal components",
     "LDA": "linear discriminants, at most as many, and one less than classes",
     "all features": "all features, standardised",
@@ -31,7 +34,7 @@ def crossval_facts(result: CrossvalResult) -> tuple[Fact, ...]:
     return (
         Fact("Accuracy", f"{mean.accuracy:.4f} ± {sd.accuracy:.4f}"),
         Fact("Folds", f"{len(result.results)} of {result.folds}"),
-        Fact("Objective J", text.number(-mean.cost)),
+        *objective(-mean.cost, predicts=result.predicts),
         Fact("Seconds per fold", f"{mean.seconds:.2f}"),
     )
 
@@ -51,6 +54,7 @@ def crossval_blocks(result: CrossvalResult, view: View | None) -> list[Block]:
         *_beside_baselines(result),
         Block("Folds", tables=(folds,), draw=None if view is None else lambda: _drawn(view)),
         *_confusion(result),
+        *selections_of_folds(result),
         Block("How far to trust it", facts=crossval_trust(result)),
     ]
 
@@ -77,11 +81,12 @@ def _beside_baselines(result: CrossvalResult) -> list[Block]:
     folds = [each.baselines for each in result.results]
     q = result.n_components
     features = f"{q} new features" if q else "new features, as many as each fold chooses"
-    means = [("ISM", f"{features}, this run", result.mean.accuracy)]
+    own = PREDICTION if result.predicts else DEPENDENCE
+    means = [(own, f"{features}, this run", result.mean.accuracy)]
     means += [
         (name, about, float(np.mean([fold[name] for fold in folds])))
         for name, about in _BASELINES.items()
-        if all(name in fold for fold in folds)
+        if name != own and all(name in fold for fold in folds)
     ]
     known = [name for name, *_ in means]
     left_out = ", ".join(name for name in _BASELINES if name not in known)

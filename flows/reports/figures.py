@@ -60,33 +60,31 @@ def accuracy(view: View) -> Figure:
 
 
 def dimensions(tried: Sequence[DimensionTried], chosen: int) -> list[Figure]:
-    """Draw J and what held-out rows explain, by the number of new features."""
+    """Draw what is explained, and what each new feature gains, by their number."""
     numbers = [each.q for each in tried]
-    objectives = draw_axes(
-        f"J of held-out rows with {numbers[0]} to {numbers[-1]} new features; {chosen} was chosen",
-        partial(
-            drawing.draw_dimension_objectives,
-            numbers=numbers,
-            own=[each.objective for each in tried],
-            heldout=[each.heldout_objective for each in tried],
-            chosen=chosen,
-        ),
-    )
-    accuracies = [each.heldout_accuracy for each in tried if each.heldout_accuracy is not None]
+    which = f"with {numbers[0]} to {numbers[-1]} new features; {chosen} was chosen"
     shares = draw_axes(
-        f"Share of y that held-out rows explain with {numbers[0]} to {numbers[-1]} new features",
+        f"Share of the label that is explained {which}",
         partial(
             drawing.draw_dimension_shares,
             numbers=numbers,
-            explained=[each.heldout_explained for each in tried],
-            errors=[each.heldout_gain_error for each in tried],
-            accuracy=accuracies or None,
+            explained=[each.explained for each in tried],
             chosen=chosen,
         ),
     )
-    caption = "J of the same held-out rows, with W fitted to all rows and to the other rows."
-    about = "What the nearest rows explain of held-out rows, with W fitted to the other rows."
-    return [Figure("J by q", caption, objectives), Figure("Explained by q", about, shares)]
+    gains = draw_axes(
+        f"Log evidence per row that the last feature gains {which}",
+        partial(
+            drawing.draw_dimension_gains,
+            numbers=numbers,
+            gains=[each.gain for each in tried],
+            needed=[each.needed_gain for each in tried],
+            chosen=chosen,
+        ),
+    )
+    about = "The share of the label that is explained, each row predicted by the others."
+    caption = "What each feature gains, and from which gain on it is taken."
+    return [Figure("Explained by q", about, shares), Figure("Gain by q", caption, gains)]
 
 
 def iteration_figures(view: View) -> list[Figure]:

@@ -16,6 +16,7 @@ from flows.reports.accuracy import crossval_blocks, crossval_facts
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.certainty import certainty_block
 from flows.reports.provenance import provenance
+from flows.reports.selection import objective, selection_of_fit
 from flows.reports.trust import cluster_trust, fit_trust, new_feature_names
 from flows.reports.unfolding import (
     unfold_blocks,
@@ -113,10 +114,11 @@ def _drawing() -> ModuleType:
 
 def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
     fitted = result.fitted
+    gap = () if fitted.predicts else (Fact("Eigengap", text.number(fitted.eigengap)),)
     return (
-        Fact("Objective J", text.number(fitted.objective)),
+        *objective(fitted.objective, predicts=fitted.predicts),
         *_few_columns(result),
-        Fact("Eigengap", text.number(fitted.eigengap)),
+        *gap,
         *_avoided(result),
         Fact("Iterations", f"{fitted.ending.iterations:,}"),
         Fact("Seconds", f"{fitted.ending.seconds:.2f}"),
@@ -152,6 +154,7 @@ def _fit_blocks(result: FitResult, view: View | None) -> list[Block]:
         *_pictures_of_result(view),
         _features(result, view),
         *_dimensions(result),
+        *selection_of_fit(result),
         *_certainty(result, view),
         *_course(view),
         Block("How far to trust it", facts=fit_trust(result)),
@@ -163,23 +166,20 @@ def _dimensions(result: FitResult) -> list[Block]:
     tried = result.fitted.dimensions
     if not tried:
         return []
-    columns = ("q", "J, held out", "explained", "held out", "gain", "held-out gain")
     rows = tuple(
         (
             f"{each.q} (chosen)" if each.q == result.n_components else f"{each.q}",
-            text.number(each.heldout_objective),
             f"{100 * each.explained:.1f}%",
-            f"{100 * each.heldout_explained:.1f}%",
-            f"{100 * each.gain:.1f} ± {100 * each.gain_error:.1f}",
-            f"{100 * each.heldout_gain:.1f} ± {100 * each.heldout_gain_error:.1f}",
+            text.number(each.gain) if each.q > 1 else "",
+            text.number(each.needed_gain) if each.q > 1 else "",
         )
         for each in tried
     )
     caption = (
-        "The share of y that the nearest rows explain with q new features, and how much more than "
-        "with one fewer, with its standard error: of all rows, and of rows that were held out."
+        "The share of the label that q new features explain, each row predicted by the others, and "
+        "the log evidence per row that the last of them gains; it is taken from the needed gain on."
     )
-    table = Table(caption, columns, rows)
+    table = Table(caption, ("q", "explained", "gain", "needed"), rows)
     return [
         Block(
             "How many new features",

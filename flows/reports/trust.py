@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flows import text
@@ -14,7 +15,6 @@ from flows.results.runs import (
     CrossvalResult,
     FitEnding,
     FitResult,
-    FittedW,
 )
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.status import Status
@@ -28,6 +28,8 @@ _LARGE_RESIDUAL = 0.5
 _ROUNDING = 1e-6
 # The solver whose converged fits are checked for a higher J nearby.
 _CHECKED_SOLVER = "ism"
+# The ending of a fit whose W is a start that unseen rows have judged best: no warning is due.
+_START = Status.START.value
 # The name of the fact on the certificate.
 _MAXIMUM = "Maximum of J"
 # What is known and what is not, by how a fit ended.
@@ -40,6 +42,8 @@ _KNOWN: Mapping[Status, str] = {
     "tolerance. Not known: how far W would still turn; its residual is 0 if not at all.",
     Status.APPROXIMATE: "Known: J and the residual, which were measured under the true kernel. Not "
     "known: the W of largest J, which the error of the engine hides.",
+    Status.START: "Known: unseen rows are predicted no better by any W that was fitted. Not known: "
+    "a W that more rows would tell from this start.",
     Status.LOCAL: "Known: W is stationary. Not known: whether a higher maximum is near.",
     Status.FLAT: "Known: J does not depend on W. Not known: any direction that explains y.",
     Status.COLUMN_BY_COLUMN: "Known: each column of W is stationary beside those before it. Not "
@@ -74,24 +78,29 @@ def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
     endings = [each.ending for each in folds]
     numbers: dict[str, list[str]] = {}
     for each in folds:
-        if not each.ending.converged:
+        if not _is_good(each.ending):
             numbers.setdefault(each.ending.status, []).append(str(each.fold))
     warnings = [
         f"fold {', '.join(which)} {text.ending_words(status)}" for status, which in numbers.items()
     ]
-    worst = max(endings, key=lambda each: each.residual)
+    moved = [each for each in endings if each.status != _START] or endings
+    worst = max(moved, key=lambda each: each.residual)
     checked = f"in the worst fold, true kernel, {worst.residual_rows:,} rows"
     engine_note = text.fold_notes({each.fold: each.ending.engine_note for each in folds})
-    widest = max(endings, key=lambda each: each.angle or 0.0)
-    return (
-        _convergence(worst if not warnings else None, result.settings, *warnings),
-        _tolerance(worst, result.settings),
-        *_last_turn(widest),
+    widest = max(moved, key=lambda each: each.angle or 0.0)
+    convergence = _convergence(worst if not warnings else None, *warnings)
+    kept = len(folds) - len(moved)
+    if kept and worst.status != _START:
+        convergence = replace(convergence, notes=(f"{text.count_noun(kept, 'fold')} kept a start",))
+    facts = (
+        convergence,
+        *_stationarity(worst, widest, result.settings, f"{worst.residual:.2g} {checked}"),
         _engine(" and ".join(dict.fromkeys(each.engine for each in endings)), engine_note),
-        _error_bound(max(each.engine_error for each in endings)),
-        _residual(worst.residual, f"{worst.residual:.2g} {checked}"),
-        _certificates({each.fold: each.ending.certificate for each in folds}),
     )
+    if result.predicts:
+        return facts
+    certificates = _certificates({each.fold: each.ending.certificate for each in folds})
+    return (*facts, _error_bound(max(each.engine_error for each in endings)), certificates)
 
 
 def new_feature_names(result: FitResult | ClusterResult) -> list[str]:
@@ -103,39 +112,55 @@ def new_feature_names(result: FitResult | ClusterResult) -> list[str]:
 def _trust_in_w(result: FitResult | ClusterResult, not_converged: str) -> tuple[Fact, ...]:
     ending, settings = result.fitted.ending, result.settings
     checked = text.residual_words(ending.residual, ending.residual_rows, result.rows)
-    warnings = () if ending.converged else (not_converged,)
-    return (
-        _convergence(ending, settings, *warnings),
-        _tolerance(ending, settings),
-        *_last_turn(ending),
+    warnings = () if _is_good(ending) else (not_converged,)
+    facts = (
+        _convergence(ending, *warnings),
+        *_stationarity(ending, ending, settings, checked),
         _engine(ending.engine, ending.engine_note),
-        _error_bound(ending.engine_error),
-        _residual(ending.residual, checked),
-        _certificate(ending.certificate),
-        *_component_count(result.fitted, new_feature_names(result)),
+    )
+    if not result.fitted.predicts:
+        facts = (*facts, _error_bound(ending.engine_error), _certificate(ending.certificate))
+    return (*facts, *_component_count(result))
+
+
+def _stationarity(
+    ending: FitEnding, widest: FitEnding, settings: Mapping[str, Any], residual: str
+) -> tuple[Fact, ...]:
+    """Return how far W is from a stationary point; nothing for a start that was kept."""
+    if ending.status == _START:
+        return ()
+    return (
+        _tolerance(ending, settings),
+        *_last_turn(widest),
+        _residual(ending.residual, residual),
     )
 
 
-def _convergence(
-    ending: FitEnding | None, settings: Mapping[str, Any], *not_converged: str
-) -> Fact:
+def _is_good(ending: FitEnding) -> bool:
+    """Return whether a fit ended without a reason for a warning."""
+    return ending.converged or ending.status == _START
+
+
+def _convergence(ending: FitEnding | None, *not_converged: str) -> Fact:
     """Return whether W converged, and what is known of it.
 
     `ending` is None for folds that ended in different ways.
     """
+    if ending is not None and ending.status == _START:
+        return Fact("Converged", "a start was kept", _KNOWN[Status.START])
     if not_converged:
         status = None if ending is None else Status(ending.status)
         known = _UNFINISHED if status is None else _KNOWN.get(status, _UNFINISHED)
         warnings = tuple(f"not converged: {each}" for each in not_converged)
         return Fact("Converged", "no", known, warnings=warnings)
-    if settings.get("solver", _CHECKED_SOLVER) == _CHECKED_SOLVER:
+    if ending is not None and ending.solver == _CHECKED_SOLVER:
         known = (
             "Known: W is stationary, and neither steps nor a look around found a higher J. Not "
             "known: whether another start would lead to a higher maximum."
         )
     else:
         known = (
-            f"Known: the residual of W is at most {RESIDUAL:g}. Not known: whether J is higher "
+            "Known: the residual of W is below the tolerance. Not known: whether J is higher "
             "nearby, or from another start."
         )
     return Fact("Converged", "yes", known)
@@ -152,8 +177,12 @@ def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> Fact:
             else "The rule of all rounds but the last ones, which solve until W is stationary."
         )
     else:
-        value = f"residual at most {limit:g}"
-        reason = "The rule without --tol: only such a W counts as converged."
+        value = f"residual at most {limit:.2g}"
+        reason = (
+            "The slope of J is then below a tenth of its noise between blocks of rows."
+            if limit > RESIDUAL
+            else "The rule without --tol: only such a W counts as converged."
+        )
     return Fact("Tolerance", value, reason)
 
 
@@ -241,15 +270,23 @@ def _certificates(certificates: Mapping[int, CertificateRecord]) -> Fact:
     return Fact(_MAXIMUM, value, meaning, notes=notes)
 
 
-def _component_count(fitted: FittedW, names: Sequence[str]) -> tuple[Fact, ...]:
+def _component_count(result: FitResult | ClusterResult) -> tuple[Fact, ...]:
     """Return whether each new feature adds to J; nothing for a record without eigenvalues."""
+    fitted = result.fitted
     if not fitted.eigenvalues:
         return ()
-    warnings = text.components_warnings(
-        names, fitted.components_advice, fitted.eigenvalues, fitted.eigengap
-    )
+    if fitted.predicts:
+        advice = text.components_words(fitted.components_advice)
+        warnings: tuple[str, ...] = (advice,) if advice else ()
+    else:
+        names = new_feature_names(result)
+        warnings = text.eigenvalue_warnings(names, fitted.eigenvalues, fitted.eigengap)
     name, value = "Number of new features", f"{len(fitted.eigenvalues)}"
     if warnings:
         return (Fact(name, value, warnings=warnings),)
-    meaning = "Each counts for J, and none outside of W would count for more."
+    meaning = (
+        "J falls without any of them."
+        if fitted.predicts
+        else "Each counts for J, and none outside of W would count for more."
+    )
     return (Fact(name, value, meaning),)

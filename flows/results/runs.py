@@ -46,6 +46,7 @@ class FitEnding(JsonRecord):
     seconds : float
         Time for the fit of W alone.
     iterations : int
+    solver : str
     converged : bool
     status : str
         How the iterations ended: a value of `ism_dask.status.Status`.
@@ -72,6 +73,7 @@ class FitEnding(JsonRecord):
 
     seconds: float
     iterations: int
+    solver: str
     converged: bool
     status: str
     residual: float
@@ -115,15 +117,41 @@ class DimensionTried(JsonRecord):
     """What one number of new features explains: see `DimensionTrial` of ism_dask."""
 
     q: int
-    objective: float
-    heldout_objective: float
     explained: float
-    heldout_explained: float
-    heldout_accuracy: float | None
     gain: float
-    gain_error: float
-    heldout_gain: float
-    heldout_gain_error: float
+    needed_gain: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingTried(JsonRecord):
+    """A start with a width and a ridge, judged by unseen rows: see `Trial` of ism_dask."""
+
+    start: str
+    width: float | None
+    ridge: float | None
+    explained: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection(JsonRecord):
+    """What a fit by prediction chose.
+
+    Attributes
+    ----------
+    width : float
+        The width of the kernel, as a multiple of its own.
+    ridge : float
+        The ridge of the regression, as a share of the mean kernel of a row with itself.
+    target : str
+        What is predicted of numbers: their "mean", or their "law", by functions of them.
+    tried : tuple of SettingTried
+        The best trials, best first; empty for a fit that continues an earlier one.
+    """
+
+    width: float
+    ridge: float
+    target: str
+    tried: tuple[SettingTried, ...] = ()
 
 
 def column_names(
@@ -175,6 +203,9 @@ class FittedW(JsonRecord):
     fitted_kernel : Mapping
         The kernel with the parameters that were computed from the data, such as sigma.
     objective : float
+        J: the share of the label that is explained, or HSIC, as the criterion has it.
+    selection : Selection or None
+        What the fit chose; None if it maximised HSIC.
     eigenvalues : tuple of float
         One for each new feature, in decreasing order.
     eigengap : float
@@ -195,6 +226,7 @@ class FittedW(JsonRecord):
 
     fitted_kernel: Mapping[str, Any] = field(default_factory=dict)
     objective: float
+    selection: Selection | None = field(default=None, metadata=OPTIONAL)
     eigenvalues: tuple[float, ...] = ()
     eigengap: float
     components_advice: str
@@ -204,6 +236,11 @@ class FittedW(JsonRecord):
     few_columns: FewColumns | None = field(default=None, metadata=OPTIONAL)
     dimensions: tuple[DimensionTried, ...] | None = field(default=None, metadata=OPTIONAL)
     avoided: Avoided | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether W maximises the share of the label that is explained, and not HSIC."""
+        return self.selection is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,6 +414,8 @@ class FoldResult(JsonRecord):
     cost : float
         `-J(W)` on the training rows.
     ending : FitEnding
+    selection : Selection or None
+        What the fit chose; None if it maximised HSIC.
     baselines : Mapping of str to float
         The accuracy of other features, but for those whose work was too much.
     confusion : tuple of tuple of int, or None
@@ -388,6 +427,7 @@ class FoldResult(JsonRecord):
     accuracy: float
     cost: float
     ending: FitEnding = field(metadata=INLINE)
+    selection: Selection | None = field(default=None, metadata=OPTIONAL)
     baselines: Mapping[str, float]
     confusion: tuple[tuple[int, ...], ...] | None = field(default=None, metadata=OPTIONAL)
 
@@ -424,3 +464,8 @@ class CrossvalResult(LabelledResult):
     mean: FoldMeasures
     sd: FoldMeasures
     class_names: tuple[str, ...]
+
+    @property
+    def predicts(self) -> bool:
+        """Whether W maximises the share of the label that is explained, and not HSIC."""
+        return any(each.selection is not None for each in self.results)

@@ -95,7 +95,10 @@ def run_fold(
             accuracy=float(np.mean(predicted == truth)),
             cost=-float(model.objective_),
             ending=fitted.ending,
-            baselines=baseline_accuracies(train, y[plan.train], held_out, truth, q),
+            selection=fitted.selection,
+            baselines=baseline_accuracies(
+                train, y[plan.train], held_out, truth, q, but=settings.criterion
+            ),
             confusion=confusion(truth, predicted, classes) if len(classes) <= _CLASSES else None,
         )
 

@@ -16,8 +16,9 @@ from flows.results.base import IngestResult
 from flows.runs.dated import dated_name
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
-from flows.settings.runs import SIDES, NamedRunSettings, SearchSettings, Settings
+from flows.settings.runs import PREDICTION, SIDES, NamedRunSettings, SearchSettings, Settings
 from ism_dask.rows.standardise import tile_dtype
+from ism_dask.selection.dimension import MOST_FEATURES
 from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
 from storage.tables.files import check_pyarrow
 
@@ -154,13 +155,16 @@ class LabelledDataset:
     def count_components(self, settings: SearchSettings) -> int | None:
         """Return the number of new features: q if given, else the number of classes less one.
 
-        None for numbers, whose columns the fit counts.
+        None if the fit chooses it, or counts the columns of numbers.
         """
         d = self.data.X.shape[1]
         if settings.n_components is None:
             if target_of(self.y, settings.target) != "classes":
                 return None
-            return min(max(len(self.class_sizes) - 1, 1), d - 1)
+            default = max(len(self.class_sizes) - 1, 1)
+            if settings.criterion == PREDICTION and default <= MOST_FEATURES:
+                return None
+            return min(default, d - 1)
         if settings.n_components >= d:
             raise SettingsError(
                 f"`n_components` is {settings.n_components}; {self.data.name} has {d} columns, "
@@ -337,9 +341,7 @@ def target_of(y: Array, target: str = "auto") -> str:
     """Return the target for labels y (n,) or (n, t): with "auto", whole numbers are classes."""
     if target != "auto":
         return target
-    if y.ndim == 2:
-        return "gaussian"
-    return "classes" if y.dtype.kind in "ui" else "multiscale"
+    return "classes" if y.ndim == 1 and y.dtype.kind in "ui" else "numbers"
 
 
 @lru_cache(maxsize=4)

@@ -29,7 +29,7 @@ from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin, saved_model
 from flows.runs.side_labels import side_labels
 from flows.settings.kernels import kernel_record
-from flows.settings.runs import FitSettings, SavedRunSettings
+from flows.settings.runs import DEPENDENCE, FitSettings, SavedRunSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.estimators.base import IKDR
 from ism_dask.inference.refits import plan_refits
@@ -117,6 +117,12 @@ def _start(settings: FitSettings, labelled: LabelledDataset) -> Model | None:
     if settings.start_from is None:
         return None
     start = saved_model(settings.start_from)
+    criterion = start.config.get("criterion", DEPENDENCE)
+    if criterion != settings.criterion:
+        raise SettingsError(
+            f"`start_from` is {settings.start_from!r}, a fit by {criterion}, but `criterion` is "
+            f"{settings.criterion!r}; leave one of them out"
+        )
     same = start.components.shape[1] == labelled.data.X.shape[1]
     if not same or start.feature_names != labelled.data.feature_names:
         raise SettingsError(
@@ -138,6 +144,7 @@ def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> 
     return FittedW(
         fitted_kernel=kernel_record(settings.kernel, model.kernel_),
         objective=float(model.objective_),
+        selection=fitted.selection,
         eigenvalues=tuple(model.eigenvalues_.tolist()),
         eigengap=float(model.eigengap_),
         components_advice=model.components_advice_,

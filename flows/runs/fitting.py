@@ -11,18 +11,23 @@ from typing import Any
 
 from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare
-from flows.results.runs import CertificateRecord, FitEnding
+from flows.results.runs import CertificateRecord, FitEnding, Selection, SettingTried
 from flows.runs.data import Array, target_of
 from flows.settings.kernels import fitted_kernel
-from flows.settings.runs import SearchSettings, Settings
+from flows.settings.runs import DEPENDENCE, PREDICTION, SearchSettings, Settings
 from ism_dask import Certificate, SupervisedIKDR
 from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.supervised_fit import CRITERIA
 from ism_dask.observe.earlier_course import EarlierCourse
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
+from ism_dask.selection.regularisation import Setting
 from ism_dask.solvers import ISM, SOLVERS, Solver
 from ism_dask.status import Status
 from storage import Model
+
+# A result lists this many trials of a selection.
+_TRIED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +56,7 @@ class FittedModel:
         return FitEnding(
             seconds=self.seconds,
             iterations=int(model.n_iter_),
+            solver=model.solver_,
             converged=bool(model.converged_),
             status=model.status_.value,
             residual=float(model.residual_),
@@ -63,6 +69,27 @@ class FittedModel:
             angle=float(model.history_[-1].angle) if model.history_ else None,
             check_seconds=self.check_seconds,
             certificate=_certificate_record(model.certificate_),
+        )
+
+    @property
+    def selection(self) -> Selection | None:
+        """What the fit chose; None if it maximised HSIC."""
+        model = self.model
+        if getattr(model, "setting_", None) is None:
+            return None
+        return Selection(
+            width=model.setting_.width,
+            ridge=model.setting_.ridge,
+            target=model.target_,
+            tried=tuple(
+                SettingTried(
+                    start=each.start,
+                    width=each.width,
+                    ridge=each.ridge,
+                    explained=each.explained,
+                )
+                for each in model.selection_[:_TRIED]
+            ),
         )
 
 
@@ -79,16 +106,26 @@ def _certificate_record(certificate: Certificate) -> CertificateRecord:
 
 def solver_of(settings: Settings) -> Solver:
     """Return the solver with the options that these settings give it."""
-    return SOLVERS[settings.solver](**settings.solver_options)
+    usual = CRITERIA[_criterion_of(settings)]
+    return SOLVERS[usual if settings.solver == "auto" else settings.solver](
+        **settings.solver_options
+    )
 
 
-def engine_of(settings: Settings) -> EngineOptions:
+def engine_of(settings: Settings) -> str | EngineOptions:
     """Return the engine with the tolerance that these settings give it, if it has one."""
+    if _criterion_of(settings) == PREDICTION:
+        return settings.engine
     if settings.engine == "auto":
         return Auto(settings.engine_tol)
     if settings.engine == "landmarks":
         return Landmarks(settings.engine_tol)
     return as_engine(settings.engine)
+
+
+def _criterion_of(settings: Settings) -> str:
+    """Return the criterion of a fit; clusterings have one alone."""
+    return settings.criterion if isinstance(settings, SearchSettings) else DEPENDENCE
 
 
 def shared_parameters(settings: Settings) -> dict[str, Any]:
@@ -145,16 +182,18 @@ def fit(
     Rows count by their weights (n,), if there are some. `sides` are the labels to avoid and those
     that are given, by the arguments of the estimator. The course of an earlier fit tells the
     time left.
-    With `start`, the fit begins at the W of that model, with the kernel that it had.
+    With `start`, the fit begins at the W of that model, with the kernel parameters, or the width
+    and the ridge, that it had.
     """
     parameters = shared_parameters(settings)
-    if start is not None:
+    if start is not None and settings.criterion == DEPENDENCE:
         parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
     solver = solver_of(settings)
     spectral = isinstance(solver, ISM)
     with watched_fit(part, solver.stopping, spectral=spectral, earlier=earlier) as reports:
         model = SupervisedIKDR(
             settings.n_components,
+            criterion=settings.criterion,
             target=target_of(y, settings.target),
             class_weight="balanced" if settings.balanced else None,
             whiten=settings.whiten,
@@ -164,6 +203,14 @@ def fit(
             **parameters,
         )
         if start is not None:
-            model.components_ = start.components
+            _continue_from(model, start)
         fitted = timed_fit(model, X, y, weights, reports, **sides)
         return replace(fitted, check_seconds=reports.seconds_since_iteration)
+
+
+def _continue_from(model: SupervisedIKDR, start: Model) -> None:
+    """Set the attributes that a fit of `model` continues from."""
+    model.components_ = start.components
+    if model.criterion == PREDICTION:
+        chosen = Selection.from_json(start.metrics["selection"])
+        model.setting_, model.target_ = Setting(chosen.width, chosen.ridge), chosen.target

@@ -60,6 +60,9 @@ _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 # Settings that are options of the solver: of each one, and of ism alone.
 _LIMITS = ("max_iter", "max_seconds")
 _OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
+# The criteria, and what belongs to the second one alone.
+PREDICTION, DEPENDENCE = "prediction", "dependence"
+_OF_DEPENDENCE = (*_OF_ISM, "engine_tol", "bootstrap")
 
 
 def _number_of_columns(given: int | str | None) -> int | str | None:
@@ -75,11 +78,11 @@ def _number_of_columns(given: int | str | None) -> int | str | None:
 
 
 def _solver_names() -> list[str]:
-    return list(import_choices().SOLVERS)
+    return ["auto", *(name for name in import_choices().SOLVERS if name != "ascent")]
 
 
 def _target_names() -> list[str]:
-    return ["auto", *import_choices().TARGETS]
+    return ["auto", "numbers", *import_choices().TARGETS]
 
 
 def _engine_names() -> list[str]:
@@ -137,21 +140,23 @@ class Settings(LabelSettings):
     )
     n_components: int | None = solver_setting(
         None,
-        about="How many new features, q. Default: the number of classes less one, or one for "
-        "each label that is numbers.",
+        about="How many new features, q. Default: up to six are tried; for dependence, or more "
+        "than seven classes: one fewer than classes, or one for each label that is numbers.",
         title="New features, q",
         early=True,
         flags=("--components", "-q"),
         ge=1,
     )
     solver: str = solver_setting(
-        "ism",
-        about="ism, or what it is measured against: stiefel, grassmann or dimension-growth.",
+        "auto",
+        about="For dependence and clusters: auto is ism; stiefel, grassmann and dimension-growth "
+        "are what it is measured against.",
         names=_solver_names,
     )
     engine: str = solver_setting(
         "auto",
-        about="closed, monomials, landmarks or exact; auto takes the cheapest.",
+        about="For dependence and clusters: closed, monomials, landmarks or exact; auto takes the "
+        "cheapest.",
         names=_engine_names,
     )
     engine_tol: float = solver_setting(
@@ -176,7 +181,7 @@ class Settings(LabelSettings):
     )
     max_iter: int | None = solver_setting(
         None,
-        about="Stop after so many iterations. Default: 300 for ism.",
+        about="Stop after so many iterations. Default: 300 for ism, 100 for prediction.",
         title="Iterations at most",
         ge=1,
     )
@@ -198,8 +203,8 @@ class Settings(LabelSettings):
         super().__post_init__()
         check_scheduler(self.scheduler)
         check_choice("solver", self.solver, _solver_names())
-        wrong = [name for name in _OF_ISM if name in self.solver_options and self.solver != "ism"]
-        if wrong:
+        wrong = [name for name in _OF_ISM if name in self.solver_options]
+        if wrong and self.solver not in ("auto", "ism"):
             raise SettingsError(
                 f"`{wrong[0]}` is {getattr(self, wrong[0])!r}, which the solver ism alone has, but "
                 f"`solver` is {self.solver!r}; leave one of them out"
@@ -218,14 +223,19 @@ class Settings(LabelSettings):
 
     @property
     def flow_run_name(self) -> str:
-        """Name of the flow run in Prefect: title, engine, and where it computes."""
-        return f"{self.title}, engine {self.engine}, on {place_name(self.scheduler)}"
+        """Name of the flow run in Prefect: title, method, and where it computes."""
+        return f"{self.title}, {self.method}, on {place_name(self.scheduler)}"
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Tags of the flow run in Prefect: what tells runs apart, q, engine and place."""
+        """Tags of the flow run in Prefect: what tells runs apart, q, method and place."""
         q = () if self.n_components is None else (f"q={self.n_components}",)
-        return (*self.subject, *q, f"engine {self.engine}", place_name(self.scheduler))
+        return (*self.subject, *q, self.method, place_name(self.scheduler))
+
+    @property
+    def method(self) -> str:
+        """How W is computed, in two words."""
+        return f"engine {self.engine}"
 
     @property
     def title(self) -> str:
@@ -274,7 +284,7 @@ class NamedRunSettings(LabelSettings):
 
     @property
     def flow_run_name(self) -> str:
-        """Name of the flow run in Prefect: the run, title, engine, and where it computes."""
+        """Name of the flow run in Prefect: the run, title, method, and where it computes."""
         name = super().flow_run_name
         return name if self.run is None else f"{self.run}: {name}"
 
@@ -325,10 +335,17 @@ class SavedRunSettings(NamedRunSettings, Settings):
 class SearchSettings(SavedRunSettings):
     """Settings of the search for the best W, for fits with labels y; see docs/solvers.md."""
 
+    criterion: str = solver_setting(
+        PREDICTION,
+        about="What W maximises. prediction: the share of the label that a kernel ridge regression "
+        "explains; dependence: HSIC, as published.",
+        early=True,
+        names=lambda: [PREDICTION, DEPENDENCE],
+    )
     target: str = data_setting(
         "auto",
-        about="How the label is explained: as classes, or as numbers under a linear, gaussian or "
-        "multiscale kernel. Default: auto, classes for codes and multiscale for other numbers.",
+        about="How the label is explained: as classes, as numbers, or as numbers under a linear, "
+        "gaussian or multiscale kernel. Default: auto, classes for codes, else numbers.",
         names=_target_names,
     )
     avoid: str | None = data_setting(
@@ -354,19 +371,21 @@ class SearchSettings(SavedRunSettings):
     )
     restarts: int = solver_setting(
         0,
-        about="Number of random starts beside the spectral one, for ism.",
+        about="For dependence: number of random starts beside the spectral one.",
         title="Random starts",
         ge=0,
     )
     continuation: bool = solver_setting(
-        False, about="Begin with kernels of larger width.", flags=("--continuation",)
+        False,
+        about="For dependence: begin with kernels of larger width.",
+        flags=("--continuation",),
     )
     refine: bool = solver_setting(
         False,
-        about="End with steps of the second order, each some passes over all pairs of rows.",
+        about="For dependence: end with steps of the second order, each some passes over all "
+        "pairs of rows.",
         flags=("--refine",),
     )
-
     max_features: int | str | None = solver_setting(
         None,
         about="How many columns W may use, chosen by their stability; auto: as few as keep J on "
@@ -379,6 +398,28 @@ class SearchSettings(SavedRunSettings):
         super().__post_init__()
         object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
         check_choice("target", self.target, _target_names())
+        check_choice("criterion", self.criterion, (PREDICTION, DEPENDENCE))
+        if self.criterion == PREDICTION:
+            self._check_prediction()
+
+    def _check_prediction(self) -> None:
+        """Raise SettingsError for settings that the criterion of prediction does not have."""
+        for name in sorted(self.differences.keys() & set(_OF_DEPENDENCE)):
+            flag = f"--{name.replace('_', '-')}"
+            raise SettingsError(
+                f"`{name}` is {getattr(self, name)!r}, but {flag} belongs to --criterion "
+                f"{DEPENDENCE}; give that, or leave {flag} out"
+            )
+        kernel = self.kernel if self.terms is None else self.build_kernel()
+        try:
+            import_choices().check_criterion(self.criterion, kernel, self.solver, self.engine)
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
+
+    @property
+    def method(self) -> str:
+        """How W is computed, in two words: its criterion, or for dependence its engine."""
+        return "by prediction" if self.criterion == PREDICTION else super().method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,14 +453,14 @@ class FitSettings(SearchSettings):
 
     start_from: str | None = solver_setting(
         None,
-        about="Begin at the W of this run, with the kernel parameters that it had; the columns "
-        "must be the same.",
+        about="Begin at the W of this run, with the width and ridge, or the kernel parameters, "
+        "that it had; criterion and columns must be the same.",
         title="Run to start from",
     )
     bootstrap: int | None = run_setting(
         None,
-        about="Number of refits of W to resamples of the rows, for intervals of its distance "
-        "from the truth and of the shares of the columns; 100 is usual.",
+        about="For dependence: number of refits of W to resamples of the rows, for intervals of "
+        "its distance from the truth and of the shares of the columns; 100 is usual.",
         title="Refits to resampled rows",
         ge=FEWEST_REFITS,
     )

@@ -36,6 +36,7 @@ from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver, as_solver
 from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.options import solver_name
 from ism_dask.status import ComponentsWarning, Status
 
 
@@ -260,6 +261,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
             task.on_iteration(partial(self._projection_of, state.current.W, prepared))
 
     def _set_engine_attributes(self, engine: Engine, solution: Solution) -> None:
+        self.solver_ = solver_name(self._solver)
         self.residual_ = solution.residual
         self.residual_rows_ = solution.residual_rows
         self.tolerance_ = self.plan.iterations.limit

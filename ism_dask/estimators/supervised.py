@@ -15,12 +15,18 @@ from ism_dask.estimators.callbacks import fit_task, with_callbacks
 from ism_dask.estimators.dependence_score import DependenceScore
 from ism_dask.estimators.few_features import check_max_features
 from ism_dask.estimators.partial_fit import PartialFit
-from ism_dask.estimators.supervised_fit import CRITERIA, DEPENDENCE, PREDICTION, SupervisedFit
+from ism_dask.estimators.supervised_fit import (
+    CRITERIA,
+    PREDICTION,
+    SupervisedFit,
+    check_criterion,
+    solver_for,
+)
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.observe.fit_events import announce
 from ism_dask.records.certificate import Certificate
-from ism_dask.solvers import Ascent, Solver, as_solver
+from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
 
 
@@ -354,9 +360,8 @@ default "auto"
             positive_float("`avoid_weight`", self.avoid_weight, "or 0")
 
     def _check_parameters(self) -> None:
-        check_choice("`criterion`", self.criterion, CRITERIA)
+        check_criterion(self.criterion, self.kernel, self.solver, self.engine)
         super()._check_parameters()
-        self._check_criterion()
         check_max_features(self.max_features, self.n_features_in_)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
@@ -365,33 +370,7 @@ default "auto"
 
     @property
     def _solver(self) -> Solver:
-        usual = {PREDICTION: "ascent", DEPENDENCE: "ism"}.get(self.criterion, "ascent")
-        return as_solver(
-            usual if isinstance(self.solver, str) and self.solver == "auto" else self.solver
-        )
-
-    def _check_criterion(self) -> None:
-        """Raise a ValueError if the kernel, solver or engine cannot serve the criterion."""
-        predicts, ascends = self.criterion == PREDICTION, isinstance(self._solver, Ascent)
-        if predicts != ascends:
-            raise ValueError(
-                f"`solver`={self.solver!r} does not serve criterion={self.criterion!r}; take "
-                "solver='auto', or criterion="
-                + ("'dependence', which the spectral method solves" if predicts else "'prediction'")
-            )
-        if not predicts:
-            return
-        if self.engine != "auto":
-            raise ValueError(
-                f"`engine`={self.engine!r} is for criterion='dependence'; the prediction of y is "
-                "computed in blocks of rows, with engine='auto'"
-            )
-        if not as_kernel(self.kernel).is_positive_definite:
-            raise ValueError(
-                f"`kernel`={self.kernel!r} is not positive definite, so that no regression can use "
-                "it; expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels "
-                "are for criterion='dependence'"
-            )
+        return solver_for(self.criterion, self.solver)
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that y is required and that float32 stays float32."""

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine
+from ism_dask._validation import check_choice
+from ism_dask.engines import Engine, EngineOptions
 from ism_dask.estimators.avoidance import measured_avoidance
 from ism_dask.estimators.base import IKDR, row_source
 from ism_dask.estimators.contributions import Contributions, contributions
@@ -38,13 +39,14 @@ from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES
 from ism_dask.selection.regularisation import Setting
+from ism_dask.solvers import Ascent, Solver, as_solver
 from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.whole_space import solution_of_whole_space
 from ism_dask.status import components_advice
 
 PREDICTION, DEPENDENCE = "prediction", "dependence"
-# The names of the criteria.
-CRITERIA = (PREDICTION, DEPENDENCE)
+# The names of the criteria, each with that of its usual solver.
+CRITERIA = {PREDICTION: "ascent", DEPENDENCE: "ism"}
 
 
 class _Start(NamedTuple):
@@ -316,6 +318,39 @@ class SupervisedFit(IKDR):
                 f"`n_components` is {self.n_components}; set warm_start=False"
             )
         return int(q)
+
+
+def solver_for(criterion: str, solver: str | Solver) -> Solver:
+    """Return a solver; "auto" is the usual one of the criterion."""
+    is_auto = isinstance(solver, str) and solver == "auto"
+    return as_solver(CRITERIA.get(criterion, "ascent") if is_auto else solver)
+
+
+def check_criterion(
+    criterion: str, kernel: str | Kernel, solver: str | Solver, engine: str | EngineOptions
+) -> None:
+    """Raise a ValueError if the kernel, solver or engine cannot serve the criterion."""
+    check_choice("`criterion`", criterion, CRITERIA)
+    predicts = criterion == PREDICTION
+    if predicts != isinstance(solver_for(criterion, solver), Ascent):
+        raise ValueError(
+            f"`solver`={solver!r} does not serve criterion={criterion!r}; take "
+            "solver='auto', or criterion="
+            + ("'dependence', which the spectral method solves" if predicts else "'prediction'")
+        )
+    if not predicts:
+        return
+    if engine != "auto":
+        raise ValueError(
+            f"`engine`={engine!r} is for criterion='dependence'; the prediction of y is "
+            "computed in blocks of rows, with engine='auto'"
+        )
+    if not as_kernel(kernel).is_positive_definite:
+        raise ValueError(
+            f"`kernel`={kernel!r} is not positive definite, so that no regression can use "
+            "it; expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels "
+            "are for criterion='dependence'"
+        )
 
 
 def _kernel_of(fit_rows: FitRows, prepared: Prepared) -> Kernel:

@@ -51,7 +51,7 @@ class FitWatcher:
         """Handle the beginning of a fit."""
 
     def on_selection(self, done: int, total: int) -> None:
-        """Handle a step of a selection: `done` of `total` widths were tried on a sample of rows."""
+        """Handle a step of a selection: `done` of `total` were taken on a sample of rows."""
 
     def on_iteration(self, state: State) -> None:
         """Handle the end of an iteration."""

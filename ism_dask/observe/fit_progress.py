@@ -22,7 +22,7 @@ _LONG = 1.0
 # The share of a fit that its iterations or rounds take. The check of the solution, or k-means,
 # takes the rest.
 _ITERATIONS = 0.8
-# The share of a fit that the search for a width takes, if there is one.
+# The share of a fit that the choice of start, width and ridge takes, if there is one.
 _SELECTION = 0.5
 # The time that the check of the solution takes, as a share of that of all iterations. It varies
 # from a third of that to three times as much, so that the time left is known only while the
@@ -149,10 +149,10 @@ class FitProgress:
         return self._course.left
 
     def on_selection(self, done: int, total: int) -> str:
-        """Count a width that was tried in a search for one, and return the name of the stage."""
+        """Count a step of the choice of start, width and ridge; return the name of the stage."""
         self._start = _SELECTION * done / total
         self.share = max(self.share, self._start)
-        self.stage = f"choosing the width, {done} of {total} tried"
+        self.stage = "choosing start, width and ridge"
         return self.stage
 
     def on_iteration(self, state: State) -> str:

@@ -112,39 +112,28 @@ def draw_objective(ax: Axes, numbers: Sequence[int], values: Sequence[float], un
     _mark_integers(ax, numbers[0], numbers[-1])
 
 
-def draw_dimension_objectives(
-    ax: Axes, numbers: Sequence[int], own: Sequence[float], heldout: Sequence[float], chosen: int
-) -> Entries:
-    """Draw J by the number of new features, under W of all rows and under W of the other rows."""
-    drawn = ax.plot(numbers, own, color=BLUE, marker="o")
-    drawn += ax.plot(numbers, heldout, color=RED, marker="s", ls="--")
-    ax.set_ylabel("J for a pair of held-out rows")
-    _mark_dimensions(ax, numbers, chosen)
-    return list(zip(drawn, ("W of all rows", "W of the other rows"), strict=True))
-
-
 def draw_dimension_shares(
+    ax: Axes, numbers: Sequence[int], explained: Sequence[float], chosen: int
+) -> None:
+    """Draw the share of y that is explained by the number of new features."""
+    ax.plot(numbers, explained, color=BLUE, marker="o")
+    ax.set_ylabel("share of y explained")
+    _mark_dimensions(ax, numbers, chosen)
+
+
+def draw_dimension_gains(
     ax: Axes,
     numbers: Sequence[int],
-    *,
-    explained: Sequence[float],
-    errors: Sequence[float],
-    accuracy: Sequence[float] | None,
+    gains: Sequence[float],
+    needed: Sequence[float],
     chosen: int,
 ) -> Entries:
-    """Draw the share of y that held-out rows explain by the number of new features.
-
-    Each has the standard error of its gain over one feature fewer. The accuracy of classes is drawn
-    if there is one.
-    """
-    drawn: list[Any] = [ax.errorbar(numbers, explained, errors, color=BLUE, marker="o", capsize=3)]
-    names = ["share of y explained"]
-    if accuracy is not None:
-        drawn += ax.plot(numbers, accuracy, color=RED, marker="s", ls="--")
-        names.append("accuracy")
-    ax.set_ylabel("on held-out rows")
+    """Draw the gain of each feature after the first, and the gain from which on it is taken."""
+    drawn = ax.plot(numbers[1:], gains[1:], color=BLUE, marker="o")
+    drawn += ax.plot(numbers[1:], needed[1:], color=RED, marker="s", ls="--")
+    ax.set_ylabel("log evidence per row, over one feature fewer")
     _mark_dimensions(ax, numbers, chosen)
-    return list(zip(drawn, names, strict=True))
+    return list(zip(drawn, ("gain", "gain that is needed"), strict=True))
 
 
 def _mark_dimensions(ax: Axes, numbers: Sequence[int], chosen: int) -> None:

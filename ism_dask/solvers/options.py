@@ -234,6 +234,11 @@ def as_solver(solver: str | Solver) -> Solver:
     return SOLVERS[check_choice("`solver`", solver, SOLVERS)]()
 
 
+def solver_name(solver: Solver) -> str:
+    """Return the name of a solver in `SOLVERS`."""
+    return next(name for name, kind in SOLVERS.items() if kind is type(solver))
+
+
 def _check_angle_tol(angle_tol: object, tol: float | None) -> None:
     """Raise a ValueError unless `angle_tol` is above 0 and goes with a `tol`."""
     if not (isinstance(angle_tol, Real) and float(angle_tol) > 0):

@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 import psutil
 from daskparts import dask, scheduler_options, worker_options
+from support import EXACT
 
 from flows.services.dask import scheduler_environment
 from storage import Checkpoints, load_model
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
-FIT = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "-q", "3", "--max-iter", "20")
+FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
 # Which goes round near the end for ever: it never finds the same numbers twice.
-ENDLESS = ("fit", "own", "--engine", "exact", "--tol", "1e-300", "-q", "3", "--max-iter", "1000")
+ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "1000")
 KEPT = ("--plain", "--checkpoint", "0")
 
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from support import doomed_command, store_own
+from support import EXACT, doomed_command, store_own
 from tally import Tally, few_and_many
 
 from storage import Checkpoints, load_model, run_folder
 
 Begin = Callable[[str, int], Tally]
-FIT = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "-q", "3", "--max-iter", "24")
+FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "24")
 KEPT = ("--plain", "--checkpoint", "0", "--quiet")
 KILLS_OF_A_FIT = 5
 # Sums that the pass saves in which the driver is killed: one for each of its shards of 250 rows.
@@ -92,7 +92,7 @@ def _killed(name: str, rng: random.Random) -> int:
 def test_the_driver_is_killed_in_its_first_pass(tally: Begin, count: int) -> None:
     """A pass goes on from the sums that are saved: at most what was under way is repeated."""
     store_own(250 * SUMS, 20)
-    fit = ("fit", "own", "--engine", "exact", "--sigma", "3", "-q", "3", "--max-iter", "2")
+    fit = ("fit", "own", *EXACT, "--sigma", "3", "-q", "3", "--max-iter", "2")
     command = [sys.executable, "-c", _IN_PASSES, *fit, *KEPT, "--run"]
     subprocess.run([*command, "whole"], check=True, stdout=subprocess.DEVNULL)
     whole, rng = load_model("whole"), random.Random(count)

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from fixtures import free_port
 from serving import Serving, running_worker
-from support import store_own
+from support import EXACT, store_own
 from tally import LONG, Tally, few_and_many
 from waiting import wait
 
@@ -40,6 +40,7 @@ def settings(run: str, iterations: int) -> FitSettings:
     return FitSettings(
         dataset="own",
         sigma="median",
+        criterion="dependence",
         engine="exact",
         tol=1e-12,
         max_iter=iterations,
@@ -193,8 +194,7 @@ def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bo
         "own",
         "--sigma",
         "median",
-        "--engine",
-        "exact",
+        *EXACT,
         "--tol",
         "1e-12",
         "-q",

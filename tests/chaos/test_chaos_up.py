@@ -30,6 +30,7 @@ def _fit(run: str) -> FitSettings:
     return FitSettings(
         dataset="own",
         sigma="median",
+        criterion="dependence",
         engine="exact",
         tol=1e-12,
         max_iter=300,

@@ -35,6 +35,10 @@ main()
 """
 
 
+# Options of a fit of many iterations, one like the other.
+EXACT = ("--criterion", "dependence", "--engine", "exact")
+
+
 def doomed_command(folder: str, calls: int, *arguments: object) -> list[str]:
     """Return a command that kills itself at the n-th call that names a path; 0: never."""
     return [sys.executable, "-c", _DOOMED, folder, str(calls), *map(str, arguments)]
@@ -78,6 +82,7 @@ def unbounded() -> FitSettings:
     store_own(400, 8, y=np.random.default_rng(0).integers(0, 2, 400))
     return FitSettings(
         dataset="own",
+        criterion="dependence",
         kernel="multiquadric",
         offset=4.0,
         n_components=3,

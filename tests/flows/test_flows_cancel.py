@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from serving import Serving
-from support import store_own
+from support import EXACT, store_own
 from waiting import wait
 
 from storage import home
@@ -22,12 +22,13 @@ from storage import home
 LONG = {
     "dataset": "own",
     "sigma": "median",
+    "criterion": "dependence",
     "engine": "exact",
     "tol": 1e-12,
     "max_iter": 1000,
     "n_components": 3,
 }
-COMMAND = ("fit", "own", "--sigma", "median", "--engine", "exact", "--tol", "1e-12")
+COMMAND = ("fit", "own", "--sigma", "median", *EXACT, "--tol", "1e-12")
 COMMAND += ("--max-iter", "1000", "-q", "3")
 CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
 

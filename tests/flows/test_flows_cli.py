@@ -41,6 +41,9 @@ COMMANDS = (
 )
 
 
+DEPENDENCE = ("--criterion", "dependence")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example_and_all_commands_have_the_same_options(
     here: Command, command: str
@@ -120,7 +123,7 @@ def test_crossval_in_a_process_of_its_own(apart: Command) -> None:
 
 
 def test_crossval_for_people(here: Command) -> None:
-    words = ("crossval", "wine", "--plain", "--sigma", "median")
+    words = ("crossval", "wine", "--plain", *DEPENDENCE, "--sigma", "median")
     ended = here(*words, "--first", 3, "--max-iter", 1, "--tol", 1e-9)
     assert (ended.status, ended.err) == (0, "")
     assert "Cross-validation of wine: 178 rows, 13 columns, gaussian kernel, q = 2" in ended.out
@@ -181,15 +184,29 @@ def _read(path: Path) -> np.ndarray:
 
 
 def test_fit_for_people(here: Command) -> None:
-    ended = here("fit", "wine", "-q", 2, "--plain")
+    words = ("fit", "wine", "-q", 2, "--plain", *DEPENDENCE)
+    ended = here(*words)
     assert "wine-gaussian-q2: W of all rows of wine: 178 rows" in ended.out
     assert "flavanoids" in ended.out
     assert _figure(ended, "Objective J") == "4,298"
     assert _figure(ended, "Engine") == "exact"
     assert re.fullmatch(r"\d\S+, true kernel, all 178 rows", _figure(ended, "Residual"))
     assert "declined" not in ended.out
-    assert "--force" in here("fit", "wine", "-q", 2, "--plain").failed(1)
-    assert here("fit", "wine", "-q", 2, "--plain", "--force").status == 0
+    assert "--force" in here(*words).failed(1)
+    assert here(*words, "--force").status == 0
+
+
+def test_a_fit_by_prediction_for_people(here: Command) -> None:
+    ended = here("fit", "wine", "--plain")
+    assert "wine-gaussian: W of all rows of wine: 178 rows" in ended.out
+    assert _figure(ended, "Criterion") == "prediction: J is the share explained"
+    assert 0.9 < float(_figure(ended, "Objective J")) < 1
+    assert float(_figure(ended, "Width")) > 0
+    assert float(_figure(ended, "Ridge")) > 0
+    start = _figure(ended, "Start").removesuffix(", kept")
+    model = load_model("wine-gaussian")
+    assert start in [each["start"] for each in model.metrics["selection"]["tried"]]
+    assert model.config["criterion"] == "prediction"
 
 
 def _figure(ended: Ended, name: str) -> str:
@@ -200,7 +217,7 @@ def _figure(ended: Ended, name: str) -> str:
 
 def test_an_approximate_engine_says_how_far_it_may_be_off(here: Command) -> None:
     store_own(600)
-    words = ("fit", "own", "--plain", "--sigma", "median", "--engine", "landmarks")
+    words = ("fit", "own", "--plain", *DEPENDENCE, "--sigma", "median", "--engine", "landmarks")
     ended = here(*words)
     assert _figure(ended, "Engine") == "landmarks"
     assert re.fullmatch(r"\d\S+ at most", _figure(ended, "Error of J"))
@@ -210,7 +227,7 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
     settings = unbounded()
     words = ["--kernel", settings.kernel, "--offset", settings.offset, "-q", settings.n_components]
     words += ["--engine", settings.engine, "--engine-tol", settings.engine_tol]
-    words += ["--tol", settings.tol]
+    words += ["--tol", settings.tol, *DEPENDENCE]
     assert here("fit", "own", "--plain", "--json", *words).answer["engine_error"] is None
     ended = here("fit", "own", "--plain", "--force", *words)
     assert _figure(ended, "Error of J") == "no bound"
@@ -219,7 +236,7 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
 @pytest.mark.long
 def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
     store_own(8200)
-    words = ("own", "--plain", "--sigma", 1e-3, "--max-iter", 1)
+    words = ("own", "--plain", *DEPENDENCE, "--sigma", 1e-3, "--max-iter", 1)
     output = r"\d+ landmarks leave \S+ of the trace of Gaussian"
     fitted = here("fit", *words)
     assert _figure(fitted, "Engine") == "exact"
@@ -232,22 +249,24 @@ def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
 
 
 def test_an_engine_that_cannot_serve(here: Command) -> None:
-    ended = here("fit", "wine", "--plain", "--engine", "monomials")
+    ended = here("fit", "wine", "--plain", *DEPENDENCE, "--engine", "monomials")
     assert "`--engine`='monomials' cannot serve this problem" in ended.failed(1)
 
 
 def test_options_for_a_better_optimum(here: Command) -> None:
-    words = ("fit", "wine", "-q", 3, "--plain", "--json", "--force", "--kernel", "polynomial")
+    options = ("--plain", "--json", "--force", *DEPENDENCE)
+    words = ("fit", "wine", "-q", 3, *options, "--kernel", "polynomial")
     own = here(*words, "--tol", 0.01).answer
     better = here(*words, "--restarts", 2, "--continuation", "--refine").answer
     assert better["objective"] > 1.005 * own["objective"]
     assert better["residual"] < 1e-6 < own["residual"]
-    crossed = here("crossval", "wine", "--plain", "--json", "--first", 1, "--refine").answer
+    crossed = here("crossval", "wine", *options, "--first", 1, "--refine").answer
     assert crossed["results"][0]["residual"] < 1e-6
 
 
 def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
-    words = ("fit", "wine", "--plain", "--force", "--sigma", "median", "--max-iter", 1)
+    options = ("--plain", "--force", *DEPENDENCE)
+    words = ("fit", "wine", *options, "--sigma", "median", "--max-iter", 1)
     kept = "not converged: the best W so far was saved. It"
     assert f"{kept} did not converge. Raise --max-iter\n" in here(*words).out
     assert "Raise --max-iter\n" in here(*words, "--solver", "stiefel").out
@@ -270,7 +289,8 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
 ) -> None:
     def ended(*options: object) -> str:
         words = (command, "wine", "--plain", "--json", "--force", "--sigma", "median")
-        status: str = here(*words, "--run", "one", *options).answer["status"]
+        criterion = DEPENDENCE if command == "fit" else ()
+        status: str = here(*words, *criterion, "--run", "one", *options).answer["status"]
         assert load_model("one").metrics["status"] == status
         return status
 
@@ -287,7 +307,8 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
 
 @pytest.mark.long
 def test_a_single_iteration_is_counted(here: Command) -> None:
-    assert _figure(here("fit", "wine", "--plain", "--max-iter", 1), "Iterations") == "1"
+    words = ("fit", "wine", "--plain", *DEPENDENCE, "--max-iter", 1)
+    assert _figure(here(*words), "Iterations") == "1"
 
 
 @pytest.mark.parametrize("command", ["fit", "cluster", "crossval"])
@@ -375,6 +396,10 @@ def test_ctrl_c_before_any_command_is_told_of(
         ("crossval wine --plain --scheduler foo://127.0.0.1:1", "`--scheduler` is 'foo:"),
         ("crossval wine --plain --scheduler tcp://127.0.0.1:99999", "`--scheduler` is 'tcp:"),
         ("crossval wine --plain --seed 4294967296", "`--seed` is 4294967296; expected 4294967295"),
+        ("fit wine --plain --tol 1", "but --tol belongs to --criterion dependence; give that"),
+        ("fit wine --plain --engine exact", "`--engine`='exact' is for criterion='dependence'"),
+        ("fit wine --plain --criterion hsic", "`--criterion` is 'hsic'; expected one of predict"),
+        ("cluster wine --plain --criterion dependence", "No such option: --criterion"),
         ("crossval wine --plain --tol inf", "`--tol` is inf; expected a finite number"),
         ("fit wine --plain --engine-tol 2", "`--engine-tol` is 2.0; expected a number below 1"),
         ("fit wine --plain --angle-tol -1", "`--angle-tol` is -1.0; expected a number above 0"),
@@ -408,7 +433,8 @@ def test_a_data_set_without_labels(here: Command) -> None:
 def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     assert "no run 'two' is saved" in here("transform", "two", "wine", "-o", out).failed(2)
-    assert here("fit", "wine", "-q", 2, "--run", "two", "--plain").status == 0
+    words = ("fit", "wine", "-q", 2, "--run", "two", "--plain", *DEPENDENCE)
+    assert here(*words).status == 0
     np.save(tmp_path / "narrow.npy", np.ones((3, 12)))
     huge = np.ones((3, 13))
     huge[1:] = 1e308
@@ -459,7 +485,8 @@ def test_an_error_that_nobody_foresaw_is_one_line(
 
 
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
-    arguments = ["--plain", "--kernel", "multiquadric", "--tol", "1e-300", "--max-iter", "1000000"]
+    arguments = ["--plain", *DEPENDENCE, "--kernel", "multiquadric"]
+    arguments += ["--tol", "1e-300", "--max-iter", "1000000"]
     with subprocess.Popen(
         [sys.executable, "-m", "flows.cli", "crossval", "digits", *arguments],
         stdout=subprocess.PIPE,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Command
-from support import Diary, store_own
+from support import EXACT, Diary, store_own
 
 import flows.compute.connection
 import flows.interface.progress
@@ -65,7 +65,7 @@ def test_progress_comes_from_the_workers(
     monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
     store_own(3000)
     diary = Diary()
-    command = ("fit", "own", "--sigma", "median", "--engine", "exact", "--tol", 1e-12)
+    command = ("fit", "own", "--sigma", "median", *EXACT, "--tol", 1e-12)
     with watch_progress(diary):
         ended = here(*command, "--max-iter", 9, "--plain", "--scheduler", scheduler)
         assert ended.status == 0

@@ -16,7 +16,7 @@ import pytest
 from commandline import Command
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
-from support import Diary
+from support import EXACT, Diary
 from waiting import wait
 
 from flows.compute.checks import worker_versions
@@ -151,7 +151,7 @@ def _listening() -> set[tuple[str, int]]:
 def test_an_interruption_ends_the_workers(local: Path) -> None:
     command = ("crossval", "wine", "--plain", "--cluster", str(local), "--tol", "1e-14")
     run = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *command, "--max-iter", "9999", "--engine", "exact"],
+        [sys.executable, "-m", "flows.cli", *command, "--max-iter", "9999", *EXACT],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

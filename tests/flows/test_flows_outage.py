@@ -12,7 +12,7 @@ import psutil
 import pytest
 from commandline import Command
 from serving import Serving
-from support import store_own
+from support import EXACT, store_own
 
 from storage import home, run_folder
 
@@ -22,7 +22,7 @@ COMMAND = (
     "from flows.cli import main; main()"
 )
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
-FIT = ("--engine", "exact", "--tol", "1e-12", "-q", "3")
+FIT = (*EXACT, "--tol", "1e-12", "-q", "3")
 
 
 @pytest.fixture

@@ -206,7 +206,14 @@ def test_the_time_left_follows_from_an_earlier_fit(pace: float) -> None:
 
 def test_a_fit_that_is_repeated_knows_its_time_from_the_second_iteration_on() -> None:
     store_own(3000)
-    settings = FitSettings(dataset="own", sigma="median", engine="exact", max_iter=12, run="own")
+    settings = FitSettings(
+        dataset="own",
+        sigma="median",
+        criterion="dependence",
+        engine="exact",
+        max_iter=12,
+        run="own",
+    )
     given: list[tuple[str, float | None]] = []
     watcher = SimpleNamespace(
         tick=lambda _share, text, left=None: given.append((text, left)),
@@ -234,7 +241,9 @@ def test_a_fit_that_is_repeated_knows_its_time_from_the_second_iteration_on() ->
 def test_a_fold_takes_as_long_as_those_before_it() -> None:
     store_own(3000)
     diary = Diary()
-    settings = CrossvalSettings(dataset="own", sigma="median", folds=3, engine="exact", max_iter=9)
+    settings = CrossvalSettings(
+        dataset="own", sigma="median", folds=3, criterion="dependence", engine="exact", max_iter=9
+    )
     with watch_progress(diary):
         crossval_plain(settings)
     later = [left for left, text in zip(diary.left, diary.texts, strict=True) if "fold 3" in text]
@@ -301,7 +310,14 @@ def test_short_passes_are_not_told_of() -> None:
 def test_a_fit_tells_of_its_passes_from_its_own_thread() -> None:
     store_own(3000)
     diary = Diary()
-    settings = FitSettings(dataset="own", sigma="median", engine="exact", tol=1e-12, max_iter=12)
+    settings = FitSettings(
+        dataset="own",
+        sigma="median",
+        criterion="dependence",
+        engine="exact",
+        tol=1e-12,
+        max_iter=12,
+    )
     with watch_progress(diary):
         fit_plain(settings)
     assert any(re.search(r"^iteration \d+, (pass \d+, )?rows \d+%", each) for each in diary.texts)
@@ -314,7 +330,13 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
     store_own(6000)
     diary = Diary()
     settings = CrossvalSettings(
-        dataset="own", sigma="median", folds=2, engine="exact", tol=1e-12, max_iter=12
+        dataset="own",
+        sigma="median",
+        folds=2,
+        criterion="dependence",
+        engine="exact",
+        tol=1e-12,
+        max_iter=12,
     )
     with watch_progress(diary):
         crossval_plain(settings)

@@ -38,8 +38,8 @@ from ism_dask.rows.source import RowSource
 from storage import load_model
 
 WINE = CrossvalSettings(dataset="wine")
-# Of one width and one start.
-PLAIN = replace(WINE, sigma="median")
+# The fast one.
+PLAIN = replace(WINE, criterion="dependence", sigma="median")
 
 
 @pytest.mark.long
@@ -54,7 +54,8 @@ def test_crossval_is_what_scikit_learn_computes() -> None:
     assert result.sd.accuracy == pytest.approx(expected.std())
     assert result.mean.accuracy >= 0.95
     assert result.n_components is None  # each fold chooses it
-    assert all(fold.ending.converged for fold in result.results)
+    assert all(fold.selection.tried for fold in result.results if fold.selection)
+    assert result.predicts
 
 
 def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
@@ -102,7 +103,7 @@ def test_only_the_first_folds() -> None:
 
 
 def test_a_fit_that_does_not_settle_says_so() -> None:
-    result = crossval_plain(replace(WINE, first=1, tol=1e-15, max_iter=2))
+    result = crossval_plain(replace(PLAIN, first=1, tol=1e-15, max_iter=2))
     assert result.results[0].ending.converged is False
 
 
@@ -114,7 +115,8 @@ def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyP
     for one, two in zip(found.results, expected.results, strict=True):
         assert one.accuracy == two.accuracy
         assert one.cost == pytest.approx(two.cost, rel=1e-9)
-    objective = fit_plain(FitSettings(dataset="wine", sigma="median")).fitted.objective
+    given = {"dataset": "wine", "criterion": "dependence", "sigma": "median"}
+    objective = fit_plain(FitSettings(**given)).fitted.objective
     monkeypatch.undo()
     assert objective > -expected.results[0].cost
 
@@ -136,10 +138,10 @@ def test_a_stored_data_set_of_ones_own() -> None:
     settings = CrossvalSettings(dataset="own", folds=5)
     assert crossval_plain(settings).n_components is None
     # 4 classes, but only 4 columns.
-    assert crossval_plain(replace(settings, sigma="median", force=True)).n_components == 3
+    assert crossval_plain(replace(settings, criterion="dependence")).n_components == 3
     with pytest.raises(SettingsError, match="`label` is 'size', numbers"):
         crossval_plain(replace(settings, label="size"))
-    result = fit_plain(FitSettings(dataset="own", label="size"))
+    result = fit_plain(FitSettings(dataset="own", label="size", criterion="dependence"))
     assert (result.run, result.n_components) == ("own-gaussian", 1)
     assert result.fitted.loadings[0][0].feature.startswith("feature_")
     with pytest.raises(SettingsError, match="expected 1 to 3"):
@@ -165,12 +167,18 @@ def test_watchers_are_told_and_never_that_it_goes_back() -> None:
 def test_fit_keeps_the_model_that_it_tells_of() -> None:
     settings = FitSettings(dataset="wine", n_components=2)
     result = fit_plain(settings)
+    chosen = result.fitted.selection
+    assert chosen is not None
     assert result.run == "wine-gaussian-q2"
     model = load_model(result.run)
     data = ensure_stored("wine", None)
     expected = SupervisedIKDR(2, random_state=0).fit(data.X.read(0, 178), data.y)
     np.testing.assert_allclose(model.components, expected.components_, atol=1e-12)
     assert model.metrics["objective"] == result.fitted.objective
+    assert (chosen.width, chosen.ridge) == (expected.setting_.width, expected.setting_.ridge)
+    assert [each.start for each in chosen.tried] == [each.start for each in expected.selection_[:5]]
+    assert model.metrics["selection"] == chosen.to_json()
+    assert model.metrics["solver"] == expected.solver_ == "ascent"
     assert model.metrics["fitted_kernel"] == {"name": "gaussian", "sigma": expected.kernel_.sigma}
     assert model.config == settings.to_json()
     assert model.class_names == data.class_names["cultivar"]
@@ -182,7 +190,7 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
 
 def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> None:
     X, y = load_wine(return_X_y=True)
-    given = {"dataset": "wine", "n_components": 2, "force": True}
+    given = {"dataset": "wine", "criterion": "dependence", "n_components": 2, "force": True}
     for settings, parameters in (
         ({"sigma": "root"}, {}),
         ({"sigma": "median", "whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
@@ -192,7 +200,7 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> No
         ),
     ):
         fit_plain(FitSettings(**given, **settings))
-        expected = SupervisedIKDR(2, random_state=0, **parameters).fit(X, y)
+        expected = SupervisedIKDR(2, criterion="dependence", random_state=0, **parameters).fit(X, y)
         model = load_model("wine-gaussian-q2")
         np.testing.assert_allclose(model.components, expected.components_, atol=1e-9)
 
@@ -200,15 +208,18 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> No
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     fitted = fit_plain(FitSettings(dataset="wine", n_components=3)).fitted
     words = text.components_words(fitted.components_advice)
-    assert words.startswith("The first 2 of 3 new features tell y as well")
-    assert words.endswith("--components 2 would do")
+    assert words.startswith("J is as large without new feature 3")
+    assert words.endswith("Take fewer --components")
 
 
 def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:
-    result = crossval_plain(CrossvalSettings(dataset="wine", sigma="median", folds=4))
+    settings = CrossvalSettings(dataset="wine", n_components=2, folds=4)
+    result = crossval_plain(settings)
     X, y = load_wine(return_X_y=True)
+    hsic = SupervisedIKDR(2, criterion="dependence", random_state=0)
     folds = StratifiedKFold(4, shuffle=True, random_state=0)
     models = {
+        "dependence": make_pipeline(hsic, SVC()),
         "PCA": make_pipeline(StandardScaler(), PCA(2), SVC()),
         "LDA": make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(n_components=2), SVC()),
         "all features": make_pipeline(StandardScaler(), SVC()),
@@ -229,12 +240,12 @@ def test_baselines_that_take_too_long_are_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("flows.runs.baselines._MOST_WORK", 1e5)
-    settings = CrossvalSettings(dataset="wine", sigma="median", first=1)
-    result = crossval_plain(settings)
+    result = crossval_plain(replace(WINE, n_components=2, first=1))
     assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
     (block,) = (each for each in summarise(result).blocks if each.title == "Beside other features")
-    assert [row[0] for row in block.tables[0].rows] == ["ISM", "PCA", "LDA", "chance"]
-    assert block.notes == ("Left out, because 178 rows of 13 columns are too many: all features.",)
+    assert [row[0] for row in block.tables[0].rows] == ["prediction", "PCA", "LDA", "chance"]
+    (note,) = block.notes
+    assert note.endswith("178 rows of 13 columns are too many: dependence, all features.")
 
 
 def test_top_loadings_are_the_largest_weights() -> None:
@@ -244,17 +255,18 @@ def test_top_loadings_are_the_largest_weights() -> None:
 
 
 def test_relative_gaussian_keeps_its_rows_out_of_the_summary() -> None:
-    result = fit_plain(FitSettings(dataset="wine", kernel="relative_gaussian", neighbor=5))
+    given = {"kernel": "relative_gaussian", "neighbor": 5, "criterion": "dependence"}
+    result = fit_plain(FitSettings(dataset="wine", **given))
     assert result.fitted.fitted_kernel == {"name": "relative_gaussian", "neighbor": 5}
 
 
 def test_face_by_either_label(reference_data: object) -> None:
-    settings = FitSettings(dataset="face", kernel="linear", label="pose")
+    settings = FitSettings(dataset="face", criterion="dependence", kernel="linear", label="pose")
     assert fit_plain(settings).n_components == 3
 
 
 def test_tolerances_reach_the_fit() -> None:
-    given = {"dataset": "wine", "sigma": "median", "tol": 0.01}
+    given = {"dataset": "wine", "criterion": "dependence", "sigma": "median", "tol": 0.01}
     loose = fit_plain(FitSettings(run="loose", **given))
     tight = fit_plain(FitSettings(run="tight", angle_tol=1e-6, **given))
     assert tight.fitted.ending.iterations > loose.fitted.ending.iterations
@@ -272,7 +284,8 @@ def test_tolerances_reach_the_fit() -> None:
 
 @pytest.mark.long
 def test_every_summary_says_how_far_w_can_be_trusted() -> None:
-    result, crossed = fit_plain(FitSettings(dataset="wine")), crossval_plain(replace(WINE, first=1))
+    result = fit_plain(FitSettings(dataset="wine", criterion="dependence"))
+    crossed = crossval_plain(replace(PLAIN, first=1))
     for ending, rows in ((result.fitted.ending, 178), (crossed.results[0].ending, 160)):
         assert 0 < ending.residual < 0.1
         assert ending.residual_rows == rows

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from commandline import Command
 from serving import Serving
-from support import Diary, artifacts_of, store_own, unbounded
+from support import EXACT, Diary, artifacts_of, store_own, unbounded
 from waiting import wait
 
 from flows.errors import FlowError, SettingsError
@@ -139,7 +139,14 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
     diary = Diary()
     with watch_progress(diary):
         result = run_fit(
-            FitSettings(dataset="own", sigma="median", engine="exact", tol=1e-12, max_iter=9)
+            FitSettings(
+                dataset="own",
+                sigma="median",
+                criterion="dependence",
+                engine="exact",
+                tol=1e-12,
+                max_iter=9,
+            )
         )
     assert any("rows " in text for text in diary.texts)
     assert artifacts_of(_run(result).id)["fit-own-gaussian-progress"].data == 100
@@ -148,7 +155,7 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.long
 def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None:
     store_own(3000)
-    given = ("--engine", "exact", "--sigma", "median", "--tol", "1e-12", "--max-iter", "40")
+    given = (*EXACT, "--sigma", "median", "--tol", "1e-12", "--max-iter", "40")
     ended = apart("fit", "own", *given, "--checkpoint", "0", "--run", "told")
     assert (ended.status, ended.err) == (0, "")
     # None of the log is on the terminal.

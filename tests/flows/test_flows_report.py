@@ -66,10 +66,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
         patch.setenv("ISM_DASK_HOME", str(home))
         digits = ClusterSettings(dataset="digits", n_clusters=4, run="cluster")
         return home, {
-            "fit": fit_plain(FitSettings(dataset="wine", run="fit")),
+            "fit": fit_plain(FitSettings(dataset="wine", criterion="dependence", run="fit")),
+            "predicted": fit_plain(FitSettings(dataset="wine", run="predicted")),
             "cluster": cluster_plain(digits),
             "crossval": crossval_plain(
-                CrossvalSettings(dataset="wine", sigma="median", run="crossval")
+                CrossvalSettings(
+                    dataset="wine", criterion="dependence", sigma="median", run="crossval"
+                )
             ),
         }
 
@@ -128,7 +131,7 @@ class Strict(HTMLParser):
         return [attributes for name, attributes in self.seen if name == tag]
 
 
-@pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
+@pytest.mark.parametrize("kind", ["fit", "predicted", "cluster", "crossval"])
 def test_a_page_is_sound_and_asks_nobody_for_anything(rendered: dict[str, str], kind: str) -> None:
     page = rendered[kind]
     found = Strict(page)
@@ -152,6 +155,10 @@ def test_a_page_says_what_was_measured(results: Results, rendered: dict[str, str
     assert f"eigengap {fitted.eigengap:.4g}" in page
     assert page.count("<h3>supervisedikdr") == 2
     assert fitted.loadings[0][0].feature in page
+    page = rendered["predicted"]
+    assert "prediction: J is the share explained" in page
+    assert "<h2>What was chosen</h2>" in page
+    assert "<h2>How many new features</h2>" in page
     page = rendered["crossval"]
     assert "10 of 10" in page
     assert all(f"<td>{each.accuracy:.4f}</td>" in page for each in crossed.results)
@@ -188,7 +195,13 @@ def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
 def test_a_model_without_history_or_sample_has_a_page() -> None:
     told = {"dataset": "own", "rows": 9, "columns": 3, "kernel": "linear", "n_components": 1}
     account = {"residual": 0.1, "residual_rows": 9, "engine": "closed", "engine_error": 0.0}
-    account |= {"engine_note": "", "iterations": 1, "seconds": 0.1, "converged": True}
+    account |= {
+        "solver": "ism",
+        "engine_note": "",
+        "iterations": 1,
+        "seconds": 0.1,
+        "converged": True,
+    }
     account |= {"status": "tolerance met", "tolerance": 0.01, "measure": "change"}
     account |= {"components_advice": "", "certificate": {"reason": "not certified: the Hessian"}}
     account["certificate"] |= {"is_certified": False, "is_global": False}
@@ -237,7 +250,7 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
     mpl.use("Agg")
     data = open_dataset("wine")
     X = data.X.read(0, len(data.X))
-    fitted = SupervisedIKDR().fit(X, data.labels["cultivar"])
+    fitted = SupervisedIKDR(criterion="dependence").fit(X, data.labels["cultivar"])
     spectrum, rows, *features, objective, residual = _axes_of_report("fit", monkeypatch)
     left, right = plot.convergence(fitted)
     pairs = [
@@ -257,7 +270,7 @@ def test_pictures_of_dimensions_are_those_of_plot(monkeypatch: pytest.MonkeyPatc
         DimensionTrial(q=q, **{name: q + k / 10 for k, name in enumerate(names)}) for q in (1, 2)
     ]
     X, y = load_iris(return_X_y=True)
-    fitted = SupervisedIKDR(2).fit(X, y)
+    fitted = SupervisedIKDR(2, criterion="dependence").fit(X, y)
     fitted.dimension_path_ = tuple(trials)
     drawn: list[Figure] = []
     monkeypatch.setattr(pages, "svg_elements", lambda figure: drawn.append(figure) or "")

@@ -39,7 +39,7 @@ from storage import (
 from storage.checkpoints import checkpoint_key
 
 # Of one width and one start.
-MEDIAN = ("--sigma", "median")
+MEDIAN = ("--criterion", "dependence", "--sigma", "median")
 FIT = ("fit", "own", *MEDIAN, "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
 AT_ONCE = ("--plain", "--checkpoint", "0")
 
@@ -162,7 +162,13 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
 def settings() -> FitSettings:
     store_own(300, 6)
     return FitSettings(
-        dataset="own", sigma="median", n_components=2, run="mine", checkpoint=0.0, tol=1e-9
+        dataset="own",
+        criterion="dependence",
+        sigma="median",
+        n_components=2,
+        run="mine",
+        checkpoint=0.0,
+        tol=1e-9,
     )
 
 
@@ -197,6 +203,25 @@ def test_the_same_command_goes_on_by_itself(
     begun, going_on = notes(settings)
     assert "failed: no more" in begun
     assert going_on == "resuming at iteration 4 (--afresh starts from the beginning)"
+
+
+def test_a_fit_by_prediction_begins_its_steps_anew_and_ends_with_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store_own(300, 6)
+    settings = FitSettings(dataset="own", n_components=2, run="mine", checkpoint=0.0)
+    whole = load_model(fit_and_save(replace(settings, run="whole")).run)
+
+    def failed(*_: Any) -> None:
+        raise CutOffError("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.interface.fit_progress_reports.FitReports.on_iteration", failed)
+        if whole.history:  # else it kept a start
+            with pytest.raises(CutOffError):
+                fit_and_save(settings)
+    assert notes(settings) == []
+    np.testing.assert_array_equal(load_model("mine").components, whole.components)
 
 
 def test_what_was_kept_for_something_else_is_not_used(

@@ -176,7 +176,7 @@ degree = 2
     assert here("run", run_file, "--plain", "--json").answer["label"] == "spent,lost"
     text = run_file.read_text().replace('["spent", "lost"]', '"left us"')
     text = text.replace('["id", "left us"]', '["id", "spent", "lost"]')
-    run_file.write_text(f"{text}[crossval]\nfolds = 2\ntol = 0.1\n")
+    run_file.write_text(f"{text}[crossval]\nfolds = 2\nmax_iter = 9\n")
     jsonschema.validate(tomllib.loads(run_file.read_text()), run_file_schema())
     assert "folds=2" in here("run", run_file, "--dry-run", "--force").out
     answer = here("run", run_file, "--plain", "--force", "--json").answer
@@ -187,7 +187,7 @@ degree = 2
     assert (answer["run"], answer["crossval"]["run"]) == ("two", "two-crossval")
     fitted, validated = answer["settings"], answer["crossval"]["settings"]
     assert validated["folds"] == 2
-    assert validated["tol"] == 0.1
+    assert validated["max_iter"] == 9
     assert all(validated[key] == fitted[key] for key in ("terms", "n_components"))
 
 

@@ -37,14 +37,18 @@ from storage import (
     saved_run_path,
 )
 
-WINE = CrossvalSettings(dataset="wine", first=1, sigma="median")
+WINE = CrossvalSettings(
+    dataset="wine", criterion="dependence", first=1, sigma="median", n_components=2
+)
+DEPENDENCE = ("--criterion", "dependence")
 
 
 def test_every_run_is_listed_the_newest_first(here: Command) -> None:
     assert here("runs", "--json").answer["runs"] == []
     assert "no runs yet" in here("runs").out
-    for command in ("fit", "cluster", "crossval"):
-        assert here(command, "wine", "--plain", "--sigma", "median").status == 0
+    for command, *more in (("fit", *DEPENDENCE), ("cluster",), ("crossval", *DEPENDENCE)):
+        words = (command, "wine", "--plain", "--sigma", "median", *more)
+        assert here(*words).status == 0
     lines = here("runs", "--json").answer["runs"]
     assert [line["name"] for line in lines] == [
         "wine-gaussian-q2-crossval",
@@ -291,11 +295,13 @@ def test_a_summary_of_infinities_is_strict_json(here: Command) -> None:
 
 def test_two_runs_are_compared(here: Command, fitted_wine: str) -> None:
     words = ("fit", "wine", "--sigma", "median", "--max-iter", 1, "--plain", "--run", "other")
-    assert here(*words).status == 0
+    assert here(*words, *DEPENDENCE).status == 0
     answer = here("compare", fitted_wine, "other", "--json").answer
     changed = {each["name"]: (each["first"], each["second"]) for each in answer["settings"]}
     assert changed["sigma"] == (None, "median")
     assert changed["max_iter"] == (None, 1)
+    assert changed["criterion"] == ("prediction", "dependence")
+    assert changed["chosen target"] == ("mean", None)
     assert "run" not in changed
     figures = {each["name"]: (each["first"], each["second"]) for each in answer["figures"]}
     one, two = load_model(fitted_wine), load_model("other")

@@ -21,7 +21,7 @@ from browsing import Browsing
 from commandline import Command
 from daskparts import process
 from prometheus_client.parser import text_string_to_metric_families
-from support import store_own
+from support import EXACT, store_own
 from waiting import ask, wait
 
 from flows.reports.markdown import run_page
@@ -268,7 +268,7 @@ def test_a_password_is_asked_for_if_there_is_one(
 @pytest.mark.long
 def test_metrics_of_a_fit_that_runs_and_is_killed(server: str, fitted_wine: str) -> None:
     store_own(3_000, 20)
-    fit = ("fit", "own", "--plain", "--engine", "exact", "-q", 2, "--run", "live")
+    fit = ("fit", "own", "--plain", *EXACT, "-q", 2, "--run", "live")
     endless = ("--tol", "1e-14", "--max-iter", 100_000)
     with process(sys.executable, "-m", "flows.cli", *fit, *endless) as command:
         wait(lambda: samples(server).get(("iterations", "live"), 0) > 0)

@@ -59,7 +59,7 @@ def test_kernel_parameters_reach_the_kernel() -> None:
         ({"restarts": -1}, "`restarts` is -1; expected 0 or more"),
         ({"solver": "stiefel", "tol": 0.1}, "`tol` is 0.1, which the solver ism alone has, but"),
         ({"max_seconds": 0.0}, "`max_seconds` is 0.0; expected a number above 0"),
-        ({"solver": "newton"}, "`solver` is 'newton'; expected one of ism, stiefel"),
+        ({"solver": "newton"}, "`solver` is 'newton'; expected one of auto, ism, stiefel"),
         ({"seed": -1}, "`seed`"),
         ({"scheduler": "localhost"}, "`scheduler` is 'localhost'; expected an address"),
         ({"folds": 1}, "`folds` is 1; expected 2 or more"),
@@ -69,7 +69,27 @@ def test_kernel_parameters_reach_the_kernel() -> None:
 )
 def test_wrong_values_are_refused_by_name(changes: dict, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        CrossvalSettings(**{"dataset": "wine", **changes})
+        CrossvalSettings(**{"dataset": "wine", "criterion": "dependence", **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tol": 0.1}, "`tol` is 0.1, but --tol belongs to --criterion dependence; give that, or"),
+        ({"engine_tol": 0.1}, "--engine-tol belongs to --criterion dependence"),
+        ({"restarts": 2}, "--restarts belongs to --criterion dependence"),
+        ({"refine": True}, "--refine belongs to --criterion dependence"),
+        ({"continuation": True}, "--continuation belongs to --criterion dependence"),
+        ({"bootstrap": 19}, "--bootstrap belongs to --criterion dependence"),
+        ({"engine": "exact"}, "`engine`='exact' is for criterion='dependence'"),
+        ({"solver": "ism"}, "`solver`='ism' does not serve criterion='prediction'"),
+        ({"kernel": "distance"}, "`kernel`='distance' is not positive definite"),
+    ],
+)
+def test_what_belongs_to_dependence_is_refused_for_prediction(changes: dict, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        FitSettings(dataset="wine", **changes)
+    assert FitSettings(dataset="wine", criterion="dependence", **changes).criterion == "dependence"
 
 
 def test_a_run_must_be_a_plain_name() -> None:
@@ -97,7 +117,14 @@ def test_the_form_of_the_prefect_ui_explains_every_setting() -> None:
     assert not [name for name in optional if "enum" in schema[name]]
     places = [each["position"] for each in schema.values()]
     assert places == list(range(len(schema)))
-    assert list(schema)[:5] == ["dataset", "split", "label", "kernel", "n_components"]
+    assert list(schema)[:6] == [
+        "dataset",
+        "split",
+        "label",
+        "kernel",
+        "n_components",
+        "criterion",
+    ]
     given = CrossvalSettings(dataset="wine", n_components=2, first=1)
     assert adapter.validate_python(given.to_json()) == given
 
@@ -126,8 +153,9 @@ def test_a_kernel_takes_parameters_of_any_name() -> None:
 
 
 def test_the_target_of_a_fit_can_be_chosen(here: Command) -> None:
-    with pytest.raises(SettingsError, match="expected one of auto, classes, labels, linear"):
+    with pytest.raises(SettingsError, match="expected one of auto, numbers, classes, labels"):
         FitSettings(dataset="wine", target="colour")
     numbers = here("fit", "wine", "--plain", "--json", "-q", 2, "--target", "gaussian")
+    assert numbers.answer["selection"]["target"] == "law"
     classes = here("fit", "wine", "--plain", "--json", "-q", 2, "--force")
-    assert numbers.answer["objective"] != pytest.approx(classes.answer["objective"], rel=1e-3)
+    assert classes.answer["selection"]["target"] == "mean"

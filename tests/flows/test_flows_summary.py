@@ -36,7 +36,6 @@ from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from flows.text import number
-from ism_dask.status import components_advice
 from storage import Model, save_model, save_results
 
 KINDS = ("fit", "cluster", "crossval", "tables")
@@ -51,6 +50,7 @@ _ENDING: dict[str, Any] = {
     "residual": 0.0018,
     "residual_rows": 178,
     "seconds": 0.3,
+    "solver": "ism",
     "status": "max_iter",
     "tolerance": 1e-4,
     "measure": "residual",
@@ -157,9 +157,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, RunR
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(home))
+        fit = FitSettings(dataset="wine", run="fit")
         tables = TablesSettings(parts="table-4", data="wine", methods="ism", folds=2, run="tables")
         return home, {
-            "fit": fit_plain(FitSettings(dataset="wine", n_components=3, max_iter=1, run="fit")),
+            "fit": fit_plain(replace(fit, criterion="dependence", n_components=3, max_iter=1)),
             "cluster": cluster_plain(ClusterSettings(dataset="wine", max_outer=1, run="cluster")),
             "crossval": crossval_plain(CrossvalSettings(dataset="wine", first=2, run="crossval")),
             "tables": tables_plain(tables),
@@ -409,6 +410,44 @@ def _fit(**changes: Any) -> FitResult:
     return FitResult.from_json({**SAVED["fit"], **changes, "run": "x"})
 
 
+def test_a_fit_by_prediction_says_what_was_chosen_and_what_j_is() -> None:
+    tried = [
+        {"start": "gradient", "width": None, "ridge": None, "explained": 0.8},
+        {"start": "linear", "width": 0.5, "ridge": 0.01, "explained": 0.75},
+    ]
+    selection = {"width": 0.25, "ridge": 0.1, "target": "law", "tried": tried}
+    shown = {"eigenvalues": [2.0, -1.0], "loadings": [[], []], "objective": 0.75}
+    for status, start in (("start kept", "gradient, kept"), ("converged", "linear")):
+        result = _fit(**shown, selection=selection, status=status, converged=status == "converged")
+        summary = summarise(result)
+        assert not list(warned(summary))
+        values = {fact.name: fact.value for fact in facts(summary)}
+        assert values["Criterion"] == "prediction: J is the share explained"
+        assert (values["Start"], values["Width"], values["Ridge"]) == (start, "0.25", "0.1")
+        assert ("Residual" in values) is (status == "converged")
+        assert not {"Eigengap", "Error of J", "Maximum of J"} & values.keys()
+        (block,) = (each for each in summary.blocks if each.title == "What was chosen")
+        assert block.tables[0].rows[0] == ("gradient", "the start", "the start", "80.0%")
+    advised = _fit(**shown, selection=selection, components_advice="take fewer `n_components`")
+    fact = _fact(fit_trust(advised), "Number of new features")
+    assert fact.warnings == ("Take fewer --components",)
+    plain = {fact.name: fact.value for fact in facts(summarise(_fit(**shown)))}
+    assert plain["Criterion"] == "dependence: J is HSIC"
+
+
+def test_folds_that_kept_a_start_need_no_warning() -> None:
+    fold = SAVED["crossval"]["results"][0]
+    for first, value in (("converged", "yes"), ("start kept", "a start was kept")):
+        folds = [
+            {**fold, "fold": number, "status": status, "converged": status == "converged"}
+            for number, status in enumerate((first, "start kept"), start=1)
+        ]
+        crossed = CrossvalResult.from_json({**SAVED["crossval"], "results": folds, "run": "x"})
+        converged = _fact(crossval_trust(crossed), "Converged")
+        assert (converged.value, converged.warnings) == (value, ())
+        assert converged.notes == (("1 fold kept a start",) if value == "yes" else ())
+
+
 CERTAINTY: dict[str, Any] = {
     "refits": 100,
     "converged": 80,
@@ -502,46 +541,35 @@ def test_a_tolerance_that_is_met_while_w_still_turns_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "gap", "advice", "warnings"),
+    ("values", "gap", "warnings"),
     [
-        ([15.0, 8.0], 3.5, "", []),
+        ([15.0, 8.0], 3.5, []),
         (
             [797.0, 523.0, -6.3],
             5.0,
-            None,
             ["supervisedikdr2 lowers J.* -6.3.* 2 new features would do"],
         ),
         (
             [7e6, 930.0],
             9.0,
-            None,
             ["supervisedikdr1 adds next to nothing .* 930, .* 1 new feature would"],
         ),
         (
             [8.0, 3.0],
             -2.0,
-            None,
             ["eigengap is -2, .* eigenvalue 5, larger than that of supervisedikdr1"],
         ),
         (
             [9.0, 1e-3, -6.0, -7.0],
             -1.0,
-            "",
-            ["supervisedikdr1 to supervisedikdr3 .* or lower it", "Held-out"],
-        ),
-        (
-            [9.0, -6.0],
-            1.0,
-            "only 1 of them tells y",
-            ["supervisedikdr1 lowers J", "^Only 1 of them"],
+            ["supervisedikdr1 to supervisedikdr3 .* or lower it", "eigengap is -1, .* would do"],
         ),
     ],
 )
 def test_a_feature_that_adds_nothing_to_j_is_warned_of(
-    values: list[float], gap: float, advice: str | None, warnings: list[str]
+    values: list[float], gap: float, warnings: list[str]
 ) -> None:
-    given = components_advice(values, gap) if advice is None else advice
-    fitted = _fit(eigenvalues=values, eigengap=gap, components_advice=given)
+    fitted = _fit(eigenvalues=values, eigengap=gap)
     fact = _fact(fit_trust(fitted), "Number of new features")
     assert len(fact.warnings) == len(warnings)
     assert all(map(re.search, warnings, fact.warnings))

@@ -22,7 +22,7 @@ import pytest
 import yaml
 from browsing import Browsing
 from commandline import Command
-from support import store_own
+from support import EXACT, store_own
 from upkeep import (
     LOOPBACK,
     RunningUp,
@@ -182,7 +182,7 @@ def test_what_dies_is_started_again(up: RunningUp) -> None:
 @pytest.mark.long
 def test_a_command_that_is_killed_is_reported(up: RunningUp) -> None:
     """By `up`, without another command."""
-    long = ("fit", "own", "--engine", "exact", "--tol", "1e-12", "--run", "killed")
+    long = ("fit", "own", *EXACT, "--tol", "1e-12", "--run", "killed")
     with begun(*long) as command:
         assert command.stdout is not None
         run = command.stdout.readline().strip().rpartition("/")[2]
@@ -240,7 +240,9 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
 
 @pytest.mark.long
 def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
-    run = up.begun(dataset="own", engine="exact", tol=1e-12, run="long").json()["id"]
+    run = up.begun(
+        dataset="own", criterion="dependence", engine="exact", tol=1e-12, run="long"
+    ).json()["id"]
     wait(lambda: up.run_that_is("RUNNING"))
     members = up.members
     ports = {address[1] for process in members for address in heard(process)}

@@ -58,19 +58,7 @@ def points(ax) -> np.ndarray:
 
 
 def _trial(q):
-    share = 0.3 * q
-    return DimensionTrial(
-        q=q,
-        objective=2.0 * q,
-        heldout_objective=1.5 * q,
-        explained=share,
-        heldout_explained=share - 0.1,
-        heldout_accuracy=share + 0.05,
-        gain=0.3,
-        gain_error=0.02,
-        heldout_gain=0.2,
-        heldout_gain_error=0.03,
-    )
+    return DimensionTrial(q=q, explained=0.3 * q, gain=0.1 / q, needed_gain=0.04)
 
 
 def test_dimensions_are_drawn_as_they_were_tried():
@@ -80,15 +68,15 @@ def test_dimensions_are_drawn_as_they_were_tried():
     path = model.dimension_path_ = tuple(map(_trial, (1, 2, 3)))
     left, right = plot.dimensions(model)
     numbers = [each.q for each in path]
-    own, heldout, chosen = left.lines
-    np.testing.assert_array_equal(own.get_xdata(), numbers)
-    np.testing.assert_array_equal(own.get_ydata(), [each.objective for each in path])
-    np.testing.assert_array_equal(heldout.get_ydata(), [each.heldout_objective for each in path])
+    shares, chosen = left.lines
+    np.testing.assert_array_equal(shares.get_xdata(), numbers)
+    np.testing.assert_array_equal(shares.get_ydata(), [each.explained for each in path])
     assert list(chosen.get_xdata()) == [2, 2]
-    drawn = [list(line.get_ydata()) for line in right.lines]
-    assert [each.heldout_explained for each in path] in drawn
-    assert [each.heldout_accuracy for each in path] in drawn
-    assert names_in(right) == ["share of y explained", "accuracy"]
+    gains, needed, _ = right.lines
+    np.testing.assert_array_equal(gains.get_xdata(), numbers[1:])
+    np.testing.assert_array_equal(gains.get_ydata(), [each.gain for each in path[1:]])
+    np.testing.assert_array_equal(needed.get_ydata(), [each.needed_gain for each in path[1:]])
+    assert names_in(right) == ["gain", "gain that is needed"]
 
 
 def test_bars_are_the_largest_weights_under_their_names(fitted):
