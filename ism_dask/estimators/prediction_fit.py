@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -13,17 +13,12 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import Blocks, BlocksInMemory, BlocksOfShards
 from ism_dask.estimators.preparation import Prepared
-from ism_dask.estimators.supervised_input import FitTarget
-from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.combined import AvoidingDependence
-from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
-from ism_dask.gamma.weighted import centred_by
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import largest_eigenvalue_outside, largest_pairs
+from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.records.iteration import Solution, State
-from ism_dask.rows.blocks import deal
+from ism_dask.rows.blocks import deal, is_balanced
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import choose_dimension
 from ism_dask.selection.growth import FIRST_ROWS, judged_by_unseen, stages
@@ -32,47 +27,24 @@ from ism_dask.selection.regularisation import (
     Sample,
     Setting,
     Trial,
-    best_setting,
     choose,
     choose_by_evidence,
 )
+from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
 from ism_dask.solvers.support_selection import FeatureSpace, Support, stable_support
 from ism_dask.status import Status
 
 # Rows of up to this size in memory are dealt into blocks there; larger ones within their shards.
 _MEMORY_BYTES = 256 * 2**20
-# The most functions of y that its law is predicted by.
-_FUNCTIONS = 6
 # Fewer rows cannot be split into rows that fit W and rows that judge it.
 FEWEST_ROWS = 20
 # The most steps on all rows, and on the rows of an earlier stage of growth.
 _STEPS, _STAGE_STEPS = 100, 15
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
-
-
-@dataclass(frozen=True, eq=False)
-class Target:
-    """What a regression on X W is to predict.
-
-    Attributes
-    ----------
-    Y : (n, r) array
-        Columns of mean 0; the rows of those to predict have a mean square of 1.
-    keys : (n,) array
-        Classes or numbers; rows of similar y have similar ones.
-    signs : (r,) array or None
-        The weights of the columns in J, negative for what X W is not to predict.
-    """
-
-    Y: Array
-    keys: Array
-    signs: Array | None = None
-
-    def part(self, rows: Array) -> Target:
-        """Return the target of some rows (k,)."""
-        return Target(self.Y[rows], self.keys[rows], self.signs)
+# What the best of many trials explains is clear from this many standard errors on.
+_CLEAR = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +197,7 @@ class PredictionFit:
         """Return the name of the target to predict, and the choices by evidence for each."""
         samples = {name: self._sample(target) for name, target in self.targets.items()}
         choices = {name: choose_by_evidence(sample) for name, sample in samples.items()}
-        return ("law" if _law_is_better(samples["law"], choices) else "mean"), choices
+        return (LAW if law_is_better(samples[LAW], choices) else MEAN), choices
 
     def _chosen_target(self) -> tuple[str, Choice]:
         """Return the name of the target to predict, and the choices on a sample for it."""
@@ -378,52 +350,24 @@ class PredictionFit:
 
     def _all_blocks(self, target: Target) -> Blocks:
         """Return all rows in blocks."""
-        if self._in_memory is None:
-            return BlocksOfShards.of(self.prepared.shards, target.Y, self.weights, self.seed)
-        block = Block(self._in_memory, target.Y, self.weights)
-        return BlocksInMemory.dealt(block, target.keys, self.seed)
+        shards = self.prepared.shards
+        if self._in_memory is None and is_balanced(target.keys, shards.bounds):
+            return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
+        # Rows sorted by y have shards of one class each: a random part of the rows serves better.
+        most = _MEMORY_BYTES // (shards.n_columns * shards.dtype.itemsize)
+        rows = _some(target.keys, np.arange(self.n_rows), self.seed, most)
+        return BlocksInMemory.dealt(self._block(target, rows), target.keys[rows], self.seed)
 
 
-def prediction_targets(given: FitTarget, target: str, avoid_weight: float) -> dict[str, Target]:
-    """Return what X W may have to predict, with y read as `target` says.
-
-    It is the "mean" of y, or the "law", its leading functions under a kernel, or one of both.
-    """
-    name = target_name(given.y, target)
-    readings = {"mean": name}
-    if name in NUMERIC_KERNELS:
-        readings = {"law": name} if target == name else {"mean": "linear", "law": name}
-    return {each: _target(given, reading, avoid_weight) for each, reading in readings.items()}
-
-
-def _target(given: FitTarget, reading: str, avoid_weight: float) -> Target:
-    """Return the target of y as `reading` says, and of what X W is not to predict."""
-    dependence = given.dependence(reading, avoid_weight)
-    counts = np.ones(len(given.y)) if given.weights is None else given.weights
-    explained = dependence.explained if isinstance(dependence, AvoidingDependence) else dependence
-    U = _columns(explained)
-    if reading in NUMERIC_KERNELS:
-        U = U @ largest_pairs(U.T @ U, min(_FUNCTIONS, U.shape[1]))[1]
-    Y, keys = _unit(U, counts), _keys(explained, U, given.y)
-    if not isinstance(dependence, AvoidingDependence):
-        return Target(Y, keys)
-    S = _unit(_columns(dependence.avoided), counts)
-    signs = np.repeat([1.0, -dependence.weight], [Y.shape[1], S.shape[1]])
-    return Target(np.hstack([Y, S]), keys, signs)
-
-
-def _keys(explained: Dependence, U: Array, y: Array) -> Array:
-    """Return keys (n,) by which rows of similar y are similar, whatever the names of classes."""
-    if explained.groups is not None:
-        _, firsts, codes = np.unique(explained.groups, return_index=True, return_inverse=True)
-        return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
-    if y.ndim == 1:
-        return y.astype(np.float64)
-    return np.asarray((U @ largest_pairs(U.T @ U, 1)[1])[:, 0])
-
-
-def features_advice(lost: Array, objective: float) -> str:
-    """Return advice if J is as large without some of the new features; else an empty text."""
+def features_advice(trials: Sequence[Trial], lost: Array, objective: float) -> str:
+    """Return advice if y or some of the new features seem to explain nothing; else no text."""
+    if trials and trials[0].explained <= _CLEAR * trials[0].error:
+        share = f"{trials[0].explained:.3f} +- {trials[0].error:.3f}"
+        return (
+            f"unseen rows are hardly predicted better than by their mean (share of y explained: "
+            f"{share}): y may not depend on X at all. `ism_dask.dependence_test(X, y)` has the "
+            "p-value"
+        )
     useless = np.flatnonzero(objective - lost > _NOTHING * objective) + 1
     if not len(useless) or len(lost) == 1:
         return ""
@@ -434,34 +378,6 @@ def features_advice(lost: Array, objective: float) -> str:
     )
 
 
-def _columns(dependence: Dependence) -> Array:
-    whole = dependence.equal_rows or dependence
-    return whole.factor * np.sqrt(np.abs(whole.gamma.signs))
-
-
-def _unit(U: Array, counts: Array) -> Array:
-    """Return U (n, r), centred, with rows of mean square 1, where rows count by `counts` (n,)."""
-    centred = centred_by(U.astype(np.float64), counts)
-    return np.asarray(centred / np.sqrt(counts @ (centred**2).sum(axis=1) / counts.sum()))
-
-
 def _some(keys: Array, rows: Array, seed: int, most: int = 4 * FIRST_ROWS) -> Array:
     """Return at most about `most` of the rows (k,), dealt by their keys (k,)."""
     return rows[deal(keys, -(-len(rows) // most), seed)[0]]
-
-
-def _law_is_better(law: Sample, choices: dict[str, Choice]) -> bool:
-    """Return whether W of the law predicts the functions of y better than W of the mean does.
-
-    W of the law is fitted to them, so its gain has to exceed what its entries gain from noise.
-    """
-    mean_W = choices["mean"].W
-    losses = [
-        float(law.blocks.leave_one_out(law.at(setting), W).mean())
-        for W, setting in (
-            (mean_W, best_setting(law, mean_W)),
-            (choices["law"].W, choices["law"].setting),
-        )
-    ]
-    d, q = mean_W.shape
-    return losses[0] - losses[1] > 2 * d * q / law.rows.n_rows

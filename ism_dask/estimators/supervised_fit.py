@@ -19,8 +19,8 @@ from ism_dask.estimators.prediction_fit import (
     FittedPrediction,
     PredictionFit,
     features_advice,
-    prediction_targets,
 )
+from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.estimators.preparation import FitRows, Prepared, seed_of
 from ism_dask.estimators.supervised_input import (
     CheckedInput,
@@ -221,7 +221,9 @@ class SupervisedFit(IKDR):
         if "avoid" in checked.target.sides:
             rows = self._fit_rows(prepared, self.kernel_, len(rotated.W.T), checked)
             self.avoided_ = measured_avoidance(rows, rotated.W, checked.dependence)
-        return solution, features_advice(self.contributions_.lost, solution.objective)
+        return solution, features_advice(
+            result.trials, self.contributions_.lost, solution.objective
+        )
 
     def _learn_dependence(self, checked: CheckedInput) -> tuple[Solution, str]:
         """Return the solution of largest HSIC, and advice on the number of features."""

@@ -22,6 +22,8 @@ from ism_dask.kernels.widths import WIDTHS, mean_of_gaussians, median_distance
 _MEDIAN_ROWS = 5000
 # Whole numbers with more distinct values than this may be classes or numbers.
 MAX_WHOLE_CLASSES = 20
+# So may this many values if one of them is as rare as this.
+_FEWEST_COUNTS, _RARE = 7, 2
 # A factor of the kernel of y gets columns until it leaves out at most this share of the trace, or
 # until it has the most columns. One normally distributed number takes 15 columns with one width, 46
 # with three.
@@ -132,14 +134,23 @@ def _automatic_target(y: Array) -> str:
     if kind.startswith("continuous"):
         return "gaussian" if kind.endswith("multioutput") else "multiscale"
     if values.dtype.kind in "iuf" and not is_indicator(values):
-        distinct = max(len(np.unique(column)) for column in values.reshape(len(values), -1).T)
-        if distinct > MAX_WHOLE_CLASSES:
-            raise ValueError(
-                f"`y` has {distinct} different whole numbers, which may be classes or numbers; "
-                f"expected at most {MAX_WHOLE_CLASSES} where `target` is 'auto'. Give "
-                f"target={classes!r} or target='numbers'"
-            )
+        for column in values.reshape(len(values), -1).T:
+            _check_whole_classes(column, classes)
     return classes
+
+
+def _check_whole_classes(column: Array, classes: str) -> None:
+    """Raise a ValueError if whole numbers (n,) may be classes or numbers, such as counts."""
+    counts = np.unique(column, return_counts=True)[1]
+    many = len(counts) > MAX_WHOLE_CLASSES
+    # Of counts, the largest ones occur once or twice.
+    if many or (len(counts) >= _FEWEST_COUNTS and counts.min() <= _RARE):
+        rarest = "" if many else f", the rarest of them in {counts.min()} rows"
+        raise ValueError(
+            f"`y` has {len(counts)} different whole numbers{rarest}, which may be classes or "
+            f"numbers; expected at most {MAX_WHOLE_CLASSES}, each in several rows, where `target` "
+            f"is 'auto'. Give target='numbers' for counts and other numbers, or target={classes!r}"
+        )
 
 
 def standardise_target(y: Array, weights: Array | None = None) -> Array:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 
 from ism_dask._types import Array
@@ -9,11 +12,25 @@ from ism_dask._types import Array
 # Rows of a block. The regressions of smaller blocks lose accuracy, and those of larger ones cost
 # the third power of their rows.
 BLOCK_ROWS = 600
+# Standard errors by which the mean key of a shard of unsorted rows differs at most.
+_SORTED = 8.0
 
 
 def number_of_blocks(n_rows: int, block_rows: int = BLOCK_ROWS) -> int:
     """Return how many blocks of about `block_rows` rows there are."""
     return max(1, round(n_rows / block_rows))
+
+
+def is_balanced(keys: Array, bounds: Sequence[int]) -> bool:
+    """Return whether the mean key of each shard, between two bounds, is like that of all rows.
+
+    Rows that are sorted by their keys (n,) are not balanced.
+    """
+    mean, spread = keys.mean(), keys.std()
+    return all(
+        abs(keys[start:stop].mean() - mean) <= _SORTED * spread / np.sqrt(stop - start)
+        for start, stop in pairwise(bounds)
+    )
 
 
 def deal(keys: Array, n_blocks: int, seed: int) -> list[Array]:

@@ -43,5 +43,5 @@ def _trial(sample: Sample, choice: Choice, gain: float) -> DimensionTrial:
         q=sample.q,
         explained=1.0 - float(losses.mean()) / total,
         gain=gain / n,
-        needed_gain=d * float(np.log(n)) / (2 * n * columns),
+        needed_gain=float(d * np.log(n) / (2 * n * columns)),
     )

@@ -78,8 +78,8 @@ class Trial:
     width : float or None
         As a multiple of the kernel's own; None if W is the start itself.
     ridge : float or None
-    explained : float
-        The share of y that unseen rows explain.
+    explained, error : float
+        The share of y that is explained in unseen rows, and its standard error.
     losses : (n,) array
         The squared error of each unseen row.
     """
@@ -88,6 +88,7 @@ class Trial:
     width: float | None
     ridge: float | None
     explained: float
+    error: float
     losses: Array = field(repr=False)
 
     @property
@@ -394,6 +395,7 @@ def _trial(
     by_judge = np.hstack(side_by_side(calls, sample.rows.n_rows))
     losses = by_judge[int(np.argmin(by_judge.mean(axis=1)))]
     squares = np.concatenate([(fold.test.Y**2).sum(axis=1) for fold in folds])
-    share = 1.0 - float(losses.mean()) / float(squares.mean())
+    gains = (squares - losses) / squares.mean()
+    error = float(gains.std()) / float(np.sqrt(len(gains)))
     width, ridge = (None, None) if setting is None else (setting.width, setting.ridge)
-    return Trial(start, width, ridge, share, losses)
+    return Trial(start, width, ridge, float(gains.mean()), error, losses)

@@ -80,7 +80,7 @@ def ascend(
     here = _candidate(W, now)
     state = State(len(history), here, here, history, now.objective)
     status = Status.CONVERGED if _is_stationary(W, now) else Status.MAX_ITER
-    if status is Status.MAX_ITER:
+    if status is Status.MAX_ITER and max_iter:
         for steps, (V, value) in enumerate(lbfgs_ascent(evaluate, W, now, precondition), 1):
             W, now = V, value
             seconds = earlier + time.perf_counter() - began
@@ -97,6 +97,9 @@ def ascend(
             break
         else:
             status = Status.STALLED  # no step along the slope raises J
+    if not state.history:
+        settled = status is Status.CONVERGED
+        state = _next_state(state, W, now, time.perf_counter() - began, settled)
     W, values, product = rayleigh_ritz(W, now.product)
     value = Explained(now.objective, product, now.noise)
     return AscentResult(W, values, value, state, status, residual_limit(value))

@@ -1,0 +1,66 @@
+"""The targets of a regression on X W, made from the y, weights and sides of a fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.estimators.supervised_input import FitTarget
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.combined import AvoidingDependence
+from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
+from ism_dask.gamma.weighted import centred_by
+from ism_dask.linalg.eigen import largest_pairs
+from ism_dask.selection.target import LAW, MEAN, Target
+
+# The most functions of y that its law is predicted by.
+_FUNCTIONS = 6
+
+
+def prediction_targets(given: FitTarget, target: str, avoid_weight: float) -> dict[str, Target]:
+    """Return what X W may have to predict, with y read as `target` says.
+
+    It is the "mean" of y, or the "law", its leading functions under a kernel, or one of both.
+    """
+    name = target_name(given.y, target)
+    readings = {MEAN: name}
+    if name in NUMERIC_KERNELS:
+        readings = {LAW: name} if target == name else {MEAN: "linear", LAW: name}
+    return {each: _target(given, reading, avoid_weight) for each, reading in readings.items()}
+
+
+def _target(given: FitTarget, reading: str, avoid_weight: float) -> Target:
+    """Return the target of y as `reading` says, and of what X W is not to predict."""
+    dependence = given.dependence(reading, avoid_weight)
+    counts = np.ones(len(given.y)) if given.weights is None else given.weights
+    explained = dependence.explained if isinstance(dependence, AvoidingDependence) else dependence
+    U = _columns(explained)
+    if reading in NUMERIC_KERNELS:
+        U = U @ largest_pairs(U.T @ U, min(_FUNCTIONS, U.shape[1]))[1]
+    Y, keys = _unit(U, counts), _keys(explained, U, given.y)
+    if not isinstance(dependence, AvoidingDependence):
+        return Target(Y, keys)
+    S = _unit(_columns(dependence.avoided), counts)
+    signs = np.repeat([1.0, -dependence.weight], [Y.shape[1], S.shape[1]])
+    return Target(np.hstack([Y, S]), keys, signs)
+
+
+def _keys(explained: Dependence, U: Array, y: Array) -> Array:
+    """Return keys (n,) by which rows of similar y are similar, whatever the names of classes."""
+    if explained.groups is not None:
+        _, firsts, codes = np.unique(explained.groups, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
+    if y.ndim == 1:
+        return y.astype(np.float64)
+    return np.asarray((U @ largest_pairs(U.T @ U, 1)[1])[:, 0])
+
+
+def _columns(dependence: Dependence) -> Array:
+    whole = dependence.equal_rows or dependence
+    return whole.factor * np.sqrt(np.abs(whole.gamma.signs))
+
+
+def _unit(U: Array, counts: Array) -> Array:
+    """Return U (n, r), centred, with rows of mean square 1, where rows count by `counts` (n,)."""
+    centred = centred_by(U.astype(np.float64), counts)
+    return np.asarray(centred / np.sqrt(counts @ (centred**2).sum(axis=1) / counts.sum()))
