@@ -28,7 +28,7 @@ from ism_dask.solvers import ISM
 Array = NDArray[Any]
 
 # The paper's stopping rule, with one start and one width, for any kernel.
-PUBLISHED: dict[str, Any] = {"solver": ISM(tol=0.01)}
+PUBLISHED: dict[str, Any] = {"criterion": "dependence", "solver": ISM(tol=0.01)}
 # The data do not determine directions whose eigenvalue is a smaller share of the largest: in
 # single precision they are rounding noise, which differs from engine to engine.
 _DETERMINED = 1e-6

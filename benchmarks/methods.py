@@ -20,7 +20,10 @@ from ism_dask.kernels import Gaussian
 Array = NDArray[Any]
 DEFAULT, PAPER = "default", "paper's settings"
 # The paper's settings that differ from the defaults of the library; no other place has them.
-PAPER_SETTINGS: dict[str, Any] = {"kernel": Gaussian(sigma="median")}
+PAPER_SETTINGS: dict[str, Any] = {
+    "criterion": "dependence",
+    "kernel": Gaussian(sigma="median"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,8 @@ def _by_other_method(method: Rival, X: Array, y: Array, q: int) -> Projection:
 
 def _default(X: Array, y: Array, q: int) -> Projection:
     """Return the projection by the library with its defaults."""
-    return _fitted(SupervisedIKDR(q), X, y)
+    # Only whole numbers have to be called numbers: the library asks what they are.
+    return _fitted(SupervisedIKDR(q, target="auto" if is_classes(y) else "numbers"), X, y)
 
 
 def _paper(X: Array, y: Array, q: int) -> Projection:

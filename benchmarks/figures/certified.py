@@ -110,7 +110,7 @@ def _judge(seed: int) -> _Judged:
     name = list(_KERNELS)[seed % len(_KERNELS)]
     kernel, values = _KERNELS[name]
     X, y, target, q = _problem(seed)
-    model = SupervisedIKDR(q, kernel=kernel, target=target).fit(X, y)
+    model = SupervisedIKDR(q, criterion="dependence", kernel=kernel, target=target).fit(X, y)
     Z, certificate = (X - model.mean_) / model.scale_, model.certificate_
     Gamma = label_dependence(y) if target == "classes" else _number_dependence(y)
 

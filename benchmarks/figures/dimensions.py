@@ -18,7 +18,7 @@ from benchmarks.designs import DESIGNS, seeded
 from benchmarks.measure import Figure, say
 from benchmarks.parallel import in_processes
 from ism_dask import SupervisedIKDR
-from ism_dask.solvers import ISM
+from ism_dask.solvers import Ascent
 
 Array = NDArray[Any]
 _ROWS, _DRAWS, _OTHER_DRAWS = 500, 50, 20
@@ -132,7 +132,7 @@ def _chosen(kind: str, key: Any, draw: int) -> int:
 def _number(X: Array, y: Array) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return len(SupervisedIKDR(solver=ISM(max_iter=1)).fit(X, y).components_)
+        return len(SupervisedIKDR(solver=Ascent(max_iter=1)).fit(X, y).components_)
 
 
 def _line(name: str, q: int, chosen: list[int]) -> Figure:
