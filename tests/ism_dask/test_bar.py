@@ -12,6 +12,7 @@ from io import StringIO
 
 import numpy as np
 import pytest
+from models import hsic_model
 from rich.console import Console
 from sklearn.datasets import load_wine
 from sklearn.model_selection import GridSearchCV
@@ -19,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from watchers import watching_iterations
 
-from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.observe import fit_progress
 from ism_dask.observe import progress_bar as bar
@@ -65,7 +66,7 @@ def texts(monkeypatch) -> list[str]:
 
 def test_the_last_line_is_the_last_iteration(terminal):
     with progress_bar("Wine", console=terminal.console):
-        fitted = SupervisedIKDR(2, kernel=MEDIAN).fit(X, Y)
+        fitted = hsic_model(2, kernel=MEDIAN).fit(X, Y)
     last = fitted.history_[-1]
     told = f"Wine, iteration {last.iteration}, objective 1758.9, "
     told += f"residual {last.residual:.2g} < 0.0001"
@@ -75,7 +76,7 @@ def test_the_last_line_is_the_last_iteration(terminal):
 def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
     heard = []
     with progress_bar(console=terminal.console), watching_iterations(heard.append):
-        SupervisedIKDR(2, kernel=MEDIAN, solver=ISM(tol=1e-9)).fit(X, Y)
+        hsic_model(2, kernel=MEDIAN, solver=ISM(tol=1e-9)).fit(X, Y)
     assert texts[0] == "preparing"
     numbers = [int(number) for number in re.findall(r"iteration (\d+), obj", "\n".join(texts[:-1]))]
     assert numbers == [state.iteration for state in heard]
@@ -91,7 +92,7 @@ def test_time_left_is_told_where_the_course_of_the_fit_tells_it():
         shares.append(task.percentage)
 
     with shown(Terminal()) as progress, watching_iterations(look):
-        SupervisedIKDR(2, solver=ISM(tol=1e-9)).fit(X, Y)
+        hsic_model(2, solver=ISM(tol=1e-9)).fit(X, Y)
         assert progress.tasks[0].percentage == 100
     assert left[:4] == [None] * 4
     assert left[-1] is None  # nothing but the check is left
@@ -129,7 +130,7 @@ def test_clusterers_are_told_by_round(terminal, texts):
 
 def test_every_fit_of_a_search_is_counted(terminal):
     search = GridSearchCV(
-        make_pipeline(SupervisedIKDR(2, kernel=MEDIAN), SVC()),
+        make_pipeline(hsic_model(2, kernel=MEDIAN), SVC()),
         {"supervisedikdr__n_components": [2, 3]},
         cv=2,
     )
@@ -142,17 +143,15 @@ def test_long_passes_are_told_within_an_iteration(terminal, texts, monkeypatch):
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     rows = np.random.default_rng(0).normal(size=(6000, 4))
     with progress_bar(console=terminal.console):
-        SupervisedIKDR(2, kernel=MEDIAN, engine="exact", solver=ISM(tol=1e-3)).fit(
-            rows, rows[:, 0] > 0
-        )
+        hsic_model(2, kernel=MEDIAN, engine="exact", solver=ISM(tol=1e-3)).fit(rows, rows[:, 0] > 0)
     assert any(re.match(r"preparing, rows \d+%$", text) for text in texts)
     assert any(re.match(r"iteration 2, rows \d+%$", text) for text in texts)
 
 
 def test_an_error_comes_through_and_later_fits_are_not_told(terminal, texts):
     with pytest.raises(ValueError, match="`solver`"), progress_bar(console=terminal.console):
-        SupervisedIKDR(2, solver="newton").fit(X, Y)
-    SupervisedIKDR(2, kernel=MEDIAN).fit(X, Y)
+        hsic_model(2, solver="newton").fit(X, Y)
+    hsic_model(2, kernel=MEDIAN).fit(X, Y)
     assert texts == []
 
 
@@ -167,7 +166,7 @@ def test_the_answer_is_the_same(terminal):
 def test_logs_stay_clean(capfd, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     with progress_bar():
-        SupervisedIKDR(2, kernel=MEDIAN).fit(X, Y)
+        hsic_model(2, kernel=MEDIAN).fit(X, Y)
         assert cut(np.ones((6, 2)), 2).fold(lambda piece: piece.X.sum()) == 12
     assert capfd.readouterr() == ("", "")
 
@@ -178,7 +177,7 @@ from ism_dask import SupervisedIKDR
 from ism_dask import progress_bar
 from ism_dask.kernels import Gaussian
 with progress_bar():
-    SupervisedIKDR(2, kernel=Gaussian("median")).fit(*load_wine(return_X_y=True))
+    hsic_model(2, kernel=Gaussian("median")).fit(*load_wine(return_X_y=True))
 print("done")
 """
 

@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from models import hsic_model
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
@@ -38,7 +39,7 @@ X, Y = load_wine(return_X_y=True, as_frame=True)
 
 @pytest.fixture(scope="module")
 def fitted() -> SupervisedIKDR:
-    return SupervisedIKDR(2, kernel=Gaussian("median"), solver=ISM(tol=1e-6)).fit(X, Y)
+    return hsic_model(2, kernel=Gaussian("median"), solver=ISM(tol=1e-6)).fit(X, Y)
 
 
 @pytest.fixture(autouse=True)
@@ -131,13 +132,13 @@ def test_convergence_is_the_history(fitted):
 
 
 def test_convergence_of_a_fit_that_needs_no_iterations():
-    model = SupervisedIKDR(2, kernel="linear").fit(X, Y)
+    model = hsic_model(2, kernel="linear").fit(X, Y)
     figure, ax = plt.subplots()
     left, right = plot.convergence(model, ax)
     assert left is ax
     assert right.lines[0].get_ydata()[-1] < 1e-10
     assert right.get_ylabel().startswith("residual of W")
-    published = SupervisedIKDR(2, kernel="linear", solver=ISM(tol=0.01)).fit(X, Y)
+    published = hsic_model(2, kernel="linear", solver=ISM(tol=0.01)).fit(X, Y)
     _, right = plot.convergence(published, figure.add_subplot())
     assert right.lines[0].get_ydata()[-1] < 1e-10
     assert right.get_ylabel().startswith("change of the eigenvalues")

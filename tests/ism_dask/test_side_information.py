@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import scipy.sparse
 import sklearn
 from definition import Dense, centred, dense_gamma
+from models import hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
@@ -153,7 +155,7 @@ def test_weights_are_repetitions(argument: str, side: str) -> None:
     repeated = np.arange(N).repeat(weights)
     s = SIDES[side]
     copies = s.iloc[repeated] if isinstance(s, pd.DataFrame) else s[repeated]
-    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0), solver=ISM(max_iter=3))
+    model = hsic_model(1, kernel=Gaussian(sigma=2.0), solver=ISM(max_iter=3))
     first = clone(model).fit(ROWS, NUMBERS, sample_weight=weights, **{argument: s})
     second = clone(model).fit(ROWS[repeated], NUMBERS[repeated], **{argument: copies})
     assert_allclose(first.objective_, second.objective_, rtol=1e-9)
@@ -240,9 +242,10 @@ def test_searches_pass_on_what_to_avoid() -> None:
     assert_array_equal(fitted.components_, direct.components_)
 
 
-def test_a_weight_of_zero_avoids_nothing() -> None:
-    plain = SupervisedIKDR(1, solver=ISM(tol=1e-8)).fit(ROWS, NUMBERS)
-    zero = SupervisedIKDR(1, solver=ISM(tol=1e-8), avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
+@pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
+def test_a_weight_of_zero_avoids_nothing(make: Callable[..., SupervisedIKDR]) -> None:
+    plain = make(1).fit(ROWS, NUMBERS)
+    zero = make(1, avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
     assert_allclose(zero.objective_, plain.objective_, rtol=1e-9)
 
 

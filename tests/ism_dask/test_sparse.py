@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 from definition import Dense, dense_gamma
+from models import hsic_model
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 from watchers import Watcher
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
@@ -48,10 +50,18 @@ def _projector(fitted: SupervisedIKDR) -> np.ndarray:
     return fitted.components_.T @ fitted.components_
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "relative_gaussian"])
-def test_few_columns_give_the_fit_of_dense_rows(kernel: str) -> None:
-    dense = SupervisedIKDR(2, kernel=kernel).fit(X.toarray(), Y)
-    fitted = SupervisedIKDR(2, kernel=kernel).fit(scipy.sparse.coo_array(X), Y)
+@pytest.mark.parametrize(
+    "model",
+    [
+        SupervisedIKDR(2),
+        hsic_model(2),
+        hsic_model(2, kernel="polynomial"),
+        hsic_model(2, kernel="relative_gaussian"),
+    ],
+)
+def test_few_columns_give_the_fit_of_dense_rows(model: SupervisedIKDR) -> None:
+    dense = clone(model).fit(X.toarray(), Y)
+    fitted = model.fit(scipy.sparse.coo_array(X), Y)
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-9)
     assert_allclose(_projector(fitted), _projector(dense), atol=1e-6)
     assert_allclose(fitted.transform(X), fitted.transform(X.toarray()), atol=1e-10)
@@ -62,8 +72,8 @@ def test_few_columns_give_the_fit_of_dense_rows(kernel: str) -> None:
 @pytest.mark.parametrize("standardize", [True, False])
 def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bool) -> None:
     model = {"kernel": kernel, "standardize": standardize}
-    dense = SupervisedIKDR(2, **model).fit(X.toarray(), Y)
-    fitted = SupervisedIKDR(2, **model).fit(X, Y)
+    dense = hsic_model(2, **model).fit(X.toarray(), Y)
+    fitted = hsic_model(2, **model).fit(X, Y)
     assert fitted.converged_
     assert fitted.residual_ <= 1e-4
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-6)
@@ -76,7 +86,7 @@ def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bo
 @pytest.mark.usefixtures("_many_columns")
 def test_a_fit_with_many_columns_ends_where_the_definition_is_stationary() -> None:
     texts, y = _texts(120)
-    fitted = SupervisedIKDR(2).fit(texts, y)
+    fitted = hsic_model(2).fit(texts, y)
     W = fitted.components_.T
     rows = (texts.toarray() - fitted.mean_) / fitted.scale_
     product = Dense(rows, dense_gamma(class_dependence(y)), fitted.kernel_).phi(W) @ W
@@ -90,7 +100,7 @@ def test_a_fit_with_many_columns_ends_where_the_definition_is_stationary() -> No
 @pytest.mark.usefixtures("_many_columns")
 def test_callbacks_get_weights_of_all_columns() -> None:
     watcher = Watcher(lambda fitted: fitted.components_.shape)
-    SupervisedIKDR(2, **GIVEN).set_callbacks(watcher).fit(X, Y)
+    hsic_model(2, **GIVEN).set_callbacks(watcher).fit(X, Y)
     assert set(watcher.seen) == {(2, D)}
 
 
@@ -104,9 +114,9 @@ def test_many_columns_are_never_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("toarray", "todense"):
         monkeypatch.setattr(scipy.sparse.csr_array, name, refuse)
     weights = np.random.default_rng(1).integers(0, 3, N)
-    fitted = SupervisedIKDR(2, engine="landmarks", **GIVEN).fit(X, Y, weights)
+    fitted = hsic_model(2, engine="landmarks", **GIVEN).fit(X, Y, weights)
     repeated = scipy.sparse.csr_array(X[np.repeat(np.arange(N), weights)])
-    other = SupervisedIKDR(2, **GIVEN).fit(repeated, Y.repeat(weights))
+    other = hsic_model(2, **GIVEN).fit(repeated, Y.repeat(weights))
     assert fitted.engine_ == "landmarks"
     assert_allclose(fitted.objective_, other.objective_, rtol=1e-3)
     assert_allclose(fitted.mean_, other.mean_, atol=1e-12)
@@ -119,8 +129,8 @@ def test_wide_rows_in_single_precision() -> None:
     wide = scipy.sparse.random_array((60, 2500), density=0.01, rng=np.random.default_rng(0))
     wide = scipy.sparse.csr_array(wide.astype(np.float32))
     y = np.arange(60) % 2
-    fitted = SupervisedIKDR(1, **GIVEN).fit(wide, y)
-    dense = SupervisedIKDR(1, **GIVEN).fit(wide.toarray(), y)
+    fitted = hsic_model(1, **GIVEN).fit(wide, y)
+    dense = hsic_model(1, **GIVEN).fit(wide.toarray(), y)
     assert fitted.transform(wide).dtype == np.float32
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-4)
 
@@ -146,9 +156,10 @@ def _with_a_gap() -> scipy.sparse.csr_array:
 @pytest.mark.parametrize(
     ("model", "rows", "message"),
     [
-        (SupervisedIKDR(2), _with_a_gap(), "NaN: 1 of 300 rows.*SimpleImputer"),
-        (SupervisedIKDR(2, whiten=True), X, "whiten"),
-        (SupervisedIKDR(2, kernel="relative_gaussian"), X, "belong to rows"),
+        (hsic_model(2), _with_a_gap(), "NaN: 1 of 300 rows.*SimpleImputer"),
+        (SupervisedIKDR(2), X, 'Take criterion="dependence" for more'),
+        (hsic_model(2, whiten=True), X, "whiten"),
+        (hsic_model(2, kernel="relative_gaussian"), X, "belong to rows"),
     ],
 )
 def test_what_sparse_rows_cannot_have_is_refused(
@@ -168,10 +179,10 @@ def test_too_little_memory_is_an_error_before_the_work(monkeypatch: pytest.Monke
     memory = types.SimpleNamespace(available=2**10)
     monkeypatch.setattr(execution.psutil, "virtual_memory", lambda: memory)
     with pytest.raises(MemoryError, match="sparse rows of 60 columns"):
-        SupervisedIKDR(2).fit(X, Y)
+        hsic_model(2).fit(X, Y)
 
 
 @pytest.mark.usefixtures("_many_columns")
 def test_the_distance_kernel_climbs_too() -> None:
-    fitted = SupervisedIKDR(2, kernel="distance", solver=ISM(max_iter=200)).fit(X, Y)
+    fitted = hsic_model(2, kernel="distance", solver=ISM(max_iter=200)).fit(X, Y)
     assert fitted.residual_ <= 1e-3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from models import hsic_model
 from scipy.linalg import subspace_angles
 from sklearn.base import clone
 
@@ -19,13 +20,19 @@ def _rows(n, seed=0):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"whiten": True}, {"kernel": "distance"}, {"kernel": "polynomial"},
-     {"kernel": Gaussian(1.5), "engine": "landmarks"}],
-)  # fmt: skip
-def test_the_same_rows_take_no_more_iterations(options):
+    ("make", "options"),
+    [
+        (SupervisedIKDR, {}),
+        (SupervisedIKDR, {"whiten": True}),
+        (SupervisedIKDR, {"kernel": "polynomial"}),
+        (hsic_model, {}),
+        (hsic_model, {"kernel": "distance", "whiten": True}),
+        (hsic_model, {"kernel": Gaussian(1.5), "engine": "landmarks"}),
+    ],
+)
+def test_the_same_rows_take_no_more_iterations(make, options):
     X, y = _rows(500)
-    model = SupervisedIKDR(2, warm_start=True, **options).fit(X, y)
+    model = make(2, warm_start=True, **options).fit(X, y)
     first, J, W = model.n_iter_, model.objective_, model.components_
     model.fit(X, y)
     assert model.n_iter_ <= min(first, 3)
@@ -36,12 +43,23 @@ def test_the_same_rows_take_no_more_iterations(options):
 
 def test_more_rows_are_fitted_from_the_last_w():
     X, y = _rows(600)
-    model = SupervisedIKDR(3, warm_start=True).fit(X[:500], y[:500])
+    model = hsic_model(3, warm_start=True).fit(X[:500], y[:500])
     model.fit(X, y)
-    cold = SupervisedIKDR(3).fit(X, y)
+    cold = hsic_model(3).fit(X, y)
     assert model.n_iter_ < cold.n_iter_
     assert model.kernel_ == cold.kernel_
     assert model.converged_
+
+
+def test_predictions_go_on_with_the_last_setting():
+    X, y = _rows(600)
+    model = SupervisedIKDR(3, warm_start=True).fit(X[:500], y[:500])
+    setting = model.setting_
+    model.fit(X, y)
+    assert model.setting_ == setting
+    assert model.converged_
+    with pytest.raises(ValueError, match="of the same kind of y"):
+        hsic_model(3).fit(X, y).set_params(criterion="prediction", warm_start=True).fit(X, y)
 
 
 def test_without_an_earlier_fit_it_changes_nothing():

@@ -1,4 +1,4 @@
-"""Starts for W, samples of rows, whitened rows, and the distance kernel."""
+"""Whitened rows, the distance kernel, awkward rows, and samples of rows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 from definition import dense_gamma
-from ism_dask.solvers.starts import (
-    SampledRows,
-    _gradient_moments,
-    candidate_starts,
-    directional_regression,
-)
+from models import hsic_model
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
@@ -23,8 +18,6 @@ from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian
-from ism_dask.linalg.eigen import largest_pairs
-from ism_dask.linalg.subspaces import subspace_sine
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
 N, D = 300, 6
@@ -42,67 +35,10 @@ def _of_square(seed=0):
     return X, X[:, 0] ** 2 + 0.2 * rng.normal(size=len(X))
 
 
-def _evidence(X, y, target="auto"):
-    known = target_dependence(y, target)
-    classes = None if known.classes is None else known.facts[:, 0]
-    return SampledRows.of(scale(X), known.gamma.factor(known.facts), classes)
-
-
-def _away(W, *axes):
-    return subspace_sine(np.eye(D)[:, list(axes)], W)
-
-
 def _fit(X, y, *given, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return SupervisedIKDR(*given, **parameters).fit(X, y)
-
-
-# Starts.
-
-
-def test_directional_regression_sees_variances_that_differ():
-    assert _away(directional_regression(_evidence(*_of_square()), 1), 0) < 0.15
-    rng, X = _rows(1)
-    y = rng.integers(2, size=N)
-    X[y == 1, 2] *= 3.0
-    assert _away(directional_regression(_evidence(X, y), 1), 2) < 0.15
-
-
-@pytest.mark.parametrize("name", ["gradient", "narrow gradient"])
-def test_gradients_see_a_direction_without_a_line(name):
-    rng, X = _rows(2)
-    y = np.cos(2 * X[:, 1]) + 0.1 * rng.normal(size=N)
-    assert _away(candidate_starts(_evidence(X, y), 1)[name], 1) < 0.35
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_gradients_in_fewer_directions_see_more(seed):
-    # Two arms of a spiral: in all columns at once their gradients drown in the noise of the rest.
-    rng = np.random.default_rng(seed)
-    angle, y = rng.uniform(0.25, 1.0, 600) * 2 * np.pi, rng.integers(2, size=600)
-    arms = angle * np.array([np.cos(angle + np.pi * y), np.sin(angle + np.pi * y)])
-    X = np.column_stack([arms.T, rng.normal(size=(600, 18))])
-    evidence = _evidence(X, y)
-    truth = np.eye(20)[:, :2]
-    W = candidate_starts(evidence, 2)["narrow gradient"]
-    at_once = largest_pairs(_gradient_moments(evidence.X, evidence.U, 0.5, 1e-4), 2)[1]
-    assert subspace_sine(truth, W) < 0.8 * subspace_sine(truth, at_once)
-
-
-@pytest.mark.parametrize("q", [1, 2, 5])
-def test_starts_are_orthonormal(q):
-    for evidence in (_evidence(*_of_square()), _evidence(WINE, CULTIVAR)):
-        for name, W in candidate_starts(evidence, q).items():
-            assert W.shape == (evidence.X.shape[1], q)
-            np.testing.assert_allclose(W.T @ W, np.eye(q), atol=1e-10, err_msg=name)
-
-
-def test_what_classes_are_called_decides_nothing():
-    plain = _fit(WINE, CULTIVAR, 2)
-    for names in (["c", "b", "a"], ["barolo", "grignolino", "barbera"]):
-        other = _fit(WINE, np.array(names)[CULTIVAR], 2)
-        np.testing.assert_allclose(other.components_, plain.components_, atol=1e-7)
+        return hsic_model(*given, **parameters).fit(X, y)
 
 
 # Whitened rows.
@@ -189,8 +125,11 @@ def test_j_of_the_distance_kernel_by_its_definition_for_numbers():
     ],
     ids=["repeated", "few", "small classes", "one row", "ties", "columns", "undecided"],
 )
-def test_awkward_rows_are_fitted(X, y):
-    model = _fit(X, y)
+@pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
+def test_awkward_rows_are_fitted(X, y, make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = make().fit(X, y)
     q = len(model.components_)
     np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(q), atol=1e-10)
     assert np.isfinite(model.objective_)
