@@ -28,6 +28,7 @@ from flows.runs.saving import origin, versions
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.unfolding_input import UnfoldingSizes, unfolding_rows
+from ism_dask.gamma.targets import target_name
 from ism_dask.records.partial_results import saving_partial_results
 from ism_dask.unfolding.neighbour_search import NEIGHBOURS
 from ism_dask.unfolding.refinement import REFINEMENT
@@ -118,6 +119,12 @@ class _SavedStages(SavedResults):
             report_progress(_SHARES[key], f"{key}, {result['n_iter']:,} steps")
 
 
+def _target(y: Array, target: str) -> str:
+    """Return how the estimator is to read labels y (n,) or (n, t)."""
+    read = target_of(y, target)
+    return target_name(y, read) if read == "numbers" else read
+
+
 def _fitted(
     settings: UnfoldSettings, rows: Array, side: LabelledDataset | None, this: ResumableRun
 ) -> ColoredMVU:
@@ -125,7 +132,7 @@ def _fitted(
     y = None if side is None else side.y
     model = ColoredMVU(
         settings.n_components,
-        target="auto" if y is None else target_of(y, settings.target),
+        target="auto" if y is None else _target(y, settings.target),
         n_neighbors=settings.n_neighbors,
         n_eigenvectors=settings.n_eigenvectors,
         nu=settings.nu,

@@ -468,7 +468,7 @@ def test_a_row_of_weight_two_is_two_rows(here: Command, tmp_path: Path) -> None:
         *("ingest", tmp_path / "weighted.csv", "--label", "sold", "--weights", "w"), "--plain"
     )
     assert "weights of rows: w" in stored.out
-    words = ("-q", 2, "--plain", "--json", "--run")
+    words = ("-q", 2, "--criterion", "dependence", "--plain", "--json", "--run")
     expected = here("fit", tmp_path / "repeated.csv", "--label", "sold", *words, "a").answer
     answer = here("fit", "weighted", *words, "b").answer
     assert (answer["columns"], answer["rows"], answer["label"]) == (4, 150, "sold")
