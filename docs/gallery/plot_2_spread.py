@@ -9,9 +9,10 @@ predict y itself. Functions of y, such as its square, can be predicted.
 # %%
 # Eight columns, of which only the first matters.
 
+import matplotlib.pyplot as plt
 import numpy as np
 
-from ism_dask import SupervisedIKDR, plot
+from ism_dask import SupervisedIKDR
 
 random = np.random.default_rng(0)
 X = random.normal(size=(600, 8))
@@ -39,6 +40,8 @@ for name in ("mean", "default"):
     print(f"{name:10} share of the target that is explained for unseen rows: {best.explained:.2f}")
 
 # %%
-# The rows in the new feature of the default, coloured by y: large numbers are at both ends.
+# y against the new feature of the default: the spread grows at both ends.
 
-plot.scatter(fits["default"], X, y)
+figure, ax = plt.subplots(figsize=(5, 3.5), layout="constrained")
+ax.scatter(fits["default"].transform(X), y, s=8)
+ax.set(xlabel="new feature", ylabel="y")
