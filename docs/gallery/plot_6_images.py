@@ -23,7 +23,7 @@ plot.components(fitted, image_shape=(8, 8))
 plot.scatter(fitted, digits.data, digits.target)
 
 # %%
-# The fit has converged if the residual is below its limit and no direction raises the objective.
+# The fit has converged if the residual is below its limit.
 
 plot.convergence(fitted)
 print(fitted.status_.meaning)
