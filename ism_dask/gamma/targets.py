@@ -23,7 +23,7 @@ _MEDIAN_ROWS = 5000
 # Whole numbers with more distinct values than this may be classes or numbers.
 MAX_WHOLE_CLASSES = 20
 # So may this many values if one of them is as rare as this.
-_FEWEST_COUNTS, _RARE = 7, 2
+_FEWEST_COUNTS, _RARE = 8, 2
 # A factor of the kernel of y gets columns until it leaves out at most this share of the trace, or
 # until it has the most columns. One normally distributed number takes 15 columns with one width, 46
 # with three.

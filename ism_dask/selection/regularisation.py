@@ -47,7 +47,7 @@ _FOLD_STEPS = 10
 _JUDGES = ((1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.5, 0.1), (2.0, 1.0))
 # A more cautious setting, or a start as it is, is taken if it predicts unseen rows better by this
 # many standard errors.
-_CLEARLY_BETTER = 0.5
+_CLEARLY_BETTER = 1.0
 # Factors of width and ridge with which they judge a start, beside those of its own evidence.
 _START_JUDGES = ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0))
 
@@ -252,7 +252,7 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
 
 
 def _is_clearly_better(trial: Trial, other: Trial) -> bool:
-    """Return whether unseen rows are predicted better, by half a standard error."""
+    """Return whether unseen rows are predicted better, by a standard error."""
     gains = other.losses - trial.losses
     return float(gains.mean()) > _CLEARLY_BETTER * float(gains.std()) / np.sqrt(len(gains))
 
