@@ -37,7 +37,7 @@ def _target(given: FitTarget, reading: str, avoid_weight: float) -> Target:
     U = _columns(explained)
     if reading in NUMERIC_KERNELS:
         U = U @ largest_pairs(U.T @ U, min(_FUNCTIONS, U.shape[1]))[1]
-    Y, keys = _unit(U, counts), _keys(explained, U, given.y)
+    Y, keys = _unit(U, counts), _keys(explained.equal_rows or explained, U, given.y)
     if not isinstance(dependence, AvoidingDependence):
         return Target(Y, keys)
     S = _unit(_columns(dependence.avoided), counts)

@@ -177,7 +177,8 @@ from ism_dask import SupervisedIKDR
 from ism_dask import progress_bar
 from ism_dask.kernels import Gaussian
 with progress_bar():
-    hsic_model(2, kernel=Gaussian("median")).fit(*load_wine(return_X_y=True))
+    model = SupervisedIKDR(2, criterion="dependence", kernel=Gaussian("median"))
+    model.fit(*load_wine(return_X_y=True))
 print("done")
 """
 

@@ -31,7 +31,7 @@ from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.growth import FIRST_ROWS, stages
 from ism_dask.selection.regularisation import Sample, choose
-from ism_dask.selection.starts import candidate_starts, directional_regression, gradient_moments
+from ism_dask.selection.starts import START_NAMES, Starts, directional_regression, gradient_moments
 from ism_dask.solvers.ascent import ascend
 from ism_dask.status import Status
 
@@ -309,8 +309,9 @@ def test_later_gradients_detect_more():
 def test_starts_are_orthonormal(q):
     X = (WINE - WINE.mean(axis=0)) / WINE.std(axis=0)
     Y = np.eye(3)[CULTIVAR]
-    for name, W in candidate_starts(X, Y - Y.mean(axis=0), CULTIVAR.astype(float), q).items():
-        assert_allclose(W.T @ W, np.eye(q), atol=1e-10, err_msg=name)
+    starts = Starts(X, Y - Y.mean(axis=0), CULTIVAR.astype(float), q)
+    for name in START_NAMES:
+        assert_allclose(starts[name].T @ starts[name], np.eye(q), atol=1e-10, err_msg=name)
 
 
 @pytest.mark.parametrize("kind", ["line", "cosine", "nothing"])
@@ -324,8 +325,9 @@ def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind)
         losses = (sample.at(each).prediction_losses(sample.rows, W, unseen) for each in settings)
         return min(float(each.mean()) for each in losses)
 
-    assert loss(choice.W) <= min(map(loss, sample.starts.values())) + 0.03
-    assert {trial.start for trial in choice.trials} >= set(sample.starts)
+    assert loss(choice.W) <= min(loss(sample.starts[name]) for name in START_NAMES) + 0.03
+    shares = [trial.explained for trial in choice.trials]
+    assert shares == sorted(shares, reverse=True)
 
 
 def test_stages_hold_the_rows_of_those_before():
