@@ -70,10 +70,9 @@ def _climb_to_predict(
     model: SupervisedIKDR, checked: CheckedInput, support: Array | None
 ) -> tuple[Array, bool]:
     """Return the weights in units of X (q, d) that a warm start comes to, and whether it ends."""
-    model.warm_start = True
     with single_threaded_blas():
         prepared = model._prepared(checked, as_kernel(model.kernel), support)
-        fit, _ = model._prediction_fit(checked, prepared)
+        fit = model._prediction_fit_of(checked, prepared, len(model.components_))
         solution = model._continued(fit, prepared).solution
     return _in_units(model, prepared, solution.W), solution.status is Status.CONVERGED
 

@@ -13,6 +13,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import Blocks, BlocksInMemory, BlocksOfShards
 from ism_dask.estimators.preparation import Prepared
+from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
@@ -321,8 +322,10 @@ class PredictionFit:
 
     @cached_property
     def _resolved(self) -> Kernel:
-        share = self.prepared.column_share(self.q)
-        return self.kernel.resolve(self._first_rows, share)
+        rows, weights = self._first_rows, self.weights
+        if weights is not None:
+            rows = rows[repeated_rows(weights[self._first])]
+        return self.kernel.resolve(rows, self.prepared.column_share(self.q))
 
     def _sample(self, target: Target) -> Sample:
         """Return the rows on which the fit makes its choices, with a target."""

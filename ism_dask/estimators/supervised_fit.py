@@ -160,19 +160,17 @@ class SupervisedFit(IKDR):
 
     def _continued(self, fit: PredictionFit, prepared: Prepared) -> FittedPrediction:
         """Return the fit that continues at the components of an earlier one."""
-        W = prepared.orthonormal(self.components_)
         if self.setting_ is None or self.target_ not in fit.targets:
             raise ValueError(
                 "`warm_start` continues a fit with criterion='prediction' of the same kind of y; "
                 "set warm_start=False"
             )
-        return fit.run_from(W[: prepared.n_varying], self.setting_, self.target_)
+        return fit.run_from(prepared.lower(self.components_), self.setting_, self.target_)
 
     def _prediction_fit(
         self, checked: CheckedInput, prepared: Prepared
     ) -> tuple[PredictionFit, tuple[DimensionTrial, ...]]:
         """Return the fit with its number of new features, and what the numbers tried explain."""
-        targets = prediction_targets(checked.target, self.target, self.avoid_weight)
         classes = checked.dependence.classes
         default_q = len(classes) - 1 if classes is not None else checked.dependence.columns
         most = limited(prepared.n_varying - 1, self.max_features)
@@ -182,10 +180,20 @@ class SupervisedFit(IKDR):
         is_warm = self.warm_start and hasattr(self, "components_")
         q = self._check_warm_start(prepared) if is_warm else q
         check_enough_features(self.max_features, q)
-        fit = PredictionFit(
+        fit = self._prediction_fit_of(checked, prepared, q)
+        chooses = self.n_components in (None, "auto") and not is_warm
+        if chooses and default_q <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
+            return fit.with_dimension(most)
+        return fit, ()
+
+    def _prediction_fit_of(
+        self, checked: CheckedInput, prepared: Prepared, q: int
+    ) -> PredictionFit:
+        """Return the fit with q new features."""
+        return PredictionFit(
             prepared,
             as_kernel(self.kernel),
-            targets,
+            prediction_targets(checked.target, self.target, self.avoid_weight),
             checked.target.weights,
             q,
             seed_of(self.random_state or 0),
@@ -193,10 +201,6 @@ class SupervisedFit(IKDR):
             self._solver.max_seconds,
             partial(self._report_state, prepared),
         )
-        chooses = self.n_components in (None, "auto") and not is_warm
-        if chooses and default_q <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
-            return fit.with_dimension(most)
-        return fit, ()
 
     def _set_prediction(
         self, result: FittedPrediction, prepared: Prepared, checked: CheckedInput

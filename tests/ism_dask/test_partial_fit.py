@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from models import hsic_model
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Problem
+from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.engines import Problem, blocks
+from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators import partial_fit
@@ -67,7 +70,7 @@ def test_the_error_of_a_sample_is_the_residual_under_all_rows(
     stated, seen = [], []
     for seed in range(3):
         rows, y = _stream(seed)
-        model = SupervisedIKDR(2, **PLAIN, target="linear", random_state=seed)
+        model = hsic_model(2, **PLAIN, target="linear", random_state=seed)
         for start in range(0, 1200, 400):
             block = slice(start, start + 400)
             model.partial_fit(rows[block], y[block], forgetting=forgetting)
@@ -79,6 +82,31 @@ def test_the_error_of_a_sample_is_the_residual_under_all_rows(
     ratio = np.sqrt(np.mean(np.square(seen)) / np.mean(np.square(stated)))
     assert 0.5 < ratio < 2
     assert model.n_samples_seen_ == 1200
+
+
+@pytest.mark.parametrize("forgetting", [0.0, 0.2])
+def test_the_error_of_predictions_is_their_residual_under_all_rows(
+    monkeypatch: pytest.MonkeyPatch, forgetting: float
+) -> None:
+    """In blocks of 50 rows, the fit and all rows."""
+    monkeypatch.setattr(partial_fit, "HELD_ROWS", 400)
+    monkeypatch.setattr(blocks, "number_of_blocks", lambda n: n // 50)
+    weights = (1 - forgetting) ** (2 - np.arange(1200) // 400)
+    stated, seen = [], []
+    for seed in range(3):
+        rows, y = _stream(seed)
+        model = SupervisedIKDR(2, **PLAIN, target="linear", random_state=seed)
+        for start in range(0, 1200, 400):
+            block = slice(start, start + 400)
+            model.partial_fit(rows[block], y[block], forgetting=forgetting)
+        standardised, W = (rows - model.mean_) / model.scale_, model.components_.T
+        Y = (y - np.average(y, weights=weights)) / y.std()
+        everything = BlocksInMemory.dealt(Block(standardised, Y[:, None], weights), y, seed)
+        regression = RidgeRegression(model.kernel_, model.setting_.ridge)
+        stated.append(model.sampling_error_)
+        seen.append(relative_residual(W, everything.explained(regression, W).product))
+    ratio = np.sqrt(np.mean(np.square(seen)) / np.mean(np.square(stated)))
+    assert 0.5 < ratio < 2
 
 
 def test_sums_over_a_sample_are_those_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
