@@ -72,9 +72,8 @@ def _unitless_keys(X: Array, rows: Array) -> Array:
     """Return keys (k,) of rows (k,) of X (n, d) that do not depend on the units of the columns."""
     with np.errstate(over="ignore"):  # the order of extreme numbers may depend on their units
         ranges = X.max(axis=0).astype(np.float64) - X.min(axis=0)
-    weights = np.random.default_rng(0).normal(size=X.shape[1]) / np.where(
-        ranges > 0, ranges, np.inf
-    )
+    varying, weights = ranges > 0, np.zeros(X.shape[1])
+    weights[varying] = np.random.default_rng(0).normal(size=varying.sum()) / ranges[varying]
     pieces = (rows[start : start + _ROWS_AT_ONCE] for start in _starts(rows))
     # Each row is summed by itself: a product of matrices rounds by where the row is.
     return np.concatenate([(X[piece] * weights).sum(axis=1) for piece in pieces])

@@ -14,8 +14,9 @@ import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 from distributed.utils import key_split
 from growing import sizes_of_a_cluster
+from models import hsic_model
 
-from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas_threads import _libraries, _set_threads, single_threaded_blas
 from ism_dask.kernels import Gaussian
 from ism_dask.observe.progress import watching_passes
@@ -245,7 +246,7 @@ def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
 
 
 def _fit(data, y):
-    model = SupervisedIKDR(2, kernel=Gaussian("median"), solver=ISM(tol=0.01))
+    model = hsic_model(2, kernel=Gaussian("median"), solver=ISM(tol=0.01))
     return model.fit(data, y).components_
 
 
@@ -313,7 +314,7 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
 
         def fit(kernel="gaussian", y=y, weights=None, **parameters):
             given = {"solver": ISM(max_iter=2)} | parameters
-            SupervisedIKDR(2, kernel=kernel, **given).fit(points, y, sample_weight=weights)
+            hsic_model(2, kernel=kernel, **given).fit(points, y, sample_weight=weights)
 
         for engine, kernel in (
             ("exact", "gaussian"),
