@@ -62,7 +62,7 @@ _LIMITS = ("max_iter", "max_seconds")
 _OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
 # The criteria, and what belongs to the second one alone.
 PREDICTION, DEPENDENCE = "prediction", "dependence"
-_OF_DEPENDENCE = (*_OF_ISM, "engine_tol", "bootstrap")
+_OF_DEPENDENCE = (*_OF_ISM, "engine_tol")
 
 
 def _number_of_columns(given: int | str | None) -> int | str | None:
@@ -459,8 +459,8 @@ class FitSettings(SearchSettings):
     )
     bootstrap: int | None = run_setting(
         None,
-        about="For dependence: number of refits of W to resamples of the rows, for intervals of "
-        "its distance from the truth and of the shares of the columns; 100 is usual.",
+        about="Number of refits of W to resamples of the rows, for intervals of its distance "
+        "from the truth and of the shares of the columns; 100 is usual.",
         title="Refits to resampled rows",
         ge=FEWEST_REFITS,
     )

@@ -85,7 +85,7 @@ def test_workers_with_too_little_memory(here: Command, tmp_path: Path) -> None:
         dashboard_address="127.0.0.1:0",
         local_directory=str(tmp_path),
     ) as narrow:
-        ended = here("fit", "own", "--plain", "--scheduler", narrow.scheduler_address)
+        ended = here("fit", "own", "--plain", *EXACT, "--scheduler", narrow.scheduler_address)
     assert re.search(r"^ism-dask: a .* needs \d+ MiB, but .* may take 20 MiB here", ended.failed(1))
 
 

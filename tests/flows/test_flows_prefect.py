@@ -31,7 +31,7 @@ from storage import DownloadError, home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
-WINE = CrossvalSettings(dataset="wine", sigma="median", first=3)
+WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
 def test_crossval_shows_what_it_computes() -> None:
@@ -45,9 +45,9 @@ def test_crossval_shows_what_it_computes() -> None:
     run = _run(result)
     assert run.state.is_completed()
     assert run.name == (
-        "wine-gaussian-q2-crossval: wine gaussian q=2, engine auto, on this machine"
+        "wine-gaussian-q2-crossval: wine gaussian q=2, by prediction, on this machine"
     )
-    place = {"engine auto", "this machine"}
+    place = {"by prediction", "this machine"}
     assert set(run.tags) == {"wine-gaussian-q2-crossval", "wine", "gaussian", "q=2"} | place
     assert run.parameters == {"settings": WINE.to_json()}
     assert _task_names(run.id) == {
@@ -110,7 +110,13 @@ def test_ingest_shows_what_is_stored() -> None:
 def test_fit_shows_what_it_keeps() -> None:
     from flows.fit import run_fit
 
-    settings = FitSettings(dataset="breast_cancer", kernel="linear", n_components=2, run="two")
+    settings = FitSettings(
+        dataset="breast_cancer",
+        criterion="dependence",
+        kernel="linear",
+        n_components=2,
+        run="two",
+    )
     result = run_fit(settings)
     plain = fit_plain(replace(settings, run="plain"))
     assert result.fitted.objective == plain.fitted.objective
@@ -183,7 +189,7 @@ def test_what_an_engine_has_to_say_is_on_the_page() -> None:
     assert "| Error of J | no bound |" in page
     assert ", true kernel, all 400 rows |" in page
     store_own(4000)
-    result = run_fit(FitSettings(dataset="own", sigma=1e-3, max_iter=1))
+    result = run_fit(FitSettings(dataset="own", criterion="dependence", sigma=1e-3, max_iter=1))
     page = artifacts_of(_run(result).id)["fit-own-gaussian"].data
     assert result.fitted.ending.engine_note in unescape(page).replace("\\", "")
 

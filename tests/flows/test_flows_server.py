@@ -67,7 +67,7 @@ def test_crossval_starts_a_server_that_shows_the_run(
         run = again.answer["flow_run"]
         assert run["url"] == f"{address}/runs/flow-run/{run['id']}"
         shown = ask("GET", f"{own.address}/flow_runs/{run['id']}").json()
-        assert shown["name"].startswith("wine-gaussian-q2: wine gaussian q=2, engine auto, on ")
+        assert shown["name"].startswith("wine-gaussian-q2: wine gaussian q=2, by prediction, on ")
         assert shown["state_type"] == "COMPLETED"
         refused = apart("fit", "wine", "-q", 2, "--json")
         assert "--force" in refused.failed(1)

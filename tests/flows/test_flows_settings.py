@@ -80,7 +80,6 @@ def test_wrong_values_are_refused_by_name(changes: dict, message: str) -> None:
         ({"restarts": 2}, "--restarts belongs to --criterion dependence"),
         ({"refine": True}, "--refine belongs to --criterion dependence"),
         ({"continuation": True}, "--continuation belongs to --criterion dependence"),
-        ({"bootstrap": 19}, "--bootstrap belongs to --criterion dependence"),
         ({"engine": "exact"}, "`engine`='exact' is for criterion='dependence'"),
         ({"solver": "ism"}, "`solver`='ism' does not serve criterion='prediction'"),
         ({"kernel": "distance"}, "`kernel`='distance' is not positive definite"),

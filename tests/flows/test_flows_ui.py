@@ -18,7 +18,7 @@ from flows.settings.runs import ClusterSettings
 
 # A page loads its parts one after the other.
 PATIENCE = 60_000
-NAME = "wine-gaussian-q2: wine gaussian q=2, engine auto, on this machine"
+NAME = "wine-gaussian-q2: wine gaussian q=2, by prediction, on this machine"
 
 
 @pytest.mark.long
