@@ -2,8 +2,8 @@
 
 The rows have twenty columns. Their three classes are rings in a plane, which no single column
 shows. The script writes the rows to a folder in chunks and fits two new features, with a progress
-bar. It prints the error bound of the approximation, and compares the fitted plane with the true
-one. Then it writes the new features of all rows, without ever holding all old ones in memory.
+bar, and compares the fitted plane with the true one. Then it writes the new features of all rows,
+without ever holding all old ones in memory.
 
     python examples/larger_than_memory.py
     python examples/larger_than_memory.py --rows 50000000      # 4 GB on disk
@@ -80,9 +80,8 @@ def write_rows(rows: int, folder: Path) -> np.ndarray:
 
 
 def tell(fitted: SupervisedIKDR, plane: np.ndarray) -> None:
-    """Print the error bound, the residual, and the angle between the fitted and the true plane."""
-    print(f"engine {fitted.engine_}: J is off by at most {fitted.engine_error_:.1e} of itself")
-    print(f"residual {fitted.residual_:.1e}, measured on {fitted.residual_rows_:,} rows")
+    """Print what the features explain, and the angle between the fitted and the true plane."""
+    print(f"the new features explain {fitted.objective_:.0%} of y, residual {fitted.residual_:.1e}")
     # In the units of the rows. A basis of a plane is not unique, so compare planes by angles.
     found = (fitted.components_ / fitted.scale_).T
     sine = np.sin(scipy.linalg.subspace_angles(found, plane).max())

@@ -51,23 +51,21 @@ def parsed() -> argparse.Namespace:
 
 
 def tell(fitted: SupervisedIKDR, names: pd.Index) -> None:
-    """Print the largest weights, and the convergence of the fit."""
+    """Print the largest weights, what the features explain, and how the fit ended."""
     for number, weights in enumerate(fitted.components_, start=1):
         largest = pd.Series(weights, names).sort_values(key=abs, ascending=False).head(4)
         told = ", ".join(f"{name} {weight:+.2f}" for name, weight in largest.items())
-        print(f"new feature {number} (eigenvalue {fitted.eigenvalues_[number - 1]:.0f}): {told}")
-    print(
-        f"{'' if fitted.converged_ else 'NOT '}converged after {fitted.n_iter_} iterations, "
-        f"residual {fitted.residual_:.1e}, eigengap {fitted.eigengap_:.0f}"
-    )
+        alone = fitted.contributions_.alone[number - 1]
+        print(f"new feature {number} (explains {alone:.0%} alone): {told}")
+    print(f"together they explain {fitted.objective_:.0%}; the fit {fitted.status_.meaning}")
 
 
 def draw(fitted: SupervisedIKDR, X: pd.DataFrame, y: pd.Series, out: Path) -> None:
-    """Write a picture with the weights above, and the rows and eigenvalues below."""
-    _, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
-    plot.components(fitted, top=6, axes=axes[0])
-    plot.scatter(fitted, X, y, ax=axes[1, 0])
-    plot.spectrum(fitted, ax=axes[1, 1])
+    """Write a picture with the weights above, and the rows below."""
+    figure = plt.figure(figsize=(11, 8), layout="constrained")
+    axes = figure.subplot_mosaic([["first", "second"], ["rows", "rows"]])
+    plot.components(fitted, top=6, axes=[axes["first"], axes["second"]])
+    plot.scatter(fitted, X, y, ax=axes["rows"])
     plt.savefig(out)
     print(f"picture: {out}")
 

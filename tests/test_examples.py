@@ -31,8 +31,10 @@ def printed(script: str, *options: str) -> str:
 def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
     picture = tmp_path / "wine.png"
     output = printed("wine_two_features.py", "--out", str(picture), "--folds", "3")
-    assert "new feature 1 (eigenvalue 474): proline +0.63" in output
-    assert "new feature 2 (eigenvalue 266): flavanoids +0.53" in output
+    for number in (1, 2):
+        line = re.search(rf"new feature {number} \(explains (\d+)% alone\): \w+ [+-]0\.", output)
+        assert line is not None
+        assert 40 < int(line[1]) < 100
     assert picture.read_bytes().startswith(b"\x89PNG")
     worth = {
         name: float(mean) for name, mean in re.findall(r"^ +(\w+) +(0\.\d+) \+-", output, re.M)
@@ -45,7 +47,9 @@ def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
 def test_rows_on_disk_are_fitted_on_a_cluster() -> None:
     output = printed("larger_than_memory.py", "--rows", "2000")
     assert "2,000 rows of 20 in 4 chunks" in output
-    assert "engine exact" in output
+    explained = re.search(r"the new features explain (\d+)% of y", output)
+    assert explained is not None
+    assert int(explained[1]) > 70
     sine = re.search(r"the true one: (0\.\d+)", output)
     assert sine is not None
     assert float(sine[1]) < 0.2
