@@ -48,6 +48,9 @@ _JUDGES = ((1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.5, 0.1), (2.0, 1.0))
 # A more cautious setting, or a start as it is, is taken if it predicts unseen rows better by this
 # many standard errors.
 _CLEARLY_BETTER = 1.0
+# The share of the gain of evidence by the steps on all rows that steps on training rows have to
+# come to.
+_FOUND = 0.5
 # Factors of width and ridge with which they judge a start, beside those of its own evidence.
 _START_JUDGES = ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0))
 
@@ -235,6 +238,8 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
     trials = _start_trials(sample, folds)
     now = _judged(sample, folds, choice.start, choice.setting)
     trials.append(now)
+    if not _folds_find_as_much(sample, folds, choice):
+        return replace(choice, trials=tuple(sorted(trials, key=_explained, reverse=True)))
     while True:
         setting = Setting(now.width or 1.0, now.ridge or 1.0)
         tried = [
@@ -249,6 +254,18 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
     best = best_start if _is_clearly_better(best_start, now) else now
     trials.sort(key=lambda each: -each.explained)
     return _with_trials(sample, choice, best, trials)
+
+
+def _folds_find_as_much(sample: Sample, folds: list[_Fold], choice: Choice) -> bool:
+    """Return whether the steps raise the evidence of training rows as they raise that of all rows.
+
+    If they do not, the training rows were too few to find what all rows show, and held-out rows
+    say nothing of it.
+    """
+    name = sample.best_starts[0]
+    gain = choice.evidence - sample.evidence(sample.starts[name], sample.start_settings[name])
+    gains = [fold.gain(choice.setting, sample.start_settings) for fold in folds]
+    return float(np.mean(gains)) >= _FOUND * gain / sample.rows.n_rows
 
 
 def _is_clearly_better(trial: Trial, other: Trial) -> bool:
@@ -343,6 +360,14 @@ class _Fold:
         W, _ = self.train.climbed(W, setting, _FOLD_STEPS)
         self.fitted.append(W)
         return W
+
+    def gain(self, setting: Setting, start_settings: dict[str, Setting]) -> float:
+        """Return how far the evidence of the last W, for a row, is above that of the best start."""
+        train = self.train
+        starts = (
+            train.evidence(train.starts[name], start_settings[name]) for name in self.start_names
+        )
+        return (train.evidence(self.fitted[-1], setting) - max(starts)) / train.rows.n_rows
 
     def losses(self, W: Array, settings: Sequence[Setting]) -> Array:
         """Return the losses (k, m) of the held-out rows in k settings."""
