@@ -21,7 +21,7 @@ from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.execution import side_by_side
-from ism_dask.selection.starts import START_NAMES, Starts
+from ism_dask.selection.starts import LINEAR, START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend_roughly
 from ism_dask.solvers.lbfgs import Precondition
 
@@ -39,7 +39,7 @@ _CLIMBED = 2
 # The number of folds: each holds out its share of the rows. With many rows, two of them will do.
 _FOLDS, _ENOUGH_ROWS = 4, 600
 # Starts that each fold tries, beside those of the largest evidence, because they cost nothing.
-_CHEAP_STARTS = ("linear", "partial least squares")
+_CHEAP_STARTS = (LINEAR, "partial least squares")
 # Steps of W on the training rows of a fold.
 _FOLD_STEPS = 10
 # Factors of width and ridge with which held-out rows judge a W: those that it was fitted with may
@@ -51,6 +51,8 @@ _CLEARLY_BETTER = 1.0
 # The share of the gain of evidence by the steps on all rows that steps on training rows have to
 # come to.
 _FOUND = 0.5
+# With a weak signal, whose share is at most this many standard errors, the simplest W is taken.
+_WEAK = 4.0
 # Factors of width and ridge with which they judge a start, beside those of its own evidence.
 _START_JUDGES = ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0))
 
@@ -93,6 +95,11 @@ class Trial:
     explained: float
     error: float
     losses: Array = field(repr=False)
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether what is explained is hardly above its noise."""
+        return self.explained <= _WEAK * self.error
 
     @property
     def is_start(self) -> bool:
@@ -252,6 +259,7 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
         now = best
     best_start = max((each for each in trials if each.is_start), key=_explained)
     best = best_start if _is_clearly_better(best_start, now) else now
+    best = _simplest(trials) if best.is_weak else best
     trials.sort(key=lambda each: -each.explained)
     return _with_trials(sample, choice, best, trials)
 
@@ -266,6 +274,14 @@ def _folds_find_as_much(sample: Sample, folds: list[_Fold], choice: Choice) -> b
     gain = choice.evidence - sample.evidence(sample.starts[name], sample.start_settings[name])
     gains = [fold.gain(choice.setting, sample.start_settings) for fold in folds]
     return float(np.mean(gains)) >= _FOUND * gain / sample.rows.n_rows
+
+
+def _simplest(trials: list[Trial]) -> Trial:
+    """Return the simplest trial that none is clearly better than: the linear start if possible."""
+    best = max(trials, key=_explained)
+    near = [each for each in trials if not _is_clearly_better(best, each)]
+    linear = [each for each in near if each.is_start and each.start == LINEAR]
+    return (linear or [best])[0]
 
 
 def _is_clearly_better(trial: Trial, other: Trial) -> bool:

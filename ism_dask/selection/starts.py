@@ -16,6 +16,8 @@ from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_
 
 # The Laplace kernel of the gradient starts: its width, in units of the root of d, and its ridge.
 _WIDTH, _RIDGE = 1.6, 0.1
+# The name of the start by linear regression.
+LINEAR = "linear"
 # Distances below this are those of a row from itself.
 _SAME = 1e-9
 # The most rows of a gradient start, and the most functions of y that it explains.
@@ -80,7 +82,7 @@ class Starts:
 _METHODS: dict[str, Callable[[Starts], Array]] = {
     "gradient": lambda starts: largest_pairs(starts._moments[0], starts.q)[1],
     "gradients": lambda starts: largest_pairs(starts._moments[1], starts.q)[1],
-    "linear": lambda starts: linear_directions(starts.X, starts.functions),
+    LINEAR: lambda starts: linear_directions(starts.X, starts.functions),
     "partial least squares": lambda starts: np.linalg.svd(
         starts.X.T @ starts.functions, full_matrices=False
     )[0],
