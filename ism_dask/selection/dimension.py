@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.selection.regularisation import Choice, Sample, choose_by_evidence
 
@@ -18,8 +16,7 @@ def choose_dimension(
 ) -> tuple[int, tuple[DimensionTrial, ...]]:
     """Return the number of new features, at most `most`, and the trials from 1 up.
 
-    A feature is taken if the log evidence rises by more than `d log(n) / 2`, which its d weights
-    cost (Schwarz's criterion), divided by the independent columns of Y.
+    A feature is taken if the log evidence rises by more than its weights cost.
     """
     trials: list[DimensionTrial] = []
     before: Choice | None = None
@@ -35,13 +32,12 @@ def choose_dimension(
 
 
 def _trial(sample: Sample, choice: Choice, gain: float) -> DimensionTrial:
-    n, d = sample.rows.X.shape
-    columns = np.linalg.matrix_rank(sample.explained_columns)
+    n = sample.rows.n_rows
     losses = sample.blocks.leave_one_out(sample.at(choice.setting), choice.W)
     total = float((sample.rows.Y**2).sum(axis=1).mean())
     return DimensionTrial(
         q=sample.q,
         explained=1.0 - float(losses.mean()) / total,
         gain=gain / n,
-        needed_gain=float(d * np.log(n) / (2 * n * columns)),
+        needed_gain=sample.evidence_cost / n,
     )

@@ -51,6 +51,8 @@ _CLEARLY_BETTER = 1.0
 # The share of the gain of evidence by the steps on all rows that steps on training rows have to
 # come to.
 _FOUND = 0.5
+# With fewer rows for each weight of W, evidence alone is no proof.
+_ROWS_PER_WEIGHT = 10
 # With a weak signal, whose share is at most this many standard errors, the simplest W is taken.
 _WEAK = 4.0
 # Factors of width and ridge with which they judge a start, beside those of its own evidence.
@@ -198,6 +200,15 @@ class Sample:
         evaluate = partial(self.blocks.explained, self.at(setting))
         return ascend_roughly(evaluate, W, self.precondition, steps)
 
+    @cached_property
+    def evidence_cost(self) -> float:
+        """By how much the log evidence rises by chance if W has one column more.
+
+        It is Schwarz's `d log(n) / 2`, divided by the independent columns of y.
+        """
+        n, d = self.rows.X.shape
+        return float(d * np.log(n) / (2 * np.linalg.matrix_rank(self.explained_columns)))
+
     def evidence(self, W: Array, setting: Setting) -> float:
         """Return the log marginal likelihood of a column of y at W (d, q)."""
         return self.blocks.evidence(self.at(setting), W)
@@ -267,11 +278,14 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
 def _folds_find_as_much(sample: Sample, folds: list[_Fold], choice: Choice) -> bool:
     """Return whether the steps raise the evidence of training rows as they raise that of all rows.
 
-    If they do not, the training rows were too few to find what all rows show, and held-out rows
-    say nothing of it.
+    If they do not, though on many rows they gain more than the weights of W cost, the training rows
+    were too few to find what all rows show, and held-out rows say nothing of it.
     """
     name = sample.best_starts[0]
     gain = choice.evidence - sample.evidence(sample.starts[name], sample.start_settings[name])
+    n, d = sample.rows.X.shape
+    if gain < sample.q * sample.evidence_cost or n < _ROWS_PER_WEIGHT * d * sample.q:
+        return True
     gains = [fold.gain(choice.setting, sample.start_settings) for fold in folds]
     return float(np.mean(gains)) >= _FOUND * gain / sample.rows.n_rows
 
