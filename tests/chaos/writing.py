@@ -61,7 +61,14 @@ def serving() -> Iterator[str]:
 
 
 def fit(run: str) -> FitSettings:
-    return FitSettings(dataset="wine", n_components=2, run=run, checkpoint=0.0, force=True)
+    return FitSettings(
+        dataset="wine",
+        criterion="dependence",
+        n_components=2,
+        run=run,
+        checkpoint=0.0,
+        force=True,
+    )
 
 
 def furnish() -> None:
@@ -141,5 +148,7 @@ WRITES: dict[str, Callable[[], object]] = {
     "a record": _record,
     "a history": lambda: add_to_history("own", {"state": "unchanged"}),
     "a fit": lambda: fit_plain(fit("new")),
-    "folds": lambda: crossval_plain(CrossvalSettings(dataset="wine", first=1, run="new")),
+    "folds": lambda: crossval_plain(
+        CrossvalSettings(dataset="wine", criterion="dependence", first=1, run="new")
+    ),
 }
