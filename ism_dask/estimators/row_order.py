@@ -21,10 +21,11 @@ _ROWS_AT_ONCE = 8192
 _SORTED_DIGITS = 1e-9
 
 
-def row_order(X: Any, y: Any = None, *others: Array) -> Array | None:
+def row_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> Array | None:
     """Return an order (n,) of rows in memory that does not depend on the order they come in.
 
-    Nor does it depend on the units of the columns, but for rows that are equal up to rounding.
+    If `unitless`, it does not depend on the units of the columns either, but for rows that are
+    equal up to rounding.
     y (n,) or (n, t) and others, numbers such as weights (n,), belong to the rows.
 
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
@@ -40,10 +41,10 @@ def row_order(X: Any, y: Any = None, *others: Array) -> Array | None:
             target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
         keys.insert(0, _digests(target.reshape(len(X), -1)))
     keys = [*(_digests(each.reshape(len(X), -1)) for each in others), *keys]
-    return np.lexsort([*keys, _unitless_keys(X, np.arange(len(X)))])
+    return np.lexsort([*keys, _unitless_keys(X, np.arange(len(X)))] if unitless else keys)
 
 
-def sampling_order(X: Any, y: Any = None, *others: Array) -> Array | None:
+def sampling_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> Array | None:
     """Return the order (n,) that the rows of a `RowSource` would have in memory, for sampling them.
 
     So the same rows are sampled wherever they are. None means that there are too many of them, or
@@ -51,7 +52,7 @@ def sampling_order(X: Any, y: Any = None, *others: Array) -> Array | None:
     """
     if not is_row_source(X) or math.prod(X.shape) * X.dtype.itemsize > _ORDERED_BYTES:
         return None
-    return row_order(np.asarray(X.read(0, X.shape[0])), y, *others)
+    return row_order(np.asarray(X.read(0, X.shape[0])), y, *others, unitless=unitless)
 
 
 def distinct_rows(X: Array) -> tuple[Array, Array]:

@@ -97,12 +97,12 @@ class FitTarget:
         if self.weights is not None and not is_row_source(X):
             rows = np.flatnonzero(self.weights)
             X, counted = X[rows], self.at(rows)
-        order = row_order(X, counted.y, *counted._keys)
+        order = row_order(X, counted.y, *counted._keys, unitless=True)
         return (X, counted) if order is None else (X[order], counted.at(order))
 
     def sampling_order(self, X: Any) -> Array | None:
         """Return the order (n,) of rows not in memory by which they are sampled, or None."""
-        return sampling_order(X, self.y, *self._keys)
+        return sampling_order(X, self.y, *self._keys, unitless=True)
 
     def dependence(self, target: str, avoid_weight: float) -> Dependence:
         """Return the dependence to maximise, with y read as `target` says."""

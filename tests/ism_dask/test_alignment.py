@@ -71,7 +71,7 @@ def test_what_cannot_be_weighed_is_told():
 def test_a_fit_takes_the_sum():
     kernel = aligned_sum(["gaussian", "polynomial"], WINE, CULTIVAR)
     fitted = SupervisedIKDR(3, kernel=kernel).fit(WINE, CULTIVAR)
-    assert fitted.converged_
+    assert fitted.status_.is_requested
     assert len(fitted.kernel_.terms) == 2
 
 

@@ -452,14 +452,6 @@ def test_units_and_precision_of_columns_change_nothing():
     assert single.transform(X.astype(np.float32)).dtype == np.float32
 
 
-def test_names_of_classes_change_nothing():
-    known = SupervisedIKDR(2).fit(WINE, CULTIVAR).components_
-    for names in (["c", "b", "a"], [7, -1, 3]):
-        labels = np.array(names)[CULTIVAR]
-        components = SupervisedIKDR(2).fit(WINE, labels).components_
-        assert_allclose(components, known, atol=1e-6)
-
-
 def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
     X, y = _rows()
     weights = np.random.default_rng(4).integers(0, 3, size=120)
