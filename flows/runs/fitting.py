@@ -21,7 +21,7 @@ from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.supervised_fit import CRITERIA
 from ism_dask.observe.earlier_course import EarlierCourse
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
-from ism_dask.selection.regularisation import Setting
+from ism_dask.selection.sample import Setting
 from ism_dask.solvers import ISM, SOLVERS, Solver
 from ism_dask.status import Status
 from storage import Model

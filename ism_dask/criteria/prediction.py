@@ -113,7 +113,7 @@ class RidgeRegression:
         solved = _Solved.of(self, block, W)
         product = _kernel_product(self.kernel, solved, self._gamma(solved), block.X, solved.Z)
         total = block.squares() - self.ridge * (block.Y * solved.alpha).sum(axis=0)
-        return Explained(float(self._sum(total)), product)
+        return Explained(float(self.signed_sum(total)), product)
 
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
@@ -137,20 +137,20 @@ class RidgeRegression:
         """Return the squared error (n,) with which the other rows predict each row."""
         solved = _Solved.of(self, block, W)
         errors = solved.alpha / solved.inverse_diagonal[:, None]
-        return np.asarray(self._sum(errors**2))
+        return np.asarray(self.signed_sum(errors**2))
 
     def prediction_losses(self, block: Block, W: Array, others: Block) -> Array:
         """Return the squared error (m,) with which the rows of `block` predict other rows."""
         solved = _Solved.of(self, block, W)
         across = kernel_matrix(self.kernel, _projected(others.X, W), solved.Z)
-        return np.asarray(self._sum((others.Y - across @ solved.alpha) ** 2))
+        return np.asarray(self.signed_sum((others.Y - across @ solved.alpha) ** 2))
 
     def _gamma(self, solved: _Solved) -> Array:
         """Return Gamma (n, n), whose product with the change of K is the change of J."""
         weighted = solved.alpha if self.signs is None else solved.alpha * self.signs
         return np.asarray(self.ridge * (weighted @ solved.alpha.T))
 
-    def _sum(self, columns: Array) -> Array:
+    def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
         return columns.sum(axis=-1) if self.signs is None else columns @ self.signs
 

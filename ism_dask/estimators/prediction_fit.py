@@ -22,15 +22,10 @@ from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.blocks import deal, is_balanced
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import choose_dimension
+from ism_dask.selection.folds import Trial
 from ism_dask.selection.growth import FIRST_ROWS, judged_by_unseen, stages
-from ism_dask.selection.regularisation import (
-    Choice,
-    Sample,
-    Setting,
-    Trial,
-    choose,
-    choose_by_evidence,
-)
+from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
+from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
 from ism_dask.solvers.support_selection import FeatureSpace, Support, stable_support

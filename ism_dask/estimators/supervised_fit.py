@@ -38,7 +38,7 @@ from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES
-from ism_dask.selection.regularisation import Setting
+from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Ascent, Solver, as_solver
 from ism_dask.solvers.ism import state_at
 from ism_dask.solvers.whole_space import solution_of_whole_space

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ism_dask.records.dimension_trial import DimensionTrial
-from ism_dask.selection.regularisation import Choice, Sample, choose_by_evidence
+from ism_dask.selection.regularisation import Choice, choose_by_evidence
+from ism_dask.selection.sample import Sample
 
 # The most features that are tried.
 MOST_FEATURES = 6

@@ -14,7 +14,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block
 from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.rows.blocks import BLOCK_ROWS, deal, number_of_blocks
-from ism_dask.selection.regularisation import Sample, Setting
+from ism_dask.selection.sample import Sample, Setting
 
 # The most rows on which a fit makes its choices, and the factor by which rows grow.
 FIRST_ROWS, FACTOR = 1000, 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ism_dask._types import Array
-from ism_dask.selection.regularisation import Choice, Sample, best_setting
+from ism_dask.selection.regularisation import Choice
+from ism_dask.selection.sample import Sample
 
 # The names of the two targets of numbers.
 MEAN, LAW = "mean", "law"
@@ -43,7 +44,7 @@ def law_is_better(law: Sample, choices: dict[str, Choice]) -> bool:
     losses = [
         float(law.blocks.leave_one_out(law.at(setting), W).mean())
         for W, setting in (
-            (mean_W, best_setting(law, mean_W)),
+            (mean_W, law.best_setting(mean_W)),
             (choices[LAW].W, choices[LAW].setting),
         )
     ]

@@ -19,8 +19,10 @@ from ism_dask.status import Status
 
 # W is stationary at this residual, ...
 RESIDUAL = 1e-4
-# ... or once the slope is at most this share of its noise between blocks of rows.
+# ... once the slope is at most this share of its noise between blocks of rows, ...
 _NOISE_SHARE = 0.1
+# ... or once a turn of W by a radian would change J, a share from 0 to 1, by this at most.
+_FLAT = 3e-6
 # Rough ascents end once a step gains less than this share of what is not explained.
 _STILL = 1e-5
 
@@ -121,7 +123,7 @@ def ascend_roughly(
 def residual_limit(value: Explained) -> float:
     """Return the residual at which W counts as stationary."""
     size = float(np.linalg.norm(value.product))
-    return max(RESIDUAL, _NOISE_SHARE * value.noise / size) if size > 0 else RESIDUAL
+    return max(RESIDUAL, max(_NOISE_SHARE * value.noise, _FLAT) / size) if size > 0 else RESIDUAL
 
 
 def _is_stationary(W: Array, value: Explained) -> bool:

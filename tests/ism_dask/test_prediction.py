@@ -30,7 +30,8 @@ from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.growth import FIRST_ROWS, stages
-from ism_dask.selection.regularisation import Sample, choose
+from ism_dask.selection.regularisation import choose
+from ism_dask.selection.sample import Sample
 from ism_dask.selection.starts import START_NAMES, Starts, directional_regression, gradient_moments
 from ism_dask.solvers.ascent import ascend
 from ism_dask.status import Status

@@ -1,0 +1,176 @@
+"""Folds: training rows that W is fitted to, and unseen rows that judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import Block
+from ism_dask.rows.blocks import deal
+from ism_dask.rows.execution import side_by_side
+from ism_dask.selection.sample import Sample, Setting
+from ism_dask.selection.starts import LINEAR
+
+# The number of folds: each holds out its share of the rows. With many rows, two of them will do.
+_FOLDS, _ENOUGH_ROWS = 4, 600
+# Starts that each fold tries, beside those of the largest evidence, because they cost nothing.
+_CHEAP_STARTS = (LINEAR, "partial least squares")
+# How many of the starts of the largest evidence it tries.
+_BEST_STARTS = 2
+# Steps of W on the training rows of a fold.
+_FOLD_STEPS = 10
+# Factors of width and ridge with which held-out rows judge a W: those that it was fitted with may
+# be too wide to predict with.
+_JUDGES = ((1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.5, 0.1), (2.0, 1.0))
+# Factors of width and ridge with which they judge a start, beside those of its own evidence.
+_START_JUDGES = ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0))
+# A trial is clearly better than another if it predicts unseen rows better by this many standard
+# errors.
+_CLEARLY_BETTER = 1.0
+# A signal is weak if the share that it explains is at most this many standard errors.
+_WEAK = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A way to fit W, judged by rows that W has not seen.
+
+    Attributes
+    ----------
+    start : str
+        The name of the start.
+    width : float or None
+        As a multiple of the kernel's own; None if W is the start itself.
+    ridge : float or None
+    explained, error : float
+        The share of y that is explained in unseen rows, and its standard error.
+    losses : (n,) array
+        The squared error of each unseen row.
+    """
+
+    start: str
+    width: float | None
+    ridge: float | None
+    explained: float
+    error: float
+    losses: Array = field(repr=False)
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether what is explained is hardly above its noise."""
+        return self.explained <= _WEAK * self.error
+
+    @property
+    def is_start(self) -> bool:
+        """Whether W is a start that no step has changed."""
+        return self.width is None
+
+    def is_clearly_better(self, other: Trial) -> bool:
+        """Return whether unseen rows are predicted better, by a standard error."""
+        gains = other.losses - self.losses
+        return float(gains.mean()) > _CLEARLY_BETTER * float(gains.std()) / np.sqrt(len(gains))
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Training rows with the W fitted to them, and held-out rows.
+
+    `start_names` are those of the starts that the rows are worth.
+    """
+
+    train: Sample
+    test: Block
+    start_names: Sequence[str]
+    fitted: list[Array] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, sample: Sample, train: Array, test: Array) -> Fold:
+        """Return the fold of some rows (k,) and (m,) of a sample."""
+        names = dict.fromkeys([*sample.best_starts[:_BEST_STARTS], *_CHEAP_STARTS])
+        return cls(sample.part(train), sample.rows.part(test), tuple(names))
+
+    def fit(self, setting: Setting) -> Array:
+        """Return W (d, q) of the training rows, from the start or the last W of largest J."""
+        if not self.fitted:
+            begins = [self.train.starts[name] for name in self.start_names]
+            self.fitted.append(max(begins, key=lambda W: self.train.objective(W, setting)))
+        # The first entry is the best start, the last one the W of the setting before.
+        begins = [self.fitted[0], *self.fitted[1:][-1:]]
+        W = max(begins, key=lambda W: self.train.objective(W, setting))
+        W, _ = self.train.climbed(W, setting, _FOLD_STEPS)
+        self.fitted.append(W)
+        return W
+
+    @property
+    def squares(self) -> Array:
+        """The losses (m,) of the held-out rows if each is predicted by the mean."""
+        return self.train.regression.signed_sum(self.test.Y**2)
+
+    def gain(self, setting: Setting, start_settings: dict[str, Setting]) -> float:
+        """Return how far the evidence of the last W, for a row, is above that of the best start."""
+        train = self.train
+        starts = (
+            train.evidence(train.starts[name], start_settings[name]) for name in self.start_names
+        )
+        return (train.evidence(self.fitted[-1], setting) - max(starts)) / train.rows.n_rows
+
+    def losses(self, W: Array, settings: Sequence[Setting]) -> Array:
+        """Return the losses (k, m) of the held-out rows in k settings."""
+        return np.array(
+            [
+                self.train.at(each).prediction_losses(self.train.rows, W, self.test)
+                for each in settings
+            ]
+        )
+
+
+def folds_of(sample: Sample) -> list[Fold]:
+    """Return the folds of a sample: four of few rows, two of many."""
+    hands = deal(sample.keys, _FOLDS, sample.seed + 1)
+    everything = np.arange(sample.rows.n_rows)
+    used = hands if sample.rows.n_rows <= _ENOUGH_ROWS else hands[:2]
+    return [Fold.of(sample, np.setdiff1d(everything, hand), hand) for hand in used]
+
+
+def judged(sample: Sample, folds: list[Fold], start: str, setting: Setting) -> Trial:
+    """Return a trial of a setting: each fold fits W, and its held-out rows judge it."""
+    judges = [setting.times(*factors) for factors in _JUDGES]
+    judges = judges if sample.width_is_free else judges[:2]
+
+    def losses(fold: Fold) -> Array:
+        return fold.losses(fold.fit(setting), judges)
+
+    return _trial(sample, folds, losses, start, setting)
+
+
+def start_trials(sample: Sample, folds: list[Fold]) -> list[Trial]:
+    """Return a trial of each start by itself."""
+    factors = _START_JUDGES if sample.width_is_free else _START_JUDGES[:2]
+
+    def losses_of(name: str) -> Callable[[Fold], Array]:
+        own = sample.start_settings[name]
+        judges = [own.times(*each) for each in factors]
+        return lambda fold: fold.losses(fold.train.starts[name], judges)
+
+    return [_trial(sample, folds, losses_of(name), name, None) for name in folds[0].start_names]
+
+
+def _trial(
+    sample: Sample,
+    folds: list[Fold],
+    losses_of: Callable[[Fold], Array],
+    start: str,
+    setting: Setting | None,
+) -> Trial:
+    calls = [partial(losses_of, fold) for fold in folds]
+    by_judge = np.hstack(side_by_side(calls, sample.rows.n_rows))
+    losses = by_judge[int(np.argmin(by_judge.mean(axis=1)))]
+    squares = np.concatenate([fold.squares for fold in folds])
+    gains = (squares - losses) / (sample.explained_columns**2).sum(axis=1).mean()
+    error = float(gains.std()) / float(np.sqrt(len(gains)))
+    width, ridge = (None, None) if setting is None else (setting.width, setting.ridge)
+    return Trial(start, width, ridge, float(gains.mean()), error, losses)

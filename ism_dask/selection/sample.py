@@ -1,0 +1,152 @@
+"""Rows in memory on which a fit makes its choices, and the settings that it chooses among."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.selection.starts import START_NAMES, Starts
+from ism_dask.solvers.ascent import ascend_roughly
+from ism_dask.solvers.lbfgs import Precondition
+
+# Multiples of the width, and ridges, that the evidence tries at each start.
+WIDTHS = (2.0, 1.0, 0.5, 0.25)
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+# The range of widths and ridges.
+_NARROWEST, _WIDEST, _LEAST_RIDGE, _MOST_RIDGE = 0.1, 16.0, 1e-5, 1.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A kernel width, as a multiple of the kernel's own, and a ridge."""
+
+    width: float
+    ridge: float
+
+    def times(self, width: float, ridge: float) -> Setting:
+        """Return the setting with a width and a ridge that are these factors larger."""
+        return Setting(
+            float(np.clip(self.width * width, _NARROWEST, _WIDEST)) if width != 1.0 else self.width,
+            float(np.clip(self.ridge * ridge, _LEAST_RIDGE, _MOST_RIDGE)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows in memory, on which a fit makes its choices.
+
+    Attributes
+    ----------
+    rows : Block
+        Standardised rows in double precision, with their target.
+    keys : (m,) array
+        Numbers or classes by which rows of similar y are similar.
+    regression : RidgeRegression
+        With the kernel's own width; its ridge does not matter.
+    width_is_free : bool
+        Whether the width may be chosen.
+    q : int
+    seed : int
+    """
+
+    rows: Block
+    keys: Array
+    regression: RidgeRegression
+    width_is_free: bool
+    q: int
+    seed: int
+
+    def part(self, numbers: Array) -> Sample:
+        """Return the sample of some of the rows (k,), with starts of its own."""
+        return Sample(
+            self.rows.part(numbers),
+            self.keys[numbers],
+            self.regression,
+            self.width_is_free,
+            self.q,
+            self.seed,
+        )
+
+    def at(self, setting: Setting) -> RidgeRegression:
+        """Return the regression with a width and a ridge."""
+        return self.regression.with_width(setting.width, setting.ridge * self.kernel_size)
+
+    @cached_property
+    def kernel_size(self) -> float:
+        """The mean kernel of a row with itself, which ridges are shares of."""
+        X = self.rows.X
+        Z = X * np.sqrt(self.q / X.shape[1])  # as long as the rows of X W are on average
+        sizes = (
+            weight * term.value(term.pairing.own(Z)).mean()
+            for weight, term in self.regression.kernel.terms
+        )
+        return float(sum(sizes))
+
+    @cached_property
+    def blocks(self) -> BlocksInMemory:
+        """The rows dealt into blocks."""
+        return BlocksInMemory.dealt(self.rows, self.keys, self.seed)
+
+    @cached_property
+    def explained_columns(self) -> Array:
+        """The columns of Y (m, r) that X W is to predict."""
+        signs = self.regression.signs
+        return self.rows.Y if signs is None else self.rows.Y[:, signs > 0]
+
+    @cached_property
+    def starts(self) -> Starts:
+        """The candidate starts (d, q) by name."""
+        return Starts(self.rows.X, self.explained_columns, self.keys, self.q)
+
+    @cached_property
+    def start_settings(self) -> dict[str, Setting]:
+        """The setting of the largest evidence for each start."""
+        return {name: self.best_setting(self.starts[name]) for name in START_NAMES}
+
+    @cached_property
+    def best_starts(self) -> list[str]:
+        """The names of the starts, that of the largest evidence first."""
+
+        def evidence(name: str) -> float:
+            return self.evidence(self.starts[name], self.start_settings[name])
+
+        return sorted(START_NAMES, key=evidence, reverse=True)
+
+    @cached_property
+    def precondition(self) -> Precondition:
+        """The function that multiplies a slope by the inverse covariance, with a ridge."""
+        return inverse_covariance(self.rows.X.T @ self.rows.X / self.rows.n_rows)
+
+    def climbed(self, W: Array, setting: Setting, steps: int) -> tuple[Array, float]:
+        """Return W (d, q) and J after up to a number of steps."""
+        evaluate = partial(self.blocks.explained, self.at(setting))
+        return ascend_roughly(evaluate, W, self.precondition, steps)
+
+    @cached_property
+    def evidence_cost(self) -> float:
+        """By how much the log evidence rises by chance if W has one column more.
+
+        It is Schwarz's `d log(n) / 2`, divided by the independent columns of y.
+        """
+        n, d = self.rows.X.shape
+        return float(d * np.log(n) / (2 * np.linalg.matrix_rank(self.explained_columns)))
+
+    def evidence(self, W: Array, setting: Setting) -> float:
+        """Return the log marginal likelihood of a column of y at W (d, q)."""
+        return self.blocks.evidence(self.at(setting), W)
+
+    def objective(self, W: Array, setting: Setting) -> float:
+        """Return J at W (d, q)."""
+        return self.blocks.explained(self.at(setting), W).objective
+
+    def best_setting(self, W: Array) -> Setting:
+        """Return the setting of the grid with the largest evidence at W (d, q)."""
+        widths = WIDTHS if self.width_is_free else (1.0,)
+        grid = [Setting(width, ridge) for width in widths for ridge in RIDGES]
+        return max(grid, key=partial(self.evidence, W))
