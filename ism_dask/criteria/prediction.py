@@ -139,11 +139,10 @@ class RidgeRegression:
         errors = solved.alpha / solved.inverse_diagonal[:, None]
         return np.asarray(self.signed_sum(errors**2))
 
-    def prediction_losses(self, block: Block, W: Array, others: Block) -> Array:
-        """Return the squared error (m,) with which the rows of `block` predict other rows."""
+    def predicted(self, block: Block, W: Array, X: Array) -> Array:
+        """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
         solved = _Solved.of(self, block, W)
-        across = kernel_matrix(self.kernel, _projected(others.X, W), solved.Z)
-        return np.asarray(self.signed_sum((others.Y - across @ solved.alpha) ** 2))
+        return kernel_matrix(self.kernel, _projected(X, W), solved.Z) @ solved.alpha
 
     def _gamma(self, solved: _Solved) -> Array:
         """Return Gamma (n, n), whose product with the change of K is the change of J."""

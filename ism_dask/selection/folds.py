@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block
+from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.execution import side_by_side
 from ism_dask.selection.sample import Sample, Setting
@@ -120,12 +120,14 @@ class Fold:
 
     def losses(self, W: Array, settings: Sequence[Setting]) -> Array:
         """Return the losses (k, m) of the held-out rows in k settings."""
-        return np.array(
-            [
-                self.train.at(each).prediction_losses(self.train.rows, W, self.test)
-                for each in settings
-            ]
-        )
+        blocks = self.train.blocks.blocks
+
+        def losses(regression: RidgeRegression) -> Array:
+            # The mean prediction of the blocks is nearly as good as that of all their rows.
+            predicted = sum(regression.predicted(each, W, self.test.X) for each in blocks)
+            return regression.signed_sum((self.test.Y - predicted / len(blocks)) ** 2)
+
+        return np.array([losses(self.train.at(each)) for each in settings])
 
 
 def folds_of(sample: Sample) -> list[Fold]:

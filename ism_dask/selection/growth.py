@@ -18,6 +18,10 @@ from ism_dask.selection.sample import Sample, Setting
 
 # The most rows on which a fit makes its choices, and the factor by which rows grow.
 FIRST_ROWS, FACTOR = 1000, 4
+# The last stage has at least this many times the rows of the one before.
+_LEAST_GROWTH = 1.25
+# Rows are dealt into hands of this size, of which a stage has the first ones.
+_HAND_ROWS = 100
 # The most rows that judge widths and ridges, and the factors that they try.
 _JUDGING_ROWS = 2 * BLOCK_ROWS
 _WIDTH_FACTORS, _RIDGE_FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4), (0.03, 0.1, 0.3, 1.0)
@@ -30,12 +34,12 @@ def stages(keys: Array, seed: int) -> list[Array]:
     """
     sizes = []
     size = FIRST_ROWS
-    while size * 2 <= len(keys):
+    while size * _LEAST_GROWTH <= len(keys):
         sizes.append(size)
         size *= FACTOR
     if not sizes:
         return []
-    hands = deal(keys, len(keys) // FIRST_ROWS, seed)
+    hands = deal(keys, len(keys) // _HAND_ROWS, seed)
     order = np.concatenate(hands)
     return [np.sort(order[:size]) for size in sizes]
 

@@ -86,6 +86,9 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
             break
         now = best
     best_start = max((each for each in trials if each.is_start), key=_explained)
+    if best_start.is_clearly_better(now):
+        # A start has to beat the best of the fitted W as well.
+        now = max((each for each in trials if not each.is_start), key=_explained)
     best = best_start if best_start.is_clearly_better(now) else now
     best = _simplest(trials) if best.is_weak else best
     trials.sort(key=lambda each: -each.explained)
@@ -141,14 +144,10 @@ def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
     """Return the choice after some steps of W, with the nearby setting of largest evidence."""
     W, _ = sample.climbed(choice.W, choice.setting, steps)
     factors = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
-    near = {choice.setting.times(width, ridge) for width in factors for ridge in _RIDGE_FACTORS}
-    rated = {each: sample.evidence(W, each) for each in sorted(near, key=_size)}
-    setting = max(rated, key=lambda each: rated[each])
-    return Choice(W, setting, rated[setting], choice.start)
-
-
-def _size(setting: Setting) -> tuple[float, float]:
-    return setting.width, setting.ridge
+    setting, _ = sample.most_evident(W, [choice.setting.times(each, 1.0) for each in factors])
+    ridges = dict.fromkeys(setting.times(1.0, each) for each in _RIDGE_FACTORS)
+    setting, evidence = sample.most_evident(W, list(ridges))
+    return Choice(W, setting, evidence, choice.start)
 
 
 def _more_cautious(sample: Sample, setting: Setting) -> list[Setting]:
