@@ -10,6 +10,7 @@ has changed is taken if it predicts unseen rows as well as any W.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -144,9 +145,8 @@ def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
     """Return the choice after some steps of W, with the nearby setting of largest evidence."""
     W, _ = sample.climbed(choice.W, choice.setting, steps)
     factors = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
-    setting, _ = sample.most_evident(W, [choice.setting.times(each, 1.0) for each in factors])
-    ridges = dict.fromkeys(setting.times(1.0, each) for each in _RIDGE_FACTORS)
-    setting, evidence = sample.most_evident(W, list(ridges))
+    near = (choice.setting.times(*each) for each in product(factors, _RIDGE_FACTORS))
+    setting, evidence = sample.most_evident(W, list(dict.fromkeys(near)))
     return Choice(W, setting, evidence, choice.start)
 
 

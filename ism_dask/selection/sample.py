@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import product
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend_roughly
 from ism_dask.solvers.lbfgs import Precondition
 
-# Multiples of the width, and then ridges, that the evidence tries at each start.
+# Multiples of the width, and ridges, that the evidence tries at each start.
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 # The range of widths and ridges.
@@ -149,11 +150,8 @@ class Sample:
 
     def best_setting(self, W: Array) -> Setting:
         """Return the setting of the grid with the largest evidence at W (d, q)."""
-        best = Setting(1.0, RIDGES[1])
-        if self.width_is_free:
-            best, _ = self.most_evident(W, [Setting(width, best.ridge) for width in WIDTHS])
-        best, _ = self.most_evident(W, [Setting(best.width, ridge) for ridge in RIDGES])
-        return best
+        widths = WIDTHS if self.width_is_free else (1.0,)
+        return self.most_evident(W, [Setting(*each) for each in product(widths, RIDGES)])[0]
 
     def most_evident(self, W: Array, settings: Sequence[Setting]) -> tuple[Setting, float]:
         """Return the setting with the largest evidence at W (d, q), and that evidence."""
