@@ -20,7 +20,7 @@ from ism_dask.status import Status
 # W is stationary at this residual, ...
 RESIDUAL = 1e-4
 # ... once the slope is at most this share of its noise between blocks of rows, ...
-_NOISE_SHARE = 0.1
+_NOISE_SHARE = 0.25
 # ... or once a turn of W by a radian would change J, a share from 0 to 1, by this at most.
 _FLAT = 3e-6
 # Rough ascents end once a step gains less than this share of what is not explained.
@@ -72,7 +72,7 @@ def ascend(
     """Return the result of an ascent from W (d, q), which ends where W is stationary.
 
     The history continues that of `state`. The residual that ends it is 1e-4, or, if there are
-    enough blocks of rows, a tenth of what the noise between them causes.
+    enough blocks of rows, a quarter of what the noise between them causes.
     """
     began = time.perf_counter()
     now = evaluate(W)
