@@ -7,19 +7,22 @@ a block. Blocks are in memory, or are dealt within the shards of rows that are n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
-from ism_dask.rows.blocks import BLOCK_ROWS, deal, number_of_blocks
+from ism_dask.linalg.subspaces import tangent
+from ism_dask.rows.blocks import deal, number_of_blocks
 from ism_dask.rows.execution import side_by_side
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
+_Result = TypeVar("_Result")
 # The columns of Y (b, r), then the weights (b, 1) if there are some.
 _TARGET = RowFact("prediction target")
 # With fewer blocks, their differences say little of the noise between them.
@@ -42,7 +45,7 @@ class Blocks(ABC):
         mean, k = product / size, int(count)
         if k < _LEAST_FOR_NOISE:
             return Explained(float(objective / size), mean)
-        spread = float(squares / size) - float(np.sum(_tangent(W, mean) ** 2))
+        spread = float(squares / size) - float(np.sum(tangent(W, mean) ** 2))
         return Explained(float(objective / size), mean, float(np.sqrt(max(spread, 0.0) / (k - 1))))
 
 
@@ -64,21 +67,23 @@ class BlocksInMemory(Blocks):
         return sum(block.n_rows for block in self.blocks)
 
     def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        calls = [partial(_sums_of, regression, block, W) for block in self.blocks]
-        return _added(side_by_side(calls, self.n_rows if len(calls) > 1 else 0))
+        return _added(self._each(lambda block: _sums_of(regression, block, W)))
 
     def evidence(self, regression: RidgeRegression, W: Array) -> float:
         """Return the sum over blocks of the log marginal likelihood of a column of Y."""
-        calls = [partial(regression.evidence, block, W) for block in self.blocks]
-        return sum(side_by_side(calls, self.n_rows if len(calls) > 1 else 0))
+        return sum(self._each(lambda block: regression.evidence(block, W)))
 
     def leave_one_out(self, regression: RidgeRegression, W: Array) -> Array:
         """Return the squared error (n,) with which the rows of its block predict each row.
 
         The rows are in the order of the blocks.
         """
-        calls = [partial(regression.leave_one_out, block, W) for block in self.blocks]
-        return np.concatenate(side_by_side(calls, self.n_rows if len(calls) > 1 else 0))
+        return np.concatenate(self._each(lambda block: regression.leave_one_out(block, W)))
+
+    def _each(self, function: Callable[[Block], _Result]) -> list[_Result]:
+        """Return the results of a function of each block; threads share several blocks."""
+        calls = [partial(function, block) for block in self.blocks]
+        return side_by_side(calls, self.n_rows if len(calls) > 1 else 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,14 +114,14 @@ def _shard_sums(
     if not rows.n_rows:
         zero = np.array(0.0)
         return zero, np.zeros_like(W), zero, zero, zero
-    count = number_of_blocks(rows.n_rows, BLOCK_ROWS)
+    count = number_of_blocks(rows.n_rows)
     blocks = deal(rows.Y[:, 0], count, seed + shard.start)
     return _added([_sums_of(regression, rows.part(numbers), W) for numbers in blocks])
 
 
 def _sums_of(regression: RidgeRegression, block: Block, W: Array) -> _Sums:
     value = regression.explained(block, W)
-    square = np.sum(_tangent(W, value.product) ** 2)
+    square = np.sum(tangent(W, value.product) ** 2)
     sizes = (value.objective, value.product, square, 1.0)
     return (*(np.asarray(block.size * each) for each in sizes), np.array(1.0))  # type: ignore[return-value]
 
@@ -127,7 +132,3 @@ def _added(sums: Sequence[_Sums]) -> _Sums:
     for other in others:
         first = tuple(a + b for a, b in zip(first, other, strict=True))  # type: ignore[assignment]
     return first
-
-
-def _tangent(W: Array, P: Array) -> Array:
-    return P - W @ (W.T @ P)

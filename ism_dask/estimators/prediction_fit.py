@@ -13,6 +13,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import Blocks, BlocksInMemory, BlocksOfShards
 from ism_dask.estimators.preparation import Prepared
+from ism_dask.estimators.supervised_input import MEMORY_BYTES
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
@@ -31,12 +32,10 @@ from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
 from ism_dask.solvers.support_selection import FeatureSpace, Support, stable_support
 from ism_dask.status import Status
 
-# Rows of up to this size in memory are dealt into blocks there; larger ones within their shards.
-_MEMORY_BYTES = 256 * 2**20
 # Fewer rows cannot be split into rows that fit W and rows that judge it.
 FEWEST_ROWS = 20
-# The most steps on all rows, and on the rows of an earlier stage of growth.
-_STEPS, _STAGE_STEPS = 100, 15
+# The most steps on the rows of an earlier stage of growth.
+_STAGE_STEPS = 15
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
 # What the best of many trials explains is clear from this many standard errors on.
@@ -157,7 +156,7 @@ class PredictionFit:
     weights: Array | None
     q: int
     seed: int
-    max_iter: int | None = None
+    max_iter: int
     max_seconds: float | None = None
     on_iteration: Callable[[State], None] | None = None
 
@@ -234,7 +233,7 @@ class PredictionFit:
             partial(blocks.explained, regression),
             W,
             sample.precondition,
-            max_iter=0 if keeps_start else (self.max_iter or _STEPS),
+            max_iter=0 if keeps_start else self.max_iter,
             max_seconds=self.max_seconds,
             on_iteration=self.on_iteration,
         )
@@ -336,7 +335,7 @@ class PredictionFit:
     def _in_memory(self) -> Array | None:
         """All rows (n, r), if they are small enough to be in memory."""
         shards = self.prepared.shards
-        if shards.n_rows * shards.n_columns * shards.dtype.itemsize > _MEMORY_BYTES:
+        if shards.n_rows * shards.n_columns * shards.dtype.itemsize > MEMORY_BYTES:
             return None
         return shards.rows(np.arange(shards.n_rows))
 
@@ -352,7 +351,7 @@ class PredictionFit:
         if self._in_memory is None and is_balanced(target.keys, shards.bounds):
             return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
         # Rows sorted by y have shards of one class each: a random part of the rows serves better.
-        most = _MEMORY_BYTES // (shards.n_columns * shards.dtype.itemsize)
+        most = MEMORY_BYTES // (shards.n_columns * shards.dtype.itemsize)
         rows = _some(target.keys, np.arange(self.n_rows), self.seed, most)
         return BlocksInMemory.dealt(self._block(target, rows), target.keys[rows], self.seed)
 

@@ -210,11 +210,8 @@ class SupervisedFit(IKDR):
         rotated = self._rotated(solution, prepared)
         self._set_solution_attributes(rotated, prepared)
         self.kernel_ = result.regression.kernel.with_rows_mapped(prepared.lift_rows)
-        self.setting_, self.selection_, self.target_ = (
-            result.setting,
-            result.trials,
-            result.target_name,
-        )
+        self.setting_, self.selection_ = result.setting, result.trials
+        self.target_ = result.target_name
         self.solver_, self.engine_, self.engine_note_ = "ascent", "blocks", ""
         self.engine_error_, self.certificate_ = solution.error, solution.certificate
         self.residual_, self.residual_rows_ = solution.residual, solution.residual_rows

@@ -37,3 +37,8 @@ def subspace_shares(components: Array) -> Array:
     """
     Q, _ = np.linalg.qr(components.T)
     return np.asarray((Q**2).sum(axis=1) / Q.shape[1])
+
+
+def tangent(W: Array, Z: Array) -> Array:
+    """Return the part of Z (d, k) outside of W (d, k), whose columns are orthonormal."""
+    return Z - W @ (W.T @ Z)

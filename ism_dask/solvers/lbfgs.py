@@ -14,6 +14,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import nearest_orthonormal
+from ism_dask.linalg.subspaces import tangent
 
 # Steps whose curvature is in memory.
 _MEMORY = 20
@@ -71,12 +72,12 @@ def lbfgs_ascent(
     """
     guess = _identity if precondition is None else precondition
     memory: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
-    uphill = _tangent(W, now.product)
+    uphill = tangent(W, now.product)
     while True:
-        direction = _tangent(W, _direction(uphill, memory, guess))
+        direction = tangent(W, _direction(uphill, memory, guess))
         if not np.sum(direction * uphill) > 0:
             memory.clear()
-            direction = _tangent(W, _direction(uphill, memory, guess))
+            direction = tangent(W, _direction(uphill, memory, guess))
         move = _line_search(evaluate, W, now, direction, float(np.sum(direction * uphill)))
         if move is None:
             if not memory:
@@ -84,11 +85,11 @@ def lbfgs_ascent(
             memory.clear()  # its curvature may be out of date: try the slope itself
             continue
         step, W, now = move
-        before, uphill = _tangent(W, uphill), _tangent(W, now.product)
-        pairs = [(_tangent(W, each), _tangent(W, change)) for each, change in memory]
+        before, uphill = tangent(W, uphill), tangent(W, now.product)
+        pairs = [(tangent(W, each), tangent(W, change)) for each, change in memory]
         memory.clear()
         memory.extend((each, change) for each, change in pairs if _is_concave(each, change))
-        pair = _tangent(W, step), before - uphill
+        pair = tangent(W, step), before - uphill
         if _is_concave(*pair):
             memory.append(pair)
         yield W, now
@@ -136,10 +137,6 @@ def _direction(uphill: Array, memory: deque[tuple[Array, Array]], guess: Precond
         correction = float(np.sum(change * direction) / np.sum(step * change))
         direction = direction + step * (coefficient - correction)
     return direction
-
-
-def _tangent(W: Array, Z: Array) -> Array:
-    return Z - W @ (W.T @ Z)
 
 
 def _is_concave(step: Array, change: Array) -> bool:

@@ -436,7 +436,7 @@ def test_fits_have_the_same_bits_whatever_the_order_and_the_place_of_the_rows():
 def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
     X, y = _rows(300)
     here = SupervisedIKDR(2).fit(X, y)
-    monkeypatch.setattr(prediction_fit, "_MEMORY_BYTES", 0)
+    monkeypatch.setattr(prediction_fit, "MEMORY_BYTES", 0)
     monkeypatch.setattr(supervised_input, "MEMORY_BYTES", 0)
     lazy = da.from_array(X, chunks=(150, 5))
     there = SupervisedIKDR(2).fit(lazy, y)
