@@ -16,11 +16,11 @@ from storage.dataset_info import DatasetInfo
 from storage.errors import StorageError, TableError
 from storage.paths import safe_name
 from storage.table_writing import EarlierRows, has_chunks_to_link, write_table
+from storage.tables.columns import kind_of
 from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.formats import open_table, text_types
 from storage.tables.frames import FrameSource
 from storage.tables.planning import EarlierScan, TablePlan, keeps_encoding, plan_table
-from storage.tables.scan import TableScan, kind_of
 from storage.tables.schema import (
     AUTO,
     CLASSES,
@@ -210,7 +210,7 @@ def _find_grown(name: str, options: TableOptions, table: TableSource) -> _Grown 
     """
     data = _open_complete(name)
     record = None if data is None else data.info.table
-    if data is None or not record or "scan" not in record or not has_chunks_to_link(data):
+    if data is None or not record or not has_chunks_to_link(data):
         return None
     if not isinstance(table, FileSource | ArraySource):
         return None
@@ -220,13 +220,12 @@ def _find_grown(name: str, options: TableOptions, table: TableSource) -> _Grown 
         return None
     earlier = EarlierScan(
         table.between(0, count),
-        TableScan.from_json(record["scan"]),
         TableSchema.from_json(record["schema"]),
     )
     same_kinds = all(
         column.name in table.schema.names
         and kind_of(table.schema.field(column.name)) == column.kind
-        for column in earlier.scan.columns.values()
+        for column in earlier.schema.scan.columns.values()
     )
     return _Grown(data, earlier, table.between(count, len(files))) if same_kinds else None
 
@@ -252,14 +251,13 @@ def _store_table(
         source=plan.table.description,
         feature_names=plan.schema.encoded_names,
         class_names={
-            label.key: label.classes for label in plan.schema.labels if label.kind == CLASSES
+            label.key: label.levels for label in plan.schema.labels if label.role == CLASSES
         },
         default_label=plan.schema.explained[0].key if plan.schema.explained else None,
         table={
             "schema": plan.schema.to_json(),
             "options": _as_json(plan.options),
             "files": [file.to_json() for file in plan.files],
-            "scan": plan.scan.to_json(),
             "weights": label_key(plan.options.weights) if plan.options.weights else None,
         },
     )

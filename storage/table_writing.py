@@ -294,7 +294,7 @@ def write_piece(job: Job, on_rows: OnRows = lambda _: None) -> Piece:
 def _encoded(job: Job, labels: dict[str, list[Array]]) -> Iterator[Array]:
     """Yield the encoded rows of a piece in blocks, and add their labels to `labels`."""
     buffer: Array | None = None
-    for batch in job.source.batches(job.schema.columns):
+    for batch in job.source.batches(list(job.schema.scan.columns)):
         encoded = encode_batch(batch, job.schema, buffer=buffer)
         if buffer is None or len(buffer) < len(encoded.X):
             buffer = encoded.X

@@ -18,7 +18,7 @@ from flows.runs.projection import ProjectedRows, Projector
 from storage import SavedTransformer
 from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
 from storage.tables.output_files import new_folder, part_path, write_batches
-from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
+from storage.tables.schema import NUMBER, REFUSE, Column, TableSchema
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import ArraySource, FileSource, TableSource
 
@@ -80,8 +80,8 @@ def schema_of(model: SavedTransformer) -> TableSchema:
         return TableSchema.from_json(model.table)
     if model.feature_names is None:
         raise FlowError("the model has no names of features: give its rows as .npy, in their order")
-    features = tuple(Feature(name, NUMBER) for name in model.feature_names)
-    return TableSchema(features, (), (), fitted_labels(model), REFUSE, (), 0, 0, "float64")
+    features = tuple(Column(name, NUMBER) for name in model.feature_names)
+    return TableSchema(features, (), (), fitted_labels(model), REFUSE, 0, 0, "float64")
 
 
 def _projected(

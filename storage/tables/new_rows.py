@@ -11,9 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.encoding import Problems, encode_batch, without_dictionary
+from storage.tables.columns import kind_of, without_dictionary
+from storage.tables.encoding import Problems, encode_batch
 from storage.tables.formats import open_table, text_types
-from storage.tables.scan import kind_of
 from storage.tables.schema import CATEGORY, TableSchema
 from storage.tables.sources import TableSource
 

@@ -10,10 +10,12 @@ from fnmatch import fnmatch
 from functools import partial, reduce
 from pathlib import Path
 
+import pyarrow as pa
+
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
+from storage.tables.columns import kind_of, scan_table
 from storage.tables.files import SourceFile
-from storage.tables.scan import ColumnScan, TableScan, kind_of, scan_table
 from storage.tables.schema import (
     AUTO,
     CATEGORY,
@@ -23,13 +25,12 @@ from storage.tables.schema import (
     NUMBERS,
     REFUSE,
     WEIGHTS,
-    Feature,
-    Label,
+    Column,
     TableOptions,
+    TableScan,
     TableSchema,
     check_encoded_names,
     is_number,
-    with_levels,
 )
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import TableSource
@@ -49,7 +50,6 @@ class TablePlan:
     options : TableOptions
     files : tuple of SourceFile
         The files, with the versions that were scanned.
-    scan : TableScan
     pieces : tuple of TableSource
         Tables with the rows to store, one after the other.
     rows : tuple of int
@@ -60,7 +60,6 @@ class TablePlan:
     schema: TableSchema
     options: TableOptions
     files: tuple[SourceFile, ...]
-    scan: TableScan
     pieces: tuple[TableSource, ...]
     rows: tuple[int, ...]
 
@@ -78,12 +77,11 @@ class EarlierScan:
     ----------
     source : TableSource
         These files alone.
-    scan : TableScan
     schema : TableSchema
+        Has their scan.
     """
 
     source: TableSource
-    scan: TableScan
     schema: TableSchema
 
 
@@ -128,20 +126,20 @@ def plan_table(
     read = source or table
     parts = list(read.pieces()) if folder is None else copied_pieces(read, list(kinds), folder)
     pieces, scans = _scans(parts, work, on_rows, executor)
-    rows = [_stored_rows(scan, options) for scan in scans]
-    scan = reduce(TableScan.merge, [*([earlier.scan] if earlier else []), *scans])
+    rows = [scan.rows_stored for scan in scans]
+    scan = reduce(TableScan.merge, [*([earlier.schema.scan] if earlier else []), *scans])
     schema = _decided(table, scan, features, options)
     if earlier is not None and not keeps_encoding(earlier.schema, schema):
         pieces = [earlier.source, *pieces]
-        rows = [_stored_rows(earlier.scan, options), *rows]
-    return TablePlan(table, schema, options, files, scan, tuple(pieces), tuple(rows))
+        rows = [earlier.schema.scan.rows_stored, *rows]
+    return TablePlan(table, schema, options, files, tuple(pieces), tuple(rows))
 
 
 def keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
     """Return whether rows that were stored under the first schema are the same under the second."""
 
     def encoding(each: TableSchema) -> tuple[object, ...]:
-        labels = [(label.name, label.kind, label.classes) for label in each.labels]
+        labels = [(label.name, label.role, label.levels) for label in each.labels]
         kinds = [feature.kind for feature in each.features]
         return each.encoded_names, each.dtype, labels, kinds
 
@@ -175,10 +173,6 @@ def _scans(
             if on_rows is not None:
                 on_rows(sum(each.rows for each in scans))
     return pieces, scans
-
-
-def _stored_rows(scan: TableScan, options: TableOptions) -> int:
-    return scan.rows - (scan.rows_with_gaps if options.missing == DROP else 0)
 
 
 def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
@@ -238,30 +232,29 @@ def _decided(
     if not scan.rows:
         raise TableError(f"{table.description} has no rows")
     scanned = [scan.columns[name] for name in features]
-    _check_columns(scanned, options)
+    _check_columns(scanned, scan.rows, options)
     _check_gaps(scan, features, options)
-    left_out = scan.rows_with_gaps if options.missing == DROP else 0
-    if left_out == scan.rows:
+    if not scan.rows_stored:
         raise TableError(
             f"each row of {table.description} lacks a value: missing='drop' keeps none"
         )
     used = {*features, *options.apart, *options.keep}
+    types = [table.schema.field(name).type for name in features]
     schema = TableSchema(
-        features=tuple(map(_feature, scanned)),
+        features=tuple(scanned),
         labels=_labels(scan, options),
         passed=options.keep,
         dropped=tuple(name for name in table.schema.names if name not in used),
         missing=options.missing,
-        constant=tuple(column.name for column in scanned if column.is_constant),
         rows=scan.rows,
-        rows_left_out=left_out,
-        dtype="float32" if scan.narrow else "float64",
+        rows_left_out=scan.rows_left_out,
+        dtype="float32" if all(map(_fits_float32, types)) else "float64",
     )
     check_encoded_names(schema)
     return schema
 
 
-def _check_columns(scanned: Sequence[ColumnScan], options: TableOptions) -> None:
+def _check_columns(scanned: Sequence[Column], rows: int, options: TableOptions) -> None:
     """Raise one TableError that lists all features whose values cannot be encoded."""
     problems = []
     for column in scanned:
@@ -279,12 +272,12 @@ def _check_columns(scanned: Sequence[ColumnScan], options: TableOptions) -> None
             problems.append(
                 f"the column {column.name!r} has infinite values in {column.infinite:,} rows"
             )
-        if column.missing == column.rows:
+        if column.missing == rows:
             problems.append(f"the column {column.name!r} has no values")
     _raise_if_any(problems, "correct or drop these columns")
 
 
-def _mixed(column: ColumnScan) -> str:
+def _mixed(column: Column) -> str:
     """Return a text of a category of which half or more are numbers; empty if there is none."""
     texts = [value for value in column.counts if not is_number(value)]
     return texts[0][:40] if texts and 2 * len(texts) <= len(column.counts) else ""
@@ -305,19 +298,18 @@ def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions)
         )
 
 
-def _feature(column: ColumnScan) -> Feature:
-    feature = Feature(column.name, column.kind, missing=column.missing)
-    if column.kind == CATEGORY:
-        return with_levels(feature, column.counts)
-    return replace(feature, means=(column.mean,))
+def _fits_float32(kind: pa.DataType) -> bool:
+    if pa.types.is_integer(kind):
+        return bool(kind.bit_width <= 16)
+    return not (pa.types.is_float64(kind) or pa.types.is_decimal(kind))
 
 
-def _labels(scan: TableScan, options: TableOptions) -> tuple[Label, ...]:
+def _labels(scan: TableScan, options: TableOptions) -> tuple[Column, ...]:
     labels = tuple(_label(scan.columns[name], options) for name in options.labels)
     return labels if options.weights is None else (*labels, _weights(scan.columns[options.weights]))
 
 
-def _weights(column: ColumnScan) -> Label:
+def _weights(column: Column) -> Column:
     """Return the column with the weights of rows; raise a TableError if it has other values."""
     if column.kind == CATEGORY:
         raise TableError(f"the weights {column.name!r} are texts; expected numbers from 0 up")
@@ -328,20 +320,20 @@ def _weights(column: ColumnScan) -> Label:
             f"the weights {column.name!r} go from {column.low:g} to {column.high:g}; expected "
             "numbers from 0 up, some of them above 0"
         )
-    return Label(column.name, WEIGHTS)
+    return replace(column, role=WEIGHTS)
 
 
-def _label_of_many(column: ColumnScan, options: TableOptions) -> Label:
+def _label_of_many(column: Column, options: TableOptions) -> Column:
     """Return a label of many whole numbers as numbers, unless it may be the one to explain."""
     if column.name in options.labels[1:]:  # such as an age to avoid
-        return Label(column.name, NUMBERS)
+        return replace(column, role=NUMBERS)
     raise TableError(
         f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
         "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
     )
 
 
-def _label(column: ColumnScan, options: TableOptions) -> Label:
+def _label(column: Column, options: TableOptions) -> Column:
     """Return a label with its kind; raise a TableError if that is unclear or cannot be."""
     if column.infinite:
         raise TableError(f"the label {column.name!r} is infinite in {column.infinite:,} rows")
@@ -357,7 +349,7 @@ def _label(column: ColumnScan, options: TableOptions) -> Label:
                 f"the label {column.name!r} holds texts, and its target needs numbers; name "
                 "another column, or give target='classes'"
             )
-        return Label(column.name, NUMBERS)
+        return replace(column, role=NUMBERS)
     many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
     if numeric and options.target == AUTO and many:
         return _label_of_many(column, options)
@@ -365,7 +357,8 @@ def _label(column: ColumnScan, options: TableOptions) -> Label:
         raise TableError(
             f"the label {column.name!r} has over {column.most:,} classes; expected fewer"
         )
-    names = sorted(column.counts, key=int) if numeric else sorted(column.counts)
-    if len(names) < 2:
-        raise TableError(f"the label {column.name!r} has {len(names)} class; expected 2 or more")
-    return Label(column.name, CLASSES, tuple(names), tuple(column.counts[each] for each in names))
+    if len(column.levels) < 2:
+        raise TableError(
+            f"the label {column.name!r} has {len(column.levels)} class; expected 2 or more"
+        )
+    return replace(column, role=CLASSES)
