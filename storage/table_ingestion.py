@@ -19,7 +19,6 @@ from storage.table_writing import EarlierRows, has_chunks_to_link, write_table
 from storage.tables.columns import kind_of
 from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.formats import open_table, text_types
-from storage.tables.frames import FrameSource
 from storage.tables.planning import EarlierScan, TablePlan, keeps_encoding, plan_table
 from storage.tables.schema import (
     AUTO,
@@ -29,7 +28,7 @@ from storage.tables.schema import (
     TableSchema,
     label_key,
 )
-from storage.tables.sources import ArraySource, FileSource, TableSource
+from storage.tables.sources import Table
 
 # The share of the progress that the scan takes.
 _SCANNED = 0.4
@@ -122,20 +121,20 @@ def ingest_table(
     )
 
 
-def open_for(source: Any, options: TableOptions) -> TableSource:
+def open_for(source: Any, options: TableOptions) -> Table:
     """Open a table; columns to pass through are read as texts, so that they stay as they are."""
     return open_table(source, text_types({}, options.keep))
 
 
 def preview_table(
-    table: TableSource, options: TableOptions, progress: Progress | None = None
+    table: Table, options: TableOptions, progress: Progress | None = None
 ) -> TableSchema:
     """Scan a table, and return how it would be stored."""
     return plan_table(table, options, _scan_progress(progress)).schema
 
 
 def store_unless_stored(
-    table: TableSource,
+    table: Table,
     name: str,
     options: TableOptions,
     *,
@@ -155,7 +154,7 @@ def store_unless_stored(
     grown = _find_grown(name, options, table)
     new = table if grown is None else grown.new
     target = dataset_path(safe_name(name))
-    if isinstance(table, FrameSource):
+    if table.files is None:
         executor = None  # its rows are in the memory of this process
     # The processes of an executor may be unable to read a copy.
     copies = new.is_slow and executor is None
@@ -194,16 +193,16 @@ class _Grown:
         As it is stored.
     scan : EarlierScan
         Of the files that it had then.
-    new : TableSource
+    new : Table
         The other files.
     """
 
     data: Dataset
     scan: EarlierScan
-    new: TableSource
+    new: Table
 
 
-def _find_grown(name: str, options: TableOptions, table: TableSource) -> _Grown | None:
+def _find_grown(name: str, options: TableOptions, table: Table) -> _Grown | None:
     """Return how a table has grown since it was stored as the data set `name`, None if otherwise.
 
     It has if its first files are those that were stored, in the same versions.
@@ -211,8 +210,6 @@ def _find_grown(name: str, options: TableOptions, table: TableSource) -> _Grown 
     data = _open_complete(name)
     record = None if data is None else data.info.table
     if data is None or not record or not has_chunks_to_link(data):
-        return None
-    if not isinstance(table, FileSource | ArraySource):
         return None
     files = table.versions()
     count = len(record["files"])
@@ -227,7 +224,7 @@ def _find_grown(name: str, options: TableOptions, table: TableSource) -> _Grown 
         and kind_of(table.schema.field(column.name)) == column.kind
         for column in earlier.schema.scan.columns.values()
     )
-    return _Grown(data, earlier, table.between(count, len(files))) if same_kinds else None
+    return _Grown(data, earlier, table.between(count, None)) if same_kinds else None
 
 
 def _store_table(

@@ -30,7 +30,7 @@ from storage.tables.encoding import encode_batch
 from storage.tables.planning import TablePlan
 from storage.tables.schema import TableSchema
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
-from storage.tables.sources import TableSource
+from storage.tables.sources import Part
 
 Array = NDArray[Any]
 OnRows = Callable[[int], None]
@@ -60,14 +60,14 @@ class Job:
     ----------
     folder : Path
         The folder of the group.
-    source : TableSource
+    source : Part
     schema : TableSchema
     start, rows : int
         The number of its first row among all, and how many there are to be.
     """
 
     folder: Path
-    source: TableSource
+    source: Part
     schema: TableSchema
     start: int
     rows: int

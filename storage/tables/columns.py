@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from storage.errors import TableError
 from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER, Column, TableScan
-from storage.tables.sources import TableSource
+from storage.tables.sources import Part
 
 # Different values are counted up to this number; a label may have as many classes.
 MAX_CLASSES = 1000
@@ -91,8 +91,8 @@ def without_dictionary(values: pa.Array) -> pa.Array:
     return values.dictionary_decode()
 
 
-def scan_table(
-    source: TableSource,
+def scan_part(
+    part: Part,
     kinds: Mapping[str, str],
     labels: Collection[str],
     on_rows: Callable[[int], None] | None = None,
@@ -100,11 +100,11 @@ def scan_table(
     drops_gaps: bool = False,
     most: int = MAX_CLASSES,
 ) -> TableScan:
-    """Read these columns of a table once, and return what they hold.
+    """Read these columns of a part of a table once, and return what they hold.
 
     Parameters
     ----------
-    source : TableSource
+    part : Part
     kinds : mapping of str to str
         The kind of each column to scan.
     labels : collection of str
@@ -118,7 +118,7 @@ def scan_table(
     """
     empty = {name: Column(name, kind, most=max(most, MAX_CLASSES)) for name, kind in kinds.items()}
     scan = TableScan(empty)
-    for batch in source.batches(list(kinds)):
+    for batch in part.batches(list(kinds)):
         columns = used = read_columns(batch, kinds)
         if drops_gaps and (absent := incomplete_rows(columns)).any():
             used = columns.filter(pa.array(~absent))

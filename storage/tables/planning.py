@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
-from storage.tables.columns import kind_of, scan_table
+from storage.tables.columns import kind_of, scan_part
 from storage.tables.files import SourceFile
 from storage.tables.schema import (
     AUTO,
@@ -33,7 +33,7 @@ from storage.tables.schema import (
     is_number,
 )
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
-from storage.tables.sources import TableSource
+from storage.tables.sources import Part, Table
 from storage.tables.staging import copied_pieces
 
 OnRows = Callable[[int], None]
@@ -45,22 +45,22 @@ class TablePlan:
 
     Attributes
     ----------
-    table : TableSource
+    table : Table
     schema : TableSchema
     options : TableOptions
     files : tuple of SourceFile
         The files, with the versions that were scanned.
-    pieces : tuple of TableSource
-        Tables with the rows to store, one after the other.
+    pieces : tuple of Part
+        Parts with the rows to store, one after the other.
     rows : tuple of int
         How many rows of each piece are stored.
     """
 
-    table: TableSource
+    table: Table
     schema: TableSchema
     options: TableOptions
     files: tuple[SourceFile, ...]
-    pieces: tuple[TableSource, ...]
+    pieces: tuple[Part, ...]
     rows: tuple[int, ...]
 
     def check_unchanged(self) -> None:
@@ -75,22 +75,22 @@ class EarlierScan:
 
     Attributes
     ----------
-    source : TableSource
+    source : Table
         These files alone.
     schema : TableSchema
         Has their scan.
     """
 
-    source: TableSource
+    source: Table
     schema: TableSchema
 
 
 def plan_table(
-    table: TableSource,
+    table: Table,
     options: TableOptions,
     on_rows: OnRows | None = None,
     *,
-    source: TableSource | None = None,
+    source: Table | None = None,
     folder: Path | None = None,
     earlier: EarlierScan | None = None,
     executor: Executor | None = None,
@@ -99,11 +99,11 @@ def plan_table(
 
     Parameters
     ----------
-    table : TableSource
+    table : Table
     options : TableOptions
     on_rows : callable, optional
         Called with the number of rows scanned so far.
-    source : TableSource, optional
+    source : Table, optional
         The files to read. Default: the table itself.
     folder : Path, optional
         Where a copy of the rows may lie while they are ingested.
@@ -117,14 +117,14 @@ def plan_table(
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.apart])
     work = partial(
-        scan_table,
+        scan_part,
         kinds=kinds,
         labels=frozenset(options.apart),
         drops_gaps=options.missing == DROP,
         most=options.max_levels,
     )
     read = source or table
-    parts = list(read.pieces()) if folder is None else copied_pieces(read, list(kinds), folder)
+    parts = read.pieces() if folder is None else copied_pieces(read, kinds, folder)
     pieces, scans = _scans(parts, work, on_rows, executor)
     rows = [scan.rows_stored for scan in scans]
     scan = reduce(TableScan.merge, [*([earlier.schema.scan] if earlier else []), *scans])
@@ -151,18 +151,18 @@ def keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
 
 
 def _scans(
-    parts: list[TableSource] | Iterator[TableSource],
+    parts: list[Part] | Iterator[Part],
     work: Callable[..., TableScan],
     on_rows: OnRows | None,
     executor: Executor | None,
-) -> tuple[list[TableSource], list[TableScan]]:
+) -> tuple[list[Part], list[TableScan]]:
     """Return the pieces of a table, and the scan of each."""
     if isinstance(parts, list) and len(parts) == 1:
         return parts, [work(parts[0], on_rows=on_rows)]
-    pieces: list[TableSource] = []
+    pieces: list[Part] = []
     scans: list[TableScan] = []
 
-    def taken() -> Iterator[TableSource]:
+    def taken() -> Iterator[Part]:
         for piece in parts:
             pieces.append(piece)
             yield piece
@@ -175,7 +175,7 @@ def _scans(
     return pieces, scans
 
 
-def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
+def _feature_names(table: Table, options: TableOptions) -> list[str]:
     """Return the columns that are features; raise a TableError for names that do not exist."""
     names = table.schema.names
     weights = (options.weights,) if options.weights else ()
@@ -201,14 +201,14 @@ def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
     return chosen
 
 
-def _unknown_column(role: str, name: str, table: TableSource) -> str:
+def _unknown_column(role: str, name: str, table: Table) -> str:
     names = table.schema.names
     columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     hint = did_you_mean(name, names)
     return f"`{role}` has {name!r}; {hint}{table.description} has the columns {columns}"
 
 
-def _kinds(table: TableSource, names: Sequence[str]) -> dict[str, str]:
+def _kinds(table: Table, names: Sequence[str]) -> dict[str, str]:
     """Return the kind of each column; raise one TableError that lists all that cannot be read."""
     kinds, problems = {}, []
     for name in dict.fromkeys(names):
@@ -226,7 +226,7 @@ def _raise_if_any(problems: Sequence[str], advice: str) -> None:
 
 
 def _decided(
-    table: TableSource, scan: TableScan, features: Sequence[str], options: TableOptions
+    table: Table, scan: TableScan, features: Sequence[str], options: TableOptions
 ) -> TableSchema:
     """Return the schema that follows from a scan; raise a TableError for what cannot be stored."""
     if not scan.rows:

@@ -384,7 +384,7 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path: Path) -> None
     path = _csv(_frame(), tmp_path)
     first = ingest_table(path, label="churned")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("storage.tables.planning.scan_table", None)
+        patch.setattr("storage.tables.planning.scan_part", None)
         again = ingest_table(path, label="churned")
     assert again.data_hash == first.data_hash
     with pytest.raises(StorageError, match="replace it with --force"):
@@ -427,7 +427,7 @@ def _values(source: Any, **options: Any) -> pd.DataFrame:
 
 
 def test_a_line_break_in_quotes_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.tables.formats._BLOCK_BYTES", 64)
+    monkeypatch.setattr("storage.tables.arrow_files._BLOCK_BYTES", 64)
     rows = "".join(f'{k},"no\nrth"\n' for k in range(40))
     (tmp_path / "a.csv").write_text(f"x,c\n{rows}")
     values = _values(tmp_path / "a.csv")
