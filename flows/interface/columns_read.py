@@ -20,7 +20,7 @@ def describe_schema(schema: TableSchema) -> str:
         *(_label_words(label) for label in schema.labels),
     ]
     lists = {
-        "passed through": schema.passed,
+        "passed through": schema.options.keep,
         "not used": schema.dropped,
         "constant": schema.constant,
     }
@@ -31,7 +31,11 @@ def describe_schema(schema: TableSchema) -> str:
 def schema_cells(schema: TableSchema) -> list[list[str]]:
     """Return a row of cells (`SCHEMA_COLUMNS`) for each feature of a table."""
     return [
-        [shortened(feature.name), f"{feature.missing:,}", _encoding_words(feature, schema.missing)]
+        [
+            shortened(feature.name),
+            f"{feature.missing:,}",
+            _encoding_words(feature, schema.options.missing),
+        ]
         for feature in schema.features
     ]
 

@@ -101,7 +101,7 @@ class Projector:
     def of(cls, model: SavedTransformer, schema: TableSchema, *, ignore_unseen: bool) -> Projector:
         """Return the projector of a saved model, with no more of it than is needed."""
         names = model.get_feature_names_out()
-        taken = [name for name in schema.passed if name in names]
+        taken = [name for name in schema.options.keep if name in names]
         if taken:
             raise FlowError(
                 f"the table has a column {taken[0]!r}, as a new feature is called; rename it"

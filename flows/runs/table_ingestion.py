@@ -81,7 +81,7 @@ def store_labelled(source: str, labels: tuple[str, ...], target: str) -> Dataset
         known = [each.name for each in stored_schema(data).explained]
         if set(labels) <= set(known):
             return data
-    options = TableOptions(labels=labels, target=target)
+    options = TableOptions(label=labels, target=target)
     try:
         return store_unless_stored(
             table, name, options, on_schema=_show_schema, progress=report_progress

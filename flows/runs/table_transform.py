@@ -18,7 +18,7 @@ from flows.runs.projection import ProjectedRows, Projector
 from storage import SavedTransformer
 from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
 from storage.tables.output_files import new_folder, part_path, write_batches
-from storage.tables.schema import NUMBER, REFUSE, Column, TableSchema
+from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import Part, Table
 
@@ -81,7 +81,7 @@ def schema_of(model: SavedTransformer) -> TableSchema:
     if model.feature_names is None:
         raise FlowError("the model has no names of features: give its rows as .npy, in their order")
     features = tuple(Column(name, NUMBER) for name in model.feature_names)
-    return TableSchema(features, (), (), fitted_labels(model), REFUSE, 0, 0, "float64")
+    return TableSchema(TableOptions(), features, dropped=fitted_labels(model))
 
 
 def _projected(

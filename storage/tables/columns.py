@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER, Column, TableScan
+from storage.tables.schema import BOOLEAN, CATEGORY, DROP, NUMBER, Column, TableOptions, TableScan
 from storage.tables.sources import Part
 
 # Different values are counted up to this number; a label may have as many classes.
@@ -91,45 +91,36 @@ def without_dictionary(values: pa.Array) -> pa.Array:
     return values.dictionary_decode()
 
 
+def empty_scan(kinds: Mapping[str, str], options: TableOptions) -> TableScan:
+    """Return the scan of no rows, with columns of these kinds."""
+    most = max(options.max_levels, MAX_CLASSES)
+    return TableScan({name: Column(name, kind, most=most) for name, kind in kinds.items()})
+
+
 def scan_part(
     part: Part,
     kinds: Mapping[str, str],
-    labels: Collection[str],
-    on_rows: Callable[[int], None] | None = None,
-    *,
-    drops_gaps: bool = False,
-    most: int = MAX_CLASSES,
+    options: TableOptions,
+    on_rows: Callable[[int], None] = lambda _: None,
 ) -> TableScan:
-    """Read these columns of a part of a table once, and return what they hold.
+    """Read columns of these kinds once, and return what they hold.
 
-    Parameters
-    ----------
-    part : Part
-    kinds : mapping of str to str
-        The kind of each column to scan.
-    labels : collection of str
-        Columns whose different numbers are counted.
-    on_rows : callable, optional
-        Called with the number of rows read so far.
-    drops_gaps : bool
-        Whether rows that lack a value do not count, but for the numbers of rows and gaps.
-    most : int
-        The most different values to count.
+    `on_rows` is called with the number of rows read so far.
     """
-    empty = {name: Column(name, kind, most=max(most, MAX_CLASSES)) for name, kind in kinds.items()}
-    scan = TableScan(empty)
+    scan = empty = empty_scan(kinds, options)
     for batch in part.batches(list(kinds)):
         columns = used = read_columns(batch, kinds)
-        if drops_gaps and (absent := incomplete_rows(columns)).any():
+        if options.missing == DROP and (absent := incomplete_rows(columns)).any():
             used = columns.filter(pa.array(~absent))
         counted = {
-            name: _count(empty[name], column.null_count, values, count=name in labels)
-            for name, column, values in zip(kinds, columns.columns, used.columns, strict=True)
+            name: _count(before, column.null_count, values, count=name in options.apart)
+            for (name, before), column, values in zip(
+                empty.columns.items(), columns.columns, used.columns, strict=True
+            )
         }
         left_out = columns.num_rows - used.num_rows
         scan = scan.merge(TableScan(counted, columns.num_rows, left_out))
-        if on_rows is not None:
-            on_rows(scan.rows)
+        on_rows(scan.rows)
     return scan
 
 

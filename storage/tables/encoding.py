@@ -28,7 +28,7 @@ class EncodedRows:
     ----------
     X : (n, d) array
     labels : dict of str to (n,) array
-        Class codes, or float64 numbers.
+        Class codes, or float64 numbers, by their keys in the data set.
     left_out : (m,) array of bool
         Which rows of the batch were left out, for they lack a value.
     """
@@ -107,7 +107,7 @@ def encode_batch(
     labels = schema.labels if with_labels else ()
     columns = read_columns(batch, {each.name: each.kind for each in (*schema.features, *labels)})
     left_out = np.zeros(batch.num_rows, dtype=bool)
-    if schema.missing == DROP:
+    if schema.options.missing == DROP:
         left_out = incomplete_rows(columns)
     if left_out.any():
         # Levels and numbers of such rows do not count.
@@ -117,7 +117,7 @@ def encode_batch(
     X = buffer[: columns.num_rows]
     with np.errstate(over="ignore"):  # float32 cannot hold some numbers
         _encode_features(columns, schema, X.T, collected)
-    codes = {label.name: _stored(label, columns.column(label.name), collected) for label in labels}
+    codes = {label.key: _stored(label, columns.column(label.name), collected) for label in labels}
     if problems is None:
         collected.check()
     return EncodedRows(X, codes, left_out)
@@ -139,7 +139,7 @@ def _encode_features(
         if values.null_count:
             gap = values.is_null().to_numpy(zero_copy_only=False)
             out[start:stop, gap] = np.asarray(feature.means)[:, None]
-            if schema.missing == REFUSE:
+            if schema.options.missing == REFUSE:
                 problems.gaps[feature.name] += values.null_count
     for row, feature in enumerate(schema.indicated, start=stop):
         out[row] = columns.column(feature.name).is_null().to_numpy(zero_copy_only=False)

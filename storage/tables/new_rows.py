@@ -80,7 +80,7 @@ def encode_new_rows(
 def open_new_rows(source: Any, schema: TableSchema) -> Table:
     """Open a table with new rows; the columns of text files have the types of the schema."""
     kinds = {feature.name: feature.kind for feature in schema.features}
-    return open_table(source, text_types(kinds, schema.passed))
+    return open_table(source, text_types(kinds, schema.options.keep))
 
 
 def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
@@ -104,7 +104,7 @@ def check_columns(source: Part, schema: TableSchema, *, ignore_unseen: bool = Fa
     names = source.schema.names
     kinds = {feature.name: feature.kind for feature in schema.features}
     labels = [label.name for label in schema.labels]
-    known, given = {*kinds, *labels, *schema.passed, *schema.dropped}, frozenset(names)
+    known, given = {*kinds, *labels, *schema.options.keep, *schema.dropped}, frozenset(names)
     other_type = [
         name
         for name, kind in kinds.items()
@@ -124,7 +124,7 @@ def check_columns(source: Part, schema: TableSchema, *, ignore_unseen: bool = Fa
             f"{source.description} is not like the table that the model was fitted to: it "
             f"{'; '.join(['; it '.join(problems), *values])}"
         )
-    return [name for name in schema.passed if name in names]
+    return [name for name in schema.options.keep if name in names]
 
 
 def _unfit_values(
@@ -147,7 +147,7 @@ def _unfit_values(
 
 def ignored_columns(source: Part, schema: TableSchema) -> list[str]:
     """Return the columns of a table that were known to the fit, but are no features: labels too."""
-    used = {*(feature.name for feature in schema.features), *schema.passed}
+    used = {*(feature.name for feature in schema.features), *schema.options.keep}
     others = {*(label.name for label in schema.labels), *schema.dropped} - used
     return [name for name in source.schema.names if name in others]
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial, reduce
+from itertools import tee
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
-from storage.tables.columns import kind_of, scan_part
+from storage.tables.columns import empty_scan, kind_of, scan_part
 from storage.tables.files import SourceFile
 from storage.tables.schema import (
     AUTO,
@@ -32,11 +33,9 @@ from storage.tables.schema import (
     check_encoded_names,
     is_number,
 )
-from storage.tables.side_by_side import map_in_order, threads_of_this_process
+from storage.tables.side_by_side import OnRows, work_on_rows
 from storage.tables.sources import Part, Table
 from storage.tables.staging import copied_pieces
-
-OnRows = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,21 +46,22 @@ class TablePlan:
     ----------
     table : Table
     schema : TableSchema
-    options : TableOptions
     files : tuple of SourceFile
         The files, with the versions that were scanned.
-    pieces : tuple of Part
+    pieces : list of Part
         Parts with the rows to store, one after the other.
-    rows : tuple of int
+    rows : list of int
         How many rows of each piece are stored.
+    keeps_earlier : bool
+        Whether the rows of the first files stay as they are stored; the pieces have the others.
     """
 
     table: Table
     schema: TableSchema
-    options: TableOptions
     files: tuple[SourceFile, ...]
-    pieces: tuple[Part, ...]
-    rows: tuple[int, ...]
+    pieces: list[Part]
+    rows: list[int]
+    keeps_earlier: bool
 
     def check_unchanged(self) -> None:
         """Raise a TableError if the files are others than those that were scanned."""
@@ -69,30 +69,20 @@ class TablePlan:
             raise TableError(f"{self.table.description} changed while it was read; ingest it again")
 
 
-@dataclass(frozen=True, eq=False)
-class EarlierScan:
-    """What is known of the first files of a table, which are stored already.
+class EarlierFiles(NamedTuple):
+    """The first files of a table, which are stored already: the schema of all, and their number."""
 
-    Attributes
-    ----------
-    source : Table
-        These files alone.
-    schema : TableSchema
-        Has their scan.
-    """
-
-    source: Table
     schema: TableSchema
+    files: int
 
 
 def plan_table(
     table: Table,
     options: TableOptions,
-    on_rows: OnRows | None = None,
+    on_rows: OnRows,
     *,
-    source: Table | None = None,
     folder: Path | None = None,
-    earlier: EarlierScan | None = None,
+    earlier: EarlierFiles | None = None,
     executor: Executor | None = None,
 ) -> TablePlan:
     """Scan a table, and decide how to store it; nothing is written.
@@ -101,78 +91,47 @@ def plan_table(
     ----------
     table : Table
     options : TableOptions
-    on_rows : callable, optional
+    on_rows : callable
         Called with the number of rows scanned so far.
-    source : Table, optional
-        The files to read. Default: the table itself.
     folder : Path, optional
         Where a copy of the rows may lie while they are ingested.
-    earlier : EarlierScan, optional
-        Of the files whose rows come before those of `source`. The plan has only the rows of
-        `source` if the earlier ones can stay as they are stored; else it has all.
+    earlier : EarlierFiles, optional
+        Only the other files are scanned, and stored unless the encoding of all rows changes.
     executor : Executor, optional
         Where the pieces of the table are scanned. Default: in threads of this process.
     """
     files = table.versions()
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.apart])
-    work = partial(
-        scan_part,
-        kinds=kinds,
-        labels=frozenset(options.apart),
-        drops_gaps=options.missing == DROP,
-        most=options.max_levels,
-    )
-    read = source or table
-    parts = read.pieces() if folder is None else copied_pieces(read, kinds, folder)
-    pieces, scans = _scans(parts, work, on_rows, executor)
-    rows = [scan.rows_stored for scan in scans]
-    scan = reduce(TableScan.merge, [*([earlier.schema.scan] if earlier else []), *scans])
-    schema = _decided(table, scan, features, options)
-    if earlier is not None and not keeps_encoding(earlier.schema, schema):
-        pieces = [earlier.source, *pieces]
-        rows = [earlier.schema.scan.rows_stored, *rows]
-    return TablePlan(table, schema, options, files, tuple(pieces), tuple(rows))
+    start, new = empty_scan(kinds, options), table
+    if earlier is not None and earlier.schema.kinds != kinds:
+        earlier = None
+    if earlier is not None:
+        start, new = earlier.schema.scan, table.between(earlier.files, None)
+    parts = new.pieces() if folder is None else copied_pieces(new, kinds, folder)
+    parts, taken = (parts, parts) if isinstance(parts, list) else tee(parts)
+    work = partial(scan_part, kinds=kinds, options=options)
+    scans = list(work_on_rows(work, parts, executor, on_rows))
+    schema = _decided(table, reduce(TableScan.merge, scans, start), features, options)
+    pieces, rows = list(taken), [scan.rows_stored for scan in scans]
+    keeps = earlier is not None and _keeps_encoding(earlier.schema, schema)
+    if earlier is not None and not keeps:
+        pieces, rows = [table.between(0, earlier.files), *pieces], [start.rows_stored, *rows]
+    return TablePlan(table, schema, files, pieces, rows, keeps)
 
 
-def keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
+def _keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
     """Return whether rows that were stored under the first schema are the same under the second."""
 
     def encoding(each: TableSchema) -> tuple[object, ...]:
         labels = [(label.name, label.role, label.levels) for label in each.labels]
-        kinds = [feature.kind for feature in each.features]
-        return each.encoded_names, each.dtype, labels, kinds
+        return each.encoded_names, each.dtype, labels, each.kinds
 
     # The means that have filled gaps would have changed.
-    filled = earlier.missing not in (REFUSE, DROP) and any(
+    filled = earlier.options.missing not in (REFUSE, DROP) and any(
         feature.missing for feature in earlier.features
     )
     return encoding(earlier) == encoding(schema) and not filled
-
-
-def _scans(
-    parts: list[Part] | Iterator[Part],
-    work: Callable[..., TableScan],
-    on_rows: OnRows | None,
-    executor: Executor | None,
-) -> tuple[list[Part], list[TableScan]]:
-    """Return the pieces of a table, and the scan of each."""
-    if isinstance(parts, list) and len(parts) == 1:
-        return parts, [work(parts[0], on_rows=on_rows)]
-    pieces: list[Part] = []
-    scans: list[TableScan] = []
-
-    def taken() -> Iterator[Part]:
-        for piece in parts:
-            pieces.append(piece)
-            yield piece
-
-    with threads_of_this_process() if executor is None else nullcontext(executor) as workers:
-        for scan in map_in_order(workers, work, taken()):
-            scans.append(scan)
-            if on_rows is not None:
-                on_rows(sum(each.rows for each in scans))
-    return pieces, scans
 
 
 def _feature_names(table: Table, options: TableOptions) -> list[str]:
@@ -180,7 +139,7 @@ def _feature_names(table: Table, options: TableOptions) -> list[str]:
     names = table.schema.names
     weights = (options.weights,) if options.weights else ()
     roles = {
-        "label": options.labels,
+        "label": options.label,
         "drop": options.drop,
         "keep": options.keep,
         "weights": weights,
@@ -241,11 +200,10 @@ def _decided(
     used = {*features, *options.apart, *options.keep}
     types = [table.schema.field(name).type for name in features]
     schema = TableSchema(
+        options=options,
         features=tuple(scanned),
         labels=_labels(scan, options),
-        passed=options.keep,
         dropped=tuple(name for name in table.schema.names if name not in used),
-        missing=options.missing,
         rows=scan.rows,
         rows_left_out=scan.rows_left_out,
         dtype="float32" if all(map(_fits_float32, types)) else "float64",
@@ -305,7 +263,7 @@ def _fits_float32(kind: pa.DataType) -> bool:
 
 
 def _labels(scan: TableScan, options: TableOptions) -> tuple[Column, ...]:
-    labels = tuple(_label(scan.columns[name], options) for name in options.labels)
+    labels = tuple(_label(scan.columns[name], options) for name in options.label)
     return labels if options.weights is None else (*labels, _weights(scan.columns[options.weights]))
 
 
@@ -325,7 +283,7 @@ def _weights(column: Column) -> Column:
 
 def _label_of_many(column: Column, options: TableOptions) -> Column:
     """Return a label of many whole numbers as numbers, unless it may be the one to explain."""
-    if column.name in options.labels[1:]:  # such as an age to avoid
+    if column.name in options.label[1:]:  # such as an age to avoid
         return replace(column, role=NUMBERS)
     raise TableError(
         f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "

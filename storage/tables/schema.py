@@ -22,9 +22,29 @@ REFUSE, DROP, MEAN, INDICATOR = MISSING = ("refuse", "drop", "mean", "indicator"
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How to read a table; each value is described in `storage.ingest_table`."""
+    """How to read a table.
 
-    labels: tuple[str, ...] = ()
+    Attributes
+    ----------
+    label : str or sequence of str
+        The column or columns to be explained; the first is the default.
+    drop, keep : sequence of str
+        Columns that are no features; `transform` passes those to `keep` through.
+    columns : str or sequence of str
+        Patterns of the columns to use, such as `x_*`. Default: all.
+    missing : {"refuse", "drop", "mean", "indicator"}
+        What to do where a value is missing: raise an error, leave the row out, fill in the mean
+        of the column, or that and add a column that marks the gaps.
+    target : {"auto", "classes", "numbers"}
+        What labels of numbers are. "auto": up to 20 different whole numbers are classes.
+    max_levels : int
+        Most levels of a category.
+    weights : str, optional
+        The column with the weights of rows, numbers from 0 up: `fit` counts a row of weight 2 as
+        two equal rows.
+    """
+
+    label: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -34,6 +54,10 @@ class TableOptions:
     weights: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("label", "drop", "keep", "columns"):
+            given = getattr(self, name)
+            names = (given,) if isinstance(given, str) else tuple(given)
+            object.__setattr__(self, name, names)
         if self.missing not in MISSING:
             raise TableError(f"`missing` is {self.missing!r}; expected one of {', '.join(MISSING)}")
         if self.target not in LABEL_KINDS:
@@ -42,13 +66,13 @@ class TableOptions:
             )
         if self.max_levels < 2:
             raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
-        if self.weights in self.labels:
+        if self.weights in self.label:
             raise TableError(f"`weights` is {self.weights!r}, which is the label; name another")
 
     @property
     def apart(self) -> tuple[str, ...]:
         """The columns that are stored beside the features: labels, then weights."""
-        return self.labels if self.weights is None else (*self.labels, self.weights)
+        return self.label if self.weights is None else (*self.label, self.weights)
 
 
 @dataclass(frozen=True)
@@ -184,16 +208,13 @@ class TableSchema:
 
     Attributes
     ----------
+    options : TableOptions
     features : tuple of Column
         In the order of the table.
     labels : tuple of Column
         The first is the default; the column with the weights of rows comes last.
-    passed : tuple of str
-        Columns that are no features, but that `transform` passes through.
     dropped : tuple of str
         Columns that are not used.
-    missing : str
-        What to do with rows or cells without a value, one of `MISSING`.
     rows : int
         Number of rows of the table, those included that `missing="drop"` leaves out.
     rows_left_out : int
@@ -201,14 +222,13 @@ class TableSchema:
         Of the encoded rows: float32 if no column needs more digits, else float64.
     """
 
+    options: TableOptions
     features: tuple[Column, ...]
-    labels: tuple[Column, ...]
-    passed: tuple[str, ...]
-    dropped: tuple[str, ...]
-    missing: str
-    rows: int
-    rows_left_out: int
-    dtype: str
+    labels: tuple[Column, ...] = ()
+    dropped: tuple[str, ...] = ()
+    rows: int = 0
+    rows_left_out: int = 0
+    dtype: str = "float64"
 
     @property
     def encoded_names(self) -> tuple[str, ...]:
@@ -219,7 +239,7 @@ class TableSchema:
     @property
     def indicated(self) -> tuple[Column, ...]:
         """The features with an indicator of their gaps."""
-        if self.missing != INDICATOR:
+        if self.options.missing != INDICATOR:
             return ()
         return tuple(feature for feature in self.features if feature.missing)
 
@@ -232,6 +252,11 @@ class TableSchema:
     def explained(self) -> tuple[Column, ...]:
         """The labels without the weights of rows."""
         return tuple(label for label in self.labels if label.role != WEIGHTS)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each column that is read."""
+        return {column.name: column.kind for column in (*self.features, *self.labels)}
 
     @property
     def scan(self) -> TableScan:
@@ -257,11 +282,9 @@ class TableSchema:
                 f"`schema_version` is {record.get('schema_version')!r}; this version reads "
                 f"{SCHEMA_VERSION}. Upgrade the package, or ingest the table again."
             )
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in record.items()
-            if key != "schema_version"
-        }
+        values = {key: value for key, value in record.items() if key != "schema_version"}
+        values["options"] = TableOptions(**values["options"])
+        values["dropped"] = tuple(values["dropped"])
         for key in ("features", "labels"):
             values[key] = tuple(Column(**each) for each in values[key])
         return cls(**values)

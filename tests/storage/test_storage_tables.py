@@ -266,7 +266,7 @@ def test_the_schema_is_stored_and_read_back(tmp_path: Path) -> None:
     assert data.info.table is not None
     schema = TableSchema.from_json(data.info.table["schema"])
     assert TableSchema.from_json(schema.to_json()) == schema
-    assert schema.passed == ("id",)
+    assert schema.options.keep == ("id",)
     assert [feature.missing for feature in schema.features] == [43, 0, 28, 0]
     assert schema.encoded_names == data.feature_names
     assert data.info.table["files"][0]["path"] == str(path)
