@@ -26,7 +26,7 @@ from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
 from storage.store import commit_group, create_array, folder_of, get_array, open_checked, put_array
-from storage.tables.encoding import encode_batch
+from storage.tables.encoding import Problems, encode_batch
 from storage.tables.planning import TablePlan
 from storage.tables.schema import TableSchema
 from storage.tables.side_by_side import OnRows, work_on_rows
@@ -214,8 +214,10 @@ def _joined(
 def _encoded(part: Part, schema: TableSchema, labels: dict[str, list[Array]]) -> Iterator[Array]:
     """Yield the encoded rows of a part in blocks, and add their labels to `labels`."""
     buffer: Array | None = None
+    problems = Problems()
     for batch in part.batches(list(schema.kinds)):
-        encoded = encode_batch(batch, schema, buffer=buffer)
+        encoded = encode_batch(batch, schema, problems, buffer=buffer)
+        problems.check(part.description)
         if buffer is None or len(buffer) < len(encoded.X):
             buffer = encoded.X
         for key, values in encoded.labels.items():
