@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from storage.tables.arrow_files import Types, open_columnar, open_text
-from storage.tables.files import find_files
+from storage.tables.files import explain_errors, find_files
 from storage.tables.frames import open_frame
 from storage.tables.matrices import OPENERS, open_matrices
 from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
-from storage.tables.sources import Table, explain_arrow_errors
+from storage.tables.sources import Table
 
 FORMATS: Mapping[str, Callable[..., Table]] = {
     ".csv": partial(open_text, delimiter=","),
@@ -42,7 +42,7 @@ def open_table(source: Any, types: Types | None = None) -> Table:
     """
     if isinstance(source, str | Path) or _are_paths(source):
         files = find_files(source, FORMATS)
-        with explain_arrow_errors(files.description):
+        with explain_errors(files.description):
             return FORMATS[files.suffix](files, types or {})
     return open_frame(source)
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
+from storage.tables.arrow_files import copied_pieces
 from storage.tables.columns import empty_scan, kind_of, scan_part
 from storage.tables.files import SourceFile
 from storage.tables.schema import (
@@ -35,7 +36,6 @@ from storage.tables.schema import (
 )
 from storage.tables.side_by_side import OnRows, work_on_rows
 from storage.tables.sources import Part, Table
-from storage.tables.staging import copied_pieces
 
 
 @dataclass(frozen=True, eq=False)
