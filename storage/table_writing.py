@@ -71,11 +71,6 @@ class Piece:
     labels: dict[str, Array] = field(default_factory=dict)
 
 
-def has_chunks_to_link(data: Dataset) -> bool:
-    """Return whether `write_table` wrote a data set, and its chunks have the names of today."""
-    return _chunk_file(0) in data.X.files
-
-
 def write_table(
     target: Path,
     info: DatasetInfo,
@@ -117,7 +112,8 @@ def write_table(
         chunks, labels = _joined(
             X, folder, chain(before, work_on_rows(work, jobs, executor, on_rows))
         )
-        plan.check_unchanged()
+        if plan.table.versions() != plan.files:
+            raise _changed(plan.table)
         check_labels(info, labels, *X.shape)
         known.update({_chunk_file(number): chunk.file for number, chunk in chunks.items()})
         inside = group.create_group("labels")

@@ -150,7 +150,9 @@ def _encode_features(
             codes = _codes(feature, values, problems)
             out[start:stop] = codes == np.arange(len(feature.levels))[:, None]
         else:
-            out[start] = _finite_numbers(feature, values, schema.dtype, problems)
+            numbers = out[start] = as_floats(values)
+            if too_large := np.count_nonzero(np.abs(numbers) > np.finfo(schema.dtype).max):
+                problems.infinite[feature.name] += int(too_large)
         if values.null_count:
             gap = values.is_null().to_numpy(zero_copy_only=False)
             out[start:stop, gap] = np.asarray(feature.means)[:, None]
@@ -158,14 +160,6 @@ def _encode_features(
                 problems.gaps[feature.name] += values.null_count
     for row, feature in enumerate(schema.indicated, start=stop):
         out[row] = columns.column(feature.name).is_null().to_numpy(zero_copy_only=False)
-
-
-def _finite_numbers(column: Column, values: pa.Array, dtype: str, problems: Problems) -> Array:
-    """Return numbers as float64; those that `dtype` cannot hold are among the problems."""
-    numbers = as_floats(values)
-    if too_large := np.count_nonzero(np.abs(numbers) > np.finfo(dtype).max):
-        problems.infinite[column.name] += int(too_large)
-    return numbers
 
 
 def _codes(column: Column, values: pa.Array, problems: Problems) -> NDArray[np.int32]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from storage.errors import TableError
 from storage.tables.columns import kind_of
 from storage.tables.encoding import EncodedRows, Problems, encode_batch
-from storage.tables.formats import open_table, text_types
+from storage.tables.formats import open_table
 from storage.tables.schema import CATEGORY, TableSchema
 from storage.tables.sources import Part, Table
 
@@ -46,7 +46,7 @@ def encode_new_rows(
 def open_new_rows(source: Any, schema: TableSchema) -> Table:
     """Open a table with new rows; the columns of text files have the types of the schema."""
     kinds = {feature.name: feature.kind for feature in schema.features}
-    return open_table(source, text_types(kinds, schema.options.keep))
+    return open_table(source, kinds, passed=schema.options.keep)
 
 
 def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
