@@ -74,7 +74,6 @@ class AlternativeIKDR(GuidedIKDR):
         super().__init__(
             n_clusters,
             n_components,
-            mu=mu,
             kernel=kernel,
             solver=solver,
             engine=engine,
@@ -86,6 +85,7 @@ class AlternativeIKDR(GuidedIKDR):
             random_state=random_state,
             on_round=on_round,
         )
+        self.mu = mu
 
     def fit(self, X: Any, y: Any = None) -> AlternativeIKDR:
         """Learn the projection and the clusters.

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.estimators.missing_numbers import check_finite_block
+from ism_dask.estimators.checks import check_finite_block
 from ism_dask.estimators.row_order import distinct_rows
 from ism_dask.unfolding.extension import LocalExtension
 from ism_dask.unfolding.neighbour_search import ExactSearch, NeighbourSearch, neighbour_search

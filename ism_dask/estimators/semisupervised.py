@@ -86,7 +86,6 @@ class SemiSupervisedIKDR(GuidedIKDR):
         super().__init__(
             n_clusters,
             n_components,
-            mu=mu,
             kernel=kernel,
             solver=solver,
             engine=engine,
@@ -98,6 +97,7 @@ class SemiSupervisedIKDR(GuidedIKDR):
             random_state=random_state,
             on_round=on_round,
         )
+        self.mu = mu
         self.target = target
 
     def fit(self, X: Any, y: Any = None) -> SemiSupervisedIKDR:
@@ -127,14 +127,12 @@ class SemiSupervisedIKDR(GuidedIKDR):
             return super()._cluster(rows, guide)
         return seeded_kmeans(rows, scores.groups, self.n_clusters)
 
-    def _number_clusters(self, labels: Array, guide: EmbeddingGuide) -> None:
+    def _numbered(self, centres: Array, labels: Array, guide: EmbeddingGuide) -> dict[str, Any]:
         """Keep the numbers of clusters that are classes; renumber the clusters otherwise."""
-        self.__dict__.pop("classes_", None)
         scores = _class_scores(guide, self.n_clusters)
         if scores is None:
-            super()._number_clusters(labels, guide)
-        else:
-            self.classes_, self.labels_ = scores.classes, labels
+            return super()._numbered(centres, labels, guide)
+        return {"cluster_centers_": centres, "labels_": labels, "classes_": scores.classes}
 
 
 def _class_scores(guide: EmbeddingGuide, n_clusters: int) -> PartialScores | None:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import assert_all_finite, check_consistent_length
 
 from ism_dask._types import Array
-from ism_dask.estimators.supervised_input import column_target
+from ism_dask.estimators.pose import column_target
 from ism_dask.gamma.classes import check_labels
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.gamma.thin_factors import factor_of_target

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
 from ism_dask._validation import (
@@ -21,14 +21,14 @@ from ism_dask._validation import (
 )
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import RowTransformer
+from ism_dask.estimators.checks import check_rows
 from ism_dask.estimators.placement import Placement, RowUnits
-from ism_dask.estimators.row_order import distinct_rows, row_order
+from ism_dask.estimators.row_order import distinct_rows, in_given_order, row_order
 from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
 from ism_dask.estimators.unfolding_input import (
     UnfoldingSizes,
     count_columns,
     count_factors,
-    in_given_order,
     in_units_of,
     unfolding_rows,
     unfolding_seed,
@@ -193,7 +193,8 @@ default "auto"
             self.n_components, self.n_neighbors, self.n_eigenvectors, count_columns(y)
         )
         rows = unfolding_rows(X, sizes)
-        X = self._validated(rows, dtype="numeric", ensure_min_samples=2)
+        X = check_rows(self, rows, ensure_min_features=1)
+        validate_data(self, rows, skip_check_array=True)
         target = checked_side(y, len(X), self.target)
         replace(sizes, y_columns=count_factors(target, self.target)).check_memory(X)
         with single_threaded_blas():

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from ism_dask._types import Array
-from ism_dask.estimators.base import row_source
+from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.placement import RowUnits, precision
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
@@ -115,13 +115,6 @@ def unfolding_seed(random_state: Any) -> int:
         return 0
     drawn = int(check_random_state(random_state).randint(2**31))
     return int(random_state) if isinstance(random_state, Integral) else drawn
-
-
-def in_given_order(values: Array, order: Array) -> Array:
-    """Return values (n, q) of rows in an order, in the order in which the rows were given."""
-    given = np.empty_like(values)
-    given[order] = values
-    return given
 
 
 def in_units_of(X: Array, units: RowUnits, Y: Array) -> Array:
