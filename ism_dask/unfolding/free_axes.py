@@ -6,9 +6,8 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import canonical_signs
-from ism_dask.unfolding.ascent import Ascent, climb
+from ism_dask.unfolding.ascent import Ascent, CoordinateObjective, climb
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
-from ism_dask.unfolding.objective import CoordinateObjective
 
 # An axis is free if its coordinates are at most this share of the first ones.
 _FREE = 1e-2
