@@ -10,7 +10,6 @@ has changed is taken if it predicts unseen rows as well as any W.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
@@ -144,9 +143,10 @@ def _start_choice(sample: Sample, name: str) -> Choice:
 def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
     """Return the choice after some steps of W, with the nearby setting of largest evidence."""
     W, _ = sample.climbed(choice.W, choice.setting, steps)
-    factors = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
-    near = (choice.setting.times(*each) for each in product(factors, _RIDGE_FACTORS))
-    setting, evidence = sample.most_evident(W, list(dict.fromkeys(near)))
+    widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
+    near = [[choice.setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]
+    here = widths.index(1.0), _RIDGE_FACTORS.index(1.0)
+    setting, evidence = sample.most_evident(W, near, here)
     return Choice(W, setting, evidence, choice.start)
 
 
