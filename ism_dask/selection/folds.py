@@ -16,7 +16,7 @@ from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR
 
 # The number of folds: each holds out its share of the rows. With many rows, two halves will do.
-_FOLDS, _HALVES, _ENOUGH_ROWS = 4, 2, 800
+_FOLDS, _HALVES, _ENOUGH_ROWS = 4, 2, 600
 # Starts that each fold tries, beside those of the largest evidence, because they cost nothing.
 _CHEAP_STARTS = (LINEAR, "partial least squares")
 # How many of the starts of the largest evidence it tries.
