@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -57,41 +56,32 @@ _ROUND_TOL = 0.01
 _ROWS_AT_ONCE = 8_192
 
 
+@dataclass(eq=False, repr=False)
 class ClusteringIKDR(ClusterMixin, IKDR):
     """A projection and clusters of its rows; each is fitted to the other in turns."""
 
-    def __init__(
-        self,
-        n_clusters: int = 2,
-        n_components: int | None = None,
-        *,
-        kernel: str | Kernel = "gaussian",
-        solver: str | Solver = "ism",
-        engine: str | EngineOptions = "auto",
-        standardize: bool = True,
-        outer_tol: float = 0.01,
-        max_outer: int = 20,
-        n_init: int | str = "auto",
-        rotation: str | None = None,
-        random_state: Any = None,
-        on_round: Callable[[Round], None] | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.kernel = kernel
-        self.solver = solver
-        self.engine = engine
-        self.standardize = standardize
-        self.outer_tol = outer_tol
-        self.max_outer = max_outer
-        self.n_init = n_init
-        self.rotation = rotation
-        self.random_state = random_state
-        self.on_round = on_round
+    n_clusters: int = 2
+    n_components: int | None = None
+    _: KW_ONLY
+    kernel: str | Kernel = "gaussian"
+    solver: str | Solver = "ism"
+    engine: str | EngineOptions = "auto"
+    standardize: bool = True
+    outer_tol: float = 0.01
+    max_outer: int = 20
+    n_init: int | str = "auto"
+    rotation: str | None = None
+    random_state: Any = None
+    on_round: Callable[[Round], None] | None = None
 
-    @abstractmethod
-    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        """Return the embedding guide for the n rows, made from y."""
+    def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
+        """Learn the projection and the clusters, guided by y; return the cluster of each row."""
+        self.fit(X, y, **parameters)
+        return self.labels_
+
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:  # noqa: ARG002
+        """Return the embedding guide for the n rows, made from y, or without it."""
+        return ClusterGuide()
 
     def predict(self, X: Any) -> Any:
         """Return the cluster of each row; the rows need not have been in the fit.
@@ -115,7 +105,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         n = int(X.shape[0])
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
-        # Without a y, the clusterers that take one are unsupervised.
+        # Without a y, all clusterers are unsupervised.
         guide = ClusterGuide() if y is None else self._guide(y, n)
         order = row_order(X, guide.targets)
         if order is not None:
@@ -254,17 +244,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         if tags.transformer_tags is not None:
             tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-class GuidedIKDR(ClusteringIKDR):
-    """A clusterer guided by scores or labels of the rows; without these it is unsupervised."""
-
-    mu: float
-
-    def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
-        """Learn the projection and the clusters, guided by y; return the cluster of each row."""
-        self.fit(X, y, **parameters)
-        return self.labels_
 
 
 @dataclass(frozen=True, eq=False)

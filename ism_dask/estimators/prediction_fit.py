@@ -63,32 +63,29 @@ _CLEAR = 2.0
 
 @dataclass(frozen=True, eq=False)
 class FittedPrediction:
-    """A fit by the prediction criterion.
+    """The W that the steps of a fit have come to.
 
     Attributes
     ----------
     solution : Solution
-    regression : RidgeRegression
-        The regression of the fit, with its kernel and ridge.
+    ascent : AscentResult
+    choice : Choice
+        On the sample, from which the fit began.
     setting : Setting
-        Its width, as a multiple of the kernel's own, and its ridge.
-    trials : tuple of Trial
+        The width, as a multiple of the kernel's own, and the ridge.
     target_name : str
         "mean" or "law".
-    limit : float
-        The residual at which W counts as stationary.
-    slope_noise : float
-        The standard error of the slope between blocks, as a share of Phi W; 0 if unknown.
+    regression : RidgeRegression
+        With the kernel and the ridge.
     sample : Sample
     """
 
     solution: Solution
-    regression: RidgeRegression
+    ascent: AscentResult
+    choice: Choice
     setting: Setting
-    trials: tuple[Trial, ...]
     target_name: str
-    limit: float
-    slope_noise: float
+    regression: RidgeRegression
     sample: Sample
 
     @property
@@ -99,6 +96,12 @@ class FittedPrediction:
             return Regressed(self.sample.part(rows).blocks, self.regression)
 
         return RowSample(self.sample.rows.n_rows, self.sample.q, engine)
+
+    @property
+    def slope_noise(self) -> float:
+        """The standard error of the slope between blocks, as a share of Phi W; 0 if unknown."""
+        size = float(np.linalg.norm(self.ascent.value.product))
+        return self.ascent.value.noise / size if size else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,45 +241,26 @@ class PredictionFit:
         if keeps_start:
             ascent = replace(ascent, status=Status.START)
         solution = self._solution(ascent, sample, regression)
-        size = float(np.linalg.norm(ascent.value.product))
-        noise = ascent.value.noise / size if size else 0.0
-        return FittedPrediction(
-            self._padded(solution),
-            regression,
-            setting,
-            choice.trials,
-            name,
-            ascent.limit,
-            noise,
-            sample,
-        )
-
-    def _padded(self, solution: Solution) -> Solution:
-        """Return the solution with directions in which the rows are constant, up to q columns."""
-        more = self.q - solution.W.shape[1]
-        if more <= 0:
-            return solution
-        return replace(
-            solution,
-            W=scipy.linalg.block_diag(solution.W, np.eye(more)),
-            eigenvalues=np.pad(solution.eigenvalues, (0, more)),
-            product=np.pad(solution.product, [(0, more), (0, more)]),
-        )
+        return FittedPrediction(solution, ascent, choice, setting, name, regression, sample)
 
     def _solution(
         self, ascent: AscentResult, sample: Sample, regression: RidgeRegression
     ) -> Solution:
-        """Return the solution, with the eigengap of Phi on the sample."""
-        W = ascent.W
+        """Return the solution, with the eigengap of Phi on the sample.
+
+        If the rows vary in fewer than q directions, W has some in which they are constant.
+        """
+        W, value = ascent.W, ascent.value
         phi = regression.phi(sample.blocks.blocks[0], W)
         inside = float(np.linalg.eigvalsh(W.T @ phi @ W)[0])
+        more = self.q - W.shape[1]
         return Solution(
-            W=W,
-            eigenvalues=ascent.eigenvalues,
+            W=scipy.linalg.block_diag(W, np.eye(more)),
+            eigenvalues=np.pad(ascent.eigenvalues, (0, more)),
             eigengap=inside - largest_eigenvalue_outside(phi, W),
-            objective=ascent.value.objective,
+            objective=value.objective,
             error=0.0,
-            product=ascent.value.product,
+            product=np.pad(value.product, [(0, more), (0, more)]),
             n_iter=ascent.state.iteration,
             status=ascent.status,
             history=ascent.state.history,
@@ -291,11 +275,6 @@ class PredictionFit:
         return self.prepared.shards.n_rows
 
     @property
-    def kernel(self) -> Kernel:
-        """The kernel as the user gave it; its own width is computed from a sample of the rows."""
-        return as_kernel(self.problem.parameters.kernel)
-
-    @property
     def weights(self) -> Array | None:
         """The weights (n,) of the rows, if they do not count alike."""
         return self.problem.weights
@@ -305,11 +284,6 @@ class PredictionFit:
         """The numbers (k,) of the rows that count; those in memory all do."""
         weights = self.weights
         return np.arange(self.n_rows) if weights is None else np.flatnonzero(weights)
-
-    @property
-    def _columns(self) -> int:
-        """The number of columns of W in directions in which the rows vary."""
-        return min(self.q, self.prepared.n_varying)
 
     @cached_property
     def _stages(self) -> list[Array]:
@@ -334,7 +308,8 @@ class PredictionFit:
         rows, weights = self._first_rows, self.weights
         if weights is not None:
             rows = rows[repeated_rows(weights[self._first])]
-        return self.kernel.resolve(rows, self.prepared.column_share(self.q))
+        kernel = as_kernel(self.problem.parameters.kernel)
+        return kernel.resolve(rows, self.prepared.column_share(self.q))
 
     def _sample(self, target: Target) -> Sample:
         """Return the rows on which the fit makes its choices, with a target."""
@@ -342,9 +317,9 @@ class PredictionFit:
         part = target.part(self._first)
         rows = Block(self._first_rows, part.Y, weights)
         regression = RidgeRegression(self._resolved, 1.0, target.signs)
-        return Sample(
-            rows, part.keys, regression, self.kernel.width_is_free, self._columns, self.seed
-        )
+        width_is_free = as_kernel(self.problem.parameters.kernel).width_is_free
+        q = min(self.q, self.prepared.n_varying)
+        return Sample(rows, part.keys, regression, width_is_free, q, self.seed)
 
     @cached_property
     def _in_memory(self) -> Array | None:
@@ -414,16 +389,18 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         **of_support,
         "kernel_": result.regression.kernel.with_rows_mapped(prepared.lift_rows),
         "solver_": "ascent",
-        "tolerance_": result.limit,
+        "tolerance_": result.ascent.limit,
         "engine_": "blocks",
         "engine_note_": "",
         "contributions_": of_features,
         "avoided_": avoided,
         "setting_": result.setting,
-        "selection_": result.trials,
+        "selection_": result.choice.trials,
         "target_": result.target_name,
         "dimension_path_": trials,
-        "components_advice_": features_advice(result.trials, of_features.lost, solution.objective),
+        "components_advice_": features_advice(
+            result.choice.trials, of_features.lost, solution.objective
+        ),
         "_slope_noise": result.slope_noise,
     }
     return Fitted(solution, attributes)

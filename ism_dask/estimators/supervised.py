@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -42,7 +43,21 @@ from ism_dask.status import Status
 _SCORE_SEED = 0
 
 
-class SupervisedIKDR(IKDR):
+class _SupervisedAttributes(IKDR):
+    """Declares the fitted attributes that the methods of `SupervisedIKDR` read."""
+
+    criterion_: str
+    sides_: tuple[str, ...]
+    setting_: Setting | None
+    target_: str
+    status_: Status
+    kernel_: Kernel
+    certificate_: Certificate
+    _slope_noise: float | None
+
+
+@dataclass(eq=False, repr=False)
+class SupervisedIKDR(_SupervisedAttributes):
     """Interpretable kernel dimension reduction guided by labels or numbers.
 
     Finds W with orthonormal columns so that `X W` carries as much as possible of y, nonlinearly.
@@ -230,47 +245,21 @@ default "auto"
     (178, 2)
     """
 
-    criterion_: str
-    sides_: tuple[str, ...]
-    setting_: Setting | None
-    target_: str
-    status_: Status
-    kernel_: Kernel
-    certificate_: Certificate
-    _slope_noise: float | None
-
-    def __init__(
-        self,
-        n_components: int | str | None = "auto",
-        *,
-        criterion: str = "prediction",
-        kernel: str | Kernel = "gaussian",
-        target: str = "auto",
-        solver: str | Solver = "auto",
-        engine: str | EngineOptions = "auto",
-        standardize: bool = True,
-        whiten: bool = False,
-        max_features: int | str | None = None,
-        rotation: str | None = None,
-        avoid_weight: float = 10.0,
-        class_weight: dict[Any, float] | str | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.criterion = criterion
-        self.kernel = kernel
-        self.target = target
-        self.solver = solver
-        self.engine = engine
-        self.standardize = standardize
-        self.whiten = whiten
-        self.max_features = max_features
-        self.rotation = rotation
-        self.avoid_weight = avoid_weight
-        self.class_weight = class_weight
-        self.warm_start = warm_start
-        self.random_state = random_state
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    criterion: str = "prediction"
+    kernel: str | Kernel = "gaussian"
+    target: str = "auto"
+    solver: str | Solver = "auto"
+    engine: str | EngineOptions = "auto"
+    standardize: bool = True
+    whiten: bool = False
+    max_features: int | str | None = None
+    rotation: str | None = None
+    avoid_weight: float = 10.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None

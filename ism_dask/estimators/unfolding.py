@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -48,7 +48,18 @@ from ism_dask.unfolding.unfold import NEIGHBOURS, Unfolding, unfold
 _WEIGHTS = (1e-100, 1e100)
 
 
-class ColoredMVU(RowTransformer):
+class _UnfoldingAttributes(RowTransformer):
+    """Declares the fitted attributes that the methods of `ColoredMVU` read."""
+
+    embedding_: Array
+    status_: Status
+    n_iter_: int
+    duality_gap_: float
+    _placement: Placement
+
+
+@dataclass(eq=False, repr=False)
+class ColoredMVU(_UnfoldingAttributes):
     """Colored maximum variance unfolding: a picture of X that keeps neighbours and shows y.
 
     Finds coordinates of the rows that keep the distances between neighbouring rows and depend as
@@ -152,34 +163,16 @@ default "auto"
     (178, 2)
     """
 
-    embedding_: Array
-    status_: Status
-    n_iter_: int
-    duality_gap_: float
-    _placement: Placement
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        target: str = "auto",
-        n_neighbors: int | None = None,
-        n_eigenvectors: int | None = None,
-        nu: float = 1.0,
-        standardize: bool = True,
-        refine: bool = True,
-        max_iter: int = 5000,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.target = target
-        self.n_neighbors = n_neighbors
-        self.n_eigenvectors = n_eigenvectors
-        self.nu = nu
-        self.standardize = standardize
-        self.refine = refine
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    target: str = "auto"
+    n_neighbors: int | None = None
+    n_eigenvectors: int | None = None
+    nu: float = 1.0
+    standardize: bool = True
+    refine: bool = True
+    max_iter: int = 5000
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the coordinates of the rows of X.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,7 +23,6 @@ from ism_dask.estimators.prediction_fit import PredictionFit
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.estimators.wide_rows import is_wide
-from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import as_kernel
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
@@ -90,41 +90,30 @@ class RefitPlan:
         counts = self._resample(np.random.default_rng([self.seed, number]))
         weights = counts if self.weights is None else counts * self.weights
         problem = pose(self.fitted, self.X, self.y, weights, avoid=self.avoid, given=self.given)
-        with single_threaded_blas():
+        silently = watching_fits(_Silent()), watching_passes(lambda _done, _total: None)
+        with single_threaded_blas(), silently[0], silently[1]:
             return nearest_maximum(problem)
 
     def refits(self, numbers: Sequence[int]) -> Iterator[tuple[int, Refit]]:
         """Yield the refits with their numbers, in order."""
-        if self._side_by_side:
-            yield from zip(numbers, results_in_order(_refit_by_itself, self, numbers), strict=True)
-            return
-        for number in numbers:
-            with watching_fits(_Silent()), watching_passes(_ignore):
-                refit = self.refit(number)
-            yield number, refit
-
-    @property
-    def _side_by_side(self) -> bool:
         n, d = self.X.shape
-        return not is_dask(self.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
+        side_by_side = not is_dask(self.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
+        in_order = partial(results_in_order, _refit_by_itself, self)
+        refits = in_order(numbers) if side_by_side else map(self.refit, numbers)
+        yield from zip(numbers, refits, strict=True)
 
     def _resample(self, rng: np.random.Generator) -> Array:
         """Return how often each row is drawn (n,), if n rows are drawn with replacement."""
         n = len(self.y)
         for _ in range(_DRAWS):
             counts = np.bincount(rng.integers(n, size=n), minlength=n)
-            if self._has_all_classes(counts):
+            classes = getattr(self.fitted, "classes_", ())
+            if not len(classes) or len(np.unique(self.y[counts > 0])) == len(classes):
                 return counts
         raise ValueError(
             f"{_DRAWS} resamples of the {n} rows lacked a class each; leave out classes of one or "
             "two rows"
         )
-
-    def _has_all_classes(self, counts: Array) -> bool:
-        if not hasattr(self.fitted, "classes_"):
-            return True
-        drawn = self.y[counts > 0]
-        return len(np.unique(drawn)) == len(self.fitted.classes_)
 
 
 def nearest_maximum(problem: SupervisedProblem) -> Refit:
@@ -204,10 +193,9 @@ def plan_refits(
     if len(y) < _FEWEST_ROWS:
         raise ValueError(f"X has {len(y)} rows; a bootstrap needs {_FEWEST_ROWS} or more")
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))
-    _check_same_target(fitted, y)
-    pose(fitted, X, y, weights, avoid=avoid, given=given).check_same_sides(
-        fitted.sides_, "`bootstrap`"
-    )
+    problem = pose(fitted, X, y, weights, avoid=avoid, given=given)
+    problem.check_same_sides(fitted.sides_, "`bootstrap`")
+    _check_same_classes(problem.dependence.classes, getattr(fitted, "classes_", None))
     # A generator would change from one refit to the next.
     own_seed = fitted.random_state if is_whole(fitted.random_state) else None
     fitted = copy.copy(fitted).set_params(random_state=own_seed)
@@ -220,22 +208,16 @@ def weights_in_units(model: SupervisedIKDR) -> Array:
     return np.asarray(model.components_ / model.scale_)
 
 
-def _check_same_target(fitted: SupervisedIKDR, y: Array) -> None:
+def _check_same_classes(found: Array | None, fitted: Array | None) -> None:
     """Raise a ValueError if y has other classes than the fit, or numbers in place of classes."""
-    classes = target_dependence(y, fitted.target).classes
     ours, theirs = (
-        None if each is None else each.tolist()
-        for each in (classes, getattr(fitted, "classes_", None))
+        "numbers" if each is None else f"the classes {', '.join(map(str, each))}"
+        for each in (found, fitted)
     )
     if ours != theirs:
         raise ValueError(
-            f"y has {_in_words(ours)}, but `fitted` was fitted to {_in_words(theirs)}; give the y "
-            "of that fit"
+            f"y has {ours}, but `fitted` was fitted to {theirs}; give the y of that fit"
         )
-
-
-def _in_words(classes: list[Any] | None) -> str:
-    return "numbers" if classes is None else f"the classes {', '.join(map(str, classes))}"
 
 
 class _Silent(FitWatcher):
@@ -246,9 +228,5 @@ class _Silent(FitWatcher):
 
 def _refit_by_itself(plan: RefitPlan, number: int) -> Refit:
     """Return a refit that is computed in this thread or on this worker."""
-    with on_this_machine(), watching_fits(_Silent()), watching_passes(_ignore):
+    with on_this_machine():
         return plan.refit(number)
-
-
-def _ignore(_done: int, _total: int) -> None:
-    pass
