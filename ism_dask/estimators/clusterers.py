@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ism_dask._types import Array
@@ -10,7 +10,8 @@ from ism_dask._validation import positive_float
 from ism_dask.clustering.kmeans import seeded_kmeans
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.estimators.partial_targets import PartialScores, centred_labels, partial_scores
-from ism_dask.gamma.from_embedding import AvoidGuide, EmbeddingGuide, ScoreGuide
+from ism_dask.estimators.row_order import in_given_order
+from ism_dask.gamma.from_embedding import AvoidGuide, EmbeddingGuide
 
 
 @dataclass(eq=False, repr=False)
@@ -83,20 +84,6 @@ class UnsupervisedIKDR(ClusteringIKDR):
     (178,)
     """
 
-    def fit(self, X: Any, y: Any = None) -> UnsupervisedIKDR:
-        """Learn the projection and the clusters.
-
-        Parameters
-        ----------
-        X : (n, d) array, frame, Dask array or opened data set
-        y : ignored
-
-        Returns
-        -------
-        The estimator itself.
-        """
-        return self._fit_clusters(X, y)
-
 
 @dataclass(eq=False, repr=False)
 class AlternativeIKDR(ClusteringIKDR):
@@ -104,7 +91,8 @@ class AlternativeIKDR(ClusteringIKDR):
 
     As `UnsupervisedIKDR`, but W also makes `X W` depend as little as possible on the given labels:
     `Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)`, `Omega = D^-1/2 U U^T D^-1/2`. The
-    first W comes from the labels alone.
+    first W comes from the labels alone. `fit` takes one label for each row, none missing; -1 is a
+    label like any other.
 
     Parameters
     ----------
@@ -140,22 +128,6 @@ class AlternativeIKDR(ClusteringIKDR):
 
     mu: float = field(default=30.0, kw_only=True)
 
-    def fit(self, X: Any, y: Any = None) -> AlternativeIKDR:
-        """Learn the projection and the clusters.
-
-        Parameters
-        ----------
-        X : (n, d) array, frame, Dask array or opened data set
-        y : (n,) labels to avoid, optional
-            One label for each row, none missing; -1 is a label like any other. Without labels there
-            is nothing to avoid, and the clusters are those of `UnsupervisedIKDR`.
-
-        Returns
-        -------
-        The estimator itself.
-        """
-        return self._fit_clusters(X, y)
-
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:
         return AvoidGuide(centred_labels(y, n), positive_float("`mu`", self.mu))
 
@@ -166,7 +138,9 @@ class SemiSupervisedIKDR(ClusteringIKDR):
 
     As `UnsupervisedIKDR`, but W makes `X W` depend on the scores as well:
     `Gamma = D^-1/2 U U^T D^-1/2 + mu H K_Y H`. In each round, a regression on the embedding
-    predicts the scores of the rows that have none.
+    predicts the scores of the rows that have none. `fit` takes labels (n,), or scores (n,) or
+    (n, t): NaN, None or pandas' NA marks a row without a score; for classes so does -1, as
+    elsewhere in scikit-learn.
 
     Parameters
     ----------
@@ -211,55 +185,18 @@ class SemiSupervisedIKDR(ClusteringIKDR):
     mu: float = field(default=1.0, kw_only=True)
     target: str = field(default="auto", kw_only=True)
 
-    def fit(self, X: Any, y: Any = None) -> SemiSupervisedIKDR:
-        """Learn the projection and the clusters.
-
-        Parameters
-        ----------
-        X : (n, d) array, frame, Dask array or opened data set
-        y : (n,) labels, or (n,) or (n, t) scores, optional
-            NaN, None or pandas' NA marks a row without a score; for classes so does -1, as
-            elsewhere in scikit-learn. Without y the clusters are those of `UnsupervisedIKDR`.
-
-        Returns
-        -------
-        The estimator itself.
-        """
-        return self._fit_clusters(X, y)
-
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        partial = partial_scores(y, n, self.target)
-        return _PartialScoreGuide(partial.scores, positive_float("`mu`", self.mu), partial)
+        return partial_scores(y, n, self.target, positive_float("`mu`", self.mu))
 
-    def _cluster(self, rows: Array, guide: EmbeddingGuide) -> tuple[Array, Array]:
-        """Return centres and clusters of the rows; rows of one class stay in one cluster."""
-        scores = _class_scores(guide, self.n_clusters)
-        if scores is None or scores.groups is None:
-            return super()._cluster(rows, guide)
-        return seeded_kmeans(rows, scores.groups, self.n_clusters)
-
-    def _numbered(self, centres: Array, labels: Array, guide: EmbeddingGuide) -> dict[str, Any]:
-        """Keep the numbers of clusters that are classes; renumber the clusters otherwise."""
-        scores = _class_scores(guide, self.n_clusters)
-        if scores is None:
-            return super()._numbered(centres, labels, guide)
-        return {"cluster_centers_": centres, "labels_": labels, "classes_": scores.classes}
-
-
-def _class_scores(guide: EmbeddingGuide, n_clusters: int) -> PartialScores | None:
-    """Return the class scores of a guide, if it has classes and each can have a cluster."""
-    scores = guide.scores if isinstance(guide, _PartialScoreGuide) else None
-    if scores is None or scores.classes is None or len(scores.classes) > n_clusters:
-        return None
-    return scores
-
-
-@dataclass(frozen=True, eq=False)
-class _PartialScoreGuide(ScoreGuide):
-    """A guide by partial scores, with their classes if they stand for classes."""
-
-    scores: PartialScores
-
-    def reordered(self, order: Array) -> _PartialScoreGuide:
-        """Return the same guide for rows in another order (n,)."""
-        return replace(self, Y=self.Y[order], scores=self.scores.reordered(order))
+    def _clustered(self, rows: Array, guide: EmbeddingGuide, order: Array | None) -> dict[str, Any]:
+        """Return centres and clusters; with fewer classes than clusters, these stay together."""
+        scores = guide if isinstance(guide, PartialScores) else None
+        groups, classes = (None, None) if scores is None else (scores.groups, scores.classes)
+        if groups is None or classes is None or len(classes) > self.n_clusters:
+            return super()._clustered(rows, guide, order)
+        centres, labels = seeded_kmeans(rows, groups, self.n_clusters)
+        return {
+            "cluster_centers_": centres,
+            "labels_": in_given_order(labels, order),
+            "classes_": classes,
+        }

@@ -38,7 +38,8 @@ from ism_dask.records.partial_results import run_or_restore
 from ism_dask.rows.column_statistics import standardisation_of
 from ism_dask.rows.shards import cut
 from ism_dask.status import ComponentsWarning, Status
-from ism_dask.unfolding.free_axes import along_principal_axes
+from ism_dask.unfolding.ascent import along_principal_axes
+from ism_dask.unfolding.extension import LocalExtension
 from ism_dask.unfolding.neighbour_graph import length_error, neighbour_graph
 from ism_dask.unfolding.neighbour_search import neighbour_search
 from ism_dask.unfolding.program import Scales
@@ -254,15 +255,17 @@ default "auto"
         )
         Y = along_principal_axes(unfolding.coordinates, np.bincount(node))
         embedding = in_given_order(in_units_of(X, units, Y)[node], order)
-        placement, error = Placement.fitted(units, search, rows, embedding[first], graph.neighbours)
-        corrections = placement.corrections
+        extension, error = LocalExtension.fitted(
+            search, rows, units.small(embedding[first]), graph.neighbours
+        )
+        corrections = extension.corrections
         if corrections is not None:
-            corrections = in_given_order(corrections[node], order)
+            corrections = in_given_order(np.ldexp(corrections, units.exponent)[node], order)
         return {
             "mean_": mean,
             "scale_": scale,
             "embedding_": embedding,
-            "_placement": placement,
+            "_placement": Placement(units, extension),
             "extension_error_": error,
             "corrections_": corrections,
             "hsic_": side.correlation(Y[node]),

@@ -9,8 +9,13 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.records.partial_results import result_store, run_or_restore
-from ism_dask.unfolding.ascent import Ascent, CoordinateObjective, climb
-from ism_dask.unfolding.free_axes import with_free_axes_used, without_free_axes
+from ism_dask.unfolding.ascent import (
+    Ascent,
+    CoordinateObjective,
+    climb,
+    with_free_axes_used,
+    without_free_axes,
+)
 from ism_dask.unfolding.laplacian import SmoothBasis, smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.program import GAP, EdgeSums, Scales, solve
