@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice
@@ -18,7 +23,6 @@ from ism_dask.engines import EngineOptions, as_engine
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport
 from ism_dask.estimators.checks import (
     array_checks,
-    check_finite_block,
     check_lazy,
     check_no_missing,
     row_source,
@@ -52,6 +56,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             self._check_lazy(X)
             dtype = np.float32 if X.dtype == np.float32 else np.float64
             X = X.rechunk({1: -1})
+            function = partial(_of_finite_rows, function)
             if width is None:
                 return X.map_blocks(function, dtype=np.intp, drop_axis=1)
             return X.map_blocks(function, dtype=dtype, chunks=(X.chunks[0], (width,)))
@@ -60,7 +65,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             step = X.chunk_rows
             starts = range(0, X.shape[0], step)
             reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
-            return np.concatenate([function(rows) for rows in reads])
+            return np.concatenate([_of_finite_rows(function, rows) for rows in reads])
         checks = {**array_checks(self), "dtype": [np.float64, np.float32]}
         X = validate_data(self, X, reset=False, **checks)
         check_no_missing(X)
@@ -239,5 +244,12 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
 
 def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:
-    check_finite_block(X)
     return project(X, *projection)
+
+
+def _of_finite_rows(function: Callable[[Array], Array], X: Array) -> Array:
+    """Return a function of rows (b, d) that are read now, or raise a ValueError for bad numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        check_no_missing(X)
+    assert_all_finite(X, input_name="X")
+    return function(X)

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.utils import check_array, check_X_y, get_tags
 from sklearn.utils.validation import assert_all_finite, check_consistent_length
 
-from ism_dask._types import Array
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
@@ -80,10 +79,3 @@ def check_no_missing(X: Any) -> None:
         "them in a pipeline, with scikit-learn's SimpleImputer(add_indicator=True), KNNImputer or "
         "IterativeImputer, or drop these rows"
     )
-
-
-def check_finite_block(X: Array) -> None:
-    """Raise a ValueError if a block (b, d) of a lazy array, checked nowhere else, is not finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        check_no_missing(X)
-    assert_all_finite(X, input_name="X")

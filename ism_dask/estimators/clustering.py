@@ -23,7 +23,7 @@ from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, reported_fit, with_callbacks
-from ism_dask.estimators.checks import check_finite_block, check_rows, row_source
+from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fitted import rotated, solution_attributes
 from ism_dask.estimators.preparation import Report, prepare_rows
 from ism_dask.estimators.row_order import in_given_order, row_order, sampling_order
@@ -220,7 +220,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return {"cluster_centers_": centres[numbers], "labels_": np.argsort(numbers)[labels]}
 
     def _clusters_of(self, X: Array) -> Array:
-        check_finite_block(X)
         labels = np.empty(len(X), dtype=np.intp)
         # A block of a lazy array may also have no rows.
         for start in range(0, len(X), _ROWS_AT_ONCE):

@@ -239,27 +239,15 @@ class Prepared:
         the rows in the `order` (n,), if there is one.
         """
         order = np.arange(self.shards.n_rows) if order is None else order
-        candidates = repeated_rows(weights[order]) if weights is not None else len(order)
-        positions, seed = _sample_indices(candidates, random_state or 0)
-        indices = order[positions]
+        random = check_random_state(random_state or 0)
+        drawn = np.arange(len(order)) if weights is None else repeated_rows(weights[order])
+        if len(drawn) > SAMPLE_ROWS:
+            drawn = np.sort(random.choice(drawn, SAMPLE_ROWS, replace=False))
+        indices, seed = order[drawn], int(random.randint(2**31))
         ascending = np.argsort(indices, kind="stable")
         sample = self.shards.in_double().rows(indices[ascending])[np.argsort(ascending)]
         resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.column_share(q))
         return FitRows(self, resolved, q, indices, sample, seed)
-
-
-def _sample_indices(candidates: int | Array, random_state: Any) -> tuple[Array, int]:
-    """Return the ascending indices (m,) of up to 5,000 rows, all or a random sample, and a seed.
-
-    `candidates` are the indices to draw from, or the number of rows.
-    """
-    n = candidates if isinstance(candidates, int) else len(candidates)
-    random = check_random_state(random_state)
-    if n <= SAMPLE_ROWS:
-        indices = np.arange(n) if isinstance(candidates, int) else candidates
-    else:
-        indices = np.sort(random.choice(candidates, SAMPLE_ROWS, replace=False))
-    return indices, int(random.randint(2**31))
 
 
 def seed_of(random_state: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -26,11 +26,12 @@ from ism_dask.estimators.placement import Placement, RowUnits
 from ism_dask.estimators.row_order import distinct_rows, in_given_order, row_order
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
-    UnfoldingSizes,
+    check_memory,
     checked_side,
     count_factors,
     in_units_of,
     side_kernel,
+    sizes,
     unfolding_rows,
     unfolding_seed,
 )
@@ -39,7 +40,6 @@ from ism_dask.rows.column_statistics import standardisation_of
 from ism_dask.rows.shards import cut
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.unfolding.ascent import along_principal_axes
-from ism_dask.unfolding.extension import LocalExtension
 from ism_dask.unfolding.neighbour_graph import length_error, neighbour_graph
 from ism_dask.unfolding.neighbour_search import neighbour_search
 from ism_dask.unfolding.program import Scales
@@ -191,14 +191,13 @@ default "auto"
         The estimator itself.
         """
         self._check_parameters()
-        sizes = UnfoldingSizes(self.n_components, self.n_neighbors, self.n_eigenvectors)
-        rows = unfolding_rows(X, sizes)
+        rows = unfolding_rows(self, X)
         X = check_rows(self, rows, ensure_min_features=1)
         validate_data(self, rows, skip_check_array=True)
         target = checked_side(y, len(X), self.target)
-        replace(sizes, y_columns=count_factors(target, self.target)).check_memory(X)
+        check_memory(self, X, count_factors(target, self.target))
         with single_threaded_blas():
-            self.__dict__.update(self._unfolded(X, target, sizes))
+            self.__dict__.update(self._unfolded(X, target))
         self._warn_about_fit()
         return self
 
@@ -230,7 +229,7 @@ default "auto"
         check_is_fitted(self)
         return self._rowwise(X, self._placed, self.embedding_.shape[1])
 
-    def _unfolded(self, X: Array, y: Array | None, sizes: UnfoldingSizes) -> dict[str, Any]:
+    def _unfolded(self, X: Array, y: Array | None) -> dict[str, Any]:
         """Return the fitted attributes for rows X (n, d) and y (n,) or (n, t)."""
         seed = unfolding_seed(self.random_state)
         first, node = distinct_rows(X)
@@ -240,7 +239,7 @@ default "auto"
         mean, scale = self._standardisation(X[order])
         side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
         units = RowUnits.of(X[first], scale)
-        q, k, m = sizes.within(len(first))
+        q, k, m = sizes(self, len(first))
         rows = units.scaled(X[first])
         search = neighbour_search(rows, k, seed)
         graph = neighbour_graph(rows, run_or_restore(NEIGHBOURS, search.of_own_rows))
@@ -255,17 +254,16 @@ default "auto"
         )
         Y = along_principal_axes(unfolding.coordinates, np.bincount(node))
         embedding = in_given_order(in_units_of(X, units, Y)[node], order)
-        extension, error = LocalExtension.fitted(
-            search, rows, units.small(embedding[first]), graph.neighbours
-        )
-        corrections = extension.corrections
+        positions = units.small(embedding[first])
+        placement, error = Placement(units, search, rows, positions).fitted(graph.neighbours)
+        corrections = placement.corrections
         if corrections is not None:
             corrections = in_given_order(np.ldexp(corrections, units.exponent)[node], order)
         return {
             "mean_": mean,
             "scale_": scale,
             "embedding_": embedding,
-            "_placement": Placement(units, extension),
+            "_placement": placement,
             "extension_error_": error,
             "corrections_": corrections,
             "hsic_": side.correlation(Y[node]),

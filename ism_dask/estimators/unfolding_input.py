@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
@@ -19,6 +18,9 @@ from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel, SideKernel
+
+if TYPE_CHECKING:
+    from ism_dask.estimators.unfolding import ColoredMVU
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
 # The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
@@ -37,53 +39,43 @@ _SMALLEST = 1e-50
 SIDE_TARGETS = ("auto", *TARGETS, _FACTOR)
 
 
-@dataclass(frozen=True)
-class UnfoldingSizes:
-    """The numbers of coordinates, neighbours and eigenvectors that are asked for.
+def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
+    """Return the numbers of coordinates, neighbours and eigenvectors for n different rows.
 
-    None leaves a number to the rows.
-
-    Attributes
-    ----------
-    q : int
-    k, m : int or None
-    y_columns : int
-        The number of columns of the factor of the kernel of y, at most.
+    Raise a ValueError if one of them is out of range.
     """
-
-    q: int
-    k: int | None
-    m: int | None
-    y_columns: int = 1
-
-    def within(self, n: int) -> tuple[int, int, int]:
-        """Return q, k and m for n different rows, or raise a ValueError if one is out of range."""
-        most = min(n - 1, _MOST_EIGENVECTORS)
-        q = _within("n_components", self.q, 1, most, n)
-        k = _within("n_neighbors", self.k or min(_NEIGHBOURS, n - 1), 1, n - 1, n)
-        # More eigenvectors would have A with more entries than there are distances to fit it to.
-        fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
-        m = self.m or min(max(fitting, q), most)
-        return q, k, _within("n_eigenvectors", m, q, most, n)
-
-    def check_memory(self, X: Any) -> None:
-        """Raise a MemoryError unless a fit to rows X (n, d), read or not, fits into memory."""
-        n, d = X.shape
-        size = 4 if X.dtype == np.float32 else 8
-        k, m = self.k or _NEIGHBOURS, self.m or _EIGENVECTORS
-        of_row = _PER_NEIGHBOUR * k + _PER_EIGENVECTOR * m + _PER_COORDINATE * self.q
-        # A step of the refinement holds the differences of all coordinates along all edges.
-        of_row += _PER_COLUMN_OF_Y * self.y_columns + 8 * self.q * k
-        reading = 0 if isinstance(X, np.ndarray) else X.dtype.itemsize
-        needed = _BYTES_OF_ANY + n * (d * (_COPIES * size + reading) + of_row)
-        check_memory_here(
-            needed,
-            f"{n:,} rows of {d:,} columns in an unfolding",
-            "take fewer rows, and place the others with `transform`",
-        )
+    most = min(n - 1, _MOST_EIGENVECTORS)
+    q = _within("n_components", parameters.n_components, 1, most, n)
+    k = parameters.n_neighbors or min(_NEIGHBOURS, n - 1)
+    k = _within("n_neighbors", k, 1, n - 1, n)
+    # More eigenvectors would have A with more entries than there are distances to fit it to.
+    fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
+    m = parameters.n_eigenvectors or min(max(fitting, q), most)
+    return q, k, _within("n_eigenvectors", m, q, most, n)
 
 
-def unfolding_rows(X: Any, sizes: UnfoldingSizes) -> Any:
+def check_memory(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> None:
+    """Raise a MemoryError unless a fit to rows X (n, d), read or not, fits into memory.
+
+    `y_columns` is the number of columns of the factor of the kernel of y, at most.
+    """
+    n, d = X.shape
+    size = 4 if X.dtype == np.float32 else 8
+    q, k = parameters.n_components, parameters.n_neighbors or _NEIGHBOURS
+    m = parameters.n_eigenvectors or _EIGENVECTORS
+    of_row = _PER_NEIGHBOUR * k + _PER_EIGENVECTOR * m + _PER_COORDINATE * q
+    # A step of the refinement holds the differences of all coordinates along all edges.
+    of_row += _PER_COLUMN_OF_Y * y_columns + 8 * q * k
+    reading = 0 if isinstance(X, np.ndarray) else X.dtype.itemsize
+    needed = _BYTES_OF_ANY + n * (d * (_COPIES * size + reading) + of_row)
+    check_memory_here(
+        needed,
+        f"{n:,} rows of {d:,} columns in an unfolding",
+        "take fewer rows, and place the others with `transform`",
+    )
+
+
+def unfolding_rows(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> Any:
     """Return the rows of a Dask array or of an opened data set, or X itself, as it is in memory.
 
     Raises
@@ -93,11 +85,11 @@ def unfolding_rows(X: Any, sizes: UnfoldingSizes) -> Any:
     """
     X = row_source(X)
     if is_row_source(X):
-        sizes.check_memory(X)
+        check_memory(parameters, X, y_columns)
         return X.read(0, X.shape[0])
     if is_dask(X):
         if X.ndim == 2 and not np.isnan(X.shape[0]):
-            sizes.check_memory(X)
+            check_memory(parameters, X, y_columns)
         return X.compute()
     return X
 
