@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ism_dask.engines import Engine, as_engine
-from ism_dask.estimators.avoidance import measured_avoidance
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
     few_features,
+    measured_avoidance,
     rotated,
     solution_attributes,
 )

@@ -14,11 +14,11 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import Blocks, BlocksInMemory, BlocksOfShards
-from ism_dask.estimators.avoidance import measured_avoidance
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
     few_features,
+    measured_avoidance,
     rotated,
     solution_attributes,
 )

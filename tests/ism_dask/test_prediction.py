@@ -29,6 +29,7 @@ from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
+from ism_dask.rows.sparse import SparseRows
 from ism_dask.selection.growth import FIRST_ROWS, stages
 from ism_dask.selection.regularisation import choose
 from ism_dask.selection.sample import Sample
@@ -447,6 +448,10 @@ def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
     half = SupervisedIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 150))
     other = SupervisedIKDR(2).fit(lazy[1::2], y[1::2])
     assert _apart(half, other) < 1e-6
+    # A source cannot leave rows out; they count in no block, wherever the blocks are.
+    source = SparseRows(csr_array(X), 150)
+    stored = SupervisedIKDR(2).fit(source, y, np.tile([0.0, 1.0], 150))
+    assert _apart(half, stored) < 0.05
 
 
 def test_units_and_precision_of_columns_change_nothing():
