@@ -75,11 +75,12 @@ class FittedModel:
     def selection(self) -> Selection | None:
         """What the fit chose; None if it maximised HSIC."""
         model = self.model
-        if getattr(model, "setting_", None) is None:
+        setting = getattr(model, "setting_", None)
+        if setting is None:
             return None
         return Selection(
-            width=model.setting_.width,
-            ridge=model.setting_.ridge,
+            width=setting.width,
+            ridge=setting.ridge,
             target=model.target_,
             tried=tuple(
                 SettingTried(

@@ -31,11 +31,13 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
+from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
+from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Solver, as_solver
 from ism_dask.status import ComponentsWarning, Status
 
@@ -127,7 +129,16 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     standardize: bool
     rotation: str | None
     random_state: Any
+    # Fitted attributes; the last five are those of a supervised fit.
+    status_: Status
+    kernel_: Kernel
+    certificate_: Certificate
     components_advice_: str
+    criterion_: str
+    sides_: tuple[str, ...]
+    setting_: Setting | None
+    target_: str
+    _slope_noise: float | None
 
     def transform(self, X: Any) -> Any:
         """Return the new features of X.

@@ -34,30 +34,15 @@ from ism_dask.gamma.thin_factors import factor_of_target, kernel_correlation, th
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.shards import cut
-from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
-from ism_dask.status import Status
 
 # Seed of the landmarks of more than 1,000 rows: scores of the same rows have to be comparable.
 _SCORE_SEED = 0
 
 
-class _SupervisedAttributes(IKDR):
-    """Declares the fitted attributes that the methods of `SupervisedIKDR` read."""
-
-    criterion_: str
-    sides_: tuple[str, ...]
-    setting_: Setting | None
-    target_: str
-    status_: Status
-    kernel_: Kernel
-    certificate_: Certificate
-    _slope_noise: float | None
-
-
 @dataclass(eq=False, repr=False)
-class SupervisedIKDR(_SupervisedAttributes):
+class SupervisedIKDR(IKDR):
     """Interpretable kernel dimension reduction guided by labels or numbers.
 
     Finds W with orthonormal columns so that `X W` carries as much as possible of y, nonlinearly.

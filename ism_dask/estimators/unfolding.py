@@ -28,7 +28,6 @@ from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
     check_memory,
     checked_side,
-    count_factors,
     in_units_of,
     side_kernel,
     sizes,
@@ -195,7 +194,6 @@ default "auto"
         X = check_rows(self, rows, ensure_min_features=1)
         validate_data(self, rows, skip_check_array=True)
         target = checked_side(y, len(X), self.target)
-        check_memory(self, X, count_factors(target, self.target))
         with single_threaded_blas():
             self.__dict__.update(self._unfolded(X, target))
         self._warn_about_fit()
@@ -238,6 +236,7 @@ default "auto"
         order = order[np.argsort(node[order], kind="stable")]
         mean, scale = self._standardisation(X[order])
         side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
+        check_memory(self, X, side.n_columns)
         units = RowUnits.of(X[first], scale)
         q, k, m = sizes(self, len(first))
         rows = units.scaled(X[first])

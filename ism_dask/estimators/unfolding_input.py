@@ -29,9 +29,6 @@ _MOST_EIGENVECTORS = 30
 # for each row and neighbour, eigenvector, coordinate and column of y so many.
 _COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
 _PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 330, 32
-
-# Columns of the factor of a gaussian kernel of numbers, about.
-_FACTORS_OF_NUMBERS = 50
 # y as a thin factor of its kernel.
 _FACTOR = "factor"
 # The largest entry of a factor, at least; fourth powers of the inverse have to be finite.
@@ -92,18 +89,6 @@ def unfolding_rows(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> Any:
             check_memory(parameters, X, y_columns)
         return X.compute()
     return X
-
-
-def count_factors(y: Array | None, target: str) -> int:
-    """Return how many columns the factor of the kernel of y (n,) or (n, t) has at most."""
-    if y is None:
-        return 0
-    columns = y.reshape(len(y), -1)
-    if target == _FACTOR:
-        return columns.shape[1]
-    if columns.dtype.kind == "f":
-        return _FACTORS_OF_NUMBERS * columns.shape[1]
-    return sum(len(np.unique(column)) for column in columns.T)
 
 
 def unfolding_seed(random_state: Any) -> int:

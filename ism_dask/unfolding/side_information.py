@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,11 @@ class FactorKernel:
     """
 
     factor: Array
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of F."""
+        return self.factor.shape[1]
 
     @property
     def trace(self) -> float:
@@ -71,6 +76,7 @@ class NoSideKernel:
     """
 
     counts: Array
+    n_columns: ClassVar[int] = 0
 
     @property
     def trace(self) -> float:
