@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from storage.catalogue import DATASETS, DatasetSpec, Split
 from storage.checkpoints import Checkpoints
 from storage.dataset import (
     Dataset,
@@ -17,18 +16,14 @@ from storage.dataset import (
 from storage.dataset_info import DatasetInfo
 from storage.dataset_writing import write_dataset
 from storage.errors import (
-    ChecksumMismatch,
     DamagedStore,
     DatasetNotFound,
-    DownloadError,
-    RawFileError,
     RunNotFound,
     StorageError,
     TableError,
     UnfitRows,
     UnsafeName,
 )
-from storage.ingestion import ingest, picture_pixels
 from storage.models import (
     Model,
     Sample,
@@ -67,7 +62,7 @@ from storage.runs import (
 from storage.tables.files import check_pyarrow
 from storage.transformers import FeatureStatistics, SavedTransformer
 from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
-from storage.verify import Problem, StoredItem, stored_items, stored_items_named
+from storage.verify import Problem, StoredItem, stored_items
 from storage.zarr_rows import ZarrRows
 
 
@@ -81,27 +76,21 @@ def ingest_table(source: Any, name: str | None = None, **options: Any) -> Datase
 
 
 __all__ = [
-    "DATASETS",
     "RESULTS",
     "Checkpoints",
-    "ChecksumMismatch",
     "DamagedStore",
     "Dataset",
     "DatasetInfo",
     "DatasetNotFound",
-    "DatasetSpec",
-    "DownloadError",
     "FeatureStatistics",
     "Model",
     "PartialResults",
     "Problem",
-    "RawFileError",
     "Run",
     "RunNotFound",
     "Sample",
     "SavedTransformer",
     "SavedUnfolding",
-    "Split",
     "StorageError",
     "StoredDataset",
     "StoredItem",
@@ -113,7 +102,6 @@ __all__ = [
     "dataset_path",
     "datasets_folder",
     "home",
-    "ingest",
     "ingest_table",
     "is_complete",
     "lease_path",
@@ -127,7 +115,6 @@ __all__ = [
     "open_dataset",
     "open_run",
     "picture_path",
-    "picture_pixels",
     "publish_run",
     "read_history",
     "read_pictures",
@@ -146,6 +133,5 @@ __all__ = [
     "save_unfolding",
     "saved_run_path",
     "stored_items",
-    "stored_items_named",
     "write_dataset",
 ]

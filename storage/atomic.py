@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,13 +130,9 @@ class Workspace:
         """Return the path at which to build the new file or folder."""
         return self.folder / "payload"
 
-    def publish(self, keep: Callable[[Path], bool] | None = None) -> None:
-        """Move `payload` to `target`, unless `target` exists and `keep(target)` is true."""
+    def publish(self) -> None:
+        """Move `payload` to `target`, in the place of what is there."""
         with explain_os_errors(self.target), _lock_workspaces(self.target.parent):
-            # `keep` is never called for a missing target: it may call `exists_settled`, which
-            # would wait for the lock that this block has.
-            if keep is not None and self.target.exists() and keep(self.target):
-                return
             if self.target.is_dir():  # a folder, unlike a file, cannot be renamed over
                 self.target.rename(self.folder / "old")
             self.payload.rename(self.target)

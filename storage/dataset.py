@@ -10,8 +10,7 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.atomic import exists_settled, remove_folder, visible_entries
-from storage.catalogue import DATASETS
-from storage.dataset_info import DatasetInfo, check_labels, folder_name
+from storage.dataset_info import DatasetInfo, check_labels
 from storage.errors import DatasetNotFound, StorageError
 from storage.manifest import Manifest, check_presence, damaged_store, read_manifest
 from storage.paths import home, resolve_under
@@ -116,22 +115,18 @@ def datasets_folder() -> Path:
     return home() / "datasets"
 
 
-def dataset_path(name: str, split: str | None = None) -> Path:
+def dataset_path(name: str) -> Path:
     """Return the folder of a data set in the home, whether or not it exists."""
-    spec = DATASETS.get(name)
-    chosen = spec.split_name(split) if spec else split or "all"
-    return resolve_under(datasets_folder(), folder_name(name, chosen))
+    return resolve_under(datasets_folder(), name)
 
 
-def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
+def open_dataset(name_or_path: str | Path) -> Dataset:
     """Open a stored data set.
 
     Parameters
     ----------
     name_or_path : str or Path
-        A str is a name in the home ("mnist", "mnist-train"); a Path is a folder anywhere.
-    split : str, optional
-        Default: that of the data set.
+        A str is a name in the home ("wine", "mnist-train"); a Path is a folder anywhere.
 
     Raises
     ------
@@ -140,7 +135,7 @@ def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
     DamagedStore
         If a file of it is missing or altered; chunks of X are checked when they are read.
     """
-    path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path, split)
+    path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path)
     if not exists_settled(path):
         raise _not_stored(str(name_or_path), path)
     return read_again_if_replaced(path, lambda: _assemble(path, *open_checked(path)))
@@ -162,7 +157,7 @@ def is_complete(path: Path, data_hash: str | None = None) -> bool:
 
 def remove_dataset(name: str) -> Path:
     """Remove a stored data set, damaged or not, in one step, and return the folder that it had."""
-    path = resolve_under(datasets_folder(), name)
+    path = dataset_path(name)
     if not exists_settled(path):
         raise _not_stored(name, path)
     remove_folder(path)
@@ -212,12 +207,9 @@ def _label_names(manifest: Manifest) -> list[str]:
 def _not_stored(name: str, path: Path) -> DatasetNotFound:
     """Return the error for a data set that is not stored."""
     stored = ", ".join(folder.name for folder in stored_folders()) or "nothing yet"
-    advice = (
-        f"Run `ism-dask ingest {name}` or storage.ingest({name!r}) first."
-        if name in DATASETS
-        else f"Known ones to ingest: {', '.join(DATASETS)}."
+    return DatasetNotFound(
+        f"no data set {name!r} at {path}; stored: {stored}. Store it with `ism-dask ingest` first."
     )
-    return DatasetNotFound(f"no data set {name!r} at {path}; stored: {stored}. {advice}")
 
 
 def stored_folders() -> list[Path]:

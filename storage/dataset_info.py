@@ -14,7 +14,7 @@ from storage.errors import StorageError
 from storage.paths import safe_name
 from storage.records import check_field_types
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,6 @@ class DatasetInfo:
         Name of the data set; "all" when it is not cut into splits.
     source : str
         Where the numbers come from, in words.
-    raw_sha256 : Mapping[str, str]
-        Digest of each raw file, by file name.
     feature_names : tuple of str, optional
         One per column.
     class_names : Mapping[str, tuple of str]
@@ -44,7 +42,6 @@ class DatasetInfo:
     name: str
     split: str = "all"
     source: str = ""
-    raw_sha256: Mapping[str, str] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_shape: tuple[int, ...] | None = None

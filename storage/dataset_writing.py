@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from storage.dataset_info import DatasetInfo, check_labels
 from storage.digest import ContentDigest
-from storage.errors import ChecksumMismatch, StorageError
+from storage.errors import StorageError
 from storage.store import commit_group, create_array, put_array
 
 CHUNK_BYTES = 2**22
@@ -32,8 +32,6 @@ def write_dataset(
     labels: Mapping[str, NDArray[Any]] | None = None,
     *,
     chunk_rows: int | None = None,
-    expected_hash: str | None = None,
-    keep: Callable[[Path], bool] | None = None,
     on_rows: RowCount | None = None,
 ) -> None:
     """Write a data set to the folder `target` atomically.
@@ -51,25 +49,15 @@ def write_dataset(
         that makes the blocks may fill it meanwhile.
     chunk_rows : int, optional
         Rows per chunk; default the power of two that makes chunks of 2 to 4 MiB.
-    expected_hash : str, optional
-        Raise ChecksumMismatch if the values have another digest.
-    keep : callable, optional
-        Called with an existing `target`, under the lock; if it returns True, `target` stays.
     on_rows : callable, optional
         Called with the number of rows written so far.
     """
     label_values = {} if labels is None else labels
 
     def fill(group: zarr.Group) -> str:
-        data_hash = _fill(group, info, _chunks(row_blocks, chunk_rows), label_values, on_rows)
-        if expected_hash not in (None, data_hash):
-            raise ChecksumMismatch(
-                f"{info.name} ({info.split}) has content SHA-256 {data_hash}; expected "
-                f"{expected_hash}."
-            )
-        return data_hash
+        return _fill(group, info, _chunks(row_blocks, chunk_rows), label_values, on_rows)
 
-    commit_group(target, info.to_json(), fill, keep)
+    commit_group(target, info.to_json(), fill)
 
 
 def rechunk(blocks: Iterable[Block], rows: int, first: int | None = None) -> Iterator[Block]:

@@ -53,7 +53,6 @@ def commit_group(
     target: Path,
     attributes: Attributes,
     fill: Callable[[zarr.Group], str],
-    keep: Callable[[Path], bool] | None = None,
     known: Mapping[str, FileEntry] | None = None,
 ) -> None:
     """Build a group in a hidden folder and rename it to `target` in one step.
@@ -67,9 +66,6 @@ def commit_group(
     fill : callable
         Writes the arrays into the group and returns the digest of their values. It may add files
         that it has synced to `known`.
-    keep : callable, optional
-        Called with an existing `target`, under the lock; if it returns True, `target` stays and
-        the new group is dropped.
     known : mapping of str to FileEntry, optional
         Files that are on the disk already, with their entries: `fill` links them from another
         store, or has synced them.
@@ -78,7 +74,7 @@ def commit_group(
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)
         data_hash = fill(group)
         write_manifest(work.payload, data_hash, known or {})
-        work.publish(keep)
+        work.publish()
 
 
 def folder_of(group: zarr.Group) -> Path:

@@ -13,6 +13,7 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.dataset import open_dataset
+from storage.dataset_info import folder_name
 from storage.errors import DatasetNotFound, RunNotFound, StorageError
 from storage.manifest import damaged_store
 from storage.runs import RESULTS, read_record, run_not_found, save_results, saved_run_path
@@ -191,18 +192,19 @@ def _rows(name: str, group: zarr.Group, record: Mapping[str, Any]) -> NDArray[An
     """Return the rows of the fit (n, d): those in the run, or those of its data set."""
     if _ROWS in group:
         return get_array(group, _ROWS)
-    config, digest = record["config"], record["metrics"]["data_hash"]
+    metrics = record["metrics"]
+    folder, digest = folder_name(metrics["dataset"], metrics["split"]), metrics["data_hash"]
     advice = "Store the same data again, or compute the run again"
     try:
-        data = open_dataset(config["dataset"], config["split"])
+        data = open_dataset(folder)
     except DatasetNotFound as error:
         raise StorageError(
-            f"the run {name!r} places rows beside those of the data set {config['dataset']!r}, "
+            f"the run {name!r} places rows beside those of the data set {folder!r}, "
             f"which is not stored any more. {advice}"
         ) from error
     if data.data_hash != digest:
         raise StorageError(
-            f"the run {name!r} places rows beside those of the data set {config['dataset']!r}, "
+            f"the run {name!r} places rows beside those of the data set {folder!r}, "
             f"which has changed since: its digest is {data.data_hash[:12]}, that of the run "
             f"{digest[:12]}. {advice}"
         )

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from storage.atomic import exists_settled, remove_leftovers, visible_entries
-from storage.catalogue import DATASETS
 from storage.checkpoints import NEWEST, Checkpoints, checkpoint_key
 from storage.dataset import datasets_folder, open_dataset, stored_folders
-from storage.dataset_info import folder_name
 from storage.digest import ContentDigest, chunk_digest, chunked_digest
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import MANIFEST, Manifest, bytes_at, check_bytes, damaged_store, read_manifest
@@ -125,14 +123,6 @@ def stored_items() -> list[StoredItem]:
         *(StoredItem("run", path.name, path) for path in runs),
         *(StoredItem("history", name, refreshes_folder() / name) for name in refreshed_names()),
     ]
-
-
-def stored_items_named(name: str) -> list[StoredItem]:
-    """Return the items of that name: a run, its history, a data set, or all its stored splits."""
-    spec = DATASETS.get(name)
-    splits = {folder_name(name, split) for split in spec.splits} if spec else set()
-    names = {"data set": {name, *splits}, "run": {name}, "history": {name}}
-    return [each for each in stored_items() if each.name in names[each.kind]]
 
 
 def _dataset_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:

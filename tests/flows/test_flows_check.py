@@ -89,7 +89,7 @@ def test_a_name_of_nothing(here: Command) -> None:
 @pytest.mark.usefixtures("_filled")
 def test_all_splits_of_a_data_set_go_by_its_name(here: Command) -> None:
     for split in ("test", "train"):
-        dataset_path("own").rename(dataset_path("mnist", split))
+        dataset_path("own").rename(dataset_path(f"mnist-{split}"))
         store_own(50)
     checked = here("check", "mnist", "mnist-test", "--json").answer["checked"]
     names = [each["name"] for each in checked]

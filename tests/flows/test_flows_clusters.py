@@ -14,6 +14,7 @@ from commandline import Command
 from PIL import Image
 from support import Diary, artifacts_of, store_own
 
+from flows.builtin.ingestion import picture_pixels
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
 from flows.reports.markdown import run_page
@@ -25,7 +26,6 @@ from storage import (
     DatasetInfo,
     dataset_path,
     load_model,
-    picture_pixels,
     run_folder,
     write_dataset,
 )

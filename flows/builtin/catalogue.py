@@ -1,22 +1,23 @@
-"""The data sets that can be ingested by name."""
+"""The built-in data sets: their splits, raw files, and the digests of their values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from storage.errors import DatasetNotFound
-from storage.loaders.base import RawData
-from storage.loaders.bundled import (
+from flows.builtin.bundled import (
     load_bundled_breast_cancer,
     load_bundled_digits,
     load_bundled_wine,
 )
-from storage.loaders.cancer import load_cancer
-from storage.loaders.faces import load_faces
-from storage.loaders.idx import load_mnist
-from storage.loaders.picture import load_colours
-from storage.raw_files import RawFile
+from flows.builtin.cancer import load_cancer
+from flows.builtin.faces import load_faces
+from flows.builtin.idx import load_mnist
+from flows.builtin.picture import load_colours
+from flows.builtin.raw_data import RawData
+from flows.builtin.raw_files import RawFile
+from storage.dataset_info import folder_name
+from storage.errors import DatasetNotFound
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
@@ -70,14 +71,9 @@ class DatasetSpec:
     splits: Mapping[str, Split]
     default_label: str | None = None
 
-    @property
-    def default_split(self) -> str:
-        """Return the name of the first split."""
-        return next(iter(self.splits))
-
     def split_name(self, split: str | None) -> str:
-        """Return `split`, or the default for None; raise DatasetNotFound for another name."""
-        name = self.default_split if split is None else split
+        """Return `split`, or the first for None; raise DatasetNotFound for another name."""
+        name = next(iter(self.splits)) if split is None else split
         if name not in self.splits:
             raise DatasetNotFound(
                 f"`split` is {split!r}; {self.name} has {', '.join(self.splits)}. Choose one."
@@ -92,6 +88,11 @@ def spec_of(name: str) -> DatasetSpec:
             f"`name` is {name!r}; the data sets that can be ingested are {', '.join(DATASETS)}."
         )
     return DATASETS[name]
+
+
+def folder_of(name: str, split: str | None = None) -> str:
+    """Return the name by which a data set is stored; a split of a built-in one has its own."""
+    return folder_name(name, DATASETS[name].split_name(split)) if name in DATASETS else name
 
 
 def _mnist_split(prefix: str, rows: int, content: str, images: str, labels: str) -> Split:
