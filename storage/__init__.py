@@ -44,7 +44,7 @@ from storage.refreshes import (
     refreshed_names,
 )
 from storage.runs import (
-    RESULTS,
+    UNFOLD,
     Run,
     lease_path,
     list_runs,
@@ -76,7 +76,7 @@ def ingest_table(source: Any, name: str | None = None, **options: Any) -> Datase
 
 
 __all__ = [
-    "RESULTS",
+    "UNFOLD",
     "Checkpoints",
     "DamagedStore",
     "Dataset",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ism_dask.records.checkpoint import Checkpoint
-from storage.atomic import exists_settled
-from storage.errors import DamagedStore, StorageError
+from storage.errors import DamagedStore
 from storage.manifest import damaged_store
-from storage.partial_results import PartialResults
+from storage.partial_results import PartialResults, is_equal
 
 # The key of a checkpoint goes on with its number. Another result, saved after the checkpoint, is
 # the number of the newest.
@@ -52,47 +50,39 @@ class Checkpoints:
             self.results.remove(checkpoint_key(old))
 
     def find(
-        self, request: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
+        self, request: Mapping[str, Any] | None = None, tell: Callable[[str], None] = lambda _: None
     ) -> Checkpoint | None:
-        """Return the newest undamaged checkpoint of an equal request, or None.
+        """Return the newest undamaged checkpoint of an equal request, by default of any, or None.
 
         `tell` is called with a message for each newer one that is damaged or missing.
         """
-        newest = self._newest_or_none(tell)
-        if newest is not None:
+        newest, numbers = self._newest_or_none(tell), self.numbers
+        if newest is not None and newest not in numbers:
             path = self.results.path(checkpoint_key(newest))
-            if not exists_settled(path):
-                tell(f"{path}, the newest checkpoint, is missing: an older one is taken")
-        for number in reversed(self.numbers):
+            tell(f"{path}, the newest checkpoint, is missing: an older one is taken")
+        for number in reversed(numbers):
             try:
-                checkpoint = self.results.find(checkpoint_key(number), request)
+                saved_request, checkpoint = self.read(number)
             except DamagedStore as error:
                 tell(f"{error} The checkpoint before it is taken")
                 continue
-            if isinstance(checkpoint, Checkpoint):
+            if request is None or is_equal(saved_request, request):
                 return checkpoint
         return None
 
-    def newest(self) -> Checkpoint | None:
-        """Return the newest undamaged checkpoint of any request, or None."""
-        for number in reversed(self.numbers):
-            with suppress(StorageError):
-                return self.read(number)
-        return None
-
-    def read(self, number: int) -> Checkpoint:
-        """Return a checkpoint.
+    def read(self, number: int) -> tuple[dict[str, Any], Checkpoint]:
+        """Return a checkpoint after its request.
 
         Raises
         ------
         DamagedStore
             If a file of it is missing or altered.
         """
-        checkpoint = self.results.read(checkpoint_key(number))[1]
+        request, checkpoint = self.results.read(checkpoint_key(number))
         if not isinstance(checkpoint, Checkpoint):
             path, what = self.results.path(checkpoint_key(number)), type(checkpoint).__name__
             raise damaged_store(path, "zarr.json", f"not a checkpoint, but a {what}")
-        return checkpoint
+        return request, checkpoint
 
     @property
     def numbers(self) -> list[int]:
@@ -110,7 +100,7 @@ class Checkpoints:
             If the record of the number was altered or cut short.
         """
         number = self.results.find(NEWEST, {})
-        if number is not None and not (type(number) is int and 0 < number < 10**8):
+        if number is not None and type(number) is not int:
             path = self.results.path(NEWEST)
             raise damaged_store(path, "zarr.json", f"{number!r} is the number of no checkpoint")
         return number

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import zarr
 from numpy.typing import NDArray
 
 from storage.atomic import exists_settled, remove_folder, visible_entries
-from storage.dataset_info import DatasetInfo, check_labels
+from storage.dataset_info import FORMAT_VERSION, DatasetInfo, check_labels
 from storage.errors import DatasetNotFound, StorageError
-from storage.manifest import Manifest, check_presence, damaged_store, read_manifest
+from storage.manifest import check_presence, damaged_store, read_manifest
 from storage.paths import home, resolve_under
-from storage.store import get_array, open_checked, read_again_if_replaced
+from storage.records import restored
+from storage.store import array_names, get_array, open_checked, read_again_if_replaced
 from storage.zarr_rows import ZarrRows
 
 
@@ -138,7 +138,7 @@ def open_dataset(name_or_path: str | Path) -> Dataset:
     path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path)
     if not exists_settled(path):
         raise _not_stored(str(name_or_path), path)
-    return read_again_if_replaced(path, lambda: _assemble(path, *open_checked(path)))
+    return read_again_if_replaced(path, _open)
 
 
 def is_complete(path: Path, data_hash: str | None = None) -> bool:
@@ -181,27 +181,19 @@ def _describe(path: Path) -> StoredDataset:
     )
 
 
-def _assemble(path: Path, manifest: Manifest, group: zarr.Group) -> Dataset:
-    """Return the data set of an opened group; everything but X is read now."""
-    try:
-        info = DatasetInfo.from_json(group.attrs.asdict())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged_store(
-            path, "zarr.json", f"not the attributes of a data set ({error})"
-        ) from error
+def _open(path: Path) -> Dataset:
+    """Return the data set in a folder; everything but X is read now."""
+    record, manifest, group = open_checked(path, FORMAT_VERSION)
     X = ZarrRows.of(path, manifest, "X")
-    labels = {name: get_array(group, f"labels/{name}") for name in _label_names(manifest)}
+    names = [name for name in array_names(manifest) if name.startswith("labels/")]
+    labels = {name.removeprefix("labels/"): get_array(group, name) for name in names}
     try:
+        info = restored(DatasetInfo, record)
         check_labels(info, labels, *X.shape)
-    except StorageError as error:
-        raise damaged_store(path, "zarr.json", str(error)) from error
+    except (StorageError, TypeError, ValueError) as error:
+        what = f"not the record of this data set ({error})"
+        raise damaged_store(path, "zarr.json", what) from error
     return Dataset(info, X, labels, manifest.data_hash, path)
-
-
-def _label_names(manifest: Manifest) -> list[str]:
-    """Return the names of the labels from the list of files."""
-    parts = [name.split("/") for name in manifest.files]
-    return sorted({p[1] for p in parts if p[0] == "labels" and len(p) > 2})
 
 
 def _not_stored(name: str, path: Path) -> DatasetNotFound:

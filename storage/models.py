@@ -8,37 +8,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from ism_dask.rows.standardise import project
-from storage.atomic import exists_settled
-from storage.digest import content_digest
-from storage.errors import RunNotFound, StorageError
-from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
-from storage.paths import resolve_under
-from storage.runs import MODEL, commit_run, read_record, run_not_found, saved_run_path
-from storage.store import folder_of, get_array, put_array, read_again_if_replaced
+from storage.errors import StorageError
+from storage.manifest import checked_bytes, read_manifest
+from storage.paths import resolve_under, safe_name
+from storage.runs import MODELS, load_result, save_run
 from storage.transformers import FeatureStatistics, SavedTransformer
 
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED = "supervised"
-_ARRAYS = ("components", "mean", "scale", "eigenvalues")
-# Names of arrays that only some models have.
-_LABELS, _POINTS, _VALUES = "labels", "sample", "sample_values"
-_STATISTICS = "feature_statistics"
 _PICTURES = "pictures"
-_RECORDED = (
-    "feature_names",
-    "table",
-    "class_names",
-    "image_shape",
-    "history",
-    "config",
-    "metrics",
-    "versions",
-)
-_TUPLES = ("feature_names", "class_names", "image_shape")
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,18 +159,8 @@ def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = N
     -------
     The folder of the model.
     """
-    arrays = _arrays(model)
-
-    def fill(group: zarr.Group) -> str:
-        for key, values in arrays.items():
-            put_array(group, key, values)
-        _put_pictures(folder_of(group), pictures or {})
-        others = {key: values for key, values in arrays.items() if key != "components"}
-        return content_digest(arrays["components"], others)
-
-    kind = "fit" if model.labels is None else "cluster"
-    record = {name: getattr(model, name) for name in _RECORDED}
-    return commit_run(name, MODEL, {"kind": kind, **record}, fill)
+    files = {f"{_PICTURES}/{safe_name(file)}": each for file, each in (pictures or {}).items()}
+    return save_run(name, "fit" if model.labels is None else "cluster", model, files)
 
 
 def picture_path(model: Path, file: str) -> Path:
@@ -205,12 +176,11 @@ def read_pictures(model: Path) -> dict[str, bytes]:
     DamagedStore
         If one is missing or altered.
     """
-    files = read_manifest(model).files
-    pictures = {name: entry for name, entry in files.items() if name.startswith(f"{_PICTURES}/")}
-    contents = {name: bytes_at(model / name) for name in pictures}
-    for name, entry in pictures.items():
-        check_bytes(model, name, entry, contents[name])
-    return {PurePosixPath(name).name: content or b"" for name, content in contents.items()}
+    return {
+        PurePosixPath(name).name: checked_bytes(model, name, entry)
+        for name, entry in read_manifest(model).files.items()
+        if name.startswith(f"{_PICTURES}/")
+    }
 
 
 def load_model(name_or_path: str | Path) -> Model:
@@ -223,77 +193,8 @@ def load_model(name_or_path: str | Path) -> Model:
     DamagedStore
         If a file of it is missing or altered.
     """
-    path = _saved_model_path(name_or_path) if isinstance(name_or_path, str) else name_or_path
-    if not exists_settled(path):
-        raise RunNotFound(f"no model at {path}; expected the folder of one that was saved")
-    return read_again_if_replaced(path, lambda: _load(path))
-
-
-def _load(path: Path) -> Model:
-    """Return the model in a folder; raise a StorageError if it is not whole."""
-    group, record = read_record(path)
-    try:
-        arrays: dict[str, Any] = {key: get_array(group, key) for key in _ARRAYS}
-        labels = np.asarray(get_array(group, _LABELS)) if _LABELS in group else None
-        return Model(
-            **arrays,
-            labels=labels,
-            sample=_sample(group),
-            statistics=_statistics(group),
-            **_recorded_fields(record),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged_store(path, "zarr.json", f"not the record of a model ({error})") from error
-
-
-def _saved_model_path(name: str) -> Path:
-    """Return the folder of the model of run `name`; raise RunNotFound if it has none."""
-    path = saved_run_path(name)
-    if path is None:
-        raise run_not_found(name)
-    if path.name != MODEL:
-        raise RunNotFound(
-            f"the run {name!r} has results but no model; name one of `ism-dask fit` or "
-            "`ism-dask cluster`"
-        )
-    return path
-
-
-def _arrays(model: Model) -> dict[str, NDArray[Any]]:
-    arrays = {key: np.asarray(getattr(model, key)) for key in _ARRAYS}
-    if model.labels is not None:
-        arrays[_LABELS] = np.asarray(model.labels)
-    if model.sample is not None:
-        arrays[_POINTS] = model.sample.points.astype(np.float32)
-        arrays[_VALUES] = model.sample.values
-    if model.statistics is not None:
-        arrays[_STATISTICS] = model.statistics.to_array()
-    return arrays
-
-
-def _sample(group: zarr.Group) -> Sample | None:
-    if _POINTS not in group:
-        return None
-    return Sample(get_array(group, _POINTS), get_array(group, _VALUES))
-
-
-def _statistics(group: zarr.Group) -> FeatureStatistics | None:
-    return FeatureStatistics(*get_array(group, _STATISTICS)) if _STATISTICS in group else None
-
-
-def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the pictures of the model in `folder`; without any, their folder is not made."""
-    for file, content in files.items():
-        path = picture_path(folder, file)
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
-
-
-def _recorded_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded fields of a model."""
-    values = {name: record[name] for name in _RECORDED}
-    tuples = {name: tuple(values[name]) for name in _TUPLES if values[name] is not None}
-    return {**values, **tuples}
+    advice = "has results but no model; name one of `ism-dask fit` or `ism-dask cluster`"
+    return load_result(name_or_path, Model, MODELS, advice)
 
 
 def _check_array(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:

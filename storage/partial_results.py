@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from storage.atomic import exists_settled, remove_folder, visible_entries
 from storage.manifest import damaged_store
 from storage.paths import resolve_under
-from storage.records import dumps, loads
+from storage.records import dumps
 from storage.runs import run_folder
-from storage.store import commit_group, get_array, open_checked, put_arrays
+from storage.store import array_names, commit_group, get_array, open_checked, put_arrays
 from storage.values import FORMAT_VERSION, from_json, to_json
 
 PARTIAL = "partial"
@@ -49,8 +50,7 @@ class PartialResults:
         if not exists_settled(self.path(key)):
             return None
         saved_request, value = self.read(key)
-        # Compared as JSON, from which tuples come back as lists.
-        return value if dumps(saved_request) == dumps(request) else None
+        return value if is_equal(saved_request, request) else None
 
     def save(self, key: str, request: Mapping[str, Any], value: Any) -> None:
         """Save a result, as `storage.values` describes, atomically, replacing an earlier one.
@@ -60,10 +60,9 @@ class PartialResults:
         StorageError
             If it could not be written. An earlier one stays as it was.
         """
-        record, arrays = to_json(value)
-        text = dumps({"request": request, "value": record})
-        attributes = {"format_version": FORMAT_VERSION, "record": text}
-        commit_group(self.path(key), attributes, lambda group: put_arrays(group, arrays, text))
+        converted, arrays = to_json(value)
+        record = {"request": request, "value": converted}
+        commit_group(self.path(key), FORMAT_VERSION, record, partial(put_arrays, arrays=arrays))
 
     def remove(self, key: str) -> None:
         """Remove a result, if it exists."""
@@ -87,16 +86,9 @@ class PartialResults:
             If a file of it is missing or altered, or another version has written it.
         """
         path = self.path(key)
-        _, group = open_checked(path)
+        record, manifest, group = open_checked(path, FORMAT_VERSION)
         try:
-            attributes = group.attrs.asdict()
-            if attributes["format_version"] != FORMAT_VERSION:
-                raise ValueError(  # noqa: TRY301
-                    f"`format_version` is {attributes['format_version']!r}, this version of "
-                    f"ism-dask writes {FORMAT_VERSION}"
-                )
-            record = loads(str(attributes["record"]))
-            arrays = {name: get_array(group, name) for name in group.array_keys()}
+            arrays = {name: get_array(group, name) for name in array_names(manifest)}
             return dict(record["request"]), from_json(record["value"], arrays)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise damaged_store(path, "zarr.json", f"not a partial result ({error})") from error
@@ -104,3 +96,8 @@ class PartialResults:
     def path(self, key: str) -> Path:
         """Return the folder of a result, whether or not it exists."""
         return resolve_under(self.folder, key)
+
+
+def is_equal(saved: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Return whether a saved request is equal to another as JSON, where tuples become lists."""
+    return dumps(saved) == dumps(request)

@@ -6,9 +6,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import zarr
@@ -24,7 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from storage.atomic import exists_settled, explain_os_errors, workspace
-from storage.digest import chunk_digest
+from storage.digest import arrays_digest
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import (
     FileEntry,
@@ -36,10 +35,9 @@ from storage.manifest import (
     read_manifest,
     write_manifest,
 )
+from storage.records import dumps, loads
 
 _T = TypeVar("_T")
-Attributes = dict[str, Any]
-Buffers: TypeAlias = list[Buffer | None]
 
 # Rows of a chunk of an array that is read whole.
 _CHUNK_ROWS = 2**20
@@ -51,7 +49,8 @@ _LEVEL, _LEVEL_OF_FLOATS = 3, -7
 
 def commit_group(
     target: Path,
-    attributes: Attributes,
+    version: int,
+    record: Mapping[str, Any],
     fill: Callable[[zarr.Group], str],
     known: Mapping[str, FileEntry] | None = None,
 ) -> None:
@@ -61,8 +60,10 @@ def commit_group(
     ----------
     target : Path
         Folder to create or replace. On any failure an existing one stays as it was.
-    attributes : dict
-        Plain JSON, stored as the attributes of the group.
+    version : int
+        The version of the format of `record` and arrays.
+    record : Mapping
+        Plain values, stored with the version as the attributes of the group.
     fill : callable
         Writes the arrays into the group and returns the digest of their values. It may add files
         that it has synced to `known`.
@@ -70,6 +71,8 @@ def commit_group(
         Files that are on the disk already, with their entries: `fill` links them from another
         store, or has synced them.
     """
+    # The record is a text because Zarr's own JSON has no NaN.
+    attributes = {"format_version": version, "record": dumps(record)}
     with workspace(target) as work, explain_os_errors(target):
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)
         data_hash = fill(group)
@@ -118,13 +121,17 @@ def put_array(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
     create_array(group, name, values.shape, chunks, values.dtype)[...] = values
 
 
-def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]], record: str) -> str:
-    """Write arrays by their names; return the digest of their values and of a text beside them."""
-    digest = sha256(record.encode())
+def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Write arrays by their names; return the digest of their values."""
     for name, values in arrays.items():
         put_array(group, name, values)
-        digest.update(chunk_digest(values))
-    return digest.hexdigest()
+    return arrays_digest(arrays)
+
+
+def array_names(manifest: Manifest) -> list[str]:
+    """Return the sorted names of the arrays and groups in a committed group."""
+    files = sorted(manifest.files)
+    return [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
 
 
 def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
@@ -133,36 +140,46 @@ def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
     if not isinstance(store, CheckedStore):
         raise TypeError(f"`group` is in a {type(store).__name__}; expected one that checks")
     with explain_zarr_errors(store.root, name):
-        array = _open_array(store, name)
-        return np.asarray(array[...])
+        return np.asarray(_open_array(store, name)[...])
 
 
-def open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
-    """Open a committed group: metadata are checked now, chunks when they are read."""
-    return read_again_if_replaced(root, lambda: _open_once(root))
+def open_checked(root: Path, version: int) -> tuple[dict[str, Any], Manifest, zarr.Group]:
+    """Open a committed group: its record, its manifest, and the group.
 
+    Manifest, file lengths and metadata are checked now, chunks when they are read.
 
-def read_again_if_replaced(root: Path, read: Callable[[], _T]) -> _T:
-    """Return what `read` returns, at a second attempt if the first finds the store damaged.
-
-    Another process may have replaced the store meanwhile, and the new one may be good.
+    Raises
+    ------
+    DamagedStore
+        If one of them is not as it was written, or in the format of another version.
     """
-    try:
-        return read()
-    except DamagedStore:
-        exists_settled(root)
-        return read()
-
-
-def _open_once(root: Path) -> tuple[Manifest, zarr.Group]:
-    """Open a group; raise DamagedStore unless manifest, file lengths and metadata are good."""
     manifest = read_manifest(root)
     check_presence(root, manifest)
     check_all(root, {k: v for k, v in manifest.files.items() if k.endswith("zarr.json")})
     with explain_zarr_errors(root, "zarr.json"):
         store = CheckedStore(root, manifest.files)
         group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
-    return manifest, group
+        attributes = group.attrs.asdict()
+        if attributes["format_version"] != version:
+            raise damaged_store(
+                root,
+                "zarr.json",
+                f"`format_version` is {attributes['format_version']!r}, this version of ism-dask "
+                f"reads {version}. Upgrade the package, or make the store again",
+            )
+        return dict(loads(str(attributes["record"]))), manifest, group
+
+
+def read_again_if_replaced(root: Path, read: Callable[[Path], _T]) -> _T:
+    """Return what `read` returns, at a second attempt if the first finds the store damaged.
+
+    Another process may have replaced the store meanwhile, and the new one may be good.
+    """
+    try:
+        return read(root)
+    except DamagedStore:
+        exists_settled(root)
+        return read(root)
 
 
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:
@@ -242,7 +259,7 @@ class CheckedStore(LocalStore):
         self,
         prototype: BufferPrototype,
         key_ranges: Iterable[tuple[str, ByteRequest | None]],
-    ) -> Buffers:
+    ) -> list[Buffer | None]:
         """Return parts of files; each file is read and checked whole."""
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 

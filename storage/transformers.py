@@ -40,10 +40,6 @@ class FeatureStatistics:
         """Return the statistics of rows (n, q) of new features."""
         return cls.of(ColumnMoments.of(rows))
 
-    def to_array(self) -> NDArray[Any]:
-        """Return the statistics as rows of one array (4, q)."""
-        return np.stack([self.mean, self.deviation, self.minimum, self.maximum])
-
 
 class SavedTransformer(ABC):
     """A saved model that gives rows their new features.

@@ -14,11 +14,8 @@ from flows.builtin.raw_files import find_or_download
 from storage.atomic import remove_leftovers
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.dataset_info import DatasetInfo
-from storage.dataset_writing import write_dataset
-from storage.digest import content_digest
+from storage.dataset_writing import content_digest, write_dataset
 from storage.errors import StorageError
-
-Progress = Callable[[int, int], None]
 
 
 def ingest(
@@ -26,7 +23,7 @@ def ingest(
     split: str | None = None,
     *,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Dataset:
     """Store a built-in data set in the home, unless it is stored already.
 
@@ -66,8 +63,9 @@ def ingest(
             image_shape=raw.image_shape,
             default_label=spec.default_label,
         )
-        on_rows = None if progress is None else lambda done: progress(done, len(raw.X))
-        write_dataset(target, info, [raw.X], raw.labels, on_rows=on_rows)
+        write_dataset(
+            target, info, [raw.X], raw.labels, on_rows=lambda done: progress(done, len(raw.X))
+        )
     return open_dataset(target)
 
 

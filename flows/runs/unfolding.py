@@ -61,13 +61,14 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
             model.scale_,
             model.embedding_,
             model.corrections_,
+            None if side is None else side.first_y,
             feature_names=data.feature_names,
             table=data.info.table and data.info.table["schema"],
             config=settings.to_json(),
             metrics=result.metrics,
             versions=versions(),
         )
-        path = save_unfolding(run, unfolding, None if side is None else side.first_y)
+        path = save_unfolding(run, unfolding)
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
 

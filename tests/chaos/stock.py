@@ -106,7 +106,7 @@ def read_data() -> None:
 
 def read_model() -> None:
     load_model("fitted")
-    read_pictures(run_folder("fitted") / "model")
+    read_pictures(run_folder("fitted") / "result")
 
 
 def read_under_way() -> None:

@@ -21,7 +21,7 @@ from storage import (
     list_datasets,
     open_dataset,
 )
-from storage.digest import content_digest
+from storage.dataset_writing import content_digest
 
 CASES = [(name, split) for name, spec in DATASETS.items() for split in spec.splits]
 SHAPES = {

@@ -57,7 +57,7 @@ def test_all_that_is_wrong_is_named(here: Command) -> None:
     chunk, label = root / "X" / "c" / "0" / "0", root / "labels" / "y" / "zarr.json"
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"\0")
     label.unlink()
-    more = [root / "X" / "c" / "9", folder / "results" / "more", folder / "notes.txt"]
+    more = [root / "X" / "c" / "9", folder / "result" / "more", folder / "notes.txt"]
     for path in more:
         path.write_text("of nobody")
     (folder / "lease.json").write_text("{}")

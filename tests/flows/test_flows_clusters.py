@@ -289,7 +289,7 @@ def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
     assert not Path(first.pictures["components"]).exists()
     assert second.pictures == {}
     assert here("fit", "wine", "--plain", "--run", "reused", "--force").status == 0
-    assert list((run_folder("reused") / "model").rglob("*.png")) == []
+    assert list((run_folder("reused") / "result").rglob("*.png")) == []
     assert load_model("reused").labels is None
 
 

@@ -100,8 +100,8 @@ def test_no_link_leads_out(port: int, tmp_path: Path) -> None:
     shutil.copytree(run_folder("mine"), outside)
     run_folder("mine").with_name("link").symlink_to(outside)
     shutil.copytree(run_folder("mine"), run_folder("part"))
-    shutil.rmtree(run_folder("part") / "model")
-    (run_folder("part") / "model").symlink_to(outside / "model")
+    shutil.rmtree(run_folder("part") / "result")
+    (run_folder("part") / "result").symlink_to(outside / "result")
     shutil.copytree(run_folder("mine"), run_folder("file"))
     chunk = run_folder("file") / "model/components/c/0/0"
     chunk.unlink()

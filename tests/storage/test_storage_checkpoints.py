@@ -61,14 +61,14 @@ def test_what_is_no_checkpoint_is_damaged(wrong: object) -> None:
     checkpoints.results.save(checkpoint_key(1), REQUEST, wrong)
     with pytest.raises(DamagedStore, match="not a checkpoint"):
         checkpoints.read(1)
-    assert checkpoints.newest() is None
+    assert checkpoints.find() is None
     assert checkpoints.find(REQUEST) is None
 
 
 def test_the_newest_of_what_is_asked_is_found() -> None:
     checkpoints = Checkpoints.of_run("own")
     assert checkpoints.find(REQUEST) is None
-    assert checkpoints.newest() is None
+    assert checkpoints.find() is None
     for seed in range(5):
         checkpoints.save(REQUEST, checkpoint(seed))
     found = checkpoints.find(REQUEST)

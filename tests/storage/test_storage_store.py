@@ -100,7 +100,7 @@ def root(tmp_path: Path) -> Path:
         put_array(group, "x", np.arange(12.0).reshape(4, 3))
         return "a digest"
 
-    commit_group(tmp_path / "group", {}, fill)
+    commit_group(tmp_path / "group", 1, {}, fill)
     return tmp_path / "group"
 
 
