@@ -1,4 +1,4 @@
-"""Checkpoints of a run on disk: the newest three stay, and the loss of the newest is noticed."""
+"""Checkpoints of a run on disk, of which the newest three stay."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from storage.errors import DamagedStore
 from storage.manifest import damaged_store
 from storage.partial_results import PartialResults, is_equal
 
-# The key of a checkpoint goes on with its number. Another result, saved after the checkpoint, is
-# the number of the newest.
-CHECKPOINT, NEWEST = "checkpoint-", "newest"
+# The key of a checkpoint goes on with its number.
+_CHECKPOINT = "checkpoint-"
 _RETAINED = 3
 
 
@@ -42,10 +41,8 @@ class Checkpoints:
         StorageError
             If it could not be written. Earlier checkpoints stay as they were.
         """
-        newest = self._newest_or_none(lambda _: None)
-        number = max([*self.numbers, newest or 0], default=0) + 1
+        number = max(self.numbers, default=0) + 1
         self.results.save(checkpoint_key(number), request, checkpoint)
-        self.results.save(NEWEST, {}, number)
         for old in self.numbers[:-_RETAINED]:
             self.results.remove(checkpoint_key(old))
 
@@ -54,13 +51,9 @@ class Checkpoints:
     ) -> Checkpoint | None:
         """Return the newest undamaged checkpoint of an equal request, by default of any, or None.
 
-        `tell` is called with a message for each newer one that is damaged or missing.
+        `tell` is called with a message for each newer one that is damaged.
         """
-        newest, numbers = self._newest_or_none(tell), self.numbers
-        if newest is not None and newest not in numbers:
-            path = self.results.path(checkpoint_key(newest))
-            tell(f"{path}, the newest checkpoint, is missing: an older one is taken")
-        for number in reversed(numbers):
+        for number in reversed(self.numbers):
             try:
                 saved_request, checkpoint = self.read(number)
             except DamagedStore as error:
@@ -87,33 +80,10 @@ class Checkpoints:
     @property
     def numbers(self) -> list[int]:
         """Return the numbers of the saved checkpoints in rising order; the last is the newest."""
-        ends = [key.removeprefix(CHECKPOINT) for key in self.results.keys(CHECKPOINT)]
+        ends = [key.removeprefix(_CHECKPOINT) for key in self.results.keys(_CHECKPOINT)]
         return [int(each) for each in ends if each.isdecimal()]
-
-    @property
-    def newest_number(self) -> int | None:
-        """Return the number of the newest checkpoint that was saved, or None before the first.
-
-        Raises
-        ------
-        DamagedStore
-            If the record of the number was altered or cut short.
-        """
-        number = self.results.find(NEWEST, {})
-        if number is not None and type(number) is not int:
-            path = self.results.path(NEWEST)
-            raise damaged_store(path, "zarr.json", f"{number!r} is the number of no checkpoint")
-        return number
-
-    def _newest_or_none(self, tell: Callable[[str], None]) -> int | None:
-        """Return the number of the newest; if its record is damaged, call `tell`, return None."""
-        try:
-            return self.newest_number
-        except DamagedStore as error:
-            tell(f"{error} The newest checkpoint that is there is taken")
-            return None
 
 
 def checkpoint_key(number: int) -> str:
     """Return the key of a checkpoint among the partial results of its run."""
-    return f"{CHECKPOINT}{number:08d}"
+    return f"{_CHECKPOINT}{number:08d}"

@@ -14,7 +14,7 @@ from storage.errors import DatasetNotFound, StorageError
 from storage.manifest import check_presence, damaged_store, read_manifest
 from storage.paths import home, resolve_under
 from storage.records import restored
-from storage.store import array_names, get_array, open_checked, read_again_if_replaced
+from storage.store import open_checked, read_again_if_replaced
 from storage.zarr_rows import ZarrRows
 
 
@@ -87,26 +87,20 @@ class StoredDataset:
     ----------
     folder : str
         Name of its folder in the home; `open_dataset` takes it.
-    path : Path
-        Full path of the same folder.
     info : DatasetInfo or None
         None if the store is damaged.
     shape : tuple of int or None
         (n, d).
     bytes : int
         Size on disk.
-    data_hash : str
-        Digest of the values.
     problem : str
         The defect of a damaged store, else empty.
     """
 
     folder: str
-    path: Path
-    info: DatasetInfo | None
-    shape: tuple[int, int] | None
-    bytes: int
-    data_hash: str
+    info: DatasetInfo | None = None
+    shape: tuple[int, int] | None = None
+    bytes: int = 0
     problem: str = ""
 
 
@@ -175,25 +169,23 @@ def _describe(path: Path) -> StoredDataset:
         data = open_dataset(resolve_under(path.parent, path.name))
         manifest = read_manifest(path)
     except StorageError as error:
-        return StoredDataset(path.name, path, None, None, 0, "", str(error))
-    return StoredDataset(
-        path.name, path, data.info, data.X.shape, manifest.total_bytes, data.data_hash
-    )
+        return StoredDataset(path.name, problem=str(error))
+    return StoredDataset(path.name, data.info, data.X.shape, manifest.total_bytes)
 
 
 def _open(path: Path) -> Dataset:
     """Return the data set in a folder; everything but X is read now."""
-    record, manifest, group = open_checked(path, FORMAT_VERSION)
-    X = ZarrRows.of(path, manifest, "X")
-    names = [name for name in array_names(manifest) if name.startswith("labels/")]
-    labels = {name.removeprefix("labels/"): get_array(group, name) for name in names}
+    saved = open_checked(path, FORMAT_VERSION)
+    X = ZarrRows.of(path, saved.manifest, "X")
+    names = [name for name in saved.names if name.startswith("labels/")]
+    labels = {name.removeprefix("labels/"): saved.array(name) for name in names}
     try:
-        info = restored(DatasetInfo, record)
+        info = restored(DatasetInfo, saved.record)
         check_labels(info, labels, *X.shape)
     except (StorageError, TypeError, ValueError) as error:
         what = f"not the record of this data set ({error})"
         raise damaged_store(path, "zarr.json", what) from error
-    return Dataset(info, X, labels, manifest.data_hash, path)
+    return Dataset(info, X, labels, saved.manifest.data_hash, path)
 
 
 def _not_stored(name: str, path: Path) -> DatasetNotFound:

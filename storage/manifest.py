@@ -145,12 +145,6 @@ def check_presence(root: Path, manifest: Manifest) -> None:
         _check_length(root, name, length, entry)
 
 
-def check_all(root: Path, files: Mapping[str, FileEntry]) -> None:
-    """Read the files, and raise DamagedStore for the first that differs from its entry."""
-    for name, entry in files.items():
-        checked_bytes(root, name, entry)
-
-
 def checked_bytes(root: Path, name: str, entry: FileEntry) -> bytes:
     """Return the content of a file; raise DamagedStore if it differs from its entry."""
     try:

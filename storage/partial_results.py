@@ -13,7 +13,7 @@ from storage.manifest import damaged_store
 from storage.paths import resolve_under
 from storage.records import dumps
 from storage.runs import run_folder
-from storage.store import array_names, commit_group, get_array, open_checked, put_arrays
+from storage.store import commit_group, open_checked, put_arrays
 from storage.values import FORMAT_VERSION, from_json, to_json
 
 PARTIAL = "partial"
@@ -86,10 +86,10 @@ class PartialResults:
             If a file of it is missing or altered, or another version has written it.
         """
         path = self.path(key)
-        record, manifest, group = open_checked(path, FORMAT_VERSION)
+        saved = open_checked(path, FORMAT_VERSION)
         try:
-            arrays = {name: get_array(group, name) for name in array_names(manifest)}
-            return dict(record["request"]), from_json(record["value"], arrays)
+            arrays = {name: saved.array(name) for name in saved.names}
+            return dict(saved.record["request"]), from_json(saved.record["value"], arrays)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise damaged_store(path, "zarr.json", f"not a partial result ({error})") from error
 

@@ -113,7 +113,8 @@ def read_sealed(path: Path, what: str) -> dict[str, Any]:
         raise
     except (OSError, ValueError) as error:
         defect = f"not {what} as it was written ({error})"
-        raise DamagedStore(f"{path} is damaged: {defect}.", path.name, defect) from error
+        message = f"{path} is damaged: {defect}. Restore it from a backup, or move it away."
+        raise DamagedStore(message, path.name, defect) from error
 
 
 def restored(kind: Any, value: Any) -> Any:

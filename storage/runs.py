@@ -28,10 +28,8 @@ from storage.manifest import damaged_store, read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
 from storage.store import (
-    array_names,
     commit_group,
     folder_of,
-    get_array,
     open_checked,
     put_arrays,
     read_again_if_replaced,
@@ -146,11 +144,11 @@ def open_run(name: str) -> Run:
         If a file of it is missing or altered.
     """
     path = _path_of(name)
-    record, manifest, _ = open_checked(path, FORMAT_VERSION)
+    saved = open_checked(path, FORMAT_VERSION)
     try:
-        values = {key: record[key] for key in ("kind", "config", "metrics", "versions")}
-        created = datetime.fromisoformat(record["created"])
-        place = {"name": name, "path": path, "created": created, "bytes": manifest.total_bytes}
+        values = {key: saved.record[key] for key in ("kind", "config", "metrics", "versions")}
+        values["created"] = datetime.fromisoformat(saved.record["created"])
+        place = {"name": name, "path": path, "bytes": saved.manifest.total_bytes}
         run: Run = restored(Run, {**values, **place})
     except (KeyError, TypeError, ValueError) as error:
         raise damaged_store(path, "zarr.json", f"not the record of a run ({error})") from error
@@ -250,17 +248,17 @@ def load_result(
         raise RunNotFound(f"no result at {path}; expected the folder of one that was saved")
 
     def read(path: Path) -> _Result:
-        record, manifest, group = open_checked(path, FORMAT_VERSION)
-        if record.get("kind") not in kinds:
+        saved = open_checked(path, FORMAT_VERSION)
+        if saved.record.get("kind") not in kinds:
             raise RunNotFound(f"the run {str(name_or_path)!r} {advice}")
         names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-        entries = {key: value for key, value in record.items() if key in names}
-        for name in array_names(manifest):
+        entries = {key: value for key, value in saved.record.items() if key in names}
+        for name in saved.names:
             key, _, part = name.partition(".")
             if part:
-                entries.setdefault(key, {})[part] = get_array(group, name)
+                entries.setdefault(key, {})[part] = saved.array(name)
             else:
-                entries[key] = get_array(group, name)
+                entries[key] = saved.array(name)
         try:
             result: _Result = restored(kind, entries)
         except (TypeError, ValueError) as error:
@@ -285,9 +283,8 @@ def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
     """
 
     def read(path: Path) -> dict[str, NDArray[Any]]:
-        _, manifest, group = open_checked(path, FORMAT_VERSION)
-        stored = array_names(manifest)
-        return {key: get_array(group, key) for key in stored if not names or key in names}
+        saved = open_checked(path, FORMAT_VERSION)
+        return {key: saved.array(key) for key in saved.names if not names or key in names}
 
     return read_again_if_replaced(_path_of(name), read)
 

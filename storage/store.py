@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,9 +29,9 @@ from storage.errors import DamagedStore, StorageError
 from storage.manifest import (
     FileEntry,
     Manifest,
-    check_all,
     check_bytes,
     check_presence,
+    checked_bytes,
     damaged_store,
     read_manifest,
     write_manifest,
@@ -128,25 +129,36 @@ def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]]) -> str:
     return arrays_digest(arrays)
 
 
-def array_names(manifest: Manifest) -> list[str]:
-    """Return the sorted names of the arrays and groups in a committed group."""
-    files = sorted(manifest.files)
-    return [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
+@dataclass(frozen=True, eq=False)
+class StoredGroup:
+    """A committed group.
+
+    Attributes
+    ----------
+    root : Path
+    record : dict
+        As it was written.
+    manifest : Manifest
+    """
+
+    root: Path
+    record: dict[str, Any]
+    manifest: Manifest
+
+    @property
+    def names(self) -> list[str]:
+        """The sorted names of its arrays."""
+        files = sorted(self.manifest.files)
+        return [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Read a whole array; raise DamagedStore if it is not as it was written."""
+        with explain_zarr_errors(self.root, name):
+            return np.asarray(open_checked_array(self.root, name, self.manifest.files)[...])
 
 
-def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
-    """Read a whole array of a group that `open_checked` returned."""
-    store = group.store
-    if not isinstance(store, CheckedStore):
-        raise TypeError(f"`group` is in a {type(store).__name__}; expected one that checks")
-    with explain_zarr_errors(store.root, name):
-        return np.asarray(_open_array(store, name)[...])
-
-
-def open_checked(root: Path, version: int) -> tuple[dict[str, Any], Manifest, zarr.Group]:
-    """Open a committed group: its record, its manifest, and the group.
-
-    Manifest, file lengths and metadata are checked now, chunks when they are read.
+def open_checked(root: Path, version: int) -> StoredGroup:
+    """Open a committed group: manifest, file lengths and metadata are checked now, chunks later.
 
     Raises
     ------
@@ -155,11 +167,10 @@ def open_checked(root: Path, version: int) -> tuple[dict[str, Any], Manifest, za
     """
     manifest = read_manifest(root)
     check_presence(root, manifest)
-    check_all(root, {k: v for k, v in manifest.files.items() if k.endswith("zarr.json")})
+    metadata = {name: entry for name, entry in manifest.files.items() if name.endswith("zarr.json")}
+    texts = {name: checked_bytes(root, name, entry) for name, entry in metadata.items()}
     with explain_zarr_errors(root, "zarr.json"):
-        store = CheckedStore(root, manifest.files)
-        group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
-        attributes = group.attrs.asdict()
+        attributes = loads(texts["zarr.json"])["attributes"]
         if attributes["format_version"] != version:
             raise damaged_store(
                 root,
@@ -167,7 +178,7 @@ def open_checked(root: Path, version: int) -> tuple[dict[str, Any], Manifest, za
                 f"`format_version` is {attributes['format_version']!r}, this version of ism-dask "
                 f"reads {version}. Upgrade the package, or make the store again",
             )
-        return dict(loads(str(attributes["record"]))), manifest, group
+        return StoredGroup(root, dict(loads(attributes["record"])), manifest)
 
 
 def read_again_if_replaced(root: Path, read: Callable[[Path], _T]) -> _T:
@@ -183,9 +194,24 @@ def read_again_if_replaced(root: Path, read: Callable[[Path], _T]) -> _T:
 
 
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:
-    """Open one array, given the manifest's entries for it."""
+    """Open an array, given the manifest's entries for it.
+
+    Raise DamagedStore unless its layout is the one that `create_array` makes: numbers, our codecs,
+    and as many chunks as the manifest lists. Another layout might need any amount of memory, or
+    decode to values that nobody has written.
+    """
     with explain_zarr_errors(root, name):
-        return _open_array(CheckedStore(root, files), name)
+        array = zarr.open_array(CheckedStore(root, files), path=name, mode="r", zarr_format=3)
+        codecs = tuple(type(each) for each in array.metadata.codecs)  # type: ignore[union-attr]
+        chunks = sum(each.startswith(f"{name}/") for each in files) - 1
+        if codecs != _CODECS or array.dtype.kind not in "biuf" or array.nchunks != chunks:
+            raise damaged_store(
+                root,
+                f"{name}/zarr.json",
+                f"shape {array.shape} of {array.dtype} in {array.nchunks} chunks by "
+                f"{', '.join(each.__name__ for each in codecs)}; {chunks} chunks are listed",
+            )
+        return array
 
 
 @contextmanager
@@ -201,25 +227,6 @@ def explain_zarr_errors(root: Path, name: str) -> Iterator[None]:
         raise damaged_store(root, name, defect) from error
 
 
-def _open_array(store: CheckedStore, name: str) -> zarr.Array[Any]:
-    """Open an array; raise DamagedStore unless its layout is the one that `create_array` makes.
-
-    It must have numbers, our codecs, and as many chunks as the manifest lists. Another layout might
-    need any amount of memory, or decode to values that nobody has written.
-    """
-    array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
-    codecs = tuple(type(each) for each in array.metadata.codecs)  # type: ignore[union-attr]
-    chunks = store.count(f"{name}/") - 1
-    if codecs != _CODECS or array.dtype.kind not in "biuf" or array.nchunks != chunks:
-        raise damaged_store(
-            store.root,
-            f"{name}/zarr.json",
-            f"shape {array.shape} of {array.dtype} in {array.nchunks} chunks by "
-            f"{', '.join(each.__name__ for each in codecs)}; {chunks} chunks are listed",
-        )
-    return array
-
-
 class CheckedStore(LocalStore):
     """A read-only Zarr store that returns only bytes that agree with the manifest.
 
@@ -231,10 +238,6 @@ class CheckedStore(LocalStore):
         super().__init__(root, read_only=True)
         self._files = files
         self._checked_stamps: dict[str, tuple[int, ...]] = {}
-
-    def count(self, start: str) -> int:
-        """Return the number of listed files whose names begin with `start`."""
-        return sum(name.startswith(start) for name in self._files)
 
     async def get(
         self,
@@ -262,34 +265,6 @@ class CheckedStore(LocalStore):
     ) -> list[Buffer | None]:
         """Return parts of files; each file is read and checked whole."""
         return [await self.get(key, prototype, part) for key, part in key_ranges]
-
-    async def exists(self, key: str) -> bool:
-        """Return whether the manifest lists a file."""
-        return key in self._files
-
-    async def getsize(self, key: str) -> int:
-        """Return the length that the manifest lists for a file."""
-        if key not in self._files:
-            raise FileNotFoundError(key)
-        return self._files[key].bytes
-
-    async def list(self) -> AsyncIterator[str]:
-        """Yield the files that the manifest lists; strangers in the folder are not among them."""
-        for key in self._files:
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Yield the listed files whose names begin with `prefix`."""
-        for key in self._files:
-            if key.startswith(prefix):
-                yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Yield the names of listed files and folders that are directly in a folder."""
-        start = f"{prefix.strip('/')}/".lstrip("/")
-        inside = (key[len(start) :] for key in self._files if key.startswith(start))
-        for name in dict.fromkeys(key.split("/")[0] for key in inside):
-            yield name
 
     def _checked_buffer(
         self, key: str, prototype: BufferPrototype | None, byte_range: ByteRequest | None

@@ -25,7 +25,7 @@ from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
-from storage.store import commit_group, create_array, folder_of, get_array, open_checked, put_array
+from storage.store import commit_group, create_array, folder_of, open_checked, put_array
 from storage.tables.encoding import encode_batch
 from storage.tables.planning import TablePlan
 from storage.tables.schema import TableSchema
@@ -122,8 +122,8 @@ class EarlierRows:
     @classmethod
     def of(cls, data: Dataset, more: int) -> EarlierRows:
         """Return the rows of a data set that `write_table` wrote, onto which `more` come."""
-        _, manifest, group = open_checked(data.path, FORMAT_VERSION)
-        if manifest.data_hash != data.data_hash:
+        stored = open_checked(data.path, FORMAT_VERSION)
+        if stored.manifest.data_hash != data.data_hash:
             raise StorageError(
                 f"another process has replaced {data.info.name!r} while new rows were read for it; "
                 "ingest again"
@@ -132,8 +132,8 @@ class EarlierRows:
         chunk_rows = _chunk_rows(len(X) + more, X.shape[1], X.dtype)
         # A short table is one short chunk.
         whole = len(X) // chunk_rows if X.chunk_rows == chunk_rows else 0
-        digests = [bytes(each) for each in get_array(group, "chunk_digests")[:whole]]
-        links = {name: manifest.files[name] for name in map(_chunk_file, range(whole))}
+        digests = [bytes(each) for each in stored.array("chunk_digests")[:whole]]
+        links = {name: stored.manifest.files[name] for name in map(_chunk_file, range(whole))}
         return cls(data, chunk_rows, links, digests)
 
     def link(self, folder: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from storage.atomic import exists_settled, remove_leftovers, visible_entries
-from storage.checkpoints import NEWEST, Checkpoints, checkpoint_key
 from storage.dataset import datasets_folder, open_dataset, stored_folders
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import DamagedStore, RunNotFound, StorageError
@@ -203,17 +202,6 @@ def _check_partial_results(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]
     check = _store_check(lambda path: results.read(path.name))
     for key in results.keys(""):
         yield from _problems_at(folder / key, check, on_bytes)
-    checkpoints = Checkpoints(results)
-    # Damage to the newest checkpoint or its number was found above.
-    with suppress(DamagedStore):
-        newest, numbers = checkpoints.newest_number, checkpoints.numbers
-        if newest is None and numbers not in ([], [1]):
-            yield Problem(results.path(NEWEST), "it is missing, but checkpoints are there")
-        # A running fit may have saved newer ones meanwhile and removed this one: the number is
-        # read again.
-        path = results.path(checkpoint_key(newest or 0))
-        if newest and not exists_settled(path) and checkpoints.newest_number == newest:
-            yield Problem(path, "the newest checkpoint is missing")
     yield from _unexpected_entries(folder, lambda name: (folder / name).is_dir())
 
 

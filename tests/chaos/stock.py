@@ -113,7 +113,6 @@ def read_under_way() -> None:
     checkpoints = Checkpoints.of_run("under-way")
     for number in checkpoints.numbers:
         checkpoints.read(number)
-    _ = checkpoints.newest_number
     PartialResults.of_run("under-way").find(PIECE, REQUEST)
     find_lease("under-way")
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import (
-    Model,
     UnsafeName,
     home,
     load_model,
@@ -67,13 +66,6 @@ def test_folders_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.delenv("ISM_DASK_DATA")
     assert home() == Path.home() / ".ism-dask"
     assert data_folder() is None
-
-
-def test_the_public_names_are_all_there() -> None:
-    import storage
-
-    assert all(hasattr(storage, name) for name in storage.__all__)
-    assert Model.__module__ == "storage.models"
 
 
 def test_storage_stands_on_its_own() -> None:

@@ -25,7 +25,7 @@ from storage import (
 )
 from storage.dataset_writing import rechunk
 from storage.manifest import MANIFEST
-from storage.store import get_array
+from storage.store import StoredGroup
 
 INFO = DatasetInfo("made")
 
@@ -228,13 +228,14 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(
 ) -> None:
     path = make_dataset(seed=0)
     steps = iter(range(100))
+    read = StoredGroup.array
 
-    def get(group: zarr.Group, name: str) -> np.ndarray:
+    def array(group: StoredGroup, name: str) -> np.ndarray:
         if next(steps) == 0:
             make_dataset(seed=1)
-        return get_array(group, name)
+        return read(group, name)
 
-    monkeypatch.setattr("storage.dataset.get_array", get)
+    monkeypatch.setattr(StoredGroup, "array", array)
     opened = open_dataset(path)
     monkeypatch.undo()
     expected = open_dataset(path)
