@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from storage.checkpoints import Checkpoints
 from storage.dataset import (
     Dataset,
     StoredDataset,
@@ -25,15 +24,17 @@ from storage.errors import (
     UnsafeName,
 )
 from storage.models import (
+    FeatureStatistics,
     Model,
     Sample,
+    SavedTransformer,
     load_model,
     new_feature_name,
     picture_path,
     read_pictures,
     save_model,
 )
-from storage.partial_results import PartialResults
+from storage.partial_results import Checkpoints, PartialResults
 from storage.paths import home, safe_name
 from storage.refreshes import (
     add_to_history,
@@ -60,7 +61,6 @@ from storage.runs import (
     saved_run_path,
 )
 from storage.tables.files import check_pyarrow
-from storage.transformers import FeatureStatistics, SavedTransformer
 from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
 from storage.verify import Problem, StoredItem, stored_items
 from storage.zarr_rows import ZarrRows

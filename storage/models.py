@@ -1,25 +1,148 @@
-"""Save and load fitted projections: arrays in Zarr, the rest in JSON, nothing pickled."""
+"""Saved models, which read rows like those of the fit as new features; nothing is pickled."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.standardise import project
-from storage.errors import StorageError
+from storage.errors import StorageError, UnfitRows
 from storage.manifest import checked_bytes, read_manifest
 from storage.paths import resolve_under, safe_name
 from storage.runs import MODELS, load_result, save_run
-from storage.transformers import FeatureStatistics, SavedTransformer
+from storage.tables.files import check_pyarrow
 
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED = "supervised"
 _PICTURES = "pictures"
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureStatistics:
+    """Statistics of each new feature over the rows that a model was fitted to.
+
+    Attributes
+    ----------
+    mean, deviation, minimum, maximum : ndarray of shape (q,)
+    """
+
+    mean: NDArray[Any]
+    deviation: NDArray[Any]
+    minimum: NDArray[Any]
+    maximum: NDArray[Any]
+
+    @classmethod
+    def of(cls, moments: ColumnMoments) -> FeatureStatistics:
+        """Return the statistics of new features from the moments of all their rows."""
+        deviation = np.sqrt(moments.squares / moments.weight)
+        return cls(moments.mean, deviation, moments.low, moments.high)
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[Any]) -> FeatureStatistics:
+        """Return the statistics of rows (n, q) of new features."""
+        return cls.of(ColumnMoments.of(rows))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SavedTransformer(ABC):
+    """A saved model that gives rows their new features.
+
+    Attributes
+    ----------
+    feature_names : tuple of str, optional
+        Names of the columns.
+    table : Mapping, optional
+        The schema of the table that the model was fitted to, if it was one.
+    statistics : FeatureStatistics, optional
+        Of the new features, over the rows that the model was fitted to.
+    config, metrics, versions : Mapping
+        Plain values of its run: numbers (NaN and infinity too), strings, lists, mappings. Tuples
+        come back as lists.
+    """
+
+    feature_names: tuple[str, ...] | None = None
+    table: Mapping[str, Any] | None = None
+    statistics: FeatureStatistics | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """The number of columns of rows, d."""
+
+    @property
+    @abstractmethod
+    def n_components(self) -> int:
+        """The number of new features, q."""
+
+    @abstractmethod
+    def get_feature_names_out(self) -> tuple[str, ...]:
+        """Return the names of the new features: those that the estimator gives them."""
+
+    @abstractmethod
+    def bare(self) -> Self:
+        """Return the model with no more than `transform` needs for arrays, to send elsewhere."""
+
+    @abstractmethod
+    def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the new features (n, q) of finite rows (n, d)."""
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Return the new features of rows X.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), or frame
+            An array has the features that the model was fitted to, in the same order. A frame has
+            the columns of the table that it was fitted to, in any order, encoded alike.
+
+        Returns
+        -------
+        ndarray of shape (n, q)
+            float32 if X is float32, else float64.
+
+        Raises
+        ------
+        UnfitRows
+            If X has another number of columns, or anything but finite numbers.
+        TableError
+            If a frame is not like the table: the message lists all columns and levels.
+        """
+        rows, d = np.asarray(self._encoded(X)), self.n_features
+        if rows.ndim != 2 or rows.shape[1] != d or rows.dtype.kind not in "biuf":
+            raise UnfitRows(
+                f"`X` has shape {rows.shape} of {rows.dtype}; expected (n, {d}) of numbers: the "
+                "features that the model was fitted to, in the same order."
+            )
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise UnfitRows(
+                f"`X` holds NaN or infinity in {len(bad)} rows, the first number {bad[0]}; "
+                "expected finite numbers. Fill or drop these rows first."
+            )
+        return self._new_features(rows)
+
+    def _encoded(self, X: Any) -> Any:
+        """Return the rows of a frame as numbers, and anything else as it is."""
+        if not hasattr(X, "columns") or (self.table is None and self.feature_names is None):
+            return X
+        if self.table is None:
+            return X[list(self.feature_names or ())]
+        check_pyarrow()
+        # They import pyarrow, which rows of arrays do not need.
+        from storage.tables.new_rows import encode_frame  # noqa: PLC0415
+        from storage.tables.schema import TableSchema  # noqa: PLC0415
+
+        return encode_frame(X, TableSchema.from_json(self.table))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,39 +173,26 @@ class Model(SavedTransformer):
         The standardisation of the columns.
     eigenvalues : ndarray of shape (q,)
         Eigenvalues of the final Phi.
-    feature_names, class_names : tuple of str, optional
-        Names of the columns, and of the classes that the model was fitted to.
+    class_names : tuple of str, optional
+        Names of the classes that the model was fitted to.
     labels : ndarray of shape (n,), optional
         The cluster of each row, if the run is one that clusters.
     sample : Sample, optional
-    statistics : FeatureStatistics, optional
-        Of the new features, over the rows that the model was fitted to.
     image_shape : tuple of int, optional
         (height, width) if a row is a picture.
-    table : Mapping, optional
-        The schema of the table that the model was fitted to, if it was one.
     history : sequence of Mapping
         The record of each iteration.
-    config, metrics, versions : Mapping
-        Plain values: numbers (NaN and infinity too), strings, lists, mappings. Tuples come back
-        as lists.
     """
 
     components: NDArray[Any]
     mean: NDArray[Any]
     scale: NDArray[Any]
     eigenvalues: NDArray[Any]
-    feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     labels: NDArray[Any] | None = None
     sample: Sample | None = None
-    statistics: FeatureStatistics | None = None
     image_shape: tuple[int, ...] | None = None
-    table: Mapping[str, Any] | None = None
     history: Sequence[Mapping[str, Any]] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         q, d = self.components.shape if self.components.ndim == 2 else (0, 0)

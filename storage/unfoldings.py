@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from storage.dataset import open_dataset
 from storage.dataset_info import folder_name
 from storage.errors import DatasetNotFound, StorageError
+from storage.models import FeatureStatistics, SavedTransformer
 from storage.runs import UNFOLD, load_result, save_run
-from storage.transformers import FeatureStatistics, SavedTransformer
 
 # Rows of up to so many bytes are saved with their coordinates; others are read from their data set.
 _LARGEST_COPY = 2**28
@@ -24,6 +24,8 @@ _LARGEST_COPY = 2**28
 @dataclass(frozen=True, eq=False)
 class SavedUnfolding(SavedTransformer):
     """The rows of an unfolding with their coordinates.
+
+    Its metrics have `n_neighbors` and `exact_neighbors` of the fit, its config the `seed`.
 
     Attributes
     ----------
@@ -36,14 +38,6 @@ class SavedUnfolding(SavedTransformer):
         Those of the fit, if it has some.
     values : ndarray of shape (n,), optional
         The class code or number of each row.
-    feature_names : tuple of str, optional
-    table : Mapping, optional
-        The schema of the table that the rows come from, if it was one.
-    statistics : FeatureStatistics, optional
-        Of the coordinates; set when a run is loaded.
-    config, metrics, versions : Mapping
-        Plain values. The metrics have `n_neighbors` and `exact_neighbors` of the fit, the config
-        its `seed`.
     placement : Placement, optional
         Places new rows. It is made of the rows when it is first needed.
     """
@@ -53,12 +47,6 @@ class SavedUnfolding(SavedTransformer):
     coordinates: NDArray[Any]
     corrections: NDArray[Any] | None = None
     values: NDArray[Any] | None = None
-    feature_names: tuple[str, ...] | None = None
-    table: Mapping[str, Any] | None = None
-    statistics: FeatureStatistics | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, Any] = field(default_factory=dict)
     placement: Any = field(default=None, repr=False)
 
     @property

@@ -10,9 +10,8 @@ import httpx
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from flows.builtin.raw_data import DownloadError
+from flows.builtin.raw_data import DATA_VARIABLE, DownloadError
 from storage.atomic import explain_os_errors, sync, workspace
-from storage.paths import DATA_VARIABLE
 
 SIZE_LIMIT = 2**28
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)

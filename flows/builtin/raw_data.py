@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from storage.errors import StorageError
 
+DATA_VARIABLE = "ISM_DASK_DATA"
+
 
 class RawFileError(StorageError):
     """A raw file is missing, unreadable, truncated, hostile, or of another format or edition."""

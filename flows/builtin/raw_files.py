@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from flows.builtin.raw_data import RawFileError
-from storage.paths import DATA_VARIABLE, data_folder, home, safe_name
+from flows.builtin.raw_data import DATA_VARIABLE, RawFileError
+from storage.paths import home, safe_name
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,10 @@ def find_or_download(dataset: str, raw: RawFile) -> Path:
     The function looks for `$ISM_DASK_DATA/<dataset>/<file>`, `$ISM_DASK_DATA/<file>` and
     `<home>/raw/<dataset>/<file>`, in this order.
     """
-    data, downloads = data_folder(), home() / "raw" / safe_name(dataset)
-    folders = [downloads] if data is None else [data / dataset, data, downloads]
+    downloads = home() / "raw" / safe_name(dataset)
+    named = os.environ.get(DATA_VARIABLE)
+    data = Path(named or downloads).expanduser()
+    folders = [data / dataset, data, downloads] if named else [downloads]
     for folder, name in product(folders, raw.names):
         if (folder / name).is_file():
             return folder / name

@@ -28,8 +28,8 @@ from storage import (
     run_folder,
     safe_name,
 )
-from storage.checkpoints import checkpoint_key
 from storage.manifest import MANIFEST, write_manifest
+from storage.partial_results import checkpoint_key
 from storage.records import dumps, loads, to_sealed_json
 from storage.store import commit_group, put_array
 from storage.values import FORMAT_VERSION, to_json

@@ -17,7 +17,7 @@ from flows.builtin import ingest
 from flows.errors import FlowError
 from flows.runs.inventory import check_files
 from storage import Checkpoints, StorageError, datasets_folder
-from storage.checkpoints import checkpoint_key
+from storage.partial_results import checkpoint_key
 
 Begin = Callable[[str, int], Tally]
 # One that is not there at all was never written, as far as anybody can tell.

@@ -36,7 +36,7 @@ from storage import (
     run_folder,
     saved_run_path,
 )
-from storage.checkpoints import checkpoint_key
+from storage.partial_results import checkpoint_key
 
 # Of one width and one start.
 MEDIAN = ("--criterion", "dependence", "--sigma", "median")
