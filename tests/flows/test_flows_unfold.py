@@ -279,7 +279,7 @@ def test_a_killed_run_repeats_no_stage_that_ended(
     arguments = ("unfold", "own", "--raw", "--nu", "100", "--plain", "--run")
     assert here(*arguments, "whole").status == 0
     stages = ["neighbours", "eigenvectors", "program", "refinement"]
-    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/results"]
+    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/result"]
     commands = [" ".join((*arguments, "cut")), *["resume cut --plain"] * 4]
     script = [sys.executable, "-c", _KILLED_IN_TURN]
     lines = [f"{path} {command}" for path, command in zip(paths, commands, strict=True)]
