@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.dataset import Dataset
-from storage.dataset_info import DatasetInfo, check_labels
-from storage.dataset_writing import default_chunk_rows, rechunk
+from storage.dataset_info import FORMAT_VERSION, DatasetInfo, check_labels
+from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
-from storage.store import commit_group, create_array, folder_of, get_array, open_checked, put_array
+from storage.store import commit_group, create_array, folder_of, open_checked, put_array
 from storage.tables.encoding import encode_batch
 from storage.tables.planning import TablePlan
 from storage.tables.schema import TableSchema
@@ -122,8 +122,8 @@ class EarlierRows:
     @classmethod
     def of(cls, data: Dataset, more: int) -> EarlierRows:
         """Return the rows of a data set that `write_table` wrote, onto which `more` come."""
-        manifest, group = open_checked(data.path)
-        if manifest.data_hash != data.data_hash:
+        stored = open_checked(data.path, FORMAT_VERSION)
+        if stored.manifest.data_hash != data.data_hash:
             raise StorageError(
                 f"another process has replaced {data.info.name!r} while new rows were read for it; "
                 "ingest again"
@@ -132,8 +132,8 @@ class EarlierRows:
         chunk_rows = _chunk_rows(len(X) + more, X.shape[1], X.dtype)
         # A short table is one short chunk.
         whole = len(X) // chunk_rows if X.chunk_rows == chunk_rows else 0
-        digests = [bytes(each) for each in get_array(group, "chunk_digests")[:whole]]
-        links = {name: manifest.files[name] for name in map(_chunk_file, range(whole))}
+        digests = [bytes(each) for each in stored.array("chunk_digests")[:whole]]
+        links = {name: stored.manifest.files[name] for name in map(_chunk_file, range(whole))}
         return cls(data, chunk_rows, links, digests)
 
     def link(self, folder: Path) -> None:
@@ -186,7 +186,7 @@ def write_table(
         written = [chunks[number] for number in sorted(chunks)]
         return _finish(group, X, written, labels, earlier)
 
-    commit_group(target, info.to_json(), fill, known=known)
+    commit_group(target, FORMAT_VERSION, asdict(info), fill, known)
 
 
 def _create_rows(
@@ -332,9 +332,7 @@ def _finish(
     earlier: EarlierRows | None,
 ) -> str:
     """Write labels, and what a later ingestion goes on from; return the digest."""
-    folder = group.create_group("labels")
-    for name, codes in labels.items():
-        put_array(folder, name, codes)
+    put_labels(group, labels)
     digests = [*(earlier.digests if earlier else []), *(each.digest for each in chunks)]
     put_array(group, "chunk_digests", np.array([list(each) for each in digests], dtype=np.uint8))
     return chunked_digest(X, X.chunks[0], digests, labels)

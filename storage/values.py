@@ -17,7 +17,7 @@ from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
-from storage.records import check_field_types
+from storage.records import restored
 
 # The version of what is on the disk: a change of `FIELDS` or of the functions below changes it.
 FORMAT_VERSION = 5
@@ -157,9 +157,7 @@ def _made(kind: str, parts: dict[str, Any], arrays: Arrays) -> Any:
     record = _RECORDS[kind]
     if set(parts) != set(FIELDS[record]):
         raise ValueError(f"a {kind} has other fields than {', '.join(FIELDS[record])}")
-    made = record(**parts)
-    check_field_types(made)
-    return made
+    return restored(record, parts)
 
 
 def _array(numbers: NDArray[Any], start: int, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ism_dask.status import Status
-from storage import DamagedStore, PartialResults, UnsafeName, list_runs, stored_items_named
+from storage import DamagedStore, PartialResults, UnsafeName, list_runs, stored_items
 from storage.values import FIELDS, FORMAT_VERSION, from_json, to_json
 
 REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
@@ -117,7 +117,7 @@ def test_a_file_that_is_altered_cut_or_gone_is_reported(data: st.DataObject) -> 
         path.unlink()
     with pytest.raises(DamagedStore, match=path.name):
         results.find("a", REQUEST)
-    (run,) = stored_items_named("tables")
+    (run,) = stored_items()
     assert [each.path for each in run.problems()] == [path]
 
 
