@@ -201,7 +201,7 @@ def _labels(line: StoredDataset | None) -> dict[str, int | None]:
         return {}
     classes = {name: len(names) for name, names in line.info.class_names.items()}
     schema = (line.info.table or {}).get("schema", {"labels": []})
-    numbers = [label_key(each["name"]) for each in schema["labels"] if each["kind"] == NUMBERS]
+    numbers = [label_key(each["name"]) for each in schema["labels"] if each["role"] == NUMBERS]
     return {**classes, **dict.fromkeys(numbers)}
 
 

@@ -20,7 +20,7 @@ from storage.table_ingestion import (
     store_unless_stored,
 )
 from storage.tables.formats import open_table
-from storage.tables.schema import TableOptions, TableSchema
+from storage.tables.schema import CLASSES, TableOptions, TableSchema
 
 
 def ingest_table(settings: IngestSettings) -> IngestResult:
@@ -82,7 +82,7 @@ def store_labelled(source: str, labels: tuple[str, ...], target: str) -> Dataset
         known = [each.name for each in stored_schema(data).explained]
         if set(labels) <= set(known):
             return data
-    options = TableOptions(labels=labels, target=target)
+    options = TableOptions(label=labels, target=target)
     try:
         return store_unless_stored(
             table, name, options, on_schema=_show_schema, progress=report_progress
@@ -119,7 +119,10 @@ def _result(name: str, schema: TableSchema, data: Dataset | None = None) -> Inge
         split="all",
         rows=schema.rows - schema.rows_left_out,
         columns=len(schema.encoded_names),
-        labels={label.key: len(label.classes) for label in schema.explained},
+        labels={
+            label.key: len(label.levels) if label.role == CLASSES else 0
+            for label in schema.explained
+        },
         data_hash=data.data_hash if data else "",
         path=str(data.path) if data else "",
         schema=schema.to_json(),

@@ -85,7 +85,7 @@ def table_options(settings: IngestSettings) -> TableOptions:
     """Return how to read a table; raise SettingsError for a value that does not exist."""
     try:
         return TableOptions(
-            labels=_names(settings.label),
+            label=_names(settings.label),
             drop=_names(settings.drop),
             keep=_names(settings.keep),
             columns=_names(settings.columns),
