@@ -20,7 +20,7 @@ from ism_dask.status import Status
 from storage.records import check_field_types
 
 # The version of what is on the disk: a change of `FIELDS` or of the functions below changes it.
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 FIELDS: dict[type[Any], tuple[str, ...]] = {
     Candidate: ("W", "eigenvalues", "following", "objective"),
     Certificate: (
@@ -46,6 +46,7 @@ FIELDS: dict[type[Any], tuple[str, ...]] = {
         "ascent",
         "settled",
         "residual",
+        "limit",
     ),
     Round: (
         "number",

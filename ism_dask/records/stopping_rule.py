@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -79,15 +78,9 @@ class Stopping:
         """Return the value of `record` that has to fall below `limit`."""
         return float(getattr(record, self.measure))
 
-    @property
-    def handover(self) -> int | None:
-        """The iteration after which another solver takes over at the latest, None if none does."""
-        return _MORE_PATIENCE if self.tol is None and self.max_iter > _MORE_PATIENCE else None
-
-    @property
-    def slow_fall(self) -> float:
-        """The fall of the residual's logarithm in a step below which the iteration is slow."""
-        return -math.log(_FALL) / _PATIENCE
+    def limit_of(self, record: Record | Round) -> float:
+        """Return the value at which the iteration may end: noise between rows may raise `limit`."""
+        return max(self.limit, getattr(record, "limit", 0.0))
 
     @property
     def claims_convergence(self) -> bool:
