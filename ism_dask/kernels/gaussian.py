@@ -41,11 +41,6 @@ class Gaussian(SharedWidth):
         """`-1 / 2 sigma^2`."""
         return -self._rate
 
-    @property
-    def slope_at_zero(self) -> float:
-        """`-1 / 2 sigma^2`."""
-        return -self._rate
-
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `exp(-beta / 2 sigma^2)`."""
         return clipped_exponential(np.multiply(beta, -self._rate, out=out))
@@ -83,7 +78,6 @@ class RelativeGaussian(PointwiseKernel):
     pairing = DISTANCE
     per_row_width = True
     amplitude = -0.5
-    slope_at_zero = -0.5
 
     def __post_init__(self) -> None:
         """Check the rank of the neighbour."""

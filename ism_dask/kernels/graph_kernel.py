@@ -67,14 +67,13 @@ class ValueAsSlope(PointwiseKernel):
     base: PointwiseKernel
 
     amplitude = 1.0
-    slope_at_zero = 1.0
     slope_is_psd = True
     value_by_slope = (1.0, 0.0)
 
     @classmethod
     def of(cls, kernel: Kernel) -> Kernel:
         """Return the kernel with each of its terms wrapped."""
-        return conic_sum([(weight, cls(term)) for weight, term in kernel.terms])
+        return kernel.mapped(cls)
 
     @property
     def title(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import sqrt
 
 import numpy as np
 
@@ -31,11 +31,6 @@ class Laplacian(SharedWidth):
     def amplitude(self) -> float:
         """`-1 / (sqrt(2) sigma)`."""
         return -sqrt(0.5) / self._width
-
-    @property
-    def slope_at_zero(self) -> float:
-        """The slope at beta = 0."""
-        return self.amplitude * exp(-sqrt(2.0) * self.offset / self._width) / self.offset
 
     def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
         """Return `exp(-sqrt(2 (beta + c^2)) / sigma)`."""

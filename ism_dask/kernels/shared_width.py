@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Self
@@ -15,6 +14,9 @@ from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.kernels.widths import median_distance
 
+# The names of the rules that compute a width from the data.
+WIDTHS = ("root", "median")
+
 
 def scaled_median_distance(sample: Array, share: float) -> float:
     """Return the median distance of rows (m, d) times the root of the share of columns in use.
@@ -23,17 +25,6 @@ def scaled_median_distance(sample: Array, share: float) -> float:
     between rows of q columns.
     """
     return sqrt(share) * median_distance(sample, 'sigma="root"')
-
-
-def _unscaled_distance(sample: Array, share: float) -> float:  # noqa: ARG001  all columns count
-    return median_distance(sample)
-
-
-# Rules that compute a width from the data, by name.
-WIDTHS: dict[str, Callable[[Array, float], float]] = {
-    "root": scaled_median_distance,
-    "median": _unscaled_distance,
-}
 
 
 @dataclass(frozen=True)
@@ -53,9 +44,9 @@ class SharedWidth(PointwiseKernel):
 
     def resolve(self, sample: Array, share: float = 1.0) -> Self:
         """Return the kernel with a number for sigma."""
-        if not isinstance(self.sigma, str):
-            return self
-        return replace(self, sigma=WIDTHS[self.sigma](sample, share))
+        if self.sigma == "root":
+            return replace(self, sigma=scaled_median_distance(sample, share))
+        return replace(self, sigma=median_distance(sample)) if self.sigma == "median" else self
 
     @property
     def width_is_free(self) -> bool:

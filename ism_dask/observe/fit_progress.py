@@ -19,6 +19,8 @@ _SELECTION = 0.5
 # The share of a run that its iterations take; the check of the solution follows. Likewise the share
 # of a fit that its rounds take; k-means follows.
 _ITERATIONS = 0.9
+# The share that counts as done, at most, if there are many iterations but the limit is far away.
+_ALMOST = 0.9
 # The part of the way to the end of the rounds that the next round takes.
 _ROUND = 1 / 3
 # The part of the way to the end that the passes of the first iteration take at most. Those of the
@@ -74,7 +76,7 @@ class FitProgress:
         """Count an iteration that has ended, and return its name."""
         rules, record = self._plan.iterations, state.history[-1]
         measured = [rules.measured(each) for each in state.history]
-        share = log_progress(measured, rules.limit_of(record), rules.max_iter)
+        share = log_progress(measured, rules.limit_of(record), rules.most_spectral_steps)
         is_last = rules.reached(record)
         share = _ITERATIONS * (1.0 if is_last else share)
         self._advance(self._first + share * (self._last - self._first))
@@ -130,7 +132,7 @@ class FitProgress:
 def log_progress(values: Sequence[float], limit: float, most: int) -> float:
     """Return the share of the way to a limit on a log scale, for values that fall geometrically.
 
-    It is at least the share of the largest number of values, `most`, and below 1 until a value has
+    It is at least the share of the usual number of values, `most`, but below 1 until a value has
     reached the limit.
     """
     # The least value so far, so that a value that grows for once does not lower the progress.
@@ -138,4 +140,4 @@ def log_progress(values: Sequence[float], limit: float, most: int) -> float:
     first, least = min(values[0], 1.0), min(values)
     if least <= limit:
         return 1.0
-    return max(len(values) / most, math.log(first / least) / math.log(first / limit))
+    return max(min(len(values) / most, _ALMOST), math.log(first / least) / math.log(first / limit))

@@ -78,6 +78,11 @@ class Stopping:
         """Return the value of `record` that has to fall below `limit`."""
         return float(getattr(record, self.measure))
 
+    @property
+    def most_spectral_steps(self) -> int:
+        """The largest number of spectral steps, after which another solver goes on or none does."""
+        return self.max_iter if self.tol is not None else min(self.max_iter, _MORE_PATIENCE)
+
     def limit_of(self, record: Record | Round) -> float:
         """Return the value at which the iteration may end: noise between rows may raise `limit`."""
         return max(self.limit, getattr(record, "limit", 0.0))
