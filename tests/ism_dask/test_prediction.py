@@ -102,7 +102,9 @@ def test_j_and_its_gradient_are_those_of_the_definition(seed):
     along, step = np.random.default_rng(0).normal(size=W.shape), 1e-5
     slope = (J(W + step * along) - J(W - step * along)) / (2 * step)
     size = np.linalg.norm(value.product) * np.linalg.norm(along)
-    assert 2 * np.sum(value.product * along) == pytest.approx(slope, rel=1e-4, abs=1e-6 * size)
+    # The difference of two J resolves no smaller slopes.
+    close = pytest.approx(slope, rel=1e-4, abs=1e-6 * size + 1e-10)
+    assert 2 * np.sum(value.product * along) == close
 
 
 @few
