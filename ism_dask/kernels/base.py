@@ -91,7 +91,8 @@ class PointwiseKernel(Kernel):
     pairing : Pairing
         The rule that computes beta.
     per_row_width : bool
-        Whether each row has a width of its own; `scale` is then the tile of `1 / (s_i s_j)`.
+        Whether each row i has a width s_i of its own; f is then a function of beta / s_i s_j, and
+        so are its derivatives.
     amplitude : float
         The constant of `f' = amplitude * unit_slope`. Tiles apply it once, not to each entry.
     value_by_slope : tuple of float, or None
@@ -118,13 +119,11 @@ class PointwiseKernel(Kernel):
     roundings: ClassVar[int] = 64
 
     @abstractmethod
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return f(beta), elementwise; `out` may be beta itself."""
 
     @abstractmethod
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `f'(beta) / amplitude`, elementwise; `out` may be beta itself."""
 
     @property
@@ -132,11 +131,11 @@ class PointwiseKernel(Kernel):
     def amplitude(self) -> float:
         """The constant factor of f'."""
 
-    def slope(self, beta: Array, scale: Array | None = None) -> Array:
+    def slope(self, beta: Array) -> Array:
         """Return f'(beta), elementwise."""
-        return self.amplitude * self.unit_slope(beta, scale)
+        return self.amplitude * self.unit_slope(beta)
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array) -> Array:
         """Return f''(beta), elementwise."""
         raise NotImplementedError(
             f"{type(self).__name__} has no `second_derivative` of f, which steps of the second "
@@ -145,8 +144,8 @@ class PointwiseKernel(Kernel):
 
     @property
     def slope_at_zero(self) -> float:
-        """f'(0) where `scale` is 1; if that is 0, the sign of the amplitude takes its place."""
-        return self._at_zero(self.slope) or float(np.copysign(1.0, self.amplitude))
+        """f'(0); if that is 0, the sign of the amplitude takes its place."""
+        return float(self.slope(np.zeros((1, 1)))[0, 0]) or float(np.copysign(1, self.amplitude))
 
     @property
     def value_by_slope(self) -> tuple[float, float] | None:
@@ -166,12 +165,8 @@ class PointwiseKernel(Kernel):
         For kernels with per-row widths it is in units of `s_i s_j`. Errors of beta that are
         small compared with it do not matter.
         """
-        size, slope = abs(self._at_zero(self.value)), abs(self._at_zero(self.slope))
-        return size / slope if size > 0 and slope > 0 else np.inf
-
-    def _at_zero(self, function: Callable[..., Array]) -> float:
-        scale = np.ones((1, 1)) if self.per_row_width else None
-        return float(function(np.zeros((1, 1)), scale)[0, 0])
+        size, slope = abs(self.value(np.zeros((1, 1)))), abs(self.slope(np.zeros((1, 1))))
+        return float(size[0, 0] / slope[0, 0]) if size > 0 and slope > 0 else np.inf
 
     def beta(
         self,
@@ -180,9 +175,14 @@ class PointwiseKernel(Kernel):
         scale: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return the (a, b) tile of beta from the pairing's operands, as accurate as f needs it."""
-        finest = self.resolution if scale is None else self.resolution / float(scale.max())
-        return self.pairing.beta(left, right, out, finest)
+        """Return the (a, b) tile of beta from the pairing's operands, as accurate as f needs it.
+
+        It is multiplied by the tile of `1 / s_i s_j`, if that is given as `scale`.
+        """
+        if scale is None:
+            return self.pairing.beta(left, right, out, self.resolution)
+        beta = self.pairing.beta(left, right, out, self.resolution / float(scale.max()))
+        return np.multiply(beta, scale, out=beta)
 
     @property
     def title(self) -> str:
@@ -232,25 +232,22 @@ class Proportional(PointwiseKernel):
     slope_is_psd = True
     value_by_slope = (0.0, 1.0)
 
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return beta times the amplitude, and times `scale` if there is one."""
-        value = np.multiply(beta, self.amplitude, out=out)
-        return value if scale is None else np.multiply(value, scale, out=value)
+    def value(self, beta: Array, out: Array | None = None) -> Array:
+        """Return beta times the amplitude."""
+        return np.multiply(beta, self.amplitude, out=out)
 
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
-        """Return `scale`, or ones."""
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
+        """Return ones."""
         filled = np.empty_like(beta) if out is None else out
-        filled[...] = 1.0 if scale is None else scale
+        filled[...] = 1.0
         return filled
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array) -> Array:
         """Return zeros."""
         return np.zeros_like(beta)
 
     def features(self, q: int) -> Monomials | None:
-        """Return the constant 1, unless the slope is `scale`."""
+        """Return the constant 1, unless the widths of two rows scale their slope."""
         return None if self.per_row_width else Monomials(q, 0, 1.0)
 
 

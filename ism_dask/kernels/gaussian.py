@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -15,8 +16,36 @@ from ism_dask.kernels.shared_width import SharedWidth, clipped_exponential
 from ism_dask.kernels.widths import neighbor_distances
 
 
+class _Exponential(PointwiseKernel):
+    """`f(beta) = exp(-rate * beta)` of squared distances."""
+
+    pairing = DISTANCE
+
+    @property
+    @abstractmethod
+    def _rate(self) -> float: ...
+
+    @property
+    def amplitude(self) -> float:
+        """Minus the rate."""
+        return -self._rate
+
+    def value(self, beta: Array, out: Array | None = None) -> Array:
+        """Return `exp(-rate * beta)`."""
+        return clipped_exponential(np.multiply(beta, -self._rate, out=out))
+
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
+        """Return f itself."""
+        return self.value(beta, out)
+
+    def second_derivative(self, beta: Array) -> Array:
+        """Return `rate^2 f`."""
+        value = self.value(beta)
+        return np.multiply(value, self._rate**2, out=value)
+
+
 @dataclass(frozen=True)
-class Gaussian(SharedWidth):
+class Gaussian(_Exponential, SharedWidth):
     """`f(beta) = exp(-beta / 2 sigma^2)` of squared distances.
 
     Parameters
@@ -36,29 +65,9 @@ class Gaussian(SharedWidth):
         """`(-2 sigma^2, 0)`."""
         return -1.0 / self._rate, 0.0
 
-    @property
-    def amplitude(self) -> float:
-        """`-1 / 2 sigma^2`."""
-        return -self._rate
-
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return `exp(-beta / 2 sigma^2)`."""
-        return clipped_exponential(np.multiply(beta, -self._rate, out=out))
-
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
-        """Return f itself."""
-        return self.value(beta, scale, out)
-
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
-        """Return `f / 4 sigma^4`."""
-        value = self.value(beta)
-        return np.multiply(value, self._rate**2, out=value)
-
 
 @dataclass(frozen=True)
-class RelativeGaussian(PointwiseKernel):
+class RelativeGaussian(_Exponential):
     """`f(beta_ij) = exp(-beta_ij / 2 s_i s_j)`: each row i has a width s_i of its own.
 
     Parameters
@@ -75,9 +84,8 @@ class RelativeGaussian(PointwiseKernel):
     neighbor: int = 7
     anchors: Array | None = field(default=None, repr=False, compare=False)
 
-    pairing = DISTANCE
     per_row_width = True
-    amplitude = -0.5
+    _rate = 0.5
 
     def __post_init__(self) -> None:
         """Check the rank of the neighbour."""
@@ -101,25 +109,3 @@ class RelativeGaussian(PointwiseKernel):
                 f"rows {rows.shape[1]}; its widths belong to the space they were taken in"
             )
         return neighbor_distances(rows, self.anchors, self.neighbor)
-
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return `exp(-beta scale / 2)`."""
-        exponent = np.multiply(beta, _require_scale(scale), out=out)
-        return clipped_exponential(np.multiply(exponent, -0.5, out=exponent))
-
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
-        """Return `f scale`."""
-        value = self.value(beta, scale, out)
-        return np.multiply(value, _require_scale(scale), out=value)
-
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
-        """Return `f scale^2 / 4`."""
-        return 0.25 * self.value(beta, scale) * _require_scale(scale) ** 2
-
-
-def _require_scale(scale: Array | None) -> Array:
-    if scale is None:
-        raise TypeError("a local kernel needs the tile of 1 / (s_i s_j) as `scale`")
-    return scale

@@ -90,12 +90,10 @@ class ValueAsSlope(PointwiseKernel):
         """The resolution of the base kernel."""
         return self.base.resolution
 
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Raise TypeError: no integral of the base kernel is available."""
         raise TypeError(f"{type(self.base).__name__} has no integral here")
 
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return the value of the base kernel."""
-        return self.base.value(beta, scale, out)
+        return self.base.value(beta, out)

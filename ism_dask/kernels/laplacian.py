@@ -32,20 +32,18 @@ class Laplacian(SharedWidth):
         """`-1 / (sqrt(2) sigma)`."""
         return -sqrt(0.5) / self._width
 
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-sqrt(2 (beta + c^2)) / sigma)`."""
         root = root_of(beta, self.offset, out)
         return clipped_exponential(np.multiply(root, -sqrt(2.0) / self._width, out=root))
 
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `f / sqrt(beta + c^2)`."""
         root = root_of(beta, self.offset, None)
         value = np.exp(np.multiply(root, -sqrt(2.0) / self._width, out=out), out=out)
         return np.divide(value, root, out=value)
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array) -> Array:
         """Return `f (1 / 2 sigma^2 r^2 + 1 / 2 sqrt(2) sigma r^3)` for `r = sqrt(beta + c^2)`."""
         root, amplitude = root_of(beta, self.offset, None), self.amplitude
         return self.value(beta) * (amplitude**2 - 0.5 * amplitude / root) / root**2

@@ -54,19 +54,17 @@ class Multiquadric(PointwiseKernel):
         """`(2 c^2, 2)`."""
         return 2.0 * self.offset**2, 2.0
 
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `-sqrt(beta + c^2)`."""
         root = root_of(beta, self.offset, out)
         return np.negative(root, out=root)
 
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `1 / sqrt(beta + c^2)`."""
         root = root_of(beta, self.offset, out)
         return np.divide(1.0, root, out=root)
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array) -> Array:
         """Return `1 / 4 sqrt(beta + c^2)^3`."""
         root = root_of(beta, self.offset, None)
         return np.divide(0.25, root**3, out=root)

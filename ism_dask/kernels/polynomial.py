@@ -58,17 +58,15 @@ class Polynomial(PointwiseKernel):
         """Return the monomials up to degree p - 1."""
         return Monomials(q, self.degree - 1, self.offset)
 
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^p`."""
         return _power(np.add(beta, self.offset, out=out), self.degree)
 
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^(p-1)`."""
         return _power(np.add(beta, self.offset, out=out), self.degree - 1)
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array) -> Array:
         """Return `p (p - 1) (beta + c)^(p-2)`."""
         power = _power(np.add(beta, self.offset), max(self.degree - 2, 0))
         return np.multiply(power, self.degree * (self.degree - 1), out=power)
