@@ -6,12 +6,10 @@ A new kernel is one class in a file of this folder, and one line in `KERNELS`.
 from __future__ import annotations
 
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
-from ism_dask.kernels.gaussian import Gaussian, RelativeGaussian
+from ism_dask.kernels.exponentials import WIDTHS, Gaussian, Laplacian, RelativeGaussian
 from ism_dask.kernels.graph_kernel import Affinity, ValueAsSlope
-from ism_dask.kernels.laplacian import Laplacian
 from ism_dask.kernels.negative_distances import DistanceKernel, Multiquadric, Squared
 from ism_dask.kernels.polynomial import Linear, Polynomial
-from ism_dask.kernels.shared_width import WIDTHS
 
 __all__ = [
     "KERNELS",

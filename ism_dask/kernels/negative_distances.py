@@ -9,9 +9,8 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask._validation import squarable_float
 from ism_dask.kernels.base import PointwiseKernel, Proportional
-from ism_dask.kernels.laplacian import Laplacian, root_of
+from ism_dask.kernels.exponentials import Laplacian, root_of, scaled_median_distance
 from ism_dask.kernels.pairing import DISTANCE
-from ism_dask.kernels.shared_width import scaled_median_distance
 
 # An offset too small to round off the tip of the kernel at beta = 0.
 _NEGLIGIBLE_OFFSET = 1e-6
