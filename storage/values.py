@@ -22,7 +22,7 @@ from storage.records import restored
 
 # The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
 # needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 RECORDS: dict[str, type[Any]] = {
     each.__name__: each
     for each in (Candidate, Certificate, Checkpoint, OuterState, Record, Round, Solution, State)

@@ -65,8 +65,6 @@ class FitEnding(JsonRecord):
         What it limits: "residual", or "change" of the eigenvalues.
     angle : float or None
         Sine of the angle by which the last iteration turned W; None without iterations.
-    check_seconds : float or None
-        The part of `seconds` after the last iteration, in which W was checked.
     certificate : CertificateRecord
         Whether W is proved to be a maximum.
     """
@@ -84,7 +82,6 @@ class FitEnding(JsonRecord):
     tolerance: float
     measure: str
     angle: float | None = field(default=None, metadata=OPTIONAL)
-    check_seconds: float | None = field(default=None, metadata=OPTIONAL)
     certificate: CertificateRecord
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -124,44 +123,31 @@ class Crossval:
     labelled : LabelledDataset
     plans : list of FoldPlan
     run : ResumableRun
-    seconds : list of float
-        The seconds of each fold that was computed so far.
     """
 
     settings: CrossvalSettings
     labelled: LabelledDataset
     plans: list[FoldPlan]
     run: ResumableRun
-    seconds: list[float] = field(default_factory=list)
 
     def fold(self, number: int) -> FoldResult:
         """Compute a fold, counted from 1, or load its saved result; report progress."""
         settings, count = self.settings, len(self.settings.fold_numbers)
         title = f"fold {number} of {settings.folds}"
-        part = ProgressShare((number - 1) / count, number / count, title, self._end(number))
+        part = ProgressShare((number - 1) / count, number / count, title)
         part.report(0.0)
         plan = self.plans[number - 1]
         fold = partial(run_fold, self.labelled, plan, settings, part)
 
         def work() -> dict[str, Any]:
-            started = time.monotonic()
             rows = len(plan.train)
-            result = fit_on_cluster(settings, self.run, fold, rows, fold=number).to_json()
-            self.seconds.append(time.monotonic() - started)
-            return result
+            return fit_on_cluster(settings, self.run, fold, rows, fold=number).to_json()
 
         result = FoldResult.from_json(self.run.compute_or_restore("fold", number, work))
         accuracy = f"accuracy {result.accuracy:.3f}"
         progress_log(part.named_line(accuracy))
         part.report(1.0, accuracy)
         return result
-
-    def _end(self, number: int) -> float | None:
-        """Return when the last fold will end if a fold takes as long as those so far."""
-        if not self.seconds:
-            return None
-        left = len(self.settings.fold_numbers) - number + 1
-        return time.monotonic() + left * sum(self.seconds) / len(self.seconds)
 
     def save(self, results: Sequence[FoldResult]) -> CrossvalResult:
         """Average the results of all folds, and save them as a run."""

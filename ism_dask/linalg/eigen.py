@@ -50,11 +50,6 @@ class Spectrum:
     following: float
     null: Array
 
-    @property
-    def gap(self) -> float:
-        """The eigengap: the smallest of `values` minus the next eigenvalue."""
-        return float(self.values[-1]) - self.following
-
 
 @dataclass(frozen=True)
 class Pairs:
@@ -107,26 +102,6 @@ def leading_eigenpairs(
         values, vectors = _with_fixed_null_space(matrix, q, zero, space or RowSpace(d))
     null = np.abs(values[:q]) <= zero
     return Spectrum(values[:q], canonical_signs(vectors[:, :q]), float(values[q]), null)
-
-
-def determined_eigenvectors(matrix: Array, q: int) -> tuple[Array, Array]:
-    """Return the q largest eigenvalues of `matrix` (d, d), and the vectors of the nonzero ones.
-
-    Parameters
-    ----------
-    matrix, q
-        As in `leading_eigenpairs`.
-
-    Returns
-    -------
-    values : (q,) array
-        The eigenvalues, in decreasing order.
-    vectors : (d, k) array
-        The eigenvectors; k is at most q.
-    """
-    values, vectors = largest_pairs(matrix, q)
-    null = np.abs(values) <= _zero_threshold(matrix, values, _NOISE)
-    return values, canonical_signs(vectors[:, ~null])
 
 
 def leading_eigenpairs_by_products(

@@ -164,5 +164,6 @@ def _next_state(state: State, W: Array, value: Explained, seconds: float, settle
         ascent=value.objective >= before.objective,
         settled=settled,
         residual=relative_residual(W, value.product),
+        limit=residual_limit(value),
     )
     return State(record.iteration, here, here, (*state.history, record), value.objective)
