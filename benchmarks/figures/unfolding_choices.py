@@ -26,12 +26,12 @@ from benchmarks.parallel import in_processes
 from benchmarks.rows import Array
 from ism_dask import ColoredMVU
 from ism_dask.rows.execution import as_tasks, computed, named_task, sent_once_per_worker
+from ism_dask.unfolding.ascent import CoordinateObjective
 from ism_dask.unfolding.extension import LocalExtension
 from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, neighbour_graph
 from ism_dask.unfolding.neighbour_search import ExactSearch
-from ism_dask.unfolding.normal_equations import Scales
-from ism_dask.unfolding.objective import CoordinateObjective
+from ism_dask.unfolding.program import Scales
 from ism_dask.unfolding.side_information import FactorKernel
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20

@@ -18,7 +18,7 @@ from flows.settings.runs import DEPENDENCE, PREDICTION, SearchSettings, Settings
 from ism_dask import Certificate, SupervisedIKDR
 from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.supervised_fit import CRITERIA
+from ism_dask.estimators.pose import CRITERIA
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import SOLVERS, Solver

@@ -31,9 +31,7 @@ from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.unfolding_input import UnfoldingSizes, unfolding_rows
 from ism_dask.gamma.targets import target_name
 from ism_dask.records.partial_results import saving_partial_results
-from ism_dask.unfolding.neighbour_search import NEIGHBOURS
-from ism_dask.unfolding.refinement import REFINEMENT
-from ism_dask.unfolding.unfold import EIGENVECTORS, PROGRAM
+from ism_dask.unfolding.unfold import EIGENVECTORS, NEIGHBOURS, PROGRAM, REFINEMENT
 from storage import Dataset, SavedUnfolding, open_dataset, save_unfolding
 
 KIND = UnfoldResult.command

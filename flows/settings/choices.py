@@ -10,7 +10,7 @@ from flows.compute.places import cluster_place
 from flows.errors import SettingsError
 from flows.interface.fields import check_choice
 from ism_dask.engines import ENGINES
-from ism_dask.estimators.supervised_fit import check_criterion
+from ism_dask.estimators.pose import check_criterion
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.linalg.rotation import ROTATIONS

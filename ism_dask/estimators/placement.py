@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.estimators.missing_numbers import check_finite_block
+from ism_dask.estimators.checks import check_finite_block
 from ism_dask.estimators.row_order import distinct_rows
 from ism_dask.unfolding.extension import LocalExtension
-from ism_dask.unfolding.neighbour_search import ExactSearch, NeighbourSearch, neighbour_search
+from ism_dask.unfolding.neighbour_search import ExactSearch, neighbour_search
 
 # Rows with larger numbers, in units of those of the fit, have distances whose squares overflow.
 _FARTHEST = 1e150
@@ -91,45 +92,10 @@ class Placement:
         first, _ = distinct_rows(X)
         units = RowUnits.of(X[first], scale)
         rows = units.scaled(X[first])
-        search: NeighbourSearch = (
-            ExactSearch.among(rows, n_neighbors)
-            if exact
-            else neighbour_search(rows, n_neighbors, seed)
-        )
+        among = ExactSearch.among if exact else partial(neighbour_search, seed=seed)
         corrections = None if corrections is None else units.small(corrections[first])
         positions = units.small(embedding[first])
-        return cls(units, LocalExtension(search, rows, positions, corrections))
-
-    @classmethod
-    def fitted(
-        cls,
-        units: RowUnits,
-        search: NeighbourSearch,
-        rows: Array,
-        embedding: Array,
-        neighbours: Array,
-    ) -> tuple[Self, float]:
-        """Return the better placement of new rows, and how far it puts those of the fit.
-
-        Parameters
-        ----------
-        units : RowUnits
-        search : NeighbourSearch
-        rows : (k, d) array
-            The distinct rows of the fit, scaled.
-        embedding : (k, q) array
-            Their coordinates.
-        neighbours : (k, n_neighbors) array
-            The nearest others of each.
-        """
-        extension, error = LocalExtension.fitted(search, rows, units.small(embedding), neighbours)
-        return cls(units, extension), error
-
-    @property
-    def corrections(self) -> Array | None:
-        """The corrections (k, q) of the distinct rows in the units of X, if there are any."""
-        corrections = self.extension.corrections
-        return None if corrections is None else np.ldexp(corrections, self.units.exponent)
+        return cls(units, LocalExtension(among(rows, n_neighbors), rows, positions, corrections))
 
     def __call__(self, X: Array) -> Array:
         """Return the coordinates (b, q) of finite rows X (b, d), in the precision of X.

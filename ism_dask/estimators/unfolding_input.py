@@ -7,13 +7,18 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
 
 from ism_dask._types import Array
-from ism_dask.estimators.base import row_source
+from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.placement import RowUnits, precision
+from ism_dask.estimators.pose import column_target
+from ism_dask.gamma.targets import TARGETS
+from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
+from ism_dask.rows.sparse import is_sparse
+from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel, SideKernel
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
 # The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
@@ -25,6 +30,11 @@ _PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 33
 
 # Columns of the factor of a gaussian kernel of numbers, about.
 _FACTORS_OF_NUMBERS = 50
+# y as a thin factor of its kernel.
+_FACTOR = "factor"
+# The largest entry of a factor, at least; fourth powers of the inverse have to be finite.
+_SMALLEST = 1e-50
+SIDE_TARGETS = ("auto", *TARGETS, _FACTOR)
 
 
 @dataclass(frozen=True)
@@ -92,17 +102,12 @@ def unfolding_rows(X: Any, sizes: UnfoldingSizes) -> Any:
     return X
 
 
-def count_columns(y: Any) -> int:
-    """Return the number of columns of side information y (n,), (n, t) or None."""
-    return int(y.shape[1]) if len(getattr(y, "shape", ())) == 2 else 1
-
-
 def count_factors(y: Array | None, target: str) -> int:
     """Return how many columns the factor of the kernel of y (n,) or (n, t) has at most."""
     if y is None:
         return 0
     columns = y.reshape(len(y), -1)
-    if target == "factor":
+    if target == _FACTOR:
         return columns.shape[1]
     if columns.dtype.kind == "f":
         return _FACTORS_OF_NUMBERS * columns.shape[1]
@@ -117,13 +122,6 @@ def unfolding_seed(random_state: Any) -> int:
     return int(random_state) if isinstance(random_state, Integral) else drawn
 
 
-def in_given_order(values: Array, order: Array) -> Array:
-    """Return values (n, q) of rows in an order, in the order in which the rows were given."""
-    given = np.empty_like(values)
-    given[order] = values
-    return given
-
-
 def in_units_of(X: Array, units: RowUnits, Y: Array) -> Array:
     """Return coordinates Y (k, q) in the units and the precision of X, or raise a ValueError."""
     with np.errstate(over="ignore"):
@@ -135,6 +133,55 @@ def in_units_of(X: Array, units: RowUnits, Y: Array) -> Array:
             "in double precision"
         )
     return placed
+
+
+def checked_side(y: Any, n: int, target: str) -> Array | None:
+    """Return y (n,) or (n, t) as an array; raise a ValueError if it does not fit n rows."""
+    if y is None:
+        if target != "auto":
+            raise ValueError(
+                f"`target` is {target!r}, but `y` is None; expected y, or target='auto' for an "
+                "unfolding without y"
+            )
+        return None
+    given = _as_factor(y) if target == _FACTOR else column_target(y)
+    check_consistent_length(np.empty(n), given)
+    assert_all_finite(given, input_name="y")
+    return given
+
+
+def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
+    """Return the centred kernel of y (n,) or (n, t) of n rows; without y, the centred identity."""
+    if y is None:
+        return NoSideKernel(np.ones(n))
+    if target == _FACTOR:
+        return FactorKernel(y - y.mean(axis=0))
+    rng = np.random.default_rng(0)  # a gaussian kernel draws nothing
+    return FactorKernel(factor_of_target(y, target, "gaussian", rng))
+
+
+def _as_factor(y: Any) -> Array:
+    """Return a thin factor y (n,) or (n, r) as columns of float64."""
+    try:
+        factor = np.asarray(y.toarray() if is_sparse(y) else y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`y` must be numbers where `target` is 'factor'; got {np.asarray(y).dtype} values"
+        ) from error
+    factor = factor.reshape(len(factor), -1)
+    assert_all_finite(factor, input_name="y")
+    if not np.ptp(factor, axis=0).any():
+        raise ValueError(
+            "each column of `y` is constant, so that its centred kernel is 0; expected a factor "
+            "that differs between rows, or y=None"
+        )
+    largest = float(np.abs(factor).max())
+    if not _SMALLEST < largest < 1.0 / _SMALLEST:
+        raise ValueError(
+            f"the largest entry of `y` is {largest:.3g}; expected {_SMALLEST:g} to "
+            f"{1.0 / _SMALLEST:g}. Divide `y` by it: coordinates stay the same"
+        )
+    return factor
 
 
 def _within(name: str, number: int, least: int, most: int, n: int) -> int:

@@ -24,7 +24,7 @@ from flows.reports.html import render_run
 from flows.runs.unfolding import unfold_and_save
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
-from ism_dask.unfolding import refinement
+from ism_dask.unfolding import unfold
 from ism_dask.unfolding.neighbour_search import ExactSearch
 from storage import PartialResults, load_unfolding, open_dataset, open_run, result_arrays
 
@@ -286,12 +286,12 @@ def test_a_killed_run_repeats_no_stage_that_ended(
     output = subprocess.run([*script, *lines], capture_output=True, text=True, check=True).stdout
     ended = [line.split()[1:] for line in output.splitlines() if line.startswith("ended")]
     assert ended == [["-9", *sorted(stages[:saved])] for saved in range(5)]
-    monkeypatch.setattr(ExactSearch, "_search_own_rows", _not_again)
+    monkeypatch.setattr(ExactSearch, "of_own_rows", _not_again)
     for function in ("smooth_basis", "solve"):
         monkeypatch.setattr(f"ism_dask.unfolding.unfold.{function}", _not_again)
     steps = []
-    climb = refinement.climb
-    monkeypatch.setattr(refinement, "climb", lambda *given: steps.append(given[2]) or climb(*given))
+    climb = unfold.climb
+    monkeypatch.setattr(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
     assert here("resume", "cut", "--plain").status == 0
     assert len(steps) == 1
     whole, cut = open_run("whole").metrics, open_run("cut").metrics

@@ -22,7 +22,7 @@ from ism_dask import SupervisedIKDR
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
-from ism_dask.estimators import prediction_fit, supervised_input
+from ism_dask.estimators import pose, prediction_fit
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.kernels.pairing import INNER
 from ism_dask.linalg.eigen import inverse_covariance
@@ -439,7 +439,7 @@ def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
     X, y = _rows(300)
     here = SupervisedIKDR(2).fit(X, y)
     monkeypatch.setattr(prediction_fit, "MEMORY_BYTES", 0)
-    monkeypatch.setattr(supervised_input, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(pose, "MEMORY_BYTES", 0)
     lazy = da.from_array(X, chunks=(150, 5))
     there = SupervisedIKDR(2).fit(lazy, y)
     assert _apart(here, there) < 0.05

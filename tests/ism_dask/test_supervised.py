@@ -301,7 +301,7 @@ def _with(value):
         (SupervisedIKDR(), X, np.arange(178), "178 different whole numbers"),
         (SupervisedIKDR(), X[:, :1], Y, "minimum of 2 is required"),
         (SupervisedIKDR(), X[0], Y, "Expected 2D array"),
-        (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "2 rows and 2 features"),
+        (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "rows and columns; got shape"),
     ],
 )
 def test_bad_input_is_told_clearly(estimator, rows, y, message):

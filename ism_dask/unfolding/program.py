@@ -1,4 +1,4 @@
-"""The unfolding of K = V A V^T as small quadratic programs, summed up over the edges."""
+"""The semi-definite program of an unfolding K = V A V^T: sums over the edges, and its solution."""
 
 from __future__ import annotations
 
@@ -16,8 +16,27 @@ from ism_dask.unfolding.side_information import SideKernel
 
 # A share of tr(K L) that is rounding, in squares.
 _ROUNDING = 1e-24
-# Edges whose sums a task computes.
-_EDGES_PER_TASK = 2**16
+# Edges whose sums a task computes, and that it takes at a time.
+_EDGES_PER_TASK, _EDGES_AT_ONCE = 2**16, 8192
+# The gap, relative to the value, that certifies a solution.
+GAP = 1e-8
+# The most steps, and the steps from one measurement of the gap to the next.
+_MOST_STEPS, _STEPS_PER_CHECK = 50_000, 20
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The units of the two terms of the objective.
+
+    `F(K) = tr(K L) / gain - penalty * sum over edges of (K_ii + K_jj - 2 K_ij - d_ij^2)^2`
+
+    Attributes
+    ----------
+    gain, penalty : float
+    """
+
+    gain: float
+    penalty: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +57,6 @@ class QuadraticProgram:
     hessian: Array
     floor: float
 
-    @property
-    def m(self) -> int:
-        """The number of rows of B."""
-        return len(self.gradient)
-
     @cached_property
     def curvature(self) -> float:
         """The largest eigenvalue of the Hessian of -F, 2 H."""
@@ -59,6 +73,65 @@ class QuadraticProgram:
         """
         middle = max(float(scipy.linalg.eigvalsh(self.gradient)[-1]), 0.0) / (2.0 * self.floor)
         return middle + float(np.sqrt(max(middle**2 - value / self.floor, 0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramSolution:
+    """A positive semi-definite B near the maximum of a `QuadraticProgram`.
+
+    Attributes
+    ----------
+    B : (m, m) array
+    value : float
+        F at B, which is 0 at B = 0.
+    gap : float
+        A bound on how much larger the maximum of F is, as a share of the value.
+    """
+
+    B: Array
+    value: float
+    gap: float
+
+
+def solve(program: QuadraticProgram, gap: float = GAP) -> ProgramSolution:
+    """Maximise F by projected accelerated gradient steps, until the duality gap is small enough.
+
+    The momentum starts anew when it leads against the gradient (O'Donoghue and Candes), so that
+    the steps converge linearly without an estimate of the least curvature of F.
+    """
+    B = ahead = np.zeros_like(program.gradient)
+    momentum = 1.0
+    for step in range(1, _MOST_STEPS + 1):
+        last, B = B, _projected(ahead + program.slope(ahead) / program.curvature)
+        if np.vdot(ahead - B, B - last) > 0:
+            momentum, ahead = 1.0, B
+        else:
+            following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+            ahead = B + (momentum - 1.0) / following * (B - last)
+            momentum = following
+        if step % _STEPS_PER_CHECK == 0 and (solution := _measured(program, B)).gap <= gap:
+            return solution
+    return _measured(program, B)
+
+
+def _measured(program: QuadraticProgram, B: Array) -> ProgramSolution:
+    """Return B with its duality gap.
+
+    F is concave: from B to any B' it rises by at most `<S, B' - B>` with S the gradient at B, and
+    `<S, B'>` is at most the largest eigenvalue of S, if it is positive, times the trace of B'.
+    """
+    slope = program.slope(B)
+    value = 0.5 * float(np.vdot(program.gradient + slope, B))
+    rise = max(float(scipy.linalg.eigvalsh(slope)[-1]), 0.0)
+    missing = rise * program.largest_trace(value) - float(np.vdot(slope, B))
+    return ProgramSolution(B, value, max(missing, 0.0) / value if value > 0 else np.inf)
+
+
+def _projected(B: Array) -> Array:
+    """Return the positive semi-definite matrix that is nearest to B (m, m)."""
+    values, vectors = scipy.linalg.eigh((B + B.T) / 2)
+    positive = values > 0
+    return (vectors[:, positive] * values[positive]) @ vectors[:, positive].T
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,21 +216,6 @@ class EdgeSums:
         return self.transform[:, None] * B * self.transform
 
 
-@dataclass(frozen=True)
-class Scales:
-    """The units of the two terms of the objective.
-
-    `F(K) = tr(K L) / gain - penalty * sum over edges of (K_ii + K_jj - 2 K_ij - d_ij^2)^2`
-
-    Attributes
-    ----------
-    gain, penalty : float
-    """
-
-    gain: float
-    penalty: float
-
-
 def _edge_sums(graph: NeighbourGraph, V: Array, shares: Array) -> tuple[Array, Array]:
     """Return the sums over edges of `s s^T` (p, p) and of `share s` (p,), with `s = svec(w w^T)`.
 
@@ -165,29 +223,22 @@ def _edge_sums(graph: NeighbourGraph, V: Array, shares: Array) -> tuple[Array, A
     a cluster or in threads, and added in the order of the edges: so the bits are always the same.
     """
     starts = range(0, graph.n_edges, _EDGES_PER_TASK)
-    shards = [slice(start, start + _EDGES_PER_TASK) for start in starts]
-    sums = results_in_order(_sums_of_shard, _EdgeTerms(graph, V, shares), shards)
+    sums = results_in_order(_sums_of_shard, (graph, V, shares), starts)
     return reduce(lambda total, each: (total[0] + each[0], total[1] + each[1]), sums)
 
 
-@dataclass(frozen=True, eq=False)
-class _EdgeTerms:
-    """The edges of a graph with the columns of V (n, m) and the shares (e,) of their lengths."""
-
-    graph: NeighbourGraph
-    V: Array
-    shares: Array
-
-
-def _sums_of_shard(terms: _EdgeTerms, shard: slice) -> tuple[Array, Array]:
+def _sums_of_shard(terms: tuple[NeighbourGraph, Array, Array], start: int) -> tuple[Array, Array]:
     """Return the sums of a shard of edges, as a task."""
-    rows, columns, factors = _entries(terms.V.shape[1])
-    p = len(rows)
+    graph, V, shares = terms
+    rows, columns, factors = _entries(V.shape[1])
+    p, stop = len(rows), min(start + _EDGES_PER_TASK, graph.n_edges)
     second, first = np.zeros((p, p)), np.zeros(p)
-    for run, w in terms.graph.differences(terms.V, shard):
+    for begin in range(start, stop, _EDGES_AT_ONCE):
+        run = slice(begin, min(begin + _EDGES_AT_ONCE, stop))
+        w = V[graph.heads[run]] - V[graph.tails[run]]
         products = w[:, rows] * w[:, columns] * factors
         second += products.T @ products
-        first += terms.shares[run] @ products
+        first += shares[run] @ products
     return second, first
 
 
