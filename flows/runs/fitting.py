@@ -85,6 +85,7 @@ class FittedModel:
                 )
                 for each in model.selection_[:_TRIED]
             ),
+            other_maximum=model.other_maximum_,
         )
 
 

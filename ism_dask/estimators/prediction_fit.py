@@ -401,6 +401,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         "avoided_": avoided,
         "setting_": result.choice.setting,
         "selection_": result.choice.trials,
+        "other_maximum_": result.choice.other_maximum,
         "target_": result.target_name,
         "dimension_path_": trials,
         "components_advice_": features_advice(
