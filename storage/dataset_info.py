@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from storage.errors import StorageError
 from storage.paths import safe_name
-from storage.records import check_field_types
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,6 @@ class DatasetInfo:
         Name of the data set; "all" when it is not cut into splits.
     source : str
         Where the numbers come from, in words.
-    raw_sha256 : Mapping[str, str]
-        Digest of each raw file, by file name.
     feature_names : tuple of str, optional
         One per column.
     class_names : Mapping[str, tuple of str]
@@ -44,7 +41,6 @@ class DatasetInfo:
     name: str
     split: str = "all"
     source: str = ""
-    raw_sha256: Mapping[str, str] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_shape: tuple[int, ...] | None = None
@@ -60,26 +56,6 @@ class DatasetInfo:
     def weights(self) -> str | None:
         """The name of the label with the weights of the rows, None if all count alike."""
         return (self.table or {}).get("weights")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the metadata as plain JSON values."""
-        return {"format_version": FORMAT_VERSION, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> DatasetInfo:
-        """Return the metadata that `to_json` wrote; raise StorageError for another format."""
-        if found.get("format_version") != FORMAT_VERSION:
-            raise StorageError(
-                f"`format_version` is {found.get('format_version')!r}; this version reads "
-                f"{FORMAT_VERSION}. Upgrade the package, or ingest the data set again."
-            )
-        values = {key: value for key, value in found.items() if key != "format_version"}
-        for key in ("feature_names", "image_shape"):
-            values[key] = None if values[key] is None else tuple(values[key])
-        values["class_names"] = {k: tuple(v) for k, v in values["class_names"].items()}
-        info = cls(**values)
-        check_field_types(info)
-        return info
 
 
 def folder_name(name: str, split: str) -> str:

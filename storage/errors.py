@@ -26,14 +26,6 @@ class UnfitRows(StorageError, ValueError):  # noqa: N818
     """Rows that a model cannot project: wrong number of columns, or non-finite values."""
 
 
-class RawFileError(StorageError):
-    """A raw file is missing, unreadable, truncated, hostile or of another format."""
-
-
-class ChecksumMismatch(StorageError):  # noqa: N818
-    """Readable data whose digest differs from the expected one."""
-
-
 class DamagedStore(StorageError):  # noqa: N818
     """A file of a stored data set or model is missing, altered or cut short.
 
@@ -46,10 +38,6 @@ class DamagedStore(StorageError):  # noqa: N818
     def __init__(self, message: str, file: str = "", what: str = "") -> None:
         super().__init__(message)
         self.file, self.what = file, what or message
-
-
-class DownloadError(StorageError):
-    """A raw file could not be downloaded from its public address."""
 
 
 class TableError(StorageError, ValueError):

@@ -6,17 +6,16 @@ It is written last, so that a store with a manifest is complete.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from stat import S_ISREG
 from types import MappingProxyType
 from typing import Any
 
-from storage.atomic import sync, write_synced
-from storage.digest import sha256_file
+from storage.atomic import open_replacement, sync
 from storage.errors import DamagedStore
 from storage.records import digest_of, loads, to_sealed_json
 
@@ -77,7 +76,7 @@ class Manifest:
 
 def write_manifest(
     root: Path, data_hash: str, known: Mapping[str, FileEntry] = MappingProxyType({})
-) -> Manifest:
+) -> None:
     """Sync every file under `root` to the disk, then write the manifest that lists them.
 
     The files in `known` are on the disk already, and have these entries.
@@ -88,8 +87,8 @@ def write_manifest(
         entries = dict(zip(new, pool.map(_synced_entry, new), strict=True))
     files = {name: known.get(name) or entries[path] for name, path in paths.items()}
     manifest = Manifest({name: entry for name, entry in files.items() if entry}, data_hash)
-    write_synced(root / MANIFEST, manifest.to_text())
-    return manifest
+    with open_replacement(root / MANIFEST) as handle:
+        handle.write(manifest.to_text().encode())
 
 
 def _synced_entry(path: Path) -> FileEntry | None:
@@ -102,28 +101,24 @@ def _synced_entry(path: Path) -> FileEntry | None:
 
 def synced_entry(path: Path) -> FileEntry:
     """Sync a file to the disk, and return its entry."""
-    entry = FileEntry(path.stat().st_size, sha256_file(path))
-    sync(path)
-    return entry
+    with path.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        os.fsync(handle.fileno())
+    return FileEntry(path.stat().st_size, digest)
 
 
 def read_manifest(root: Path) -> Manifest:
     """Return the manifest of a store; raise DamagedStore if it is missing or altered."""
-    path = root / MANIFEST
     try:
-        manifest = _manifest_of(path.read_text(encoding="utf-8"))
+        manifest = _manifest_of((root / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise _no_manifest(
-            path,
-            "is missing; expected the manifest that completes a store. This is no store, or its "
-            "writing was cut off",
-        ) from error
+        what = "it is missing, as in a folder that is no store, or whose writing was cut off"
+        raise damaged_store(root, MANIFEST, what) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise _no_manifest(path, f"is unreadable ({error})") from error
+        raise damaged_store(root, MANIFEST, f"it is unreadable ({error})") from error
     if manifest is None:
-        raise _no_manifest(
-            path, f"does not agree with its own digest, or is not of format {FORMAT}"
-        )
+        what = f"it does not agree with its own digest, or is not of format {FORMAT}"
+        raise damaged_store(root, MANIFEST, what)
     return manifest
 
 
@@ -143,32 +138,35 @@ def _manifest_of(text: str) -> Manifest | None:
 def check_presence(root: Path, manifest: Manifest) -> None:
     """Raise DamagedStore unless every file exists with its listed length; reads no content."""
     for name, entry in manifest.files.items():
-        length = _file_length(root / name)
-        if length != entry.bytes:
-            raise damaged_store(root, name, _length_defect(length, entry.bytes))
+        try:
+            length = (root / name).stat().st_size
+        except (OSError, ValueError):  # missing, or no valid file name
+            length = None
+        _check_length(root, name, length, entry)
 
 
-def check_all(root: Path, files: Mapping[str, FileEntry]) -> None:
-    """Read the files, and raise DamagedStore for the first that differs from its entry."""
-    for name, entry in files.items():
-        check_bytes(root, name, entry, bytes_at(root / name))
+def checked_bytes(root: Path, name: str, entry: FileEntry) -> bytes:
+    """Return the content of a file; raise DamagedStore if it differs from its entry."""
+    try:
+        data = (root / name).read_bytes()
+    except (OSError, ValueError):  # missing, or no valid file name
+        data = None
+    check_bytes(root, name, entry, data)
+    return data or b""
 
 
 def check_bytes(root: Path, name: str, entry: FileEntry, data: bytes | None) -> None:
     """Raise DamagedStore unless `data` matches the manifest entry; None means no file."""
-    length = None if data is None else len(data)
-    if data is None or length != entry.bytes:
-        raise damaged_store(root, name, _length_defect(length, entry.bytes))
-    if hashlib.sha256(data).hexdigest() != entry.sha256:
+    _check_length(root, name, None if data is None else len(data), entry)
+    if hashlib.sha256(data or b"").hexdigest() != entry.sha256:
         raise damaged_store(root, name, "its SHA-256 is not the one in the manifest")
 
 
-def bytes_at(path: Path) -> bytes | None:
-    """Return the content of a file, or None if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError):  # missing, or no valid file name
-        return None
+def _check_length(root: Path, name: str, length: int | None, entry: FileEntry) -> None:
+    if length is None:
+        raise damaged_store(root, name, "the file is missing or unreadable")
+    if length != entry.bytes:
+        raise damaged_store(root, name, f"{length} bytes, expected {entry.bytes}")
 
 
 def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
@@ -178,28 +176,6 @@ def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
         f"If it was replaced since it was opened, open it again; else {REPAIR_ADVICE}.",
         name,
         what,
-    )
-
-
-def _no_manifest(path: Path, what: str) -> DamagedStore:
-    return DamagedStore(f"{path} {what}: {REPAIR_ADVICE}.", path.name, what)
-
-
-def _file_length(path: Path) -> int | None:
-    """Return the length of a regular file, or None if there is none."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):  # missing, or no valid file name
-        return None
-    return status.st_size if S_ISREG(status.st_mode) else None
-
-
-def _length_defect(length: int | None, expected: int) -> str:
-    """Describe how the length of a file differs from the expected one."""
-    return (
-        "the file is missing or unreadable"
-        if length is None
-        else f"{length} bytes, expected {expected}"
     )
 
 

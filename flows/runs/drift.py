@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.rows.moments import ColumnMoments
-from storage.transformers import FeatureStatistics, SavedTransformer
+from storage.models import FeatureStatistics, SavedTransformer
 
 # Rows of float32 and the same rows of float64 differ by less than this share of the range.
 _ROUNDING = 1e-5

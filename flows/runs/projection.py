@@ -16,12 +16,12 @@ from flows.errors import FlowError
 from flows.runs.drift import Drift
 from flows.runs.matrix_files import Array, values_too_large
 from ism_dask.blas_threads import single_threaded_blas
+from storage.models import SavedTransformer
 from storage.tables.encoding import Problems
 from storage.tables.new_rows import NewRows, encode_new_rows
 from storage.tables.output_files import PartWriter
 from storage.tables.schema import TableSchema
-from storage.tables.sources import TableSource
-from storage.transformers import SavedTransformer
+from storage.tables.sources import Part
 
 
 @dataclass(eq=False)
@@ -101,7 +101,7 @@ class Projector:
     def of(cls, model: SavedTransformer, schema: TableSchema, *, ignore_unseen: bool) -> Projector:
         """Return the projector of a saved model, with no more of it than is needed."""
         names = model.get_feature_names_out()
-        taken = [name for name in schema.passed if name in names]
+        taken = [name for name in schema.options.keep if name in names]
         if taken:
             raise FlowError(
                 f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
@@ -112,7 +112,7 @@ class Projector:
         """Return what is known of no rows."""
         return ProjectedRows(Drift(self.model))
 
-    def batches(self, source: TableSource, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
+    def batches(self, source: Part, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
         """Yield the new features of a table, in batches, with its columns to pass through.
 
         What is known of the rows is added to `rows`.
@@ -131,12 +131,12 @@ class Projector:
             rows.add(batch, new)
             yield self._batch(new, batch.passed)
 
-    def project(self, source: TableSource) -> tuple[list[pa.RecordBatch], ProjectedRows]:
+    def project(self, source: Part) -> tuple[list[pa.RecordBatch], ProjectedRows]:
         """Return the new features of a table, and what is known of its rows."""
         rows = self.nothing()
         return list(self.batches(source, rows)), rows
 
-    def write(self, writer: PartWriter, part: tuple[str, TableSource]) -> ProjectedRows:
+    def write(self, writer: PartWriter, part: tuple[str, Part]) -> ProjectedRows:
         """Write the new features of a part of a table, and return what is known of its rows."""
         name, source = part
         rows = self.nothing()

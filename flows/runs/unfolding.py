@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
+from flows.builtin.catalogue import folder_of
 from flows.errors import SettingsError
 from flows.interface.progress import progress_log, report_progress
 from flows.results.runs import column_names
@@ -42,7 +43,7 @@ _SHARES = {NEIGHBOURS: 0.05, EIGENVECTORS: 0.6, PROGRAM: 0.7, REFINEMENT: 0.75}
 
 def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
     """Unfold the rows of a stored data set, and save their coordinates as a run."""
-    data = open_dataset(settings.dataset, settings.split)
+    data = open_dataset(folder_of(settings.dataset, settings.split))
     side = side_information(settings, data)
     run, label = run_name(settings, data), side.label if side else ""
     report_progress(0.0, f"unfold {settings.title}")
@@ -60,13 +61,14 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
             model.scale_,
             model.embedding_,
             model.corrections_,
+            None if side is None else side.first_y,
             feature_names=data.feature_names,
             table=data.info.table and data.info.table["schema"],
             config=settings.to_json(),
             metrics=result.metrics,
             versions=versions(),
         )
-        path = save_unfolding(run, unfolding, None if side is None else side.first_y)
+        path = save_unfolding(run, unfolding)
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
 

@@ -242,8 +242,8 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     @property
     def plan(self) -> FitPlan:
-        """The name and the stopping rules of the fit, as a progress bar shows them."""
-        return FitPlan(type(self).__name__, self._solver.stopping)
+        """The stopping rules of the fit."""
+        return FitPlan(self._solver.stopping)
 
     def check_parameters(self) -> None:
         """Raise a ValueError if a parameter is out of range."""

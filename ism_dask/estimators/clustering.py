@@ -195,7 +195,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     def plan(self) -> FitPlan:
         """The stopping rules of the iterations of each round, and of the rounds."""
         rounds = Stopping(self.outer_tol, max_iter=self.max_outer)
-        return replace(super().plan, rounds=rounds)
+        return FitPlan(self._solver.stopping, rounds)
 
     def _report_round(self, done: Round) -> None:
         fit_watcher().on_round(done)

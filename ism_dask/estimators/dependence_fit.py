@@ -86,6 +86,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         "setting_": None,
         "selection_": (),
         "dimension_path_": (),
+        "other_maximum_": 0.0,
         "_slope_noise": None,
     }
     return Fitted(solution, attributes)

@@ -48,13 +48,14 @@ from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
+from ism_dask.solvers.lbfgs import Curvature, no_curvature
 from ism_dask.solvers.support_selection import RowSample
 from ism_dask.status import Status
 
 # Fewer rows cannot be split into rows that fit W and rows that judge it.
 FEWEST_ROWS = 20
 # The most steps on the rows of an earlier stage of growth.
-_STAGE_STEPS = 15
+_STAGE_STEPS = 40
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
 # What the best of many trials explains is clear from this many standard errors on.
@@ -70,9 +71,7 @@ class FittedPrediction:
     solution : Solution
     ascent : AscentResult
     choice : Choice
-        On the sample, from which the fit began.
-    setting : Setting
-        The width, as a multiple of the kernel's own, and the ridge.
+        The W from which the last steps began, with the width and the ridge.
     target_name : str
         "mean" or "law".
     regression : RidgeRegression
@@ -83,7 +82,6 @@ class FittedPrediction:
     solution: Solution
     ascent: AscentResult
     choice: Choice
-    setting: Setting
     target_name: str
     regression: RidgeRegression
     sample: Sample
@@ -154,8 +152,9 @@ class PredictionFit:
         name, choice = self._chosen_target()
         fit_watcher().on_selection(len(self.targets), len(self.targets))
         target, sample = self.targets[name], self._sample(self.targets[name])
-        W, setting = self._grown(target, sample, choice)
-        return self._finished(name, sample, choice, W, setting)
+        curvature = no_curvature()
+        choice = self._grown(target, sample, choice, curvature)
+        return self._finished(name, sample, choice, curvature)
 
     def continued(self) -> FittedPrediction:
         """Return the fit that continues at the components of the estimator's last fit."""
@@ -172,7 +171,7 @@ class PredictionFit:
         """Return the fit from a W (r, q) of an earlier fit, with its setting and target."""
         sample = self._sample(self.targets[name])
         choice = Choice(W, setting, np.nan, "earlier fit")
-        return self._finished(name, sample, choice, W, setting)
+        return self._finished(name, sample, choice, no_curvature())
 
     def with_dimension(self, most: int) -> tuple[PredictionFit, tuple[DimensionTrial, ...]]:
         """Return the fit with the number of new features, up to `most`, that the rows ask for."""
@@ -205,8 +204,13 @@ class PredictionFit:
             return name, choose(sample, choice)
         return name, choose_by_evidence(sample) if choice is None else choice
 
-    def _grown(self, target: Target, sample: Sample, choice: Choice) -> tuple[Array, Setting]:
-        """Return W and the setting for all rows, after the stages with fewer of them."""
+    def _grown(
+        self, target: Target, sample: Sample, choice: Choice, curvature: Curvature
+    ) -> Choice:
+        """Return the choice with the W and setting for all rows, after stages with fewer of them.
+
+        Each stage begins with the curvature of the one before.
+        """
         W, setting = choice.W, choice.setting
         seen = self._first
         for rows in [*self._stages[1:], self._counting] if self._stages else []:
@@ -217,31 +221,32 @@ class PredictionFit:
                 block = self._block(target, rows)
                 blocks = BlocksInMemory.dealt(block, target.keys[rows], self.seed)
                 evaluate = partial(blocks.explained, sample.at(setting))
-                W, _ = ascend_roughly(evaluate, W, sample.precondition, _STAGE_STEPS)
+                W, _ = ascend_roughly(evaluate, W, sample.precondition, _STAGE_STEPS, curvature)
             seen = rows
-        return W, setting
+        return replace(choice, W=W, setting=setting)
 
     def _finished(
-        self, name: str, sample: Sample, choice: Choice, W: Array, setting: Setting
+        self, name: str, sample: Sample, choice: Choice, curvature: Curvature
     ) -> FittedPrediction:
-        """Return the fit to all rows from W (r, q)."""
+        """Return the fit to all rows from the choice's W (r, q)."""
         target = self.targets[name]
         solver = solver_for(PREDICTION, self.problem.parameters.solver)
-        regression = replace(sample.at(setting), signs=target.signs)
+        regression = replace(sample.at(choice.setting), signs=target.signs)
         blocks = self._all_blocks(target)
         keeps_start = choice.is_start and not self._stages
         ascent = ascend(
             partial(blocks.explained, regression),
-            W,
+            choice.W,
             sample.precondition,
             max_iter=0 if keeps_start else solver.max_iter,
             max_seconds=solver.max_seconds,
             on_iteration=None if self.report is None else partial(self.report, self.prepared),
+            curvature=curvature,
         )
         if keeps_start:
             ascent = replace(ascent, status=Status.START)
         solution = self._solution(ascent, sample, regression)
-        return FittedPrediction(solution, ascent, choice, setting, name, regression, sample)
+        return FittedPrediction(solution, ascent, choice, name, regression, sample)
 
     def _solution(
         self, ascent: AscentResult, sample: Sample, regression: RidgeRegression
@@ -374,7 +379,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
             problem, result.rows, prepared, result.solution, fit.seed
         )
         again = replace(fit, prepared=prepared)
-        result = again.run_from(W, result.setting, result.target_name)
+        result = again.run_from(W, result.choice.setting, result.target_name)
     # The steps are few: an interrupted fit begins anew, and comes to the same bits.
     solution = current_fit().run_or_restore(lambda *_: result.solution)
     turned = rotated(solution, prepared, parameters.rotation)
@@ -394,8 +399,9 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         "engine_note_": "",
         "contributions_": of_features,
         "avoided_": avoided,
-        "setting_": result.setting,
+        "setting_": result.choice.setting,
         "selection_": result.choice.trials,
+        "other_maximum_": result.choice.other_maximum,
         "target_": result.target_name,
         "dimension_path_": trials,
         "components_advice_": features_advice(

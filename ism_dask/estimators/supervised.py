@@ -160,6 +160,9 @@ default "auto"
         With "prediction": the kernel's `width`, as a multiple of its own, and the `ridge`.
     selection_ : tuple of Trial
         With "prediction": the trials that unseen rows have judged, best first.
+    other_maximum_ : float
+        With "prediction": the sine of the angle to the features that another start led to, if
+        rows do not tell which are better; else 0. Random halves of such rows may give either.
     target_ : str
         With "prediction" of numbers: "mean" if the numbers themselves are predicted, "law" if
         functions of them are; "mean" for classes.

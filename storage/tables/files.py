@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -101,16 +101,19 @@ class TableFiles:
         with _explain_access_errors(self.paths[0]):
             return tuple(self._version(path) for path in self.paths)
 
-    def names(self) -> list[tuple[str, str]]:
-        """Return each path with its part below the given folder, or its last part without one."""
-        folder = self.folder
-        if folder is None:
-            return [(path, PurePosixPath(path).name) for path in self.paths]
-        return [(path, path.removeprefix(folder).lstrip("/")) for path in self.paths]
+    @property
+    def description(self) -> str:
+        """The folder, or the file, or the first file and the number of others."""
+        if self.folder is not None:
+            return self.folder
+        first = self.paths[0]
+        return first if len(self.paths) == 1 else f"{first} and {len(self.paths) - 1} more"
 
-    def only(self, path: str) -> TableFiles:
-        """Return one of the files alone; columns named by its folders stay."""
-        return replace(self, paths=(path,), folder=None)
+    def names(self) -> list[str]:
+        """Return the part of each path below the given folder, or its last part without one."""
+        if self.folder is None:
+            return [PurePosixPath(path).name for path in self.paths]
+        return [path.removeprefix(self.folder).lstrip("/") for path in self.paths]
 
     def _version(self, path: str) -> SourceFile:
         shown = path if self.is_local else self.filesystem.unstrip_protocol(path)

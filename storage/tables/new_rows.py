@@ -11,11 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.encoding import Problems, encode_batch, without_dictionary
+from storage.tables.columns import kind_of, without_dictionary
+from storage.tables.encoding import Problems, encode_batch
 from storage.tables.formats import open_table, text_types
-from storage.tables.scan import kind_of
 from storage.tables.schema import CATEGORY, TableSchema
-from storage.tables.sources import TableSource
+from storage.tables.sources import Part, Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class NewRows:
 
 
 def encode_new_rows(
-    source: TableSource,
+    source: Part,
     schema: TableSchema,
     *,
     ignore_unseen: bool = False,
@@ -48,7 +48,7 @@ def encode_new_rows(
 
     Parameters
     ----------
-    source : TableSource
+    source : Part
     schema : TableSchema
     ignore_unseen : bool
         Whether rows with a level that the schema lacks have 0 for each of its levels.
@@ -77,10 +77,10 @@ def encode_new_rows(
         collected.check(source.description)
 
 
-def open_new_rows(source: Any, schema: TableSchema) -> TableSource:
+def open_new_rows(source: Any, schema: TableSchema) -> Table:
     """Open a table with new rows; the columns of text files have the types of the schema."""
     kinds = {feature.name: feature.kind for feature in schema.features}
-    return open_table(source, text_types(kinds, schema.passed))
+    return open_table(source, text_types(kinds, schema.options.keep))
 
 
 def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
@@ -95,9 +95,7 @@ def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
     return np.concatenate([rows.X for rows in batches])
 
 
-def check_columns(
-    source: TableSource, schema: TableSchema, *, ignore_unseen: bool = False
-) -> list[str]:
+def check_columns(source: Part, schema: TableSchema, *, ignore_unseen: bool = False) -> list[str]:
     """Return the columns to pass through that the table has; raise an error if it is unfit.
 
     The error lists all columns that are missing, unknown or of another type, and what is wrong with
@@ -106,7 +104,7 @@ def check_columns(
     names = source.schema.names
     kinds = {feature.name: feature.kind for feature in schema.features}
     labels = [label.name for label in schema.labels]
-    known, given = {*kinds, *labels, *schema.passed, *schema.dropped}, frozenset(names)
+    known, given = {*kinds, *labels, *schema.options.keep, *schema.dropped}, frozenset(names)
     other_type = [
         name
         for name, kind in kinds.items()
@@ -126,11 +124,11 @@ def check_columns(
             f"{source.description} is not like the table that the model was fitted to: it "
             f"{'; '.join(['; it '.join(problems), *values])}"
         )
-    return [name for name in schema.passed if name in names]
+    return [name for name in schema.options.keep if name in names]
 
 
 def _unfit_values(
-    source: TableSource, schema: TableSchema, names: Collection[str], ignore_unseen: bool
+    source: Part, schema: TableSchema, names: Collection[str], ignore_unseen: bool
 ) -> list[str]:
     """Return what is wrong with the values of some columns of a table, a clause for each reason."""
     features = tuple(feature for feature in schema.features if feature.name in names)
@@ -147,14 +145,14 @@ def _unfit_values(
     return collected.listed()
 
 
-def ignored_columns(source: TableSource, schema: TableSchema) -> list[str]:
+def ignored_columns(source: Part, schema: TableSchema) -> list[str]:
     """Return the columns of a table that were known to the fit, but are no features: labels too."""
-    used = {*(feature.name for feature in schema.features), *schema.passed}
+    used = {*(feature.name for feature in schema.features), *schema.options.keep}
     others = {*(label.name for label in schema.labels), *schema.dropped} - used
     return [name for name in source.schema.names if name in others]
 
 
-def _one_or_more(source: TableSource, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _one_or_more(source: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a table, or an empty one if it has none."""
     batches = source.batches(columns)
     fields = pa.schema([source.schema.field(name) for name in columns])

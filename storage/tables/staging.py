@@ -2,85 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Iterator, Mapping
+from itertools import chain, count
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as pa_dataset
+from pyarrow.fs import LocalFileSystem
 
 from storage.atomic import explain_os_errors
-from storage.tables.files import SourceFile
-from storage.tables.sources import TableSource, explain_arrow_errors, is_piece
+from storage.tables.arrow_files import FilePart
+from storage.tables.columns import read_columns
+from storage.tables.sources import Part, Table, is_piece
 
 
-def copied_pieces(
-    source: TableSource, columns: Sequence[str], folder: Path
-) -> Iterator[TableSource]:
-    """Copy these columns of a table to files in `folder`, and yield each as a piece of the table.
+def copied_pieces(table: Table, kinds: Mapping[str, str], folder: Path) -> Iterator[Part]:
+    """Copy the columns of these kinds to files in `folder`, and yield each as a piece of the table.
 
     A piece can be read while the next ones are copied.
     """
-    schema = pa.schema([source.schema.field(name) for name in columns])
-    batches = source.batches(columns)
-    first = next(batches, None)
-    for number in count():
-        if first is None:
-            return
+    batches = (read_columns(batch, kinds) for batch in table.batches(list(kinds)))
+    for number, first in zip(count(), batches):
         path = folder / f"rows-{number}.arrow"
-        first = _copy(path, first, batches, schema)
-        yield CopiedRows(path, schema, source.description)
-
-
-def _copy(
-    path: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch], schema: pa.Schema
-) -> pa.RecordBatch | None:
-    """Write the rows of a piece to a file; return the first batch after them, None at the end."""
-    batch: pa.RecordBatch | None = first
-    rows = 0
-    with explain_os_errors(path):
-        sink = pa.OSFile(str(path), "wb")
-    with sink:
-        writer = pa.ipc.new_stream(sink, schema)
-        while batch is not None and not is_piece(rows):
-            with explain_os_errors(path):
+        rows = 0
+        with explain_os_errors(path), pa.ipc.new_file(path, first.schema) as writer:
+            for batch in chain([first], batches):
                 writer.write_batch(batch)
-            rows += batch.num_rows
-            batch = next(others, None)
-        with explain_os_errors(path):
-            writer.close()
-    return batch
-
-
-@dataclass(frozen=True, eq=False)
-class CopiedRows:
-    """A piece of a table, copied to a file in the stream format of Arrow.
-
-    Attributes
-    ----------
-    path : Path
-    schema : pyarrow.Schema
-    description : str
-        Of the table.
-    """
-
-    path: Path
-    schema: pa.Schema
-    description: str
-    is_slow = False
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches with these columns."""
-        names = list(columns)
-        # Not memory-mapped: the pages would count as memory of the process.
-        with explain_arrow_errors(self.description), pa.OSFile(str(self.path)) as file:
-            for batch in pa.ipc.open_stream(file):
-                yield batch.select(names)
-
-    def versions(self) -> tuple[SourceFile, ...]:
-        """Return nothing: the copy goes with the ingestion."""
-        return ()
-
-    def pieces(self) -> list[TableSource]:
-        """Return the piece itself."""
-        return [self]
+                rows += batch.num_rows
+                if is_piece(rows):
+                    break
+        fragment = pa_dataset.IpcFileFormat().make_fragment(str(path), LocalFileSystem())
+        yield FilePart(fragment, first.schema)

@@ -137,15 +137,15 @@ def test_a_stored_data_set_has_the_same_bits(
 
 def _die_in_the_next_piece() -> None:
     """Let this worker be killed after the first batch that it reads."""
-    from storage.tables.sources import FileSource
+    from storage.tables.arrow_files import FilePart
 
-    batches = FileSource.batches
+    batches = FilePart.batches
 
-    def cut_off(self: FileSource, columns: Any) -> Iterator[Any]:
+    def cut_off(self: FilePart, columns: Any) -> Iterator[Any]:
         yield next(batches(self, columns))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    FileSource.batches = cut_off  # type: ignore[method-assign]
+    FilePart.batches = cut_off  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(("out", "small"), [("new.parquet", 2**21), ("new", 2**21), ("new", 0)])

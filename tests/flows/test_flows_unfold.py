@@ -235,7 +235,7 @@ def test_rows_of_large_data_sets_are_read_from_them(
     )
     monkeypatch.setattr("storage.unfoldings._LARGEST_COPY", 0)
     _write_sales(here, tmp_path)
-    assert "rows" not in result_arrays("sold")
+    assert len(result_arrays("sold")["rows"]) == 0
     np.testing.assert_array_equal(load_unfolding("sold").transform(_sales()), model.embedding_)
     described = ("--label", "sold", "--keep", "id", "--name", "sales", "--force", "--plain")
     _sales()[1:].to_parquet(tmp_path / "sales.parquet")
@@ -279,7 +279,7 @@ def test_a_killed_run_repeats_no_stage_that_ended(
     arguments = ("unfold", "own", "--raw", "--nu", "100", "--plain", "--run")
     assert here(*arguments, "whole").status == 0
     stages = ["neighbours", "eigenvectors", "program", "refinement"]
-    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/results"]
+    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/result"]
     commands = [" ".join((*arguments, "cut")), *["resume cut --plain"] * 4]
     script = [sys.executable, "-c", _KILLED_IN_TURN]
     lines = [f"{path} {command}" for path, command in zip(paths, commands, strict=True)]

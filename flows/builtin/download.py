@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from flows.builtin.raw_data import DATA_VARIABLE, DownloadError
 from storage.atomic import explain_os_errors, sync, workspace
-from storage.errors import DownloadError
-from storage.paths import DATA_VARIABLE
 
 SIZE_LIMIT = 2**28
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
@@ -71,36 +68,30 @@ def _stream(url: str, path: Path, size_limit: int, timeout: httpx.Timeout) -> st
     with (
         httpx.Client(timeout=timeout, follow_redirects=True, headers=headers) as client,
         client.stream("GET", url) as response,
+        explain_os_errors(path),
+        path.open("wb") as handle,
+        _progress_bar() as bar,
     ):
         response.raise_for_status()
-        with explain_os_errors(path), path.open("wb") as handle:
-            for piece in _with_bar(response, Path(httpx.URL(url).path).name):
-                if response.num_bytes_downloaded > size_limit:
-                    raise _failed(url, f"more than {size_limit} bytes, the most expected")
-                digest.update(piece)
-                handle.write(piece)
+        length = response.headers.get("Content-Length", "")
+        task = bar.add_task(
+            Path(response.url.path).name, total=int(length) if length.isdigit() else None
+        )
+        for piece in response.iter_raw(2**16):
+            if response.num_bytes_downloaded > size_limit:
+                raise _failed(url, f"more than {size_limit} bytes, the most expected")
+            digest.update(piece)
+            handle.write(piece)
+            bar.update(task, completed=response.num_bytes_downloaded)
     return digest.hexdigest()
 
 
-def _with_bar(response: httpx.Response, title: str) -> Iterator[bytes]:
-    """Yield the body in pieces, and advance a progress bar."""
-    length = response.headers.get("Content-Length", "")
-    with _bar() as progress:
-        task = progress.add_task(title, total=int(length) if length.isdigit() else None)
-        for piece in response.iter_raw(2**16):
-            progress.update(task, completed=response.num_bytes_downloaded)
-            yield piece
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    """Yield a progress bar on stderr, which is disabled if stderr is no terminal."""
+def _progress_bar() -> Progress:
+    """Return a progress bar on stderr, which is disabled if stderr is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    console = Console(stderr=True)
     disable = not sys.stderr.isatty()
-    with Progress(
-        *columns, TransferSpeedColumn(), console=Console(stderr=True), disable=disable
-    ) as bar:
-        yield bar
+    return Progress(*columns, TransferSpeedColumn(), console=console, disable=disable)
 
 
 def _failed(url: str, why: str) -> DownloadError:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.loaders.base import RawData, bad_file, gunzip
+from flows.builtin.raw_data import RawData, bad_file, gunzip
 
 LIMIT = 2**26  # MNIST's largest file unpacks to 47 MB
 _UNSIGNED_BYTE = 8

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from storage.loaders.base import RawData, bad_file, read_bytes
+from flows.builtin.raw_data import RawData, bad_file, read_bytes
 
 LIMIT = 2**24
 PIXEL_LIMIT = 2**22

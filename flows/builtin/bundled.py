@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from storage.loaders.base import RawData
+from flows.builtin.raw_data import RawData
 
 
 def load_bundled_wine() -> RawData:

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from storage import DownloadError
-from storage.download import fetch
-from storage.raw_files import RawFile, find_or_download
+from flows.builtin.download import fetch
+from flows.builtin.raw_data import DownloadError
+from flows.builtin.raw_files import RawFile, find_or_download
 
 BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.loaders.base import RawData, bad_file, gunzip
-from storage.loaders.picture import decode
+from flows.builtin.picture import decode
+from flows.builtin.raw_data import RawData, bad_file, gunzip
 
 WIDTH, HEIGHT = 32, 30
 LIMIT = 2**26  # unpacked; the pictures take less than 2 MB

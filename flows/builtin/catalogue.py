@@ -1,22 +1,23 @@
-"""The data sets that can be ingested by name."""
+"""The built-in data sets: their splits, raw files, and the digests of their values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from storage.errors import DatasetNotFound
-from storage.loaders.base import RawData
-from storage.loaders.bundled import (
+from flows.builtin.bundled import (
     load_bundled_breast_cancer,
     load_bundled_digits,
     load_bundled_wine,
 )
-from storage.loaders.cancer import load_cancer
-from storage.loaders.faces import load_faces
-from storage.loaders.idx import load_mnist
-from storage.loaders.picture import load_colours
-from storage.raw_files import RawFile
+from flows.builtin.cancer import load_cancer
+from flows.builtin.faces import load_faces
+from flows.builtin.idx import load_mnist
+from flows.builtin.picture import load_colours
+from flows.builtin.raw_data import RawData
+from flows.builtin.raw_files import RawFile
+from storage.dataset_info import folder_name
+from storage.errors import DatasetNotFound
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
@@ -31,8 +32,8 @@ class Split:
     rows : int
         Number of rows.
     content_sha256 : str
-        Digest of X and labels, as `storage.digest.content_digest` returns it. Raw files come in
-        several editions and packings; their values are the same.
+        Digest of X and labels, as `content_digest` of `storage.dataset_writing` returns it. Raw
+        files come in several editions and packings; their values are the same.
     raw : tuple of RawFile
         The files that the loader reads, in the order of its parameters.
     """
@@ -70,14 +71,9 @@ class DatasetSpec:
     splits: Mapping[str, Split]
     default_label: str | None = None
 
-    @property
-    def default_split(self) -> str:
-        """Return the name of the first split."""
-        return next(iter(self.splits))
-
     def split_name(self, split: str | None) -> str:
-        """Return `split`, or the default for None; raise DatasetNotFound for another name."""
-        name = self.default_split if split is None else split
+        """Return `split`, or the first for None; raise DatasetNotFound for another name."""
+        name = next(iter(self.splits)) if split is None else split
         if name not in self.splits:
             raise DatasetNotFound(
                 f"`split` is {split!r}; {self.name} has {', '.join(self.splits)}. Choose one."
@@ -92,6 +88,11 @@ def spec_of(name: str) -> DatasetSpec:
             f"`name` is {name!r}; the data sets that can be ingested are {', '.join(DATASETS)}."
         )
     return DATASETS[name]
+
+
+def folder_of(name: str, split: str | None = None) -> str:
+    """Return the name by which a data set is stored; a split of a built-in one has its own."""
+    return folder_name(name, DATASETS[name].split_name(split)) if name in DATASETS else name
 
 
 def _mnist_split(prefix: str, rows: int, content: str, images: str, labels: str) -> Split:
@@ -109,7 +110,7 @@ _SPECS = (
         columns=13,
         load=load_bundled_wine,
         splits={
-            "all": Split(178, "eeb1213cd4df191bbde0cc2072f9c4c8b1d9500f68747e6606feaee72c828a99")
+            "all": Split(178, "9730a7accc166f2b08f9caf3c16bcb2df2770e93fa189842438f935c96626043")
         },
         default_label="cultivar",
     ),
@@ -122,7 +123,7 @@ _SPECS = (
         splits={
             "all": Split(
                 683,
-                "1ddc78127b61be8c7e3b88467452e9e8e19902984bb2320f705c4be318b11018",
+                "bc73e21a012ac38cf3cd029e744986f2a52738643c3a29ff818b131004d40ef0",
                 (
                     RawFile(
                         ("breast-cancer-wisconsin.data",),
@@ -142,7 +143,7 @@ _SPECS = (
         splits={
             "all": Split(
                 624,
-                "45ff5ed80c70f88fe35f347d0c74b333958686f627f959c0b1bdd97af8b83586",
+                "4cdd713a96060d1b51379e313c84ac3d8c6b034b60b69f84640e6ddb24e9c263",
                 (RawFile(("faces_4.tar.gz", "faces.tar.gz"), _UCI + "faces-mld/faces_4.tar.gz"),),
             )
         },
@@ -158,14 +159,14 @@ _SPECS = (
             "test": _mnist_split(
                 "t10k",
                 10_000,
-                "8fd3b71156dc598bb39ba9a92726d90f82e365440ef58033c230c6a0e12a7142",
+                "fa2f0ba290c3f0facd1cf5206d136fd9d2eb32fcde36de035b3860b46b24688e",
                 "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
                 "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
             ),
             "train": _mnist_split(
                 "train",
                 60_000,
-                "29ddc2dfcffedd4efb2d6f1f5b395a87e0a08e069eaf291e6acf17f335f1bd13",
+                "3a320f9eb3bc4efffc1b90a84410d17e0ed3660cef2bfddaa1876f3b715d17d0",
                 "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
                 "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
             ),
@@ -181,7 +182,7 @@ _SPECS = (
         splits={
             "all": Split(
                 256,
-                "a05cdc180429a1f0a5690d1a592191ce46d566ca038c6c4739333d4f86a04767",
+                "f11a32d7b3262444496610d7572b726596bc6182225c6e5c2f6a62f524e83540",
                 (RawFile(("flower.png",)),),
             )
         },
@@ -193,7 +194,7 @@ _SPECS = (
         columns=64,
         load=load_bundled_digits,
         splits={
-            "all": Split(1797, "44fb575503f02395e2c340ba81a0422635d1a52ded1e1ae19e04335309e690d2")
+            "all": Split(1797, "f390087eb1eb79fcfb997ff41a3aed5edeea36673b3e0912ecf06e3eeacd472f")
         },
         default_label="digit",
     ),
@@ -204,7 +205,7 @@ _SPECS = (
         columns=30,
         load=load_bundled_breast_cancer,
         splits={
-            "all": Split(569, "f55894c4f5636d4b8bcd6066d0ea075b82c29adc593c6e5f327d21c649a06a51")
+            "all": Split(569, "797e699df7ede6477912a35ed633ea9d43380e605082a41564d9b80579ae116f")
         },
         default_label="diagnosis",
     ),

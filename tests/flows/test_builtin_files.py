@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from storage import RawFileError
-from storage.loaders.cancer import load_cancer
-from storage.loaders.faces import load_faces
-from storage.loaders.idx import load_mnist, read_idx
-from storage.loaders.picture import load_colours
+from flows.builtin.cancer import load_cancer
+from flows.builtin.faces import load_faces
+from flows.builtin.idx import load_mnist, read_idx
+from flows.builtin.picture import load_colours
+from flows.builtin.raw_data import RawFileError
 
 FACE = "faces/ann/ann_left_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(range(240)) * 4

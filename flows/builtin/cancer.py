@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from storage.loaders.base import RawData, bad_file, read_bytes
+from flows.builtin.raw_data import RawData, bad_file, read_bytes
 
 LIMIT = 2**20
 FEATURES = (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
-from storage.errors import RawFileError
-from storage.paths import DATA_VARIABLE, data_folder, home, safe_name
+from flows.builtin.raw_data import DATA_VARIABLE, RawFileError
+from storage.paths import home, safe_name
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,13 @@ def find_or_download(dataset: str, raw: RawFile) -> Path:
     The function looks for `$ISM_DASK_DATA/<dataset>/<file>`, `$ISM_DASK_DATA/<file>` and
     `<home>/raw/<dataset>/<file>`, in this order.
     """
-    folders = tuple(_folders(dataset))
-    for folder in folders:
-        for name in raw.names:
-            if (folder / name).is_file():
-                return folder / name
+    downloads = home() / "raw" / safe_name(dataset)
+    named = os.environ.get(DATA_VARIABLE)
+    data = Path(named or downloads).expanduser()
+    folders = [data / dataset, data, downloads] if named else [downloads]
+    for folder, name in product(folders, raw.names):
+        if (folder / name).is_file():
+            return folder / name
     if raw.url is None:
         raise RawFileError(
             f"{dataset} needs {' or '.join(raw.names)}, which has no public home and was not found "
@@ -48,15 +51,6 @@ def find_or_download(dataset: str, raw: RawFile) -> Path:
             f"{DATA_VARIABLE} to that folder."
         )
     # httpx takes a tenth of a second to import and is seldom needed.
-    from storage.download import fetch  # noqa: PLC0415
+    from flows.builtin.download import fetch  # noqa: PLC0415
 
-    return fetch(raw.url, folders[-1] / raw.names[0], sha256=raw.sha256)
-
-
-def _folders(dataset: str) -> Iterator[Path]:
-    """Yield the folders to search; the last is that in the home."""
-    data = data_folder()
-    if data is not None:
-        yield data / safe_name(dataset)
-        yield data
-    yield home() / "raw" / safe_name(dataset)
+    return fetch(raw.url, downloads / raw.names[0], sha256=raw.sha256)

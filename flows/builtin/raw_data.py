@@ -1,4 +1,4 @@
-"""`RawData`, which every loader returns, and size-limited readers of untrusted raw files."""
+"""`RawData`, which every loader returns, size-limited readers of untrusted raw files, errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.errors import RawFileError
+from storage.errors import StorageError
+
+DATA_VARIABLE = "ISM_DASK_DATA"
+
+
+class RawFileError(StorageError):
+    """A raw file is missing, unreadable, truncated, hostile, or of another format or edition."""
+
+
+class DownloadError(StorageError):
+    """A raw file could not be downloaded from its public address."""
 
 
 @dataclass(frozen=True, eq=False)
