@@ -31,7 +31,7 @@ class Dataset:
     labels : dict of str to ndarray of shape (n,)
         Integer codes, or numbers.
     data_hash : str
-        Digest of X and labels, which depends neither on compression nor on chunks.
+        Digest of X and labels, which does not depend on their compression.
     path : Path
         The folder.
     """

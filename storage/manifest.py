@@ -45,7 +45,7 @@ class Manifest:
     files : Mapping[str, FileEntry]
         By path relative to the store, with forward slashes.
     data_hash : str
-        Digest of the values, which depends neither on compression nor on chunks.
+        Digest of the values, which does not depend on their compression.
     """
 
     files: Mapping[str, FileEntry]

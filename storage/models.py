@@ -24,32 +24,6 @@ SUPERVISED = "supervised"
 _PICTURES = "pictures"
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureStatistics:
-    """Statistics of each new feature over the rows that a model was fitted to.
-
-    Attributes
-    ----------
-    mean, deviation, minimum, maximum : ndarray of shape (q,)
-    """
-
-    mean: NDArray[Any]
-    deviation: NDArray[Any]
-    minimum: NDArray[Any]
-    maximum: NDArray[Any]
-
-    @classmethod
-    def of(cls, moments: ColumnMoments) -> FeatureStatistics:
-        """Return the statistics of new features from the moments of all their rows."""
-        deviation = np.sqrt(moments.squares / moments.weight)
-        return cls(moments.mean, deviation, moments.low, moments.high)
-
-    @classmethod
-    def of_rows(cls, rows: NDArray[Any]) -> FeatureStatistics:
-        """Return the statistics of rows (n, q) of new features."""
-        return cls.of(ColumnMoments.of(rows))
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedTransformer(ABC):
     """A saved model that gives rows their new features.
@@ -60,8 +34,8 @@ class SavedTransformer(ABC):
         Names of the columns.
     table : Mapping, optional
         The schema of the table that the model was fitted to, if it was one.
-    statistics : FeatureStatistics, optional
-        Of the new features, over the rows that the model was fitted to.
+    statistics : ColumnMoments, optional
+        Those of the new features, over the rows that the model was fitted to.
     config, metrics, versions : Mapping
         Plain values of its run: numbers (NaN and infinity too), strings, lists, mappings. Tuples
         come back as lists.
@@ -69,7 +43,7 @@ class SavedTransformer(ABC):
 
     feature_names: tuple[str, ...] | None = None
     table: Mapping[str, Any] | None = None
-    statistics: FeatureStatistics | None = None
+    statistics: ColumnMoments | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)

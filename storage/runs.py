@@ -18,7 +18,6 @@ from storage.atomic import (
     exists_settled,
     explain_os_errors,
     remove_folder,
-    remove_leftovers,
     sync,
     visible_entries,
     workspace,
@@ -188,7 +187,7 @@ def save_results(
 def save_run(name: str, kind: str, result: Any, files: Mapping[str, bytes] | None = None) -> Path:
     """Save a dataclass as the result of run `name`, atomically, replacing an earlier one.
 
-    Its fields are plain values, arrays, or dataclasses of arrays. `files` are saved beside them.
+    Its fields are plain values, arrays, or dataclasses of these. `files` are saved beside them.
     """
     record: dict[str, Any] = {}
     arrays: dict[str, NDArray[Any]] = {}
@@ -197,7 +196,9 @@ def save_run(name: str, kind: str, result: Any, files: Mapping[str, bytes] | Non
         if isinstance(value, np.ndarray):
             arrays[each.name] = value
         elif is_dataclass(value):
-            arrays |= {f"{each.name}.{part}": array for part, array in vars(value).items()}
+            parts = vars(value)
+            arrays |= {f"{each.name}.{k}": v for k, v in parts.items() if isinstance(v, np.ndarray)}
+            record[each.name] = {k: v for k, v in parts.items() if not isinstance(v, np.ndarray)}
         else:
             record[each.name] = value
     return _commit(name, kind, record, arrays, files or {})
@@ -306,10 +307,7 @@ def publish_run(source: str, target: str) -> None:
 
 def remove_run(name: str) -> None:
     """Remove a run with all its files, if it exists: readers see all of it or nothing."""
-    folder = run_folder(name)
-    if folder.exists():
-        remove_leftovers(runs_folder())  # of a removal that was killed
-        remove_folder(folder)
+    remove_folder(run_folder(name))
 
 
 def model_hash(name: str) -> str:
