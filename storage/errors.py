@@ -44,6 +44,11 @@ class TableError(StorageError, ValueError):
     """A table that cannot be ingested as it is: its files, columns or values."""
 
 
+def misfit(parameter: str, actual: object, expected: str) -> StorageError:
+    """Return the error for a parameter that does not fit the data."""
+    return StorageError(f"`{parameter}` is {actual}; expected {expected}.")
+
+
 def did_you_mean(name: str, names: Sequence[str]) -> str:
     """Return the hint "did you mean ...? " for a misspelt name, empty if no name is close."""
     spelt = {each.casefold(): each for each in names}
