@@ -23,7 +23,7 @@ from storage.atomic import (
     workspace,
 )
 from storage.errors import RunNotFound, StorageError, did_you_mean
-from storage.manifest import damaged_store, read_manifest
+from storage.manifest import read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
 from storage.store import (
@@ -32,6 +32,7 @@ from storage.store import (
     open_checked,
     put_arrays,
     read_again_if_replaced,
+    reading,
 )
 
 _Result = TypeVar("_Result")
@@ -144,13 +145,11 @@ def open_run(name: str) -> Run:
     """
     path = _path_of(name)
     saved = open_checked(path, FORMAT_VERSION)
-    try:
+    with reading(path):
         values = {key: saved.record[key] for key in ("kind", "config", "metrics", "versions")}
         values["created"] = datetime.fromisoformat(saved.record["created"])
         place = {"name": name, "path": path, "bytes": saved.manifest.total_bytes}
         run: Run = restored(Run, {**values, **place})
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged_store(path, "zarr.json", f"not the record of a run ({error})") from error
     return run
 
 
@@ -260,11 +259,8 @@ def load_result(
                 entries.setdefault(key, {})[part] = saved.array(name)
             else:
                 entries[key] = saved.array(name)
-        try:
+        with reading(path):
             result: _Result = restored(kind, entries)
-        except (TypeError, ValueError) as error:
-            what = f"not the record of a {kind.__name__} ({error})"
-            raise damaged_store(path, "zarr.json", what) from error
         return result
 
     return read_again_if_replaced(path, read)

@@ -13,7 +13,7 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.manifest import FileEntry, Manifest, checked_bytes, damaged_store
-from storage.store import explain_zarr_errors, open_checked_array
+from storage.store import open_checked_array, reading
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ZarrRows:
         if start == stop:
             return np.empty((0, self.shape[1]), self.dtype)
         chunks = f"{self.array}/c/{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
-        with explain_zarr_errors(Path(self.root), chunks):
+        with reading(Path(self.root), chunks):
             return np.ascontiguousarray(_open(self)[start:stop])
 
     def verify(self) -> None:
