@@ -175,7 +175,7 @@ def _describe(path: Path) -> StoredDataset:
 def _open(path: Path) -> Dataset:
     """Return the data set in a folder; everything but X is read now."""
     saved = open_checked(path, FORMAT_VERSION)
-    X = ZarrRows.of(path, saved.manifest, "X")
+    X = ZarrRows.of(path, saved.manifest)
     names = [name for name in saved.names if name.startswith("labels/")]
     labels = {name.removeprefix("labels/"): saved.array(name) for name in names}
     try:

@@ -72,14 +72,10 @@ def _plain_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
 _DIGEST_KEY = "digest"
 
 
-def digest_of(entry: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the JSON text of a record."""
-    return sha256(dumps(entry).encode()).hexdigest()
-
-
 def to_sealed_json(entry: Mapping[str, Any]) -> str:
-    """Return `entry` as JSON text with its digest."""
-    return dumps({**entry, _DIGEST_KEY: digest_of(entry)})
+    """Return `entry` as JSON text with the SHA-256 of the text without it."""
+    digest = sha256(dumps(entry).encode()).hexdigest()
+    return dumps({**entry, _DIGEST_KEY: digest})
 
 
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
