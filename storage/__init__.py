@@ -24,7 +24,6 @@ from storage.errors import (
     UnsafeName,
 )
 from storage.models import (
-    FeatureStatistics,
     Model,
     Sample,
     SavedTransformer,
