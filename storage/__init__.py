@@ -4,8 +4,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from storage.catalogue import DATASETS, DatasetSpec, Split
-from storage.checkpoints import Checkpoints
 from storage.dataset import (
     Dataset,
     StoredDataset,
@@ -19,28 +17,25 @@ from storage.dataset import (
 from storage.dataset_info import DatasetInfo
 from storage.dataset_writing import write_dataset
 from storage.errors import (
-    ChecksumMismatch,
     DamagedStore,
     DatasetNotFound,
-    DownloadError,
-    RawFileError,
     RunNotFound,
     StorageError,
     TableError,
     UnfitRows,
     UnsafeName,
 )
-from storage.ingestion import ingest, picture_pixels
 from storage.models import (
     Model,
     Sample,
+    SavedTransformer,
     load_model,
     new_feature_name,
     picture_path,
     read_pictures,
     save_model,
 )
-from storage.partial_results import PartialResults
+from storage.partial_results import Checkpoints, PartialResults
 from storage.paths import home, safe_name
 from storage.refreshes import (
     add_to_history,
@@ -51,7 +46,7 @@ from storage.refreshes import (
     refreshed_names,
 )
 from storage.runs import (
-    RESULTS,
+    UNFOLD,
     Run,
     lease_path,
     list_runs,
@@ -68,9 +63,8 @@ from storage.runs import (
 )
 from storage.tables.files import check_pyarrow
 from storage.tables.schema import TableOptions
-from storage.transformers import FeatureStatistics, SavedTransformer
 from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
-from storage.verify import Problem, StoredItem, stored_items, stored_items_named
+from storage.verify import Problem, StoredItem, stored_items
 from storage.zarr_rows import ZarrRows
 
 
@@ -131,75 +125,3 @@ def ingest_table(
         progress=progress,
         executor=executor,
     )
-
-
-__all__ = [
-    "DATASETS",
-    "RESULTS",
-    "Checkpoints",
-    "ChecksumMismatch",
-    "DamagedStore",
-    "Dataset",
-    "DatasetInfo",
-    "DatasetNotFound",
-    "DatasetSpec",
-    "DownloadError",
-    "FeatureStatistics",
-    "Model",
-    "PartialResults",
-    "Problem",
-    "RawFileError",
-    "Run",
-    "RunNotFound",
-    "Sample",
-    "SavedTransformer",
-    "SavedUnfolding",
-    "Split",
-    "StorageError",
-    "StoredDataset",
-    "StoredItem",
-    "TableError",
-    "TableOptions",
-    "UnfitRows",
-    "UnsafeName",
-    "ZarrRows",
-    "add_to_history",
-    "dataset_path",
-    "datasets_folder",
-    "home",
-    "ingest",
-    "ingest_table",
-    "is_complete",
-    "lease_path",
-    "list_datasets",
-    "list_runs",
-    "load_model",
-    "load_unfolding",
-    "mark_pruned",
-    "model_hash",
-    "new_feature_name",
-    "open_dataset",
-    "open_run",
-    "picture_path",
-    "picture_pixels",
-    "publish_run",
-    "read_history",
-    "read_pictures",
-    "refresh_lock",
-    "refresh_run",
-    "refreshed_names",
-    "remove_dataset",
-    "remove_run",
-    "report_path",
-    "result_arrays",
-    "run_folder",
-    "runs_folder",
-    "safe_name",
-    "save_model",
-    "save_results",
-    "save_unfolding",
-    "saved_run_path",
-    "stored_items",
-    "stored_items_named",
-    "write_dataset",
-]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from storage.atomic import workspace
-from storage.catalogue import DATASETS
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.dataset_info import DatasetInfo
 from storage.errors import StorageError, TableError
@@ -131,15 +130,12 @@ def _store_table(
 
 
 def dataset_name(source: Any, name: str | None = None) -> str:
-    """Return the name of the data set of a table; raise an error if it has none, or a taken one."""
+    """Return the name of the data set of a table; raise an error if it has none."""
     if name is None and not isinstance(source, str | Path):
         raise TableError("a table in memory has no name; give it one with `name`")
     if name is None and not table_name(source):
         raise TableError(f"{source} gives no name for the data set; give it one with `name`")
-    chosen = safe_name(table_name(source) if name is None else name)
-    if chosen in DATASETS:
-        raise TableError(f"{chosen!r} is the name of a built-in data set; give another `name`")
-    return chosen
+    return safe_name(table_name(source) if name is None else name)
 
 
 def find_made_from(name: str, files: Sequence[SourceFile]) -> Dataset | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
@@ -20,12 +20,12 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.dataset import Dataset
-from storage.dataset_info import DatasetInfo, check_labels
-from storage.dataset_writing import default_chunk_rows, rechunk
+from storage.dataset_info import FORMAT_VERSION, DatasetInfo, check_labels
+from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
-from storage.store import commit_group, create_array, folder_of, get_array, open_checked, put_array
+from storage.store import commit_group, create_array, folder_of, open_checked, put_array
 from storage.tables.encoding import Problems, encode_batch
 from storage.tables.planning import TablePlan
 from storage.tables.schema import TableSchema
@@ -116,16 +116,14 @@ def write_table(
             raise _changed(plan.table)
         check_labels(info, labels, *X.shape)
         known.update({_chunk_file(number): chunk.file for number, chunk in chunks.items()})
-        inside = group.create_group("labels")
-        for name, codes in labels.items():
-            put_array(inside, name, codes)
+        put_labels(group, labels)
         # A later ingestion goes on from these.
         digests = [chunks[number].digest for number in sorted(chunks)]
         listed = np.array([list(each) for each in digests], dtype=np.uint8)
         put_array(group, "chunk_digests", listed)
         return chunked_digest(X, chunk_rows, digests, labels)
 
-    commit_group(target, info.to_json(), fill, known=known)
+    commit_group(target, FORMAT_VERSION, asdict(info), fill, known)
 
 
 def write_piece(
@@ -165,8 +163,8 @@ def _chunk_file(number: int) -> str:
 
 def _linked(data: Dataset, folder: Path, chunk_rows: int) -> Piece:
     """Link the whole chunks of a data set into the group `folder`; return all its rows."""
-    manifest, group = open_checked(data.path)
-    if manifest.data_hash != data.data_hash:
+    stored = open_checked(data.path, FORMAT_VERSION)
+    if stored.manifest.data_hash != data.data_hash:
         raise StorageError(
             f"another process has replaced {data.info.name!r} while new rows were read for it; "
             "ingest again"
@@ -175,10 +173,10 @@ def _linked(data: Dataset, folder: Path, chunk_rows: int) -> Piece:
     # A short table is one short chunk.
     whole = len(X) // chunk_rows if X.chunk_rows == chunk_rows else 0
     chunks = {}
-    for number, digest in enumerate(get_array(group, "chunk_digests")[:whole]):
+    for number, digest in enumerate(stored.array("chunk_digests")[:whole]):
         name = _chunk_file(number)
         os.link(data.path / name, folder / name)
-        chunks[number] = Chunk(bytes(digest), manifest.files[name])
+        chunks[number] = Chunk(bytes(digest), stored.manifest.files[name])
     starts = range(whole * chunk_rows, len(X), chunk_rows)
     ends = [(start, X.read(start, min(start + chunk_rows, len(X)))) for start in starts]
     return Piece(len(X), chunks, ends, dict(data.labels))

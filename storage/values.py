@@ -18,11 +18,11 @@ from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
-from storage.records import check_field_types
+from storage.records import restored
 
 # The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
 # needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 RECORDS: dict[str, type[Any]] = {
     each.__name__: each
     for each in (Candidate, Certificate, Checkpoint, OuterState, Record, Round, Solution, State)
@@ -110,9 +110,7 @@ def _made(kind: str, parts: dict[str, Any], arrays: Arrays) -> Any:
     names = [each.name for each in fields(record)]
     if set(parts) != set(names):
         raise ValueError(f"a {kind} has other fields than {', '.join(names)}")
-    made = record(**parts)
-    check_field_types(made)
-    return made
+    return restored(record, parts)
 
 
 def _array(numbers: NDArray[Any], start: int, shape: tuple[int, ...]) -> NDArray[Any]:

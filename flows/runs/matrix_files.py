@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from flows.errors import FlowError, SettingsError
 from storage.atomic import open_replacement
+from storage.models import SavedTransformer
 from storage.tables.files import COLUMNAR, ZARR
 from storage.tables.schema import is_number
-from storage.transformers import SavedTransformer
 
 Array = NDArray[Any]
 _Format = TypeVar("_Format")

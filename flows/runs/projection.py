@@ -16,12 +16,12 @@ from flows.errors import FlowError
 from flows.runs.drift import Drift
 from flows.runs.matrix_files import Array, values_too_large
 from ism_dask.blas_threads import single_threaded_blas
+from storage.models import SavedTransformer
 from storage.tables.encoding import EncodedRows, Problems
 from storage.tables.new_rows import encode_new_rows
 from storage.tables.output_files import PartWriter
 from storage.tables.schema import TableSchema
 from storage.tables.sources import Part
-from storage.transformers import SavedTransformer
 
 
 @dataclass(eq=False)

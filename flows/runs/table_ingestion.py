@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flows.builtin.catalogue import DATASETS
 from flows.compute.workers import joined_workers
 from flows.interface.columns_read import describe_schema
 from flows.interface.credentials import check_credentials
@@ -29,7 +30,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
     check_credentials(settings.credentials)
     options = table_options(settings)
     table = open_table(settings.dataset, passed=options.keep)
-    name = dataset_name(settings.dataset, settings.name)
+    name = _free_name(settings.dataset, settings.name)
     if settings.dry_run:
         schema = preview_table(table, options, report_progress)
         _show_schema(schema)
@@ -50,7 +51,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
 def ingest_changed(settings: IngestSettings) -> Dataset:
     """Store a table in the place of what was stored from it before, unless it is the same."""
     options = table_options(settings)
-    name = dataset_name(settings.dataset, settings.name)
+    name = _free_name(settings.dataset, settings.name)
     table = open_table(settings.dataset, passed=options.keep)
     stored = find_made_from(name, table.versions())
     if stored is not None and is_made_alike(stored, options, table.versions()):
@@ -74,7 +75,7 @@ def store_labelled(source: str, labels: tuple[str, ...], target: str) -> Dataset
     `target` says what labels of numbers are, as in `ingest_table`.
     """
     table = open_table(source)
-    name = dataset_name(source)
+    name = _free_name(source)
     data = find_made_from(name, table.versions())
     if data is not None:
         known = [each.name for each in stored_schema(data).explained]
@@ -97,6 +98,14 @@ def stored_schema(data: Dataset) -> TableSchema:
     if data.info.table is None:
         raise ValueError(f"{data.name} was not made from a table")
     return TableSchema.from_json(data.info.table["schema"])
+
+
+def _free_name(source: str, name: str | None = None) -> str:
+    """Return the name of the data set of a table; raise TableError for that of a built-in one."""
+    chosen = dataset_name(source, name)
+    if chosen in DATASETS:
+        raise TableError(f"{chosen!r} is the name of a built-in data set; give another `name`")
+    return chosen
 
 
 def _show_schema(schema: TableSchema) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ism_dask.status import Status
-from storage import DamagedStore, PartialResults, UnsafeName, list_runs, stored_items_named
+from storage import DamagedStore, PartialResults, UnsafeName, list_runs, stored_items
 from storage.values import FORMAT_VERSION, RECORDS, from_json, to_json
 
 REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
@@ -69,7 +69,7 @@ def test_the_fields_on_the_disk_are_those_of_the_version() -> None:
     names = repr(
         {name: tuple(each.name for each in fields(record)) for name, record in RECORDS.items()}
     )
-    assert (FORMAT_VERSION, sha256(names.encode()).hexdigest()[:12]) == (5, "594ad5eb3e90")
+    assert (FORMAT_VERSION, sha256(names.encode()).hexdigest()[:12]) == (6, "ddceee8a6483")
 
 
 def test_a_result_is_found_for_its_request_and_no_other() -> None:
@@ -117,7 +117,7 @@ def test_a_file_that_is_altered_cut_or_gone_is_reported(data: st.DataObject) -> 
         path.unlink()
     with pytest.raises(DamagedStore, match=path.name):
         results.find("a", REQUEST)
-    (run,) = stored_items_named("tables")
+    (run,) = stored_items()
     assert [each.path for each in run.problems()] == [path]
 
 
