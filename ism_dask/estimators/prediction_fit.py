@@ -18,11 +18,10 @@ from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
-from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.blocks import deal, is_balanced
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.selection.dimension import choose_dimension
+from ism_dask.selection.dimension import DimensionTrial, choose_dimension
 from ism_dask.selection.folds import Trial
 from ism_dask.selection.growth import FIRST_ROWS, judged_by_unseen, stages
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence

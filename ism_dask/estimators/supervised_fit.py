@@ -34,10 +34,9 @@ from ism_dask.estimators.wide_rows import WideFit, WidePrepared
 from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.records.checkpoint import CheckpointedFit, current_fit
-from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.selection.dimension import MOST_FEATURES
+from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Ascent, Solver, as_solver
 from ism_dask.solvers.ism import state_at
