@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flows.builtin import ingest
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, candidate_engines, first_that_serves
 from ism_dask.estimators.preparation import prepare_rows
@@ -15,7 +16,7 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.rows.source import RowSource
-from storage import Dataset, ingest
+from storage import Dataset
 
 Array = NDArray[Any]
 

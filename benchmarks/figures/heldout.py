@@ -18,7 +18,7 @@ from benchmarks.measure import Figure, Run, say, timed
 from benchmarks.methods import DEFAULT, PAPER, projection
 from benchmarks.parallel import in_processes
 from benchmarks.rows import Array, Labelled, labelled
-from storage import ingest
+from flows.builtin import ingest
 
 # Fits to rows (n, d), classes (n,) and a number q of features, and returns what transforms rows.
 _Method: TypeAlias = Callable[[Array, Array, int], Any]

@@ -143,12 +143,15 @@ class Selection(JsonRecord):
         What is predicted of numbers: their "mean", or their "law", by functions of them.
     tried : tuple of SettingTried
         The best trials, best first; empty for a fit that continues an earlier one.
+    other_maximum : float
+        The sine of the angle to other features that are as good; 0 if there are none.
     """
 
     width: float
     ridge: float
     target: str
     tried: tuple[SettingTried, ...] = ()
+    other_maximum: float = 0.0
 
 
 def column_names(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import normalized_mutual_info_score
 
+from flows.builtin.catalogue import folder_of
 from flows.errors import SettingsError
 from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare, progress_log, report_progress
@@ -31,7 +32,7 @@ KIND = ClusterResult.command
 
 def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
-    data = open_dataset(settings.dataset, settings.split)
+    data = open_dataset(folder_of(settings.dataset, settings.split))
     k = count_clusters(settings, data)
     run = run_name(settings, data, k)
     report_progress(0.0, f"cluster {settings.title}")

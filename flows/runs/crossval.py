@@ -24,7 +24,7 @@ from flows.runs.saving import origin, versions
 from flows.runs.side_labels import at_rows, side_labels
 from flows.settings.runs import CrossvalSettings
 from ism_dask._context import bound
-from storage import RESULTS, Dataset, save_results
+from storage import Dataset, save_results
 
 KIND = CrossvalResult.command
 # Share of a fold's progress that is reached when W is fitted, and when the classifier is trained.
@@ -196,7 +196,7 @@ def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Cr
     plans = plan_folds(labelled, settings.folds, settings.seed)
     name = run_name(settings, labelled)
     # Earlier results under a default name are replaced without `--force`.
-    replaceable = RESULTS if settings.run is None else ""
+    replaceable = KIND if settings.run is None else ""
     with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:
         progress_log(labelled.describe(settings))
         crossval = Crossval(settings, labelled, plans, run)

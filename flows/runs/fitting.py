@@ -18,7 +18,7 @@ from flows.settings.runs import DEPENDENCE, PREDICTION, SearchSettings, Settings
 from ism_dask import Certificate, SupervisedIKDR
 from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.supervised_fit import CRITERIA
+from ism_dask.estimators.pose import CRITERIA
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import SOLVERS, Solver
@@ -70,11 +70,12 @@ class FittedModel:
     def selection(self) -> Selection | None:
         """What the fit chose; None if it maximised HSIC."""
         model = self.model
-        if getattr(model, "setting_", None) is None:
+        setting = getattr(model, "setting_", None)
+        if setting is None:
             return None
         return Selection(
-            width=model.setting_.width,
-            ridge=model.setting_.ridge,
+            width=setting.width,
+            ridge=setting.ridge,
             target=model.target_,
             tried=tuple(
                 SettingTried(
@@ -85,6 +86,7 @@ class FittedModel:
                 )
                 for each in model.selection_[:_TRIED]
             ),
+            other_maximum=model.other_maximum_,
         )
 
 

@@ -221,7 +221,8 @@ def inverse_covariance(covariance: Array) -> Callable[[Array], Array]:
     """Return the function that multiplies (d, k) by the inverse of a covariance with a ridge."""
     ridged = covariance.copy()
     ridged[np.diag_indices(len(ridged))] += _COVARIANCE_RIDGE * np.trace(covariance) / len(ridged)
-    return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(ridged))
+    factor = scipy.linalg.cho_factor(ridged)
+    return partial(scipy.linalg.cho_solve, factor, check_finite=False)
 
 
 def nearest_orthonormal(W: Array) -> Array:

@@ -71,11 +71,11 @@ def choose_by_evidence(sample: Sample) -> Choice:
     ranked = [_start_choice(sample, name) for name in sample.best_starts]
     climbed = [_improved(sample, each, _FEW_STEPS) for each in ranked[:_CLIMBED]]
     best = max(climbed, key=lambda each: each.evidence)
-    other = max(_other_maximum(sample, best, each) for each in climbed)
+    other = max(other_maximum(sample, best, each) for each in climbed)
     return replace(_improved(sample, best, _STEPS), other_maximum=other)
 
 
-def _other_maximum(sample: Sample, best: Choice, other: Choice) -> float:
+def other_maximum(sample: Sample, best: Choice, other: Choice) -> float:
     """Return the sine of the angle between two W if they are different but as good; else 0."""
     sine = subspace_sine(best.W, other.W)
     if sine < _ANOTHER:

@@ -17,6 +17,7 @@ from serving import Serving
 from support import EXACT, Diary, artifacts_of, store_own, unbounded
 from waiting import wait
 
+from flows.builtin.raw_data import DownloadError
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
 from flows.reports.summary import in_short
@@ -28,7 +29,7 @@ from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.text import number
 from ism_dask.observe import fit_progress
-from storage import DownloadError, home
+from storage import home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
