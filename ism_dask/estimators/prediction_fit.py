@@ -37,11 +37,10 @@ from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.checkpoint import current_fit
-from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.blocks import deal, is_balanced
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.selection.dimension import MOST_FEATURES, choose_dimension
+from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial, choose_dimension
 from ism_dask.selection.folds import Trial
 from ism_dask.selection.growth import FIRST_ROWS, judged_by_unseen, stages
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
