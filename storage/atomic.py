@@ -195,14 +195,10 @@ def remove_leftovers(parent: Path) -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder, if it exists, atomically: readers see all of it or nothing."""
-    hidden = _hidden_path(path)
     with explain_os_errors(path):
-        if not path.exists():
-            return
-        with _lock_workspaces(path.parent):
-            path.rename(hidden)
-    # If the process dies here, the next workspace beside it removes the hidden rest.
-    shutil.rmtree(hidden, ignore_errors=True)
+        if path.exists():
+            with workspace(path) as work, _lock_workspaces(path.parent):
+                path.rename(work.payload)
 
 
 def _hidden_path(target: Path) -> Path:

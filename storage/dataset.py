@@ -31,7 +31,7 @@ class Dataset:
     labels : dict of str to ndarray of shape (n,)
         Integer codes, or numbers.
     data_hash : str
-        Digest of X and labels, which depends neither on compression nor on chunks.
+        Digest of X and labels, which does not depend on their compression.
     path : Path
         The folder.
     """
@@ -160,23 +160,22 @@ def remove_dataset(name: str) -> Path:
 
 def list_datasets() -> tuple[StoredDataset, ...]:
     """Return the data sets in the home by folder name; a damaged one has a `problem`."""
-    return tuple(_describe(path) for path in stored_folders())
+    return tuple(map(_describe, stored_folders()))
 
 
 def _describe(path: Path) -> StoredDataset:
     """Return the list entry of a stored data set without reading its rows."""
     try:
-        data = open_dataset(resolve_under(path.parent, path.name))
-        manifest = read_manifest(path)
+        data, size = open_dataset(path.name), read_manifest(path).total_bytes
     except StorageError as error:
         return StoredDataset(path.name, problem=str(error))
-    return StoredDataset(path.name, data.info, data.X.shape, manifest.total_bytes)
+    return StoredDataset(path.name, data.info, data.X.shape, size)
 
 
 def _open(path: Path) -> Dataset:
     """Return the data set in a folder; everything but X is read now."""
     saved = open_checked(path, FORMAT_VERSION)
-    X = ZarrRows.of(path, saved.manifest, "X")
+    X = ZarrRows.of(path, saved.manifest)
     names = [name for name in saved.names if name.startswith("labels/")]
     labels = {name.removeprefix("labels/"): saved.array(name) for name in names}
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.errors import StorageError
+from storage.errors import misfit
 from storage.paths import safe_name
 
 FORMAT_VERSION = 3
@@ -68,14 +68,14 @@ def check_labels(
 ) -> None:
     """Raise StorageError unless names, labels and picture shape fit the rows and columns."""
     if info.feature_names is not None and len(info.feature_names) != columns:
-        raise _misfit("feature_names", len(info.feature_names), f"{columns}, one per column")
+        raise misfit("feature_names", len(info.feature_names), f"{columns}, one per column")
     if info.image_shape is not None and math.prod(info.image_shape) != columns:
-        raise _misfit("image_shape", info.image_shape, f"a shape of {columns} pixels")
+        raise misfit("image_shape", info.image_shape, f"a shape of {columns} pixels")
     if info.default_label is not None and info.default_label not in labels:
-        raise _misfit("default_label", info.default_label, f"one of {sorted(labels)}")
+        raise misfit("default_label", info.default_label, f"one of {sorted(labels)}")
     unknown = info.class_names.keys() - labels.keys()
     if unknown:
-        raise _misfit("class_names", sorted(unknown), f"only labels given: {sorted(labels)}")
+        raise misfit("class_names", sorted(unknown), f"only labels given: {sorted(labels)}")
     for name, codes in labels.items():
         _check_codes(safe_name(name), codes, rows, info.class_names.get(name))
 
@@ -86,14 +86,9 @@ def _check_codes(
     """Raise StorageError unless a label has one finite number, or one code of a class, per row."""
     if codes.shape != (rows,) or codes.dtype.kind not in "uif" or not np.isfinite(codes).all():
         actual = f"shape {codes.shape} of {codes.dtype}"
-        raise _misfit(f"labels[{name!r}]", actual, f"shape ({rows},) of finite numbers")
+        raise misfit(f"labels[{name!r}]", actual, f"shape ({rows},) of finite numbers")
     if classes is None:
         return
     if codes.dtype.kind == "f" or codes.min() < 0 or codes.max() >= len(classes):
         actual = f"{codes.dtype} from {codes.min()} to {codes.max()}"
-        raise _misfit(f"labels[{name!r}]", actual, f"integer codes 0 to {len(classes) - 1}")
-
-
-def _misfit(parameter: str, actual: object, expected: str) -> StorageError:
-    """Return the error for a parameter that does not fit the data."""
-    return StorageError(f"`{parameter}` is {actual}; expected {expected}.")
+        raise misfit(f"labels[{name!r}]", actual, f"integer codes 0 to {len(classes) - 1}")

@@ -78,13 +78,6 @@ def put_labels(group: zarr.Group, labels: Mapping[str, NDArray[Any]]) -> None:
         put_array(folder, name, codes)
 
 
-def content_digest(X: Block, labels: Mapping[str, NDArray[Any]]) -> str:
-    """Return the digest that X, shape (n, d), and labels have in a data set of default chunks."""
-    step = min(len(X), default_chunk_rows(X.shape[1], X.dtype))
-    digests = (chunk_digest(X[start : start + step]) for start in range(0, len(X), step))
-    return chunked_digest(X, step, digests, labels)
-
-
 def rechunk(blocks: Iterable[Block], rows: int, first: int | None = None) -> Iterator[Block]:
     """Yield the same rows in blocks of `rows`; the last may be shorter.
 

@@ -10,14 +10,13 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any
 
 from storage.atomic import open_replacement, sync
 from storage.errors import DamagedStore
-from storage.records import digest_of, loads, to_sealed_json
+from storage.records import loads, to_sealed_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -45,33 +44,31 @@ class Manifest:
     files : Mapping[str, FileEntry]
         By path relative to the store, with forward slashes.
     data_hash : str
-        Digest of the values, which depends neither on compression nor on chunks.
+        Digest of the values, which does not depend on their compression.
     """
 
     files: Mapping[str, FileEntry]
     data_hash: str
 
     @property
-    def digest(self) -> str:
-        """Return the digest of the whole manifest."""
-        return digest_of(self._body())
-
-    @property
     def total_bytes(self) -> int:
         """Return the total length of all files."""
         return sum(entry.bytes for entry in self.files.values())
 
-    def to_text(self) -> str:
-        """Return the manifest as JSON with its own digest, which reveals damage to it."""
-        return to_sealed_json(self._body())
+    @property
+    def digest(self) -> str:
+        """Return the digest of the whole manifest."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
-    def _body(self) -> dict[str, Any]:
+    @cached_property
+    def text(self) -> str:
+        """The manifest as JSON with its own digest, which reveals damage to it."""
         # Written out: `asdict` takes long for thousands of files.
         files = {
             name: {"bytes": entry.bytes, "sha256": entry.sha256}
             for name, entry in self.files.items()
         }
-        return {"format": FORMAT, "data_hash": self.data_hash, "files": files}
+        return to_sealed_json({"format": FORMAT, "data_hash": self.data_hash, "files": files})
 
 
 def write_manifest(
@@ -88,7 +85,7 @@ def write_manifest(
     files = {name: known.get(name) or entries[path] for name, path in paths.items()}
     manifest = Manifest({name: entry for name, entry in files.items() if entry}, data_hash)
     with open_replacement(root / MANIFEST) as handle:
-        handle.write(manifest.to_text().encode())
+        handle.write(manifest.text.encode())
 
 
 def _synced_entry(path: Path) -> FileEntry | None:
@@ -132,7 +129,7 @@ def _manifest_of(text: str) -> Manifest | None:
         record["data_hash"],
     )
     # Byte for byte, so that no flipped bit passes.
-    return manifest if text == manifest.to_text() else None
+    return manifest if text == manifest.text else None
 
 
 def check_presence(root: Path, manifest: Manifest) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.standardise import project
-from storage.errors import StorageError, UnfitRows
+from storage.errors import UnfitRows, misfit
 from storage.manifest import checked_bytes, read_manifest
 from storage.paths import resolve_under, safe_name
 from storage.runs import MODELS, load_result, save_run
@@ -22,32 +22,6 @@ from storage.tables.files import check_pyarrow
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED = "supervised"
 _PICTURES = "pictures"
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureStatistics:
-    """Statistics of each new feature over the rows that a model was fitted to.
-
-    Attributes
-    ----------
-    mean, deviation, minimum, maximum : ndarray of shape (q,)
-    """
-
-    mean: NDArray[Any]
-    deviation: NDArray[Any]
-    minimum: NDArray[Any]
-    maximum: NDArray[Any]
-
-    @classmethod
-    def of(cls, moments: ColumnMoments) -> FeatureStatistics:
-        """Return the statistics of new features from the moments of all their rows."""
-        deviation = np.sqrt(moments.squares / moments.weight)
-        return cls(moments.mean, deviation, moments.low, moments.high)
-
-    @classmethod
-    def of_rows(cls, rows: NDArray[Any]) -> FeatureStatistics:
-        """Return the statistics of rows (n, q) of new features."""
-        return cls.of(ColumnMoments.of(rows))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,8 +34,8 @@ class SavedTransformer(ABC):
         Names of the columns.
     table : Mapping, optional
         The schema of the table that the model was fitted to, if it was one.
-    statistics : FeatureStatistics, optional
-        Of the new features, over the rows that the model was fitted to.
+    statistics : ColumnMoments, optional
+        Those of the new features, over the rows that the model was fitted to.
     config, metrics, versions : Mapping
         Plain values of its run: numbers (NaN and infinity too), strings, lists, mappings. Tuples
         come back as lists.
@@ -69,7 +43,7 @@ class SavedTransformer(ABC):
 
     feature_names: tuple[str, ...] | None = None
     table: Mapping[str, Any] | None = None
-    statistics: FeatureStatistics | None = None
+    statistics: ColumnMoments | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
@@ -200,21 +174,15 @@ class Model(SavedTransformer):
         for name, shape in shapes.items():
             _check_array(name, getattr(self, name), shape)
         if self.feature_names is not None and len(self.feature_names) != d:
-            raise StorageError(
-                f"`feature_names` has {len(self.feature_names)} names; expected {d}."
-            )
+            raise misfit("feature_names", f"{len(self.feature_names)} names", str(d))
         labels = self.labels
         if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "ui"):
-            raise StorageError(
-                f"`labels` has shape {labels.shape} of {labels.dtype}; expected one whole number "
-                "for each row."
-            )
+            actual = f"shape {labels.shape} of {labels.dtype}"
+            raise misfit("labels", actual, "one whole number for each row")
         sample = self.sample
         if sample is not None and sample.points.shape != (len(sample.values), q):
-            raise StorageError(
-                f"`sample` has points of shape {sample.points.shape}; expected "
-                f"{(len(sample.values), q)}, one for each of its values."
-            )
+            expected = f"{(len(sample.values), q)}, one for each of its values"
+            raise misfit("sample", f"points of shape {sample.points.shape}", expected)
 
     @property
     def n_features(self) -> int:
@@ -310,9 +278,7 @@ def load_model(name_or_path: str | Path) -> Model:
 def _check_array(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
     """Raise StorageError unless an array has this shape and finite floats."""
     if values.shape != shape or 0 in shape or values.dtype.kind != "f":
-        raise StorageError(
-            f"`{name}` has shape {values.shape} of {values.dtype}; expected {shape} of floats, "
-            "where `components` is (q, d) with q, d >= 1."
-        )
+        expected = f"{shape} of floats, where `components` is (q, d) with q, d >= 1"
+        raise misfit(name, f"shape {values.shape} of {values.dtype}", expected)
     if not np.isfinite(values).all():
-        raise StorageError(f"`{name}` holds NaN or infinity; expected finite numbers. Fit again.")
+        raise misfit(name, "partly NaN or infinite", "finite numbers. Fit again")

@@ -15,7 +15,7 @@ from storage.manifest import damaged_store
 from storage.paths import resolve_under
 from storage.records import dumps
 from storage.runs import run_folder
-from storage.store import commit_group, open_checked, put_arrays
+from storage.store import commit_group, open_checked, put_arrays, reading
 from storage.values import FORMAT_VERSION, from_json, to_json
 
 PARTIAL = "partial"
@@ -90,13 +90,10 @@ class PartialResults:
         DamagedStore
             If a file of it is missing or altered, or another version has written it.
         """
-        path = self.path(key)
-        saved = open_checked(path, FORMAT_VERSION)
-        try:
+        saved = open_checked(self.path(key), FORMAT_VERSION)
+        with reading(self.path(key)):
             arrays = {name: saved.array(name) for name in saved.names}
             return dict(saved.record["request"]), from_json(saved.record["value"], arrays)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise damaged_store(path, "zarr.json", f"not a partial result ({error})") from error
 
     def path(self, key: str) -> Path:
         """Return the folder of a result, whether or not it exists."""

@@ -72,33 +72,14 @@ def _plain_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
 _DIGEST_KEY = "digest"
 
 
-def digest_of(entry: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the JSON text of a record."""
-    return sha256(dumps(entry).encode()).hexdigest()
-
-
 def to_sealed_json(entry: Mapping[str, Any]) -> str:
-    """Return `entry` as JSON text with its digest."""
-    return dumps({**entry, _DIGEST_KEY: digest_of(entry)})
-
-
-def from_sealed_json(text: str) -> dict[str, Any]:
-    """Return the record that `to_sealed_json` wrote; raise ValueError for any other text."""
-    sealed = loads(text)
-    if not isinstance(sealed, dict):
-        raise ValueError(f"it holds a {type(sealed).__name__}, not a record")  # noqa: TRY004
-    entry = {key: value for key, value in sealed.items() if key != _DIGEST_KEY}
-    try:
-        intact = text == to_sealed_json(entry)  # byte for byte, so that no flipped bit passes
-    except (RecursionError, StorageError) as error:
-        raise ValueError(f"ism-dask did not write it: {error}") from error
-    if not intact:
-        raise ValueError("it has been altered: it does not agree with its own digest")
-    return entry
+    """Return `entry` as JSON text with the SHA-256 of the text without it."""
+    digest = sha256(dumps(entry).encode()).hexdigest()
+    return dumps({**entry, _DIGEST_KEY: digest})
 
 
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
-    """Return the record in a sealed JSON file.
+    """Return the record in a file whose text `to_sealed_json` has made.
 
     Raises
     ------
@@ -108,13 +89,17 @@ def read_sealed(path: Path, what: str) -> dict[str, Any]:
         If the file is not as it was written; the message names its content `what`.
     """
     try:
-        return from_sealed_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        entry = {key: value for key, value in dict(loads(text)).items() if key != _DIGEST_KEY}
+        if text != to_sealed_json(entry):  # byte for byte, so that no flipped bit passes
+            raise ValueError("it does not agree with its own digest")  # noqa: TRY301
     except (FileNotFoundError, NotADirectoryError):
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, StorageError, TypeError, ValueError) as error:
         defect = f"not {what} as it was written ({error})"
         message = f"{path} is damaged: {defect}. Restore it from a backup, or move it away."
         raise DamagedStore(message, path.name, defect) from error
+    return entry
 
 
 def restored(kind: Any, value: Any) -> Any:

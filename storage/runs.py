@@ -18,13 +18,12 @@ from storage.atomic import (
     exists_settled,
     explain_os_errors,
     remove_folder,
-    remove_leftovers,
     sync,
     visible_entries,
     workspace,
 )
 from storage.errors import RunNotFound, StorageError, did_you_mean
-from storage.manifest import damaged_store, read_manifest
+from storage.manifest import read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
 from storage.store import (
@@ -33,6 +32,7 @@ from storage.store import (
     open_checked,
     put_arrays,
     read_again_if_replaced,
+    reading,
 )
 
 _Result = TypeVar("_Result")
@@ -145,13 +145,11 @@ def open_run(name: str) -> Run:
     """
     path = _path_of(name)
     saved = open_checked(path, FORMAT_VERSION)
-    try:
+    with reading(path):
         values = {key: saved.record[key] for key in ("kind", "config", "metrics", "versions")}
         values["created"] = datetime.fromisoformat(saved.record["created"])
         place = {"name": name, "path": path, "bytes": saved.manifest.total_bytes}
         run: Run = restored(Run, {**values, **place})
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged_store(path, "zarr.json", f"not the record of a run ({error})") from error
     return run
 
 
@@ -188,7 +186,7 @@ def save_results(
 def save_run(name: str, kind: str, result: Any, files: Mapping[str, bytes] | None = None) -> Path:
     """Save a dataclass as the result of run `name`, atomically, replacing an earlier one.
 
-    Its fields are plain values, arrays, or dataclasses of arrays. `files` are saved beside them.
+    Its fields are plain values, arrays, or dataclasses of these. `files` are saved beside them.
     """
     record: dict[str, Any] = {}
     arrays: dict[str, NDArray[Any]] = {}
@@ -197,7 +195,9 @@ def save_run(name: str, kind: str, result: Any, files: Mapping[str, bytes] | Non
         if isinstance(value, np.ndarray):
             arrays[each.name] = value
         elif is_dataclass(value):
-            arrays |= {f"{each.name}.{part}": array for part, array in vars(value).items()}
+            parts = vars(value)
+            arrays |= {f"{each.name}.{k}": v for k, v in parts.items() if isinstance(v, np.ndarray)}
+            record[each.name] = {k: v for k, v in parts.items() if not isinstance(v, np.ndarray)}
         else:
             record[each.name] = value
     return _commit(name, kind, record, arrays, files or {})
@@ -259,11 +259,8 @@ def load_result(
                 entries.setdefault(key, {})[part] = saved.array(name)
             else:
                 entries[key] = saved.array(name)
-        try:
+        with reading(path):
             result: _Result = restored(kind, entries)
-        except (TypeError, ValueError) as error:
-            what = f"not the record of a {kind.__name__} ({error})"
-            raise damaged_store(path, "zarr.json", what) from error
         return result
 
     return read_again_if_replaced(path, read)
@@ -306,10 +303,7 @@ def publish_run(source: str, target: str) -> None:
 
 def remove_run(name: str) -> None:
     """Remove a run with all its files, if it exists: readers see all of it or nothing."""
-    folder = run_folder(name)
-    if folder.exists():
-        remove_leftovers(runs_folder())  # of a removal that was killed
-        remove_folder(folder)
+    remove_folder(run_folder(name))
 
 
 def model_hash(name: str) -> str:

@@ -153,7 +153,7 @@ class StoredGroup:
 
     def array(self, name: str) -> NDArray[Any]:
         """Read a whole array; raise DamagedStore if it is not as it was written."""
-        with explain_zarr_errors(self.root, name):
+        with reading(self.root, name):
             return np.asarray(open_checked_array(self.root, name, self.manifest.files)[...])
 
 
@@ -169,7 +169,7 @@ def open_checked(root: Path, version: int) -> StoredGroup:
     check_presence(root, manifest)
     metadata = {name: entry for name, entry in manifest.files.items() if name.endswith("zarr.json")}
     texts = {name: checked_bytes(root, name, entry) for name, entry in metadata.items()}
-    with explain_zarr_errors(root, "zarr.json"):
+    with reading(root):
         attributes = loads(texts["zarr.json"])["attributes"]
         if attributes["format_version"] != version:
             raise damaged_store(
@@ -200,7 +200,7 @@ def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) ->
     and as many chunks as the manifest lists. Another layout might need any amount of memory, or
     decode to values that nobody has written.
     """
-    with explain_zarr_errors(root, name):
+    with reading(root, name):
         array = zarr.open_array(CheckedStore(root, files), path=name, mode="r", zarr_format=3)
         codecs = tuple(type(each) for each in array.metadata.codecs)  # type: ignore[union-attr]
         chunks = sum(each.startswith(f"{name}/") for each in files) - 1
@@ -215,15 +215,15 @@ def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) ->
 
 
 @contextmanager
-def explain_zarr_errors(root: Path, name: str) -> Iterator[None]:
-    """Turn any error by which Zarr fails to read metadata or chunks into a DamagedStore."""
+def reading(root: Path, name: str = "zarr.json") -> Iterator[None]:
+    """Turn any error by which a file of a store cannot be read in the block into a DamagedStore."""
     try:
         yield
     except StorageError:
         raise
     # Zarr raises many types of errors for codecs, shapes and dtypes that we never write.
     except Exception as error:
-        defect = f"Zarr cannot read it ({type(error).__name__}: {str(error)[:200]})"
+        defect = f"it cannot be read ({type(error).__name__}: {str(error)[:200]})"
         raise damaged_store(root, name, defect) from error
 
 

@@ -26,7 +26,7 @@ from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
 from storage.store import commit_group, create_array, folder_of, open_checked, put_array
-from storage.tables.encoding import encode_batch
+from storage.tables.encoding import Problems, encode_batch
 from storage.tables.planning import TablePlan
 from storage.tables.schema import TableSchema
 from storage.tables.side_by_side import OnRows, work_on_rows
@@ -71,11 +71,6 @@ class Piece:
     labels: dict[str, Array] = field(default_factory=dict)
 
 
-def has_chunks_to_link(data: Dataset) -> bool:
-    """Return whether `write_table` wrote a data set, and its chunks have the names of today."""
-    return _chunk_file(0) in data.X.files
-
-
 def write_table(
     target: Path,
     info: DatasetInfo,
@@ -117,7 +112,8 @@ def write_table(
         chunks, labels = _joined(
             X, folder, chain(before, work_on_rows(work, jobs, executor, on_rows))
         )
-        plan.check_unchanged()
+        if plan.table.versions() != plan.files:
+            raise _changed(plan.table)
         check_labels(info, labels, *X.shape)
         known.update({_chunk_file(number): chunk.file for number, chunk in chunks.items()})
         put_labels(group, labels)
@@ -212,8 +208,10 @@ def _joined(
 def _encoded(part: Part, schema: TableSchema, labels: dict[str, list[Array]]) -> Iterator[Array]:
     """Yield the encoded rows of a part in blocks, and add their labels to `labels`."""
     buffer: Array | None = None
+    problems = Problems()
     for batch in part.batches(list(schema.kinds)):
-        encoded = encode_batch(batch, schema, buffer=buffer)
+        encoded = encode_batch(batch, schema, problems, buffer=buffer)
+        problems.check(part.description)
         if buffer is None or len(buffer) < len(encoded.X):
             buffer = encoded.X
         for key, values in encoded.labels.items():

@@ -11,10 +11,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ism_dask.rows.moments import ColumnMoments
 from storage.dataset import open_dataset
 from storage.dataset_info import folder_name
 from storage.errors import DatasetNotFound, StorageError
-from storage.models import FeatureStatistics, SavedTransformer
+from storage.models import SavedTransformer
 from storage.runs import UNFOLD, load_result, save_run
 
 # Rows of up to so many bytes are saved with their coordinates; others are read from their data set.
@@ -125,7 +126,7 @@ def load_unfolding(name: str) -> SavedUnfolding:
     return replace(
         saved,
         rows=saved.rows if is_copy else _stored_rows(name, saved.metrics),
-        statistics=FeatureStatistics.of_rows(saved.coordinates),
+        statistics=ColumnMoments.of(saved.coordinates),
     )
 
 

@@ -164,10 +164,8 @@ def _problems_of_store(
                 yield Problem(path, "no manifest lists it")
         if not damaged:
             read(root)
-    except DamagedStore as error:
-        yield Problem(root / error.file, error.what)
     except StorageError as error:
-        yield Problem(root / "zarr.json", str(error))
+        yield Problem(root / (error.file or "zarr.json"), error.what)
 
 
 def _read_values(path: Path) -> None:
@@ -220,8 +218,7 @@ def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     try:
         yield from _problems_of_published(folder.name, read_history(folder.name))
     except StorageError as error:
-        what = error.what if isinstance(error, DamagedStore) else str(error)
-        yield Problem(folder / HISTORY, what)
+        yield Problem(folder / HISTORY, error.what)
     yield from _unexpected_entries(folder, {HISTORY, LOCK}.__contains__)
 
 

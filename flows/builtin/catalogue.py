@@ -32,8 +32,8 @@ class Split:
     rows : int
         Number of rows.
     content_sha256 : str
-        Digest of X and labels, as `content_digest` of `storage.dataset_writing` returns it. Raw
-        files come in several editions and packings; their values are the same.
+        Digest of X and labels, as `content_digest` returns it. Raw files come in several editions
+        and packings; their values are the same.
     raw : tuple of RawFile
         The files that the loader reads, in the order of its parameters.
     """

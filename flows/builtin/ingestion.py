@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from flows.builtin.raw_files import find_or_download
 from storage.atomic import remove_leftovers
 from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
 from storage.dataset_info import DatasetInfo
-from storage.dataset_writing import content_digest, write_dataset
+from storage.dataset_writing import default_chunk_rows, write_dataset
+from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError
 
 
@@ -83,6 +85,13 @@ def _checked_values(spec: DatasetSpec, split: str) -> RawData:
             "good copies there, or remove these so that they are fetched again."
         )
     return raw
+
+
+def content_digest(X: NDArray[Any], labels: Mapping[str, NDArray[Any]]) -> str:
+    """Return the digest that X, shape (n, d), and labels have in a stored data set."""
+    step = min(len(X), default_chunk_rows(X.shape[1], X.dtype))
+    digests = (chunk_digest(X[start : start + step]) for start in range(0, len(X), step))
+    return chunked_digest(X, step, digests, labels)
 
 
 def picture_pixels(name: str) -> NDArray[np.uint8] | None:

@@ -36,7 +36,7 @@ from storage import Dataset, Model, save_model
 
 KIND = FitResult.command
 # The progress that is reached when the rows are fitted, before the refits, and after all.
-_HALF, _ALL = 0.5, 0.95
+_HALF, _ALL = 0.5, 0.99
 
 
 def fit_and_save(settings: FitSettings) -> FitResult:

@@ -22,7 +22,6 @@ from ism_dask.rows.moments import ColumnMoments
 from storage import (
     UNFOLD,
     Dataset,
-    FeatureStatistics,
     Model,
     RunNotFound,
     Sample,
@@ -128,7 +127,7 @@ def versions() -> dict[str, str]:
 
 def _projected_rows(
     model: IKDR, data: Dataset, values: Array, seed: int
-) -> tuple[Sample, FeatureStatistics]:
+) -> tuple[Sample, ColumnMoments]:
     """Return the new features of rows drawn at random, and statistics of those of all rows."""
     n = len(data.X)
     chosen = np.sort(np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False))
@@ -140,4 +139,4 @@ def _projected_rows(
         first, last = np.searchsorted(chosen, [start, stop])
         points.append(new[chosen[first:last] - start])
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
-    return sample, FeatureStatistics.of(reduce(add, moments))
+    return sample, reduce(add, moments)

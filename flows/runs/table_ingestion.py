@@ -15,7 +15,6 @@ from storage.table_ingestion import (
     dataset_name,
     find_made_from,
     is_made_alike,
-    open_for,
     preview_table,
     store_unless_stored,
 )
@@ -30,7 +29,7 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
     """
     check_credentials(settings.credentials)
     options = table_options(settings)
-    table = open_for(settings.dataset, options)
+    table = open_table(settings.dataset, passed=options.keep)
     name = _free_name(settings.dataset, settings.name)
     if settings.dry_run:
         schema = preview_table(table, options, report_progress)
@@ -53,7 +52,7 @@ def ingest_changed(settings: IngestSettings) -> Dataset:
     """Store a table in the place of what was stored from it before, unless it is the same."""
     options = table_options(settings)
     name = _free_name(settings.dataset, settings.name)
-    table = open_for(settings.dataset, options)
+    table = open_table(settings.dataset, passed=options.keep)
     stored = find_made_from(name, table.versions())
     if stored is not None and is_made_alike(stored, options, table.versions()):
         return stored

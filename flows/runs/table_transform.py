@@ -55,8 +55,8 @@ def transform_table(
     """
     schema = schema_of(model)
     table = open_new_rows(source, schema)
-    check_columns(table, schema, ignore_unseen=ignore_unseen)
-    projector = Projector.of(model, schema, ignore_unseen=ignore_unseen)
+    passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
+    projector = Projector.of(model, schema, passed, ignore_unseen=ignore_unseen)
     rows = projector.nothing()
     files: dict[str, int] = {}
     if out.suffix:

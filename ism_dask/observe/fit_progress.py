@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
 _LONG = 1.0
 # The share of a fit that the choice of start, width and ridge takes, if there is one.
 _SELECTION = 0.5
-# The share of a run that its iterations take; the check of the solution follows. Likewise the share
-# of a fit that its rounds take; k-means follows.
-_ITERATIONS = 0.9
+# The share of a run that its iterations take; the check of the solution follows, which is short if
+# the published rule ended them. Likewise the share of a fit that its rounds take before k-means.
+_ITERATIONS, _PUBLISHED = 0.9, 0.98
 # The share that counts as done, at most, if there are many iterations but the limit is far away.
 _ALMOST = 0.9
 # The part of the way to the end of the rounds that the next round takes.
@@ -78,7 +78,8 @@ class FitProgress:
         measured = [rules.measured(each) for each in state.history]
         share = log_progress(measured, rules.limit_of(record), rules.most_spectral_steps)
         is_last = rules.reached(record)
-        share = _ITERATIONS * (1.0 if is_last else share)
+        end = _ITERATIONS if rules.tol is None else _PUBLISHED
+        share = end * (1.0 if is_last else share)
         self._advance(self._first + share * (self._last - self._first))
         following = state.iteration + 1
         stage = "checking" if is_last else f"iteration {following}"

@@ -32,6 +32,11 @@ class ColumnMoments:
     low: Array
     high: Array
 
+    @property
+    def deviation(self) -> Array:
+        """The standard deviation of each column, (d,)."""
+        return np.sqrt(self.squares / self.weight)
+
     @classmethod
     def of(cls, X: Array, weights: Array | None = None) -> ColumnMoments:
         """Return the moments of rows X (b, d) in float64, with weights (b,) if they differ."""

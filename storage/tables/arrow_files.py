@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from itertools import chain, count
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
 
+from storage.atomic import explain_os_errors
 from storage.errors import TableError
-from storage.tables.files import TableFiles
-from storage.tables.sources import Table, batch_rows, explain_arrow_errors, is_piece
+from storage.tables.columns import read_columns
+from storage.tables.files import TableFiles, explain_errors
+from storage.tables.sources import Part, Table, batch_rows, is_piece
 
 # Bytes of a block of a CSV file.
 _BLOCK_BYTES = 2**22
@@ -59,7 +63,7 @@ class FilePart:
         """Yield the rows in batches with these columns; few are read ahead."""
         folders = pa_dataset.get_partition_keys(self.fragment.partition_expression)
         stored = [name for name in columns if name not in folders]
-        with explain_arrow_errors(self.description, self.schema.names):
+        with explain_errors(self.description, self.schema.names):
             if isinstance(self.fragment, pa_dataset.ParquetFileFragment) and stored:
                 yield from self._parquet_batches(columns, stored, folders)
             else:
@@ -143,6 +147,25 @@ def open_text(files: TableFiles, types: Types, delimiter: str) -> Table:
     text_format = _text_format(delimiter, empty_lines=len(found) == 1)
     dataset = _open_dataset(files, text_format, pa.schema([*fields, *folders]))
     return _table(files, dataset, is_slow=True)
+
+
+def copied_pieces(table: Table, kinds: Mapping[str, str], folder: Path) -> Iterator[Part]:
+    """Copy the columns of these kinds to files in `folder`, and yield each as a piece of the table.
+
+    A piece can be read while the next ones are copied.
+    """
+    batches = (read_columns(batch, kinds) for batch in table.batches(list(kinds)))
+    for number, first in zip(count(), batches):
+        path = folder / f"rows-{number}.arrow"
+        rows = 0
+        with explain_os_errors(path), pa.ipc.new_file(path, first.schema) as writer:
+            for batch in chain([first], batches):
+                writer.write_batch(batch)
+                rows += batch.num_rows
+                if is_piece(rows):
+                    break
+        fragment = pa_dataset.IpcFileFormat().make_fragment(str(path), LocalFileSystem())
+        yield FilePart(fragment, first.schema)
 
 
 def _table(files: TableFiles, dataset: pa_dataset.Dataset, *, is_slow: bool) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.columns import as_floats, as_texts, incomplete_rows, read_columns
+from storage.tables.columns import (
+    as_floats,
+    as_texts,
+    incomplete_rows,
+    read_columns,
+    without_dictionary,
+)
 from storage.tables.schema import CATEGORY, CLASSES, DROP, REFUSE, Column, TableSchema
 
 Array = NDArray[Any]
@@ -29,12 +36,15 @@ class EncodedRows:
     X : (n, d) array
     labels : dict of str to (n,) array
         Class codes, or float64 numbers, by their keys in the data set.
+    passed : RecordBatch
+        The columns that are passed through, for the same rows.
     left_out : (m,) array of bool
         Which rows of the batch were left out, for they lack a value.
     """
 
     X: Array
     labels: dict[str, Array]
+    passed: pa.RecordBatch
     left_out: Array
 
 
@@ -44,12 +54,15 @@ class Problems:
 
     Attributes
     ----------
+    ignore_unseen : bool
+        Whether a level that the schema lacks is no problem: its row has 0 for each level.
     unseen : dict of str to (set of str)
         For each column, the levels or classes that the schema lacks.
     gaps, infinite : Counter
         For each column, the number of rows without a value, or with an infinite one.
     """
 
+    ignore_unseen: bool = False
     unseen: dict[str, set[str]] = field(default_factory=dict)
     gaps: Counter[str] = field(default_factory=Counter)
     infinite: Counter[str] = field(default_factory=Counter)
@@ -63,30 +76,32 @@ class Problems:
 
     def listed(self) -> list[str]:
         """Return a clause for each problem."""
-        clauses = [
-            f"the column {name!r} has {', '.join(map(repr, sorted(levels)[:_MOST_LEVELS]))}"
-            f"{', ...' if len(levels) > _MOST_LEVELS else ''}, which it did not have before"
-            for name, levels in self.unseen.items()
+        unseen = {} if self.ignore_unseen else self.unseen
+        return [
+            *(
+                f"the column {name!r} has {', '.join(map(repr, sorted(levels)[:_MOST_LEVELS]))}"
+                f"{', ...' if len(levels) > _MOST_LEVELS else ''}, which it did not have before"
+                for name, levels in unseen.items()
+            ),
+            *(f"{name!r} has no value in {rows:,} rows" for name, rows in self.gaps.items()),
+            *(
+                f"{name!r} is infinite or too large in {rows:,} rows"
+                for name, rows in self.infinite.items()
+            ),
         ]
-        clauses += [f"{name!r} has no value in {rows:,} rows" for name, rows in self.gaps.items()]
-        clauses += [
-            f"{name!r} is infinite or too large in {rows:,} rows"
-            for name, rows in self.infinite.items()
-        ]
-        return clauses
 
-    def check(self, source: str = "") -> None:
+    def check(self, source: str) -> None:
         """Raise a TableError that lists all problems of the table `source`, if there are any."""
         if clauses := self.listed():
-            raise TableError(f"{source}: " * bool(source) + "; ".join(clauses))
+            raise TableError(f"{source}: {'; '.join(clauses)}")
 
 
 def encode_batch(
     batch: pa.RecordBatch,
     schema: TableSchema,
-    problems: Problems | None = None,
+    problems: Problems,
     *,
-    with_labels: bool = True,
+    passed: Sequence[str] = (),
     buffer: Array | None = None,
 ) -> EncodedRows:
     """Return the rows of a batch, encoded by a schema.
@@ -96,31 +111,31 @@ def encode_batch(
     batch : RecordBatch
         Its columns are read by name.
     schema : TableSchema
-    problems : Problems, optional
-        Collects what does not fit the schema. Default: it raises a TableError.
-    with_labels : bool
-        Whether to read the labels, too; rows to transform have none.
+    problems : Problems
+        Collects what does not fit the schema.
+    passed : sequence of str
+        Columns that are passed through.
     buffer : (m, d) array, optional
         Memory for X, if it has enough rows: fresh memory costs as much time as the encoding.
     """
-    collected = Problems() if problems is None else problems
-    labels = schema.labels if with_labels else ()
-    columns = read_columns(batch, {each.name: each.kind for each in (*schema.features, *labels)})
+    columns = read_columns(batch, schema.kinds)
+    beside = batch.select(list(passed))
     left_out = np.zeros(batch.num_rows, dtype=bool)
     if schema.options.missing == DROP:
         left_out = incomplete_rows(columns)
     if left_out.any():
         # Levels and numbers of such rows do not count.
-        columns = columns.filter(pa.array(~left_out))
+        columns, beside = (each.filter(pa.array(~left_out)) for each in (columns, beside))
     if buffer is None or len(buffer) < columns.num_rows:
         buffer = np.empty((columns.num_rows, len(schema.encoded_names)), schema.dtype)
     X = buffer[: columns.num_rows]
     with np.errstate(over="ignore"):  # float32 cannot hold some numbers
-        _encode_features(columns, schema, X.T, collected)
-    codes = {label.key: _stored(label, columns.column(label.name), collected) for label in labels}
-    if problems is None:
-        collected.check()
-    return EncodedRows(X, codes, left_out)
+        _encode_features(columns, schema, X.T, problems)
+    labels = {
+        label.key: _stored(label, columns.column(label.name), problems) for label in schema.labels
+    }
+    passed_columns = [without_dictionary(column) for column in beside.columns]
+    return EncodedRows(X, labels, pa.record_batch(passed_columns, list(passed)), left_out)
 
 
 def _encode_features(
@@ -135,7 +150,9 @@ def _encode_features(
             codes = _codes(feature, values, problems)
             out[start:stop] = codes == np.arange(len(feature.levels))[:, None]
         else:
-            out[start] = _finite_numbers(feature, values, schema.dtype, problems)
+            numbers = out[start] = as_floats(values)
+            if too_large := np.count_nonzero(np.abs(numbers) > np.finfo(schema.dtype).max):
+                problems.infinite[feature.name] += int(too_large)
         if values.null_count:
             gap = values.is_null().to_numpy(zero_copy_only=False)
             out[start:stop, gap] = np.asarray(feature.means)[:, None]
@@ -143,14 +160,6 @@ def _encode_features(
                 problems.gaps[feature.name] += values.null_count
     for row, feature in enumerate(schema.indicated, start=stop):
         out[row] = columns.column(feature.name).is_null().to_numpy(zero_copy_only=False)
-
-
-def _finite_numbers(column: Column, values: pa.Array, dtype: str, problems: Problems) -> Array:
-    """Return numbers as float64; those that `dtype` cannot hold are among the problems."""
-    numbers = as_floats(values)
-    if too_large := np.count_nonzero(np.abs(numbers) > np.finfo(dtype).max):
-        problems.infinite[column.name] += int(too_large)
-    return numbers
 
 
 def _codes(column: Column, values: pa.Array, problems: Problems) -> NDArray[np.int32]:

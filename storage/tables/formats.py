@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.tables.arrow_files import Types, open_columnar, open_text
-from storage.tables.files import find_files
+from storage.tables.arrow_files import open_columnar, open_text
+from storage.tables.files import explain_errors, find_files
 from storage.tables.frames import open_frame
 from storage.tables.matrices import OPENERS, open_matrices
 from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
-from storage.tables.sources import Table, explain_arrow_errors
+from storage.tables.sources import Table
 
 FORMATS: Mapping[str, Callable[..., Table]] = {
     ".csv": partial(open_text, delimiter=","),
@@ -24,37 +24,34 @@ FORMATS: Mapping[str, Callable[..., Table]] = {
     ".arrow": partial(open_columnar, file_format="feather"),
     **dict.fromkeys(OPENERS, open_matrices),
 }
+_TYPES = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
 
 
-def open_table(source: Any, types: Types | None = None) -> Table:
+def open_table(
+    source: Any, kinds: Mapping[str, str] | None = None, *, passed: Sequence[str] = ()
+) -> Table:
     """Return a table from a path, address, glob, a list of these, or a frame or array in memory.
 
     Parameters
     ----------
     source : path, address, glob, sequence of these, frame or array
-    types : mapping of name to pyarrow type, optional
-        How columns of text files are to be read. Other formats have types of their own.
+    kinds : mapping of str to str, optional
+        The kinds of columns that are known. Those of other columns of text files are inferred.
+    passed : sequence of str
+        Columns that are to pass through unchanged: text files have them as texts.
 
     Raises
     ------
     TableError
         If it is none of them, or cannot be opened.
     """
-    if isinstance(source, str | Path) or _are_paths(source):
-        files = find_files(source, FORMATS)
-        with explain_arrow_errors(files.description):
-            return FORMATS[files.suffix](files, types or {})
-    return open_frame(source)
-
-
-def text_types(kinds: Mapping[str, str], passed: Sequence[str]) -> dict[str, pa.DataType]:
-    """Return the types in which text files are read, for columns of these kinds.
-
-    The columns `passed` are read as texts, so that they pass through unchanged.
-    """
-    types = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
-    features = {name: types[kind] for name, kind in kinds.items()}
-    return {**features, **dict.fromkeys(passed, pa.string())}
+    if not (isinstance(source, str | Path) or _are_paths(source)):
+        return open_frame(source)
+    types = {name: _TYPES[kind] for name, kind in (kinds or {}).items()}
+    types |= dict.fromkeys(passed, pa.string())
+    files = find_files(source, FORMATS)
+    with explain_errors(files.description):
+        return FORMATS[files.suffix](files, types)
 
 
 def _are_paths(source: Any) -> bool:

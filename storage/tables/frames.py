@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import TableError
-from storage.tables.sources import Table, batch_rows, explain_arrow_errors, matrix_table, spans
+from storage.tables.files import explain_errors
+from storage.tables.sources import Table, batch_rows, matrix_table, spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class FramePart:
         """Yield the rows in batches with these columns."""
         names = list(columns)
         fields = pa.schema([self.schema.field(name) for name in names])
-        with explain_arrow_errors(self.description):
+        with explain_errors(self.description):
             table = self.load().select(names).cast(fields)
             yield from table.to_batches(max_chunksize=batch_rows(len(names)))
 
@@ -48,7 +49,7 @@ def open_frame(frame: Any) -> Table:
     """Return the table of a frame or array; raise a TableError if its type is unknown."""
     description = f"the {type(frame).__name__}"
     loads = _frame_parts(frame)
-    with explain_arrow_errors(description):
+    with explain_errors(description):
         first = loads[0]()
     is_lazy = len(loads) > 1
     schema = _widened(first.schema, loads[1:]) if is_lazy else first.schema.remove_metadata()

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import TableError
-from storage.tables.files import ZARR, TableFiles, format_suffix
-from storage.tables.sources import Table, batch_rows, explain_arrow_errors, matrix_table, spans
+from storage.tables.files import ZARR, TableFiles, explain_errors, format_suffix
+from storage.tables.sources import Table, batch_rows, matrix_table, spans
 
 # An archive of NumPy is unpacked into memory.
 _MOST_UNPACKED = 2**31
@@ -40,7 +40,7 @@ class MatrixPart:
     @cached_property
     def array(self) -> Any:
         """The matrix (rows, d), whose slices are read from disk when they are taken."""
-        with explain_arrow_errors(self.description):
+        with explain_errors(self.description):
             array = OPENERS[format_suffix(self.description)](self.description)
         if array.ndim != 2 or not _is_real(array.dtype) or 0 in array.shape:
             raise TableError(

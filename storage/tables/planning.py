@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
+from storage.tables.arrow_files import copied_pieces
 from storage.tables.columns import empty_scan, kind_of, scan_part
 from storage.tables.files import SourceFile
 from storage.tables.schema import (
@@ -35,7 +36,6 @@ from storage.tables.schema import (
 )
 from storage.tables.side_by_side import OnRows, work_on_rows
 from storage.tables.sources import Part, Table
-from storage.tables.staging import copied_pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +62,6 @@ class TablePlan:
     pieces: list[Part]
     rows: list[int]
     keeps_earlier: bool
-
-    def check_unchanged(self) -> None:
-        """Raise a TableError if the files are others than those that were scanned."""
-        if self.table.versions() != self.files:
-            raise TableError(f"{self.table.description} changed while it was read; ingest it again")
 
 
 class EarlierFiles(NamedTuple):
@@ -137,17 +132,16 @@ def _keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
 def _feature_names(table: Table, options: TableOptions) -> list[str]:
     """Return the columns that are features; raise a TableError for names that do not exist."""
     names = table.schema.names
-    weights = (options.weights,) if options.weights else ()
-    roles = {
-        "label": options.label,
-        "drop": options.drop,
-        "keep": options.keep,
-        "weights": weights,
-    }
+    weights = () if options.weights is None else (options.weights,)
+    roles = {"label": options.label, "drop": options.drop, "keep": options.keep, "weights": weights}
     for role, given in roles.items():
         for name in given:
             if name not in names:
-                raise TableError(_unknown_column(role, name, table))
+                columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+                raise TableError(
+                    f"`{role}` has {name!r}; {did_you_mean(name, names)}{table.description} has "
+                    f"the columns {columns}"
+                )
     apart = {*options.apart, *options.drop, *options.keep}
     patterns = options.columns or ("*",)
     chosen = [
@@ -158,13 +152,6 @@ def _feature_names(table: Table, options: TableOptions) -> list[str]:
     if not chosen:
         raise TableError(f"{table.description} has no column left that could be a feature")
     return chosen
-
-
-def _unknown_column(role: str, name: str, table: Table) -> str:
-    names = table.schema.names
-    columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    hint = did_you_mean(name, names)
-    return f"`{role}` has {name!r}; {hint}{table.description} has the columns {columns}"
 
 
 def _kinds(table: Table, names: Sequence[str]) -> dict[str, str]:
@@ -243,9 +230,8 @@ def _mixed(column: Column) -> str:
 
 def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> None:
     """Raise a TableError that counts missing values, unless the options accept them."""
-    refused = [*features, *options.apart] if options.missing == REFUSE else []
-    if options.missing not in (REFUSE, DROP):
-        refused = list(options.apart)
+    every: dict[str, Sequence[str]] = {REFUSE: [*features, *options.apart], DROP: []}
+    refused = every.get(options.missing, options.apart)
     gaps = {name: scan.columns[name].missing for name in refused if scan.columns[name].missing}
     if gaps:
         counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items())
@@ -281,16 +267,6 @@ def _weights(column: Column) -> Column:
     return replace(column, role=WEIGHTS)
 
 
-def _label_of_many(column: Column, options: TableOptions) -> Column:
-    """Return a label of many whole numbers as numbers, unless it may be the one to explain."""
-    if column.name in options.label[1:]:  # such as an age to avoid
-        return replace(column, role=NUMBERS)
-    raise TableError(
-        f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
-        "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
-    )
-
-
 def _label(column: Column, options: TableOptions) -> Column:
     """Return a label with its kind; raise a TableError if that is unclear or cannot be."""
     if column.infinite:
@@ -301,16 +277,21 @@ def _label(column: Column, options: TableOptions) -> Column:
             f"the label {column.name!r} has decimals, or numbers beyond 2^53; target='classes' "
             "needs whole numbers or texts"
         )
-    if options.target == NUMBERS or (numeric and options.target == AUTO and not column.whole):
+    many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
+    unclear = numeric and options.target == AUTO and column.whole and many
+    if unclear and column.name == options.label[0]:  # another may be an age to avoid
+        raise TableError(
+            f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
+            "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
+        )
+    has_numbers = numeric and options.target == AUTO and not column.whole
+    if options.target == NUMBERS or has_numbers or unclear:
         if column.kind == CATEGORY:
             raise TableError(
                 f"the label {column.name!r} holds texts, and its target needs numbers; name "
                 "another column, or give target='classes'"
             )
         return replace(column, role=NUMBERS)
-    many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
-    if numeric and options.target == AUTO and many:
-        return _label_of_many(column, options)
     if column.overflows:
         raise TableError(
             f"the label {column.name!r} has over {column.most:,} classes; expected fewer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -302,11 +302,11 @@ def check_encoded_names(schema: TableSchema) -> None:
     """Raise a TableError if two encoded columns have one name."""
     keys = [label.key for label in schema.labels]
     for names, words in ((schema.encoded_names, "columns"), (keys, "labels")):
-        repeated = _repeated(names)
-        if repeated is not None:
-            raise TableError(
-                f"two {words} would be called {repeated!r} after encoding; rename one, or drop it"
-            )
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise TableError(
+                    f"two {words} would be called {name!r} after encoding; rename one, or drop it"
+                )
 
 
 def is_number(text: str) -> bool:
@@ -316,9 +316,3 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _repeated(names: Sequence[str]) -> str | None:
-    """Return the most frequent name if it occurs more than once."""
-    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
-    return name if count > 1 else None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,17 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.errors import TableError
-from storage.tables.files import SourceFile, TableFiles
+from storage.tables.files import SourceFile, TableFiles, explain_errors
 
 # A piece of a table has so many rows, or a few more: row groups of Parquet, or batches of texts.
 _PIECE_ROWS = 2**16
 # Bytes of a batch, by 8 for each cell.
 _BATCH_BYTES = 2**23
-# What pyarrow says before the reason why it cannot open a file; the path is all that matters.
-_WORDY = re.compile(r"Error creating dataset.*?input source '([^']*)': (?:Invalid: )?", re.DOTALL)
-# How pyarrow words a cell that does not fit the type of its column.
-_MISFIT = re.compile(r"column #?'?(.+?)'?: .*?conversion error to (.+?): invalid value '(.*)'")
 
 
 class Part(Protocol):
@@ -77,7 +70,7 @@ class Table:
 
     def pieces(self) -> list[Part]:
         """Return parts of bounded size whose rows, one after the other, are those of the table."""
-        with explain_arrow_errors(self.description):
+        with explain_errors(self.description):
             pieces = [piece for part in self.parts for piece in part.pieces()]
         return pieces if len(pieces) > 1 else list(self.parts)
 
@@ -88,19 +81,6 @@ class Table:
     def between(self, start: int, stop: int | None) -> Table:
         """Return the table of the parts from number `start` to before `stop`."""
         return replace(self, parts=self.parts[start:stop])
-
-
-@contextmanager
-def explain_arrow_errors(description: str, names: Sequence[str] = ()) -> Iterator[None]:
-    """Turn an error of pyarrow, NumPy or the file system into a TableError that names the table."""
-    try:
-        yield
-    except TableError:
-        raise
-    # pyarrow, NumPy and the libraries for remote places have many types of errors.
-    except Exception as error:
-        reason = _reason(error, names).removeprefix(f"{description}: ")
-        raise TableError(f"cannot read {description}: {reason}") from error
 
 
 def is_piece(rows: int) -> bool:
@@ -125,18 +105,3 @@ def matrix_table(values: NDArray[Any], names: Sequence[str] | None = None) -> pa
     values = values.astype(values.dtype.newbyteorder("="), copy=False)
     names = names or [f"column_{j}" for j in range(values.shape[1])]
     return pa.table([np.ascontiguousarray(column) for column in values.T], names=list(names))
-
-
-def _reason(error: Exception, names: Sequence[str]) -> str:
-    misfit = _MISFIT.search(str(error))
-    if misfit is None:
-        words = getattr(error, "strerror", None) or ": ".join(map(str, error.args))
-        return _WORDY.sub(r"\1: ", words)
-    column, kind, value = misfit.groups()
-    # The parser counts the columns of the file from 0.
-    number = int(column) if column.isdigit() else len(names)
-    name = names[number] if number < len(names) else column
-    return (
-        f"the column {name!r} has {value!r} among values of type {kind}; correct the value, "
-        "or drop the column"
-    )

@@ -11,6 +11,7 @@ import pytest
 
 from flows.builtin import ingest
 from flows.builtin.catalogue import DATASETS
+from flows.builtin.ingestion import content_digest
 from flows.builtin.raw_data import RawFileError
 from flows.builtin.raw_files import find_or_download
 from storage import (
@@ -21,7 +22,6 @@ from storage import (
     list_datasets,
     open_dataset,
 )
-from storage.dataset_writing import content_digest
 
 CASES = [(name, split) for name, spec in DATASETS.items() for split in spec.splits]
 SHAPES = {
