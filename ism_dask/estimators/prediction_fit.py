@@ -362,7 +362,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the same, computed on the cluster if one is active."""
     parameters, most = problem.parameters, problem.parameters.max_features
     prepared, is_warm = problem.prepared(as_kernel(parameters.kernel)), problem.earlier is not None
-    q = problem.n_components(prepared, problem.earlier)
+    q = problem.n_components(prepared)
     fit, trials = PredictionFit.of(problem, prepared, q, report), tuple[DimensionTrial, ...]()
     chooses = parameters.n_components in (None, "auto") and not is_warm
     if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
