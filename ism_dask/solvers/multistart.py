@@ -167,7 +167,10 @@ class _SearchRun:
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
         """Return an engine that is nearer to the true kernel, if the solution needs one."""
-        insufficient = solution.status in (Status.APPROXIMATE, Status.STALLED)
+        # By the published rule landmarks that change from W to W may make W alternate between two.
+        insufficient = solution.status in (Status.APPROXIMATE, Status.STALLED) or (
+            engine.approximate and self._is_published and solution.status is Status.SWINGS
+        )
         return engine.finer() if insufficient and not self.time_is_up else None
 
     def _with_true_status(
@@ -215,11 +218,16 @@ class _SearchRun:
         solution = self._run_solver(solver.solve, operator, state, watcher, resumes=solver.resumes)
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
-        climbs = self.problem.gamma.is_psd or self.search.stopping.tol is None
+        climbs = self.problem.gamma.is_psd or not self._is_published
         swings = solution.status is Status.SWINGS
-        if climbs and swings:
+        if climbs and swings and not self._finer(operator.engine, solution):
             solution = self._ascend(operator, solution, watcher)
         return self._refined(operator, solution)
+
+    @property
+    def _is_published(self) -> bool:
+        """Whether a number as `tol` ends the run."""
+        return self.search.stopping.tol is not None
 
     @property
     def _constant(self) -> int:
@@ -235,7 +243,9 @@ class _SearchRun:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
         W = solution.W
         engine = operator.engine.steady(W[: self.problem.d])
-        guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
+        guess = None
+        if not self._is_published:
+            guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
         rest = FINE if engine.approximate else ROUGH
         if engine.double is not engine and relative_residual(W, solution.product) > rest:
             rough = PaddedOperator(engine, self._constant, rough=True)

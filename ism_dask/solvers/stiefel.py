@@ -37,7 +37,7 @@ def climb(
     *,
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
-    precondition: Precondition,
+    precondition: Precondition | None,
     rest: float,
     still: float,
 ) -> Solution:
