@@ -31,7 +31,7 @@ from benchmarks.figures.ingested import (
     ingest_workers,
     newcomer,
 )
-from benchmarks.figures.large import mnist60k, polynomial60k
+from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
@@ -61,6 +61,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         engines,
         mnist60k,
         polynomial60k,
+        verified60k,
         slope,
         crossover,
         workers,

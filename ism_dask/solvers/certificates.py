@@ -28,7 +28,9 @@ def hessian_of(
     problem = engine.problem
     few = problem.shards.n_rows <= _FEW_ROWS and problem.kernel.has_second_derivative
     by_curvature = few and not engine.approximate
-    operator = PaddedOperator(engine.double if by_curvature else engine, len(ritz.W) - problem.d)
+    # Single precision is far more accurate than an engine that approximates.
+    used = engine.double if by_curvature else engine.steady(ritz.W[: problem.d])
+    operator = PaddedOperator(used, len(ritz.W) - problem.d, rough=engine.approximate)
     limited = TimeLimited(operator, stopping or Stopping())
     return ScaledHessian.at(limited, ritz, by_differences=not by_curvature)
 

@@ -49,23 +49,23 @@ class TermFactor(ABC):
         """Make the remainder smaller."""
 
 
-class ExactFactor(TermFactor):
-    """A finite feature map, which has no remainder."""
+class FixedFactor(TermFactor):
+    """A feature map that is taken as it is: monomials, or landmarks that were chosen before."""
 
     def __init__(self, features: FeatureMap) -> None:
         self._features = features
 
     @property
     def map(self) -> FeatureMap:
-        """The monomials."""
+        """The feature map."""
         return self._features
 
     def accepts(self, found: TermRemainder) -> bool:
-        """Return True: there is no remainder."""
+        """Return True."""
         return True
 
     def improve(self, found: TermRemainder) -> None:
-        """Do nothing: there is no remainder."""
+        """Do nothing."""
 
 
 class SampledLandmarks(TermFactor):
@@ -98,6 +98,11 @@ class SampledLandmarks(TermFactor):
         self._warm_up = _WARM_UP if n_rows < _DEAR_ROWS else _LONG_WARM_UP
         self._history: list[tuple[int, float]] = []
         self._grow()
+
+    @property
+    def chosen(self) -> list[int]:
+        """The indices of the landmarks in the sample, as long as no other rows were added."""
+        return self._cholesky.pivots
 
     @property
     def map(self) -> Nystrom:
