@@ -138,13 +138,13 @@ class Graph:
     ) -> Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
 
-        An engine that can only compute Phi does not serve the graph: `Auto()` takes its place.
+        An engine that can only compute Phi does not serve the graph: `Auto` takes its place.
         """
         ones = Dependence(ThinGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = ValueAsSlope.of(affinity.whole)
         problem = Problem.from_dependence(shards, values, ones, sample=sample, **parameters)
         if engine.refusal(problem, 1):
-            engine = Auto()
+            engine = Auto(blocks=False)
         return cls(affinity, problem, sample, engine)
 
     def embedded(self, W: Array, k: int) -> Embedding:

@@ -31,14 +31,13 @@ from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel
+from ism_dask.rows.blocks import MEMORY_BYTES
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import ROWS_PER_SHARD, cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import SparseRows
 from ism_dask.rows.standardise import tile_dtype
 
-# Rows of up to this size are loaded into memory by fits that need no pairs of all rows.
-MEMORY_BYTES = 256 * 2**20
 # dtype kinds of numbers and of labels that scikit-learn's validation returns unchanged if finite.
 _UNCHANGED_NUMBERS, _UNCHANGED_LABELS = "iuf", "biufU"
 

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine, Problem, candidate_engines, first_that_serves
+from ism_dask.engines import Auto, Engine, Problem, candidate_engines, first_that_serves
 from ism_dask.estimators.preparation import FitRows, Prepared
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
@@ -224,6 +224,9 @@ class WideFit:
         started = time.perf_counter()
         q = fit_rows.q
         search = self.search
+        if isinstance(search.engine, Auto):
+            # J in all columns, whose rows are sparse, has to be that of the search.
+            search = replace(search, engine=replace(search.engine, blocks=False))
         engines = candidate_engines(search.engine, self._wide_problem(prepared, fit_rows), q)
         engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
         for _ in range(_CLIMBS):
