@@ -10,7 +10,7 @@ sum over the pairs within the block.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypeVar
@@ -21,23 +21,25 @@ from ism_dask._types import Array
 from ism_dask.criteria.dependence import AllPairs
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.base import DeclinedError, Engine, Problem
-from ism_dask.engines.constant import ConstantSlope, weighted_gram
+from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
-from ism_dask.engines.row_facts import PROJECTED, project_rows, terms_with_widths
-from ism_dask.engines.tile_sums import (
-    gradient_of_pairs,
-    objective_of_pairs,
-    phi_of_pairs,
-    stripe_bytes,
+from ism_dask.engines.pair_blocks import (
+    BlockModel,
+    PairBlock,
+    gamma_sums,
+    phi_of_block,
+    product_of_block,
+    shuffled,
+    value_of_block,
 )
+from ism_dask.engines.tile_sums import stripe_bytes
 from ism_dask.engines.tile_walk import TileModel, ignore_overflow
-from ism_dask.gamma.base import GAMMA_FACTS, Gamma, ThinGamma
-from ism_dask.kernels import Kernel
+from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels.graph_kernel import ValueAsSlope
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import MEMORY_BYTES, PAIR_ROWS, deal, is_balanced, number_of_blocks
 from ism_dask.rows.execution import side_by_side
-from ism_dask.rows.shards import Shards, cut
+from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
 _Result = TypeVar("_Result")
@@ -186,6 +188,7 @@ class BlockEngine(Engine):
     """
 
     name = "blocks"
+    objective_name = "J over the pairs within blocks"
 
     def __init__(self, problem: Problem, q: int, rows: int = PAIR_ROWS) -> None:
         super().__init__(problem, q)
@@ -220,7 +223,7 @@ class BlockEngine(Engine):
         """The problem with shards that are random parts of the rows."""
         problem, shards = self.problem, self.problem.shards
         if shards.n_rows * shards.n_columns * shards.dtype.itemsize <= MEMORY_BYTES:
-            return replace(problem, shards=_shuffled(problem, self.rows))
+            return replace(problem, shards=shuffled(problem, self.rows))
         facts = shards.gather_fact(GAMMA_FACTS)
         if not all(is_balanced(column, shards.bounds) for column in facts.T):
             raise DeclinedError(
@@ -230,12 +233,12 @@ class BlockEngine(Engine):
         return problem
 
     @cached_property
-    def _model(self) -> _BlockModel:
+    def _model(self) -> BlockModel:
         problem = self._dealt
         gamma = problem.gamma
-        total, trace = problem.shards.fold(_gamma_sums, gamma)
+        total, trace = problem.shards.fold(gamma_sums, gamma)
         pairs = AllPairs(problem.shards.n_rows, total, gamma.signs, float(trace))
-        return _BlockModel(problem.kernel, gamma, pairs, self.rows, problem.seed)
+        return BlockModel(problem.kernel, gamma, pairs, self.rows, problem.seed)
 
     def phi0(self) -> Array:
         """Return Phi0, the matrix of the start, which has a closed form over all pairs."""
@@ -243,21 +246,21 @@ class BlockEngine(Engine):
 
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W."""
-        J, phi, error = self._mean(_phi_of_block, W)
+        J, phi, error = self._mean(phi_of_block, W)
         return PhiEvaluation(J, phi, **self._accuracy(J, error))
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
-        J, product, error = self._mean(_product_of_block, W)
+        J, product, error = self._mean(product_of_block, W)
         return ProductEvaluation(J, product, **self._accuracy(J, error))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        J, _, error = self._mean(_value_of_block, W)
+        J, _, error = self._mean(value_of_block, W)
         return Evaluation(J, **self._accuracy(J, error))
 
     def _mean(
-        self, function: Callable[[_PairBlock], tuple[float, Array]], W: Array
+        self, function: Callable[[PairBlock], tuple[float, Array]], W: Array
     ) -> tuple[float, Array, float]:
         """Return the means over blocks of J and of a matrix, and the standard error of J."""
         shards, (d, k) = self._dealt.shards, W.shape
@@ -271,98 +274,14 @@ class BlockEngine(Engine):
         return float(objective), matrix, float(error)
 
 
-def _shuffled(problem: Problem, block_rows: int) -> Shards:
-    """Return the rows of a problem with each block as a shard."""
-    shards, n = problem.shards, problem.shards.n_rows
-    rows = shards.load_rows(np.arange(n))
-    blocks = _dealt_rows(problem.gamma, rows.facts[GAMMA_FACTS], block_rows, problem.seed)
-    order = np.concatenate(blocks)
-    dealt = cut(rows.X[order], max(map(len, blocks)))
-    for fact, values in rows.facts.items():
-        dealt = dealt.with_rows(fact, values[order])
-    return dealt
-
-
-def _dealt_rows(gamma: Gamma, facts: Array, block_rows: int, seed: int) -> list[Array]:
-    """Return the numbers of the rows of each block; each has its share of every class."""
-    count, groups = number_of_blocks(len(facts), block_rows), gamma.groups(facts)
-    if count == 1:
-        return [np.arange(len(facts))]
-    return deal(np.zeros(len(facts)) if groups is None else groups, count, seed)
-
-
-@dataclass(frozen=True, eq=False)
-class _PairBlock:
-    """The rows of a block with their Gamma, projected by W.
-
-    Attributes
-    ----------
-    head : LoadedShard
-    model : TileModel
-    missing : (m,) array
-        The diagonal of Gamma minus that of the model.
-    """
-
-    head: LoadedShard
-    model: TileModel
-    missing: Array
-
-    def tail(self) -> Iterator[LoadedShard]:
-        """Return the rows as the only ones that they are paired with."""
-        return iter([self.head])
-
-    def completed(self, objective: float, degrees: Array) -> tuple[float, Array]:
-        """Return J and the degrees (m,) with the missing part of the diagonal.
-
-        Where a row has no distance from itself, it does not enter Phi.
-        """
-        Z = self.head.facts[PROJECTED].astype(np.float64)
-        for weight, term, widths in terms_with_widths(self.model.kernel, self.head):
-            beta = term.pairing.own(Z)[:, None]
-            scale = None if widths is None else widths[:, None] ** 2
-            objective += weight * float(self.missing @ term.value(beta.copy(), scale)[:, 0])
-            if not term.pairing.degree:
-                slope = term.pairing.coupling * term.slope(beta, scale)[:, 0]
-                degrees = degrees + weight * self.missing * slope
-        return objective, degrees
-
-
-@dataclass(frozen=True, eq=False)
-class _BlockModel:
-    """What tasks need to make blocks of a shard: small objects that travel with each of them."""
-
-    kernel: Kernel
-    gamma: Gamma
-    pairs: AllPairs
-    rows: int
-    seed: int
-
-    def blocks(self, shard: LoadedShard, W: Array) -> Iterator[_PairBlock]:
-        """Yield the blocks of a shard, for W (d, k)."""
-        Z, facts = project_rows(shard, W), shard.facts[GAMMA_FACTS]
-        U = self.gamma.factor(facts)
-        for chosen in _dealt_rows(self.gamma, facts, self.rows, self.seed + shard.start):
-            gamma = self.pairs.in_block(U[chosen])
-            own = {name: values[chosen] for name, values in shard.facts.items()}
-            own |= {GAMMA_FACTS: gamma.U, PROJECTED: Z[chosen]}
-            head = LoadedShard(0, shard.X[chosen], own)
-            model = TileModel(self.kernel, ThinGamma(gamma.signs), len(gamma.U))
-            yield _PairBlock(head, model, gamma.missing)
-
-
-def _gamma_sums(shard: LoadedShard, gamma: Gamma) -> tuple[Array, Array]:
-    U = gamma.factor(shard.facts[GAMMA_FACTS])
-    return U.sum(axis=0), np.asarray((U * U).sum(axis=0) @ gamma.signs)
-
-
 @ignore_overflow
 def _sums_over_pairs(
     shard: LoadedShard,
-    model: _BlockModel,
+    model: BlockModel,
     W: Array,
-    function: Callable[[_PairBlock], tuple[float, Array]],
+    function: Callable[[PairBlock], tuple[float, Array]],
 ) -> _Sums:
-    def sums_of(block: _PairBlock) -> _Sums:
+    def sums_of(block: PairBlock) -> _Sums:
         objective, matrix = function(block)
         size = len(block.missing)
         # J of the block is its share of J of all rows: the mean is that of a row.
@@ -370,26 +289,3 @@ def _sums_over_pairs(
         return _times_size(mean, matrix / size, mean**2, float(size))
 
     return _added([sums_of(block) for block in model.blocks(shard, W)])
-
-
-def _phi_of_block(block: _PairBlock) -> tuple[float, Array]:
-    cross, degrees, J = phi_of_pairs(block.head, block.tail(), block.model)
-    objective, degrees = block.completed(J, degrees)
-    matrix = cross + cross.T
-    if degrees.any():
-        matrix += weighted_gram(block.head.X, degrees)
-    return objective, matrix
-
-
-def _product_of_block(block: _PairBlock) -> tuple[float, Array]:
-    moved, degrees, J = gradient_of_pairs(block.head, block.tail(), block.model)
-    objective, degrees = block.completed(J, degrees)
-    head = block.head
-    inner = moved + degrees[:, None] * head.facts[PROJECTED]
-    product = head.X.T @ inner.astype(head.X.dtype)
-    return objective, product.astype(np.float64)
-
-
-def _value_of_block(block: _PairBlock) -> tuple[float, Array]:
-    _, degrees, J = objective_of_pairs(block.head, block.tail(), block.model)
-    return block.completed(J, degrees)[0], np.empty(0)

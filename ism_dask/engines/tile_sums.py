@@ -7,7 +7,6 @@ Tiles on the diagonal have half the weight, so that all results are made symmetr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import numpy as np
 
@@ -33,8 +32,6 @@ _DIAGONAL_GROUP = 256
 # The most multiplications of a product that BLAS does without packing, and the fewest rows of a
 # strip.
 _SMALL_PRODUCT, _LEAST_STRIP = 1_000_000, 64
-
-StripeSums: TypeAlias = tuple[Array | None, Array, float]
 
 
 class _Buffers:
@@ -213,7 +210,9 @@ def _factor(term: PointwiseKernel) -> float:
 
 
 @ignore_overflow
-def phi_of_pairs(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> StripeSums:
+def phi_of_pairs(
+    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
+) -> tuple[Array, Array, float]:
     """Return C (d, d), the degrees (n,) and J of a stripe.
 
     Summed over all stripes, `C + C^T` is `X^T (coupling Psi) X`.
@@ -234,13 +233,11 @@ def gradient_of_pairs(
     return stripe.moved, stripe.degrees, stripe.objective
 
 
-def objective_of_pairs(
-    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
-) -> StripeSums:
-    """Return J of a stripe, with the degrees that the walk computes anyway."""
+def objective_of_pairs(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> float:
+    """Return J of a stripe."""
     stripe = TileSums(head, model)
     stripe.walk(tail)
-    return None, stripe.degrees, stripe.objective
+    return stripe.objective
 
 
 def stripe_bytes(rows: int, model: TileModel, d: int, k: int, itemsize: int) -> int:

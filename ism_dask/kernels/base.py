@@ -53,15 +53,6 @@ class Kernel(ABC):
         """Whether the matrix of the kernel is positive semi-definite for any rows."""
         return all(type(term).positive_definite for _, term in self.terms)
 
-    @property
-    def has_second_derivative(self) -> bool:
-        """Whether all terms define f''."""
-        return all(
-            term.constant_slope
-            or type(term).second_derivative is not PointwiseKernel.second_derivative
-            for _, term in self.terms
-        )
-
     def linearised(self) -> Kernel:
         """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
         return conic_sum([(weight, term.linearised()) for weight, term in self.terms])
@@ -132,15 +123,6 @@ class PointwiseKernel(Kernel):
     def slope(self, beta: Array, scale: Array | None = None) -> Array:
         """Return f'(beta), elementwise."""
         return self.amplitude * self.unit_slope(beta, scale)
-
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
-        """Return f''(beta), elementwise: zeros if the slope is constant."""
-        if self.constant_slope:
-            return np.zeros_like(beta)
-        raise NotImplementedError(
-            f"{type(self).__name__} has no `second_derivative` of f, which steps of the second "
-            "order need: define it, or do without `refine` and the solver 'grassmann'"
-        )
 
     @property
     @abstractmethod

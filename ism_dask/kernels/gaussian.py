@@ -56,11 +56,6 @@ class Gaussian(SharedWidth):
         """Return f itself."""
         return self.value(beta, scale, out)
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
-        """Return `f / 4 sigma^4`."""
-        value = self.value(beta)
-        return np.multiply(value, self._rate**2, out=value)
-
 
 @dataclass(frozen=True)
 class RelativeGaussian(PointwiseKernel):
@@ -119,10 +114,6 @@ class RelativeGaussian(PointwiseKernel):
         """Return `f scale`."""
         value = self.value(beta, scale, out)
         return np.multiply(value, _require_scale(scale), out=value)
-
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
-        """Return `f scale^2 / 4`."""
-        return 0.25 * self.value(beta, scale) * _require_scale(scale) ** 2
 
 
 def _require_scale(scale: Array | None) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import TOLERANCE, Problem
+from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.error_bound import (
     RemainderMeasure,
@@ -89,6 +90,10 @@ class LandmarkEngine(LowRankEngine):
         other = type(self)(problem, self.q, tol)
         other.note, other._user_tol = self.note, self._user_tol
         return other
+
+    def curvature(self, W: Array, Z: Array) -> Array:
+        """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), under the true kernel."""
+        return ExactEngine(self.problem, self.q).curvature(W, Z)
 
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         expanded = self.expand(
