@@ -32,6 +32,7 @@ from benchmarks.figures.ingested import (
 )
 from benchmarks.figures.large import mnist60k, polynomial60k
 from benchmarks.figures.optima import optima
+from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
@@ -59,6 +60,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         engines,
         mnist60k,
         polynomial60k,
+        blocks,
         slope,
         crossover,
         workers,

@@ -39,7 +39,7 @@ def hsic(
         Kernel of X. A median width is the median of X as given here.
     target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
-    engine : {"auto", "closed", "monomials", "landmarks", "exact"} or EngineOptions, \
+    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
 default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
     standardize : bool, default False
@@ -48,7 +48,8 @@ default "auto"
         As in `SupervisedIKDR`.
     return_error : bool, default False
         Whether to return a bound on the relative error of the result as well. It covers rounding,
-        and what "landmarks" leave out. It is infinite if no bound is available.
+        and what "landmarks" leave out, and is a standard error with "blocks". It is infinite if no
+        bound is available.
 
     Returns
     -------
