@@ -13,7 +13,7 @@ from ism_dask.engines.lowrank.base import LowRankEngine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.engines.tile_sums import gradient_of_pairs
-from ism_dask.engines.tile_walk import TileModel
+from ism_dask.engines.tiles import TileModel
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.records.iteration import Solution

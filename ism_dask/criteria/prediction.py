@@ -142,7 +142,7 @@ class RidgeRegression:
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
         solved = _Solved.of(self, block, W)
-        return kernel_matrix(self.kernel, _projected(X, W), solved.Z) @ solved.alpha
+        return self.kernel.matrix(_projected(X, W), solved.Z) @ solved.alpha
 
     def _gamma(self, solved: _Solved) -> Array:
         """Return Gamma (n, n), whose product with the change of K is the change of J."""
@@ -166,7 +166,7 @@ class _Solved:
     @classmethod
     def of(cls, regression: RidgeRegression, block: Block, W: Array) -> _Solved:
         Z = _projected(block.X, W)
-        K = kernel_matrix(regression.kernel, Z, Z)
+        K = regression.kernel.matrix(Z, Z)
         n = block.n_rows
         system = K.copy()
         noise = block.size * regression.ridge
@@ -189,19 +189,6 @@ class _Solved:
     def inverse_diagonal(self) -> Array:
         """The diagonal (n,) of the inverse of the system."""
         return np.diag(lapack.dpotri(self.factor, lower=1)[0])
-
-
-def kernel_matrix(kernel: Kernel, left: Array, right: Array) -> Array:
-    """Return the matrix (a, b) of a kernel between projected rows (a, q) and (b, q)."""
-    total = None
-    for weight, term in kernel.terms:
-        beta = term.beta(term.pairing.operands(left)[0], term.pairing.operands(right)[1])
-        value = term.value(beta, out=beta)
-        if weight != 1.0:
-            value *= weight
-        total = value if total is None else np.add(total, value, out=total)
-    assert total is not None
-    return total
 
 
 def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, right: Array) -> Array:

@@ -33,7 +33,7 @@ from ism_dask.engines.pair_blocks import (
     value_of_block,
 )
 from ism_dask.engines.tile_sums import stripe_bytes
-from ism_dask.engines.tile_walk import TileModel, ignore_overflow
+from ism_dask.engines.tiles import TileModel, ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels.graph_kernel import ValueAsSlope
 from ism_dask.linalg.subspaces import tangent

@@ -18,7 +18,7 @@ from ism_dask.engines.tile_sums import (
     phi_of_pairs,
     stripe_bytes,
 )
-from ism_dask.engines.tile_walk import TileModel, ignore_overflow
+from ism_dask.engines.tiles import TileModel, ignore_overflow
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 

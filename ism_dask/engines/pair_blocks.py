@@ -13,7 +13,7 @@ from ism_dask.engines.base import Problem
 from ism_dask.engines.constant import weighted_gram
 from ism_dask.engines.row_facts import PROJECTED, project_rows, terms_with_widths
 from ism_dask.engines.tile_sums import gradient_of_pairs, objective_of_pairs, phi_of_pairs
-from ism_dask.engines.tile_walk import TileModel
+from ism_dask.engines.tiles import TileModel
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma, ThinGamma
 from ism_dask.kernels import Kernel
 from ism_dask.rows.blocks import deal, number_of_blocks
@@ -25,7 +25,7 @@ def shuffled(problem: Problem, block_rows: int) -> Shards:
     """Return the rows of a problem with each block as a shard."""
     shards, n = problem.shards, problem.shards.n_rows
     rows = shards.load_rows(np.arange(n))
-    blocks = _dealt_rows(problem.gamma, rows.facts[GAMMA_FACTS], block_rows, problem.seed)
+    blocks = _dealt_rows(n, block_rows, problem.seed)
     order = np.concatenate(blocks)
     dealt = cut(rows.X[order], max(map(len, blocks)))
     for fact, values in rows.facts.items():
@@ -33,12 +33,13 @@ def shuffled(problem: Problem, block_rows: int) -> Shards:
     return dealt
 
 
-def _dealt_rows(gamma: Gamma, facts: Array, block_rows: int, seed: int) -> list[Array]:
-    """Return the numbers of the rows of each block; each has its share of every class."""
-    count, groups = number_of_blocks(len(facts), block_rows), gamma.groups(facts)
-    if count == 1:
-        return [np.arange(len(facts))]
-    return deal(np.zeros(len(facts)) if groups is None else groups, count, seed)
+def _dealt_rows(n: int, block_rows: int, seed: int) -> list[Array]:
+    """Return the numbers of the rows of each block, at random.
+
+    If each block had its share of every class, pairs within a class would be too few.
+    """
+    count = number_of_blocks(n, block_rows)
+    return [np.arange(n)] if count == 1 else deal(np.zeros(n), count, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +91,8 @@ class BlockModel:
 
     def blocks(self, shard: LoadedShard, W: Array) -> Iterator[PairBlock]:
         """Yield the blocks of a shard, for W (d, k)."""
-        Z, facts = project_rows(shard, W), shard.facts[GAMMA_FACTS]
-        U = self.gamma.factor(facts)
-        for chosen in _dealt_rows(self.gamma, facts, self.rows, self.seed + shard.start):
+        Z, U = project_rows(shard, W), self.gamma.factor(shard.facts[GAMMA_FACTS])
+        for chosen in _dealt_rows(len(U), self.rows, self.seed + shard.start):
             gamma = self.pairs.in_block(U[chosen])
             own = {name: values[chosen] for name, values in shard.facts.items()}
             own |= {GAMMA_FACTS: gamma.U, PROJECTED: Z[chosen]}

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
 from ism_dask._types import Array
-from ism_dask.engines.kernel_matvec import kernel_values
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
@@ -116,7 +115,7 @@ def _alignment_and_norm(
     prepared = prepare_rows(rows, kernel, standardize=standardize)
     points = prepared.shards.in_double().rows(np.arange(len(rows)))
     resolved = kernel.with_rows_mapped(prepared.lower_rows).resolve(points)
-    K = kernel_values(resolved, points, points)
+    K = resolved.matrix(points, points)
     K -= K.mean(axis=0)
     K -= K.mean(axis=1, keepdims=True)
     norm = float(np.linalg.norm(K))

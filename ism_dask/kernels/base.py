@@ -53,6 +53,17 @@ class Kernel(ABC):
         """Whether the matrix of the kernel is positive semi-definite for any rows."""
         return all(type(term).positive_definite for _, term in self.terms)
 
+    def matrix(self, left: Array, right: Array) -> Array:
+        """Return the matrix (a, b) between projected rows (a, q) and (b, q), without widths."""
+        total: Array | None = None
+        for weight, term in self.terms:
+            beta = term.beta(term.pairing.operands(left)[0], term.pairing.operands(right)[1])
+            value = term.value(beta, out=beta)
+            if weight != 1.0:
+                value *= weight
+            total = value if total is None else np.add(total, value, out=total)
+        return np.asarray(total)
+
     def linearised(self) -> Kernel:
         """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
         return conic_sum([(weight, term.linearised()) for weight, term in self.terms])

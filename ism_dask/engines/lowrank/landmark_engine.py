@@ -17,12 +17,12 @@ from ism_dask.engines.lowrank.error_bound import (
     TermRemainder,
     measure_landmark_error,
 )
-from ism_dask.engines.lowrank.landmark_selection import ExactFactor, SampledLandmarks, TermFactor
+from ism_dask.engines.lowrank.landmark_selection import SampledLandmarks
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
 from ism_dask.engines.rounding_error import Maximum
 from ism_dask.engines.row_facts import PROJECTED
-from ism_dask.engines.tile_walk import ignore_overflow
+from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 
@@ -114,18 +114,22 @@ class LandmarkEngine(LowRankEngine):
         """
         factors = self._term_factors(sample.astype(np.float64))
         while True:
-            maps = [factor.map for factor in factors]
+            maps = [each.map if isinstance(each, SampledLandmarks) else each for each in factors]
             expansion = FactoredSlope.of(self.problem.kernel, maps)
             self._check_factor_memory(expansion.size)
             audit = RemainderMeasure(self.problem.kernel, expansion, self.problem.gamma)
             sums, gram, remainders = points.fold(measure_landmark_error, audit)
             pairs = zip(factors, remainders, strict=True)
-            too_coarse = [pair for pair in pairs if not pair[0].accepts(pair[1])]
+            too_coarse = [
+                (factor, remainder)
+                for factor, remainder in pairs
+                if isinstance(factor, SampledLandmarks) and not factor.accepts(remainder)
+            ]
             if not too_coarse:
                 left_out = self._omitted_bound(points, audit, gram, remainders)
                 return expansion, self._moments(sums), left_out
-            for factor, each in too_coarse:
-                factor.improve(each)
+            for factor, remainder in too_coarse:
+                factor.improve(remainder)
 
     def _omitted_bound(
         self,
@@ -165,14 +169,14 @@ class LandmarkEngine(LowRankEngine):
             rounding.append(RemainderRounding(n * entry, error_of_f * entry * self._absolute_sum))
         return tuple(rounding)
 
-    def _term_factors(self, Z: Array) -> list[TermFactor]:
-        """Return the factor of each term, exact or by landmarks, given a sample Z (s, k)."""
+    def _term_factors(self, Z: Array) -> list[FeatureMap | SampledLandmarks]:
+        """Return the few monomials of each term, or its landmarks, given a sample Z (s, k)."""
         problem = self.problem
-        factors: list[TermFactor] = []
+        factors: list[FeatureMap | SampledLandmarks] = []
         for index, (_, term) in enumerate(problem.kernel.terms):
             features = term.features(Z.shape[1])
             if features is not None and features.size <= _FEW_MONOMIALS:
-                factors.append(ExactFactor(features))
+                factors.append(features)
             else:
                 seed = [problem.seed, index]
                 n = problem.shards.n_rows
