@@ -11,7 +11,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.dependence import AllPairs
 from ism_dask.engines.base import Problem
 from ism_dask.engines.constant import weighted_gram
-from ism_dask.engines.row_facts import PROJECTED, project_rows, terms_with_widths
+from ism_dask.engines.row_facts import PROJECTED, project_rows
 from ism_dask.engines.tile_sums import gradient_of_pairs, objective_of_pairs, phi_of_pairs
 from ism_dask.engines.tiles import TileModel
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma, ThinGamma
@@ -69,12 +69,12 @@ class PairBlock:
         """
         Z = self.head.facts[PROJECTED].astype(np.float64)
         objective, degrees = 0.0, np.zeros(len(Z))
-        for weight, term, widths in terms_with_widths(self.model.kernel, self.head):
-            beta = term.pairing.own(Z)[:, None]
-            scale = None if widths is None else widths[:, None] ** 2
-            objective += weight * float(self.missing @ term.value(beta.copy(), scale)[:, 0])
+        for weight, term in self.model.kernel.terms:
+            # 0 for distances, whatever the width of a row.
+            beta = term.pairing.own(Z)
+            objective += weight * float(self.missing @ term.value(beta.copy()))
             if not term.pairing.degree:
-                slope = weight * term.pairing.coupling * term.slope(beta, scale)[:, 0]
+                slope = weight * term.pairing.coupling * term.slope(beta)
                 degrees += self.missing * slope
         return objective, degrees
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, NewType
 
 import numpy as np
@@ -220,20 +221,15 @@ def add_sums(first: Any, second: Any, *others: Any) -> Any:
     return reduce(_add_in_place, others, _add(first, second))
 
 
-def _add(left: Any, right: Any) -> Any:
+def _add(left: Any, right: Any, add: Callable[[Any, Any], Any] = operator.add) -> Any:
+    """Return the sum of two results, by a function that adds two arrays or numbers."""
     if isinstance(left, tuple):
-        return tuple(_add(a, b) for a, b in zip(left, right, strict=True))
-    return None if left is None else left + right
+        return tuple(_add(a, b, add) for a, b in zip(left, right, strict=True))
+    return None if left is None else add(left, right)
 
 
-def _add_in_place(total: Any, other: Any) -> Any:
-    """Return the sum of two results of one task, stored in the first if it is an array."""
-    if isinstance(total, tuple):
-        return tuple(_add_in_place(a, b) for a, b in zip(total, other, strict=True))
-    if total is None:
-        return None
-    total += other
-    return total
+# Stores the sum of two results of one task in the first, if that is an array.
+_add_in_place = partial(_add, add=operator.iadd)
 
 
 def _aligned(array: Array) -> Array:

@@ -244,7 +244,7 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
 def test_curvature_is_the_derivative_of_phi_w(kernel, target, rows):
     served, dense = first_engine("exact", _problem(kernel, target, rows), Q), _dense(kernel, target)
     Z = np.random.default_rng(11).normal(size=W.shape)
-    h = 1e-4
+    h = 1e-5
     ahead, behind = (dense.phi(W + step * Z) @ (W + step * Z) for step in (h, -h))
     found = served.curvature(W, Z)
     size = np.abs(found).max()
