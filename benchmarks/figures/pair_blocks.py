@@ -20,7 +20,7 @@ from storage import ingest
 _SIZES, _MOST_FITTED, _Q = (20_000, 60_000), 20_000, 5
 _BLOCKS = (1000, 2500, 5000)
 # A multiquadric has no low-rank factor of a useful size.
-_KERNELS: dict[str, Kernel] = {"multiquadric": Multiquadric(), "gaussian": Gaussian()}
+_KERNELS: dict[str, Kernel] = {"multiquadric": Multiquadric(), "gaussian": Gaussian("median")}
 _WORST_SINE, _WORST_ACCURACY = 0.02, 0.002
 
 
