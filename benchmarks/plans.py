@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
@@ -9,7 +10,17 @@ from unittest.mock import patch
 from distributed import Client
 
 from ism_dask._types import Array
-from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine, worker_bytes
+from ism_dask.engines import Problem
+from ism_dask.engines.lowrank.base import (
+    EvaluationAtW,
+    LowRankEngine,
+    partial_bytes,
+    task_bytes,
+)
+from ism_dask.rows.tasks import FAN
+
+# The most bytes of the facts of a row that Gamma needs, its class or its numbers.
+_FACT_BYTES = 64
 
 
 @contextmanager
@@ -28,8 +39,21 @@ def recorded_plans(client: Client) -> Iterator[list[int]]:
     def recorded(self: LowRankEngine, W: Array) -> EvaluationAtW:
         evaluation = evaluate(self, W)
         columns = evaluation.expansion.size
-        plans.append(worker_bytes(self.problem, self.q, columns, workers=workers, threads=threads))
+        plans.append(_worker_bytes(self.problem, self.q, columns, workers, threads))
         return evaluation
 
     with patch.object(LowRankEngine, "_at", recorded):
         yield plans
+
+
+def _worker_bytes(problem: Problem, q: int, m: int, workers: int, threads: int) -> int:
+    """Return the peak memory of each worker, in bytes, for a fit with m columns in F.
+
+    Beside its tasks a worker stores its share of the projected rows, a few numbers each, and
+    partial sums that wait to be added: some for each level of the tree.
+    """
+    shards = problem.shards
+    stored = shards.n_rows * (shards.dtype.itemsize * q + _FACT_BYTES) // workers
+    levels = math.ceil(math.log(max(2, shards.runs), FAN))
+    waiting = (FAN - 1) * levels * partial_bytes(problem, m)
+    return threads * task_bytes(problem, m) + stored + waiting

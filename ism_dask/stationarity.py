@@ -13,7 +13,7 @@ from ism_dask.engines.lowrank.base import LowRankEngine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.engines.tile_sums import gradient_of_pairs
-from ism_dask.engines.tile_walk import TileModel
+from ism_dask.engines.tiles import TileModel
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.records.iteration import Solution
@@ -42,9 +42,7 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
         solution = _evaluated_again(_operator_for(engine, solution.W), solution)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
     double = engine.double
-    if double.approximate:
-        if not isinstance(double, LowRankEngine):
-            raise TypeError(f"the engine {double.name!r} cannot tell what single rows contribute")
+    if double.approximate and isinstance(double, LowRankEngine):
         exact = ExactEngine(engine.problem, W.shape[1])
         product, rows = _true_product(double, exact, W[: engine.problem.d], product)
     return replace(solution, residual=relative_residual(W, product), residual_rows=rows)

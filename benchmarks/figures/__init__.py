@@ -33,6 +33,7 @@ from benchmarks.figures.ingested import (
 )
 from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
 from benchmarks.figures.optima import optima
+from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
 from benchmarks.figures.recovery import recovery
@@ -62,6 +63,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         mnist60k,
         polynomial60k,
         verified60k,
+        blocks,
         slope,
         crossover,
         workers,

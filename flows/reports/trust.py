@@ -26,6 +26,8 @@ from storage.models import SUPERVISED
 _LARGE_RESIDUAL = 0.5
 # An error bound on J below this is rounding error only.
 _ROUNDING = 1e-6
+# The engine that takes a part of the pairs of rows.
+_ESTIMATING_ENGINE = "blocks"
 # The solver whose converged fits are checked for a higher J nearby.
 _CHECKED_SOLVER = "ism"
 # The ending of a fit whose W is a start that unseen rows have judged best: no warning is due.
@@ -100,7 +102,8 @@ def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
     if result.predicts:
         return facts
     certificates = _certificates({each.fold: each.ending.certificate for each in folds})
-    return (*facts, _error_bound(max(each.engine_error for each in endings)), certificates)
+    least_accurate = max(endings, key=lambda each: each.engine_error)
+    return (*facts, _error_of_objective(least_accurate), certificates)
 
 
 def new_feature_names(result: FitResult | ClusterResult) -> list[str]:
@@ -119,7 +122,7 @@ def _trust_in_w(result: FitResult | ClusterResult, not_converged: str) -> tuple[
         _engine(ending.engine, ending.engine_note),
     )
     if not result.fitted.predicts:
-        facts = (*facts, _error_bound(ending.engine_error), _certificate(ending.certificate))
+        facts = (*facts, _error_of_objective(ending), _certificate(ending.certificate))
     return (*facts, *_component_count(result))
 
 
@@ -217,14 +220,21 @@ def _engine(engine: str, note: str) -> Fact:
     return Fact("Engine", engine, notes=(note,) if note else ())
 
 
-def _error_bound(error: float) -> Fact:
-    name, value = "Error of J", f"{error:.1e} at most"
+def _error_of_objective(ending: FitEnding) -> Fact:
+    name, error = "Error of J", ending.engine_error
+    value = f"{error:.1e} at most"
     if error < _ROUNDING:
         meaning = "This J leaves nothing out: it is a bound on what rounding does to J."
         return Fact(name, value, meaning)
     if not math.isfinite(error):
         meaning = "The engine approximates, and no bound on the error of J is known."
         return Fact(name, "no bound", meaning)
+    if ending.engine == _ESTIMATING_ENGINE:
+        meaning = (
+            "The engine takes the pairs of rows within blocks: this is the standard error of J "
+            "between blocks. J of all pairs is nearer, as a rule."
+        )
+        return Fact(name, f"{error:.1e}, a standard error", meaning)
     meaning = (
         "The engine approximates: the true J is within this share of the reported one, and a "
         "smaller difference between two J says nothing."

@@ -155,8 +155,8 @@ class Settings(LabelSettings):
     )
     engine: str = solver_setting(
         "auto",
-        about="For dependence and clusters: closed, monomials, landmarks or exact; auto takes the "
-        "cheapest.",
+        about="For dependence and clusters: closed, monomials, landmarks, blocks or exact; auto "
+        "takes the cheapest.",
         names=_engine_names,
     )
     engine_tol: float = solver_setting(

@@ -28,7 +28,7 @@ from ism_dask.engines import (
     Problem,
     first_that_serves,
 )
-from ism_dask.engines.kernel_matvec import kernel_matvec, kernel_values
+from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.engines.lowrank.row_sums import FactoredSlope
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.gamma.base import Dependence, ThinGamma
@@ -138,13 +138,13 @@ class Graph:
     ) -> Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
 
-        An engine that can only compute Phi does not serve the graph: `Auto()` takes its place.
+        An engine that can only compute Phi does not serve the graph: `Auto` takes its place.
         """
         ones = Dependence(ThinGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = ValueAsSlope.of(affinity.whole)
         problem = Problem.from_dependence(shards, values, ones, sample=sample, **parameters)
         if engine.refusal(problem, 1):
-            engine = Auto()
+            engine = Auto(blocks=False)
         return cls(affinity, problem, sample, engine)
 
     def embedded(self, W: Array, k: int) -> Embedding:
@@ -256,7 +256,7 @@ class KernelExtension(Extension):
         """Return U and `D^-1/2`, side by side."""
         sums = np.concatenate(
             [
-                kernel_values(self.kernel, Z[batch], self.rows) @ self.weights
+                self.kernel.matrix(Z[batch], self.rows) @ self.weights
                 for batch in gen_batches(len(Z), _ROWS_AT_ONCE)
             ]
         )
@@ -307,7 +307,7 @@ def _by_kernel(kernel: Kernel, points: Shards, k: int, engine: str, *, extended:
     n, dense = points.n_rows, points.n_rows <= _DENSE
     all_rows = points.rows(np.arange(n)) if dense or extended else None
     if dense and all_rows is not None:
-        times = partial(np.matmul, kernel_values(kernel, all_rows, all_rows))
+        times = partial(np.matmul, kernel.matrix(all_rows, all_rows))
     else:
         times = partial(kernel_matvec, points, kernel)
     regulariser = _degree_regulariser(kernel, n)
@@ -349,7 +349,7 @@ def _degree_regulariser(kernel: Kernel, n: int) -> float:
 def _self_affinity(kernel: Kernel) -> float:
     """Return the affinity of a row with itself: an affinity depends on the distance, here 0."""
     row = np.zeros((1, 1))
-    return float(kernel_values(kernel, row, row)[0, 0])
+    return float(kernel.matrix(row, row)[0, 0])
 
 
 def _zero_rounding(values: Array, share: float) -> Array:

@@ -1,1 +1,1 @@
-"""What W maximises, on a block of rows: how well a regression on X W predicts y."""
+"""What W maximises, on a block of rows: how X W predicts y, or how y depends on X W."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ism_dask.engines.base import DeclinedError, Engine, Problem
+from ism_dask.engines.blocks import BlockEngine
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.constant_directions import PaddedOperator
 from ism_dask.engines.exact import ExactEngine
@@ -11,6 +12,7 @@ from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
 from ism_dask.engines.options import (
     ENGINES,
     Auto,
+    Blocks,
     Closed,
     EngineOptions,
     Exact,
@@ -23,6 +25,8 @@ from ism_dask.engines.select import candidate_engines, first_engine, first_that_
 __all__ = [
     "ENGINES",
     "Auto",
+    "BlockEngine",
+    "Blocks",
     "Closed",
     "ConstantSlope",
     "DeclinedError",

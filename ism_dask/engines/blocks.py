@@ -1,23 +1,43 @@
-"""The engine of blocks: J and Phi W as means over blocks of rows, each a small dense problem.
+"""The engines of blocks: J, Phi and Phi W as means over blocks of rows, each a small problem.
 
 No block needs another one, so that time grows with the number of rows, and no matrix is larger than
 a block. Blocks are in memory, or are dealt within the shards of rows that are not.
+
+For prediction the value of a block is that of a regression on its rows; for dependence it is the
+sum over the pairs within the block.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.criteria.dependence import AllPairs
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
+from ism_dask.engines.base import DeclinedError, Engine, Problem
+from ism_dask.engines.constant import ConstantSlope
+from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
+from ism_dask.engines.pair_blocks import (
+    BlockModel,
+    PairBlock,
+    gamma_sums,
+    phi_of_block,
+    product_of_block,
+    shuffled,
+    value_of_block,
+)
+from ism_dask.engines.tile_sums import stripe_bytes
+from ism_dask.engines.tiles import TileModel, ignore_overflow
+from ism_dask.gamma.base import GAMMA_FACTS
+from ism_dask.kernels.graph_kernel import ValueAsSlope
 from ism_dask.linalg.subspaces import tangent
-from ism_dask.rows.blocks import deal, number_of_blocks
+from ism_dask.rows.blocks import MEMORY_BYTES, PAIR_ROWS, deal, is_balanced, number_of_blocks
 from ism_dask.rows.execution import side_by_side
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
@@ -27,30 +47,33 @@ _Result = TypeVar("_Result")
 _TARGET = RowFact("prediction target")
 # With fewer blocks, their differences say little of the noise between them.
 _LEAST_FOR_NOISE = 4
-# Sums of blocks: J, Phi W and the squared length of its tangential part, each times the sum of the
-# block's weights; then these sums, and the number of blocks.
+# From this number of rows on, the pairs within blocks are taken in place of all pairs.
+_FROM_ROWS = 10_000
+# Sums over blocks: J, a matrix and a square, from which the noise between blocks follows, each
+# times the size of the block; then these sizes, and the number of blocks.
 _Sums = tuple[Array, Array, Array, Array, Array]
 
 
-class Blocks(ABC):
+class RegressionBlocks(ABC):
     """Blocks of rows that a regression is fitted to, one by one."""
 
     @abstractmethod
     def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        """Return the sums over all blocks."""
+        """Return the sums over all blocks, with the squared lengths of tangents."""
 
     def explained(self, regression: RidgeRegression, W: Array) -> Explained:
         """Return J and Phi W (d, q), the means over blocks, with the noise between blocks."""
-        objective, product, squares, size, count = self._summed(regression, W)
-        mean, k = product / size, int(count)
-        if k < _LEAST_FOR_NOISE:
+        sums = self._summed(regression, W)
+        objective, product, _, size, count = sums
+        mean = product / size
+        if count < _LEAST_FOR_NOISE:
             return Explained(float(objective / size), mean)
-        spread = float(squares / size) - float(np.sum(tangent(W, mean) ** 2))
-        return Explained(float(objective / size), mean, float(np.sqrt(max(spread, 0.0) / (k - 1))))
+        noise = _standard_error(sums, float(np.sum(tangent(W, mean) ** 2)))
+        return Explained(float(objective / size), mean, noise)
 
 
 @dataclass(frozen=True, eq=False)
-class BlocksInMemory(Blocks):
+class BlocksInMemory(RegressionBlocks):
     """Blocks in memory; threads of this process share them."""
 
     blocks: tuple[Block, ...]
@@ -87,7 +110,7 @@ class BlocksInMemory(Blocks):
 
 
 @dataclass(frozen=True, eq=False)
-class BlocksOfShards(Blocks):
+class BlocksOfShards(RegressionBlocks):
     """Blocks within the shards of rows that are not in memory, or on a cluster."""
 
     shards: Shards
@@ -112,8 +135,7 @@ def _shard_sums(
     rows = Block(shard.X, facts[:, :-1], facts[:, -1]) if weighted else Block(shard.X, facts)
     rows = rows.counted
     if not rows.n_rows:
-        zero = np.array(0.0)
-        return zero, np.zeros_like(W), zero, zero, zero
+        return _times_size(0.0, np.zeros_like(W), 0.0, 0.0)
     count = number_of_blocks(rows.n_rows)
     blocks = deal(rows.Y[:, 0], count, seed + shard.start)
     return _added([_sums_of(regression, rows.part(numbers), W) for numbers in blocks])
@@ -121,9 +143,19 @@ def _shard_sums(
 
 def _sums_of(regression: RidgeRegression, block: Block, W: Array) -> _Sums:
     value = regression.explained(block, W)
-    square = np.sum(tangent(W, value.product) ** 2)
-    sizes = (value.objective, value.product, square, 1.0)
-    return (*(np.asarray(block.size * each) for each in sizes), np.array(1.0))  # type: ignore[return-value]
+    square = float(np.sum(tangent(W, value.product) ** 2))
+    return _times_size(value.objective, value.product, square, block.size)
+
+
+def _times_size(objective: float, matrix: Array, square: float, size: float) -> _Sums:
+    """Return the sums of one block, of none if its size is 0."""
+    return (
+        np.array(size * objective),
+        size * matrix,
+        np.array(size * square),
+        np.array(size),
+        np.array(float(size > 0)),
+    )
 
 
 def _added(sums: Sequence[_Sums]) -> _Sums:
@@ -132,3 +164,128 @@ def _added(sums: Sequence[_Sums]) -> _Sums:
     for other in others:
         first = tuple(a + b for a, b in zip(first, other, strict=True))  # type: ignore[assignment]
     return first
+
+
+def _standard_error(sums: _Sums, square: float) -> float:
+    """Return the standard error of a mean over blocks with this squared length; 0 for one block."""
+    _, _, squares, size, count = sums
+    spread = float(squares / size) - square
+    return float(np.sqrt(max(spread, 0.0) / (count - 1))) if count > 1 else 0.0
+
+
+class BlockEngine(Engine):
+    """O(n B (q + r + d)) time: the pairs of rows within blocks of B rows stand for all pairs.
+
+    Blocks are dealt once, so that J is a smooth function of W: the solver converges to a maximum of
+    it, and a certificate is about it. `Evaluation.error` adds the standard error of J between
+    blocks to the bound on rounding. The deal of rows in memory is over all of them, of other rows
+    within their shards. With one block of all rows, J is that of the exact engine.
+
+    Attributes
+    ----------
+    rows : int
+        The number of rows of a block, B.
+    """
+
+    name = "blocks"
+    objective_name = "J over the pairs within blocks"
+
+    def __init__(self, problem: Problem, q: int, rows: int = PAIR_ROWS) -> None:
+        super().__init__(problem, q)
+        self.rows = rows
+
+    @classmethod
+    def refusal(cls, problem: Problem, q: int) -> str | None:
+        """Return a reason if rows are sparse or slopes are no slopes, otherwise None."""
+        if problem.shards.nonzeros is not None:
+            return "it deals dense rows, and these are sparse"
+        if any(isinstance(term, ValueAsSlope) for _, term in problem.kernel.terms):
+            return "it has no values of the kernel between rows of different blocks"
+        return None
+
+    @classmethod
+    def advised(cls, problem: Problem, q: int) -> bool:
+        """Return whether there are enough rows."""
+        return problem.shards.n_rows >= _FROM_ROWS
+
+    @cached_property
+    def double(self) -> BlockEngine:
+        """The same engine with the same blocks in double precision."""
+        problem = self._dealt.in_double()
+        if problem is self._dealt:
+            return self
+        double = BlockEngine(problem, self.q, self.rows)
+        double.note, double._dealt = self.note, problem
+        return double
+
+    @cached_property
+    def _dealt(self) -> Problem:
+        """The problem with shards that are random parts of the rows."""
+        problem, shards = self.problem, self.problem.shards
+        if shards.n_rows * shards.n_columns * shards.dtype.itemsize <= MEMORY_BYTES:
+            return replace(problem, shards=shuffled(problem, self.rows))
+        facts = shards.gather_fact(GAMMA_FACTS)
+        if not all(is_balanced(column, shards.bounds) for column in facts.T):
+            raise DeclinedError(
+                "the rows are sorted by their target and not in memory, so that chunks of them do "
+                "not stand for all rows; store the rows in random order, or take engine='exact'"
+            )
+        return problem
+
+    @cached_property
+    def _model(self) -> BlockModel:
+        problem = self._dealt
+        gamma = problem.gamma
+        total, trace = problem.shards.fold(gamma_sums, gamma)
+        pairs = AllPairs(problem.shards.n_rows, total, gamma.signs, float(trace))
+        return BlockModel(problem.kernel, gamma, pairs, self.rows, problem.seed)
+
+    def phi0(self) -> Array:
+        """Return Phi0, the matrix of the start, which has a closed form over all pairs."""
+        return ConstantSlope(self.problem.linearised(), self.q).phi0()
+
+    def phi(self, W: Array) -> PhiEvaluation:
+        """Return J and Phi at W."""
+        J, phi, error = self._mean(phi_of_block, W)
+        return PhiEvaluation(J, phi, **self._accuracy(J, error))
+
+    def product(self, W: Array) -> ProductEvaluation:
+        """Return J and Phi W."""
+        J, product, error = self._mean(product_of_block, W)
+        return ProductEvaluation(J, product, **self._accuracy(J, error))
+
+    def value(self, W: Array) -> Evaluation:
+        """Return J at W."""
+        J, _, error = self._mean(value_of_block, W)
+        return Evaluation(J, **self._accuracy(J, error))
+
+    def _mean(
+        self, function: Callable[[PairBlock], tuple[float, Array]], W: Array
+    ) -> tuple[float, Array, float]:
+        """Return the means over blocks of J and of a matrix, and the standard error of J."""
+        shards, (d, k) = self._dealt.shards, W.shape
+        m = min(shards.largest, 2 * self.rows)
+        tiles = TileModel(self.problem.kernel, self.problem.gamma, m)
+        needed = shards.raw_bytes + stripe_bytes(m, tiles, d, k, shards.dtype.itemsize)
+        self._check_memory(d + k, needed, f"blocks of {m} rows x {d} columns")
+        sums: _Sums = shards.fold(_sums_over_pairs, self._model, W, function)
+        objective, matrix, _, n, _ = sums
+        error = n * _standard_error(sums, float(objective / n) ** 2)
+        return float(objective), matrix, float(error)
+
+
+@ignore_overflow
+def _sums_over_pairs(
+    shard: LoadedShard,
+    model: BlockModel,
+    W: Array,
+    function: Callable[[PairBlock], tuple[float, Array]],
+) -> _Sums:
+    def sums_of(block: PairBlock) -> _Sums:
+        objective, matrix = function(block)
+        size = len(block.missing)
+        # J of the block is its share of J of all rows: the mean is that of a row.
+        mean = objective / size
+        return _times_size(mean, matrix / size, mean**2, float(size))
+
+    return _added([sums_of(block) for block in model.blocks(shard, W)])

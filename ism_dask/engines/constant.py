@@ -11,7 +11,7 @@ from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.row_facts import INVERSE_WIDTHS
-from ism_dask.engines.tile_walk import ignore_overflow
+from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.rows.tasks import LoadedShard
 

@@ -18,7 +18,7 @@ from ism_dask.engines.tile_sums import (
     phi_of_pairs,
     stripe_bytes,
 )
-from ism_dask.engines.tile_walk import TileModel, ignore_overflow
+from ism_dask.engines.tiles import TileModel, ignore_overflow
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -63,7 +63,7 @@ class ExactEngine(Engine):
         points = (
             with_projection(self.problem.shards, W).persisted().fact_as_rows(PROJECTED, W.shape[1])
         )
-        objective = self._fold(points, objective_of_pairs, W)[2]
+        objective = self._fold(points, objective_of_pairs, W)
         return Evaluation(objective, **self._accuracy(objective))
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array, calls: int = 4) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.base import Problem
 from ism_dask.engines.row_facts import terms_with_widths
-from ism_dask.engines.tile_walk import ignore_overflow
+from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS
 
 # The most rows whose pairs are computed.

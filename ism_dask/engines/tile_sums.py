@@ -1,5 +1,9 @@
 """Sums over the tiles of a stripe: J, the degrees, and the parts of Phi or of Phi W.
 
+A stripe pairs the rows of one shard, the head, with its own rows and with those of the next half
+of the other shards, so that all stripes together visit each pair once. No more than one tile is
+stored.
+
 Tiles on the diagonal have half the weight, so that all results are made symmetric in the same way:
 `cross + cross^T`, sums over both sides, and twice the objective.
 """
@@ -7,17 +11,15 @@ Tiles on the diagonal have half the weight, so that all results are made symmetr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.row_facts import PROJECTED
-from ism_dask.engines.tile_walk import (
+from ism_dask.engines.tiles import (
     TileArea,
     TileModel,
     TileSide,
-    TileWalk,
     ignore_overflow,
     tile_terms,
 )
@@ -33,8 +35,6 @@ _DIAGONAL_GROUP = 256
 # The most multiplications of a product that BLAS does without packing, and the fewest rows of a
 # strip.
 _SMALL_PRODUCT, _LEAST_STRIP = 1_000_000, 64
-
-StripeSums: TypeAlias = tuple[Array | None, Array, float]
 
 
 class _Buffers:
@@ -54,8 +54,8 @@ class _Buffers:
         return self._wide[which][:size].reshape(height, width)
 
 
-class TileSums(TileWalk[TileSide]):
-    """A walk that adds up J and the degrees in float64, and the sums for Phi W or for Phi.
+class TileSums:
+    """Adds up J and the degrees of tiles in float64, and the sums for Phi W or for Phi.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class TileSums(TileWalk[TileSide]):
         moves: bool = False,
         crosses: bool = False,
     ) -> None:
-        super().__init__(head)
+        self.head = head
         self.model, self.moves, self.crosses = model, moves, crosses
         self.left = TileSide.left(head, head.facts[PROJECTED], model)
         self.buffers = _Buffers(head.X.dtype)
@@ -95,11 +95,19 @@ class TileSums(TileWalk[TileSide]):
         self.crossed = np.zeros_like(head.X if crosses else head.X[:0])
         self.objective = 0.0
 
-    def side(self, piece: LoadedShard) -> TileSide:
-        """Return the side of a shard whose rows are the columns of tiles."""
-        return TileSide.right(piece, piece.facts[PROJECTED], self.model)
+    @ignore_overflow
+    def add(self, tail: Iterator[LoadedShard]) -> None:
+        """Add the pairs of the head with the rows of each shard of the tail."""
+        for piece in tail:
+            side = TileSide.right(piece, piece.facts[PROJECTED], self.model)
+            for area in self._areas(piece):
+                M = self.buffers.wide(0, area.height, area.width) if self.crosses else None
+                for block in area.cut(_BLOCK, _BLOCK):
+                    self._block(side, block, None if M is None else block.within(M, area))
+                if M is not None:
+                    self._add_crossed(M, area, piece)
 
-    def areas(self, piece: LoadedShard) -> Iterator[TileArea]:
+    def _areas(self, piece: LoadedShard) -> Iterator[TileArea]:
         """Yield groups of rows with all columns; on the diagonal, with those of the upper triangle.
 
         Without products with X, a group on the diagonal is a block.
@@ -111,14 +119,6 @@ class TileSums(TileWalk[TileSide]):
         for top in range(0, height, size):
             bottom = min(top + size, height)
             yield TileArea(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
-
-    def visit(self, side: TileSide, area: TileArea) -> None:
-        """Add an area to the sums."""
-        M = self.buffers.wide(0, area.height, area.width) if self.crosses else None
-        for block in area.cut(_BLOCK, _BLOCK):
-            self._block(side, block, None if M is None else block.within(M, area))
-        if M is not None:
-            self._add_crossed(M, area, side.piece)
 
     def _add_crossed(self, M: Array, area: TileArea, piece: LoadedShard) -> None:
         """Add the product of M, `coupling * Psi / unit` of an area, with the rows of a shard."""
@@ -215,13 +215,15 @@ def _factor(term: PointwiseKernel) -> float:
 
 
 @ignore_overflow
-def phi_of_pairs(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> StripeSums:
+def phi_of_pairs(
+    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
+) -> tuple[Array, Array, float]:
     """Return C (d, d), the degrees (n,) and J of a stripe.
 
     Summed over all stripes, `C + C^T` is `X^T (coupling Psi) X`.
     """
     stripe = TileSums(head, model, crosses=True)
-    stripe.walk(tail)
+    stripe.add(tail)
     cross = (head.X.T @ stripe.crossed).astype(np.float64)
     cross *= model.unit
     return cross, stripe.degrees, stripe.objective
@@ -232,17 +234,15 @@ def gradient_of_pairs(
 ) -> tuple[Array, Array, float]:
     """Return `(coupling Psi) Z` (n, k) of a stripe, its degrees (n,) and J."""
     stripe = TileSums(head, model, moves=True)
-    stripe.walk(tail)
+    stripe.add(tail)
     return stripe.moved, stripe.degrees, stripe.objective
 
 
-def objective_of_pairs(
-    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
-) -> StripeSums:
-    """Return J of a stripe, with the degrees that the walk computes anyway."""
+def objective_of_pairs(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> float:
+    """Return J of a stripe."""
     stripe = TileSums(head, model)
-    stripe.walk(tail)
-    return None, stripe.degrees, stripe.objective
+    stripe.add(tail)
+    return stripe.objective
 
 
 def stripe_bytes(rows: int, model: TileModel, d: int, k: int, itemsize: int) -> int:

@@ -13,7 +13,6 @@ from sklearn.utils import check_consistent_length, check_random_state, check_X_y
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions, as_engine, first_that_serves
-from ism_dask.engines.kernel_matvec import kernel_values
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
@@ -49,7 +48,7 @@ def hsic(
         Kernel of X. A median width is the median of X as given here.
     target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
-    engine : {"auto", "closed", "monomials", "landmarks", "exact"} or EngineOptions, \
+    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
 default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
     standardize : bool, default False
@@ -58,7 +57,8 @@ default "auto"
         As in `SupervisedIKDR`.
     return_error : bool, default False
         Whether to return a bound on the relative error of the result as well. It covers rounding,
-        and what "landmarks" leave out. It is infinite if no bound is available.
+        and what "landmarks" leave out, and is a standard error with "blocks". It is infinite if no
+        bound is available.
 
     Returns
     -------
@@ -184,7 +184,7 @@ def _alignment_and_norm(
     prepared = prepare_rows(rows, kernel, standardize=standardize)
     points = prepared.shards.in_double().rows(np.arange(len(rows)))
     resolved = kernel.with_rows_mapped(prepared.lower_rows).resolve(points)
-    K = kernel_values(resolved, points, points)
+    K = resolved.matrix(points, points)
     K -= K.mean(axis=0)
     K -= K.mean(axis=1, keepdims=True)
     norm = float(np.linalg.norm(K))

@@ -27,6 +27,7 @@ from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.rows.blocks import MEMORY_BYTES
 from ism_dask.rows.shards import ROWS_PER_SHARD, cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import SparseRows, is_sparse
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 PREDICTION, DEPENDENCE = "prediction", "dependence"
 # The names of the criteria, each with that of its usual solver.
 CRITERIA = {PREDICTION: "ascent", DEPENDENCE: "ism"}
-# Rows of up to this size are loaded into memory by fits that need no pairs of all rows.
-MEMORY_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
-from ism_dask.engines.blocks import Blocks, BlocksInMemory, BlocksOfShards
+from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, RegressionBlocks
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -23,7 +23,6 @@ from ism_dask.estimators.fitted import (
     solution_attributes,
 )
 from ism_dask.estimators.pose import (
-    MEMORY_BYTES,
     PREDICTION,
     SupervisedProblem,
     is_small,
@@ -38,7 +37,7 @@ from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution
-from ism_dask.rows.blocks import deal, is_balanced
+from ism_dask.rows.blocks import MEMORY_BYTES, deal, is_balanced
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial, choose_dimension
 from ism_dask.selection.folds import Trial
@@ -339,7 +338,7 @@ class PredictionFit:
         X = self.prepared.shards.rows(rows) if X is None else X[rows]
         return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
 
-    def _all_blocks(self, target: Target) -> Blocks:
+    def _all_blocks(self, target: Target) -> RegressionBlocks:
         """Return all rows in blocks."""
         shards = self.prepared.shards
         if self._in_memory is None and is_balanced(target.keys, shards.bounds):

@@ -83,12 +83,14 @@ default "auto"
         "dependence"; the others are the solvers that it is compared with. "grassmann" needs
         pymanopt. A solver may also be an object with its options, such as
         `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
-    engine : {"auto", "closed", "monomials", "landmarks", "exact"} or EngineOptions, default "auto"
+    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
+default "auto"
         How "dependence" computes Phi; "prediction" computes it in blocks of some 600 rows. "auto"
         takes the cheapest engine that applies, and the next one if that engine declines.
-        "landmarks", which "auto" considers from 4,000 rows up, approximates Phi; the other engines
-        leave nothing out. `engine_error_` bounds the effect of approximation and rounding on J. An
-        engine may also be an object with its options, such as
+        "landmarks", which "auto" considers from 4,000 rows up, approximates Phi; "blocks", from
+        10,000 rows up, estimates it from pairs within blocks of 2,500 rows; the other engines leave
+        nothing out. `engine_error_` says what that does to J. An engine may also be an object with
+        its options, such as
         `ism_dask.engines.Landmarks(tol=1e-3)`.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
@@ -170,7 +172,7 @@ default "auto"
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
         Distance of W from a stationary point under the true kernel, whatever the engine:
-        `||Phi W - W L|| / ||Phi W||`.
+        `||Phi W - W L|| / ||Phi W||`. With "blocks", Phi is that of the pairs within blocks.
     residual_rows_ : int
         Number of rows on which the residual was measured, each against all rows: n, or the size
         of a sample if n^2 q is more than some seconds of work.
@@ -199,8 +201,8 @@ default "auto"
     engine_note_ : str
         Why "auto" dropped an engine that it tried first; empty if it did not.
     engine_error_ : float
-        Bound on the relative error of `objective_` due to approximation and rounding, for every
-        engine; infinite if no bound is available.
+        Bound on the relative error of `objective_` due to approximation and rounding; infinite if
+        no bound is available. With "blocks", the standard error of `objective_` between blocks.
     kernel_ : Kernel
         The kernel with the numbers, such as widths, that the data gave it.
     components_advice_ : str

@@ -43,6 +43,16 @@ class Kernel(ABC):
         """Return the kernel with its width multiplied by `factor`, if all rows share one width."""
         return self.mapped(lambda term: term.widened(factor))
 
+    def matrix(self, left: Array, right: Array) -> Array:
+        """Return the matrix (a, b) between projected rows (a, q) and (b, q), without widths."""
+        total: Array | None = None
+        for weight, term in self.terms:
+            beta = term.beta(term.pairing.operands(left)[0], term.pairing.operands(right)[1])
+            value = term.value(beta, out=beta)
+            value *= weight
+            total = value if total is None else np.add(total, value, out=total)
+        return np.asarray(total)
+
     def linearised(self) -> Kernel:
         """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
         return self.mapped(lambda term: term if term.constant_slope else Linearised(term))
@@ -60,14 +70,6 @@ class Kernel(ABC):
     def is_positive_definite(self) -> bool:
         """Whether the matrix of the kernel is positive semi-definite for any rows."""
         return all(type(term).positive_definite for _, term in self.terms)
-
-    @property
-    def has_second_derivative(self) -> bool:
-        """Whether all terms define f''."""
-        return all(
-            type(term).second_derivative is not PointwiseKernel.second_derivative
-            for _, term in self.terms
-        )
 
     def __add__(self, other: object) -> Kernel:
         if not isinstance(other, Kernel):
@@ -134,13 +136,6 @@ class PointwiseKernel(Kernel):
     def slope(self, beta: Array) -> Array:
         """Return f'(beta), elementwise."""
         return self.amplitude * self.unit_slope(beta)
-
-    def second_derivative(self, beta: Array) -> Array:
-        """Return f''(beta), elementwise."""
-        raise NotImplementedError(
-            f"{type(self).__name__} has no `second_derivative` of f, which steps of the second "
-            "order need: define it, or do without `refine` and the solver 'grassmann'"
-        )
 
     @property
     def slope_at_zero(self) -> float:
@@ -241,10 +236,6 @@ class Proportional(PointwiseKernel):
         filled = np.empty_like(beta) if out is None else out
         filled[...] = 1.0
         return filled
-
-    def second_derivative(self, beta: Array) -> Array:
-        """Return zeros."""
-        return np.zeros_like(beta)
 
     def features(self, q: int) -> Monomials | None:
         """Return the constant 1, unless the widths of two rows scale their slope."""

@@ -104,11 +104,6 @@ class _Exponential(PointwiseKernel):
         """Return f itself."""
         return self.value(beta, out)
 
-    def second_derivative(self, beta: Array) -> Array:
-        """Return `rate^2 f`."""
-        value = self.value(beta)
-        return np.multiply(value, self._rate**2, out=value)
-
 
 @dataclass(frozen=True)
 class Gaussian(_Exponential, SharedWidth):
@@ -207,11 +202,6 @@ class Laplacian(SharedWidth):
         root = root_of(beta, self.offset, None)
         value = np.exp(np.multiply(root, -sqrt(2.0) / self._width, out=out), out=out)
         return np.divide(value, root, out=value)
-
-    def second_derivative(self, beta: Array) -> Array:
-        """Return `f (1 / 2 sigma^2 r^2 + 1 / 2 sqrt(2) sigma r^3)` for `r = sqrt(beta + c^2)`."""
-        root, amplitude = root_of(beta, self.offset, None), self.amplitude
-        return self.value(beta) * (amplitude**2 - 0.5 * amplitude / root) / root**2
 
 
 def root_of(beta: Array, offset: float, out: Array | None) -> Array:

@@ -63,11 +63,6 @@ class Multiquadric(PointwiseKernel):
         root = root_of(beta, self.offset, out)
         return np.divide(1.0, root, out=root)
 
-    def second_derivative(self, beta: Array) -> Array:
-        """Return `1 / 4 sqrt(beta + c^2)^3`."""
-        root = root_of(beta, self.offset, None)
-        return np.divide(0.25, root**3, out=root)
-
     @property
     def similarity(self) -> Laplacian:
         """The exponential of this kernel, without the offset, which only the slope needs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,13 +15,6 @@ TOLERATED_ROUNDINGS = 512.0
 # Beyond that, squared distances below this share of the squared lengths are computed again, from
 # the differences of the rows.
 CANCELLED_SHARE = 0.05
-
-
-class Moving(NamedTuple):
-    """Projected rows P (n, k), and their derivative Q (n, k) as W moves along a direction."""
-
-    P: Array
-    Q: Array
 
 
 class Pairing(ABC):
@@ -40,10 +33,6 @@ class Pairing(ABC):
     @abstractmethod
     def own(self, Z: Array) -> Array:
         """Return the (n,) beta of each row of Z (n, k) with itself."""
-
-    @abstractmethod
-    def change(self, left: Moving, right: Moving) -> Array:
-        """Return the (a, b) tile of the first-order change of beta as the rows move."""
 
     def beta(
         self,
@@ -72,10 +61,6 @@ class Inner(Pairing):
     def own(self, Z: Array) -> Array:
         """Return the squared lengths of the rows."""
         return np.einsum("ij,ij->i", Z, Z)
-
-    def change(self, left: Moving, right: Moving) -> Array:
-        """Return `P_i . Q_j + Q_i . P_j`."""
-        return np.asarray(left.P @ right.Q.T + left.Q @ right.P.T)
 
 
 class Distance(Pairing):
@@ -114,11 +99,6 @@ class Distance(Pairing):
     def own(self, Z: Array) -> Array:
         """Return zeros: a row has no distance from itself."""
         return np.zeros(len(Z))
-
-    def change(self, left: Moving, right: Moving) -> Array:
-        """Return `2 (P_i - P_j) . (Q_i - Q_j)`."""
-        own = np.add.outer(*(np.einsum("ij,ij->i", *each) for each in (left, right)))
-        return np.asarray(2.0 * (own - INNER.change(left, right)))
 
 
 def _squared_differences(left: Array, right: Array, rows: Array, columns: Array) -> Array:

@@ -66,11 +66,6 @@ class Polynomial(PointwiseKernel):
         """Return `(beta + c)^(p-1)`."""
         return _power(np.add(beta, self.offset, out=out), self.degree - 1)
 
-    def second_derivative(self, beta: Array) -> Array:
-        """Return `p (p - 1) (beta + c)^(p-2)`."""
-        power = _power(np.add(beta, self.offset), max(self.degree - 2, 0))
-        return np.multiply(power, self.degree * (self.degree - 1), out=power)
-
 
 def _power(base: Array, exponent: int) -> Array:
     # Repeated products are some thirty times faster than NumPy's general power.

@@ -12,6 +12,10 @@ from ism_dask._types import Array
 # Rows of a block. The regressions of smaller blocks lose accuracy, and those of larger ones cost
 # the third power of their rows.
 BLOCK_ROWS = 600
+# Rows of a block whose pairs stand for all pairs; twice as many take twice the time.
+PAIR_ROWS = 2500
+# Rows of at most this size are dealt in memory.
+MEMORY_BYTES = 256 * 2**20
 # Standard errors by which the mean key of a shard of unsorted rows differs at most.
 _SORTED = 8.0
 

@@ -15,7 +15,7 @@ from ism_dask.solvers.scaled_hessian import Extremes, ScaledHessian
 from ism_dask.solvers.time_limit import TimeLimited
 from ism_dask.status import Status
 
-# Up to this many rows the exact products by `curvature` take no time that matters.
+# Up to this many rows the more precise products by `curvature` take no time that matters.
 _FEW_ROWS = 300
 # An eigenvalue or eigengap is 0 if it is a smaller share of the largest eigenvalue.
 _ROUNDING = 1e-9
@@ -26,8 +26,7 @@ def hessian_of(
 ) -> ScaledHessian:
     """Return the Hessian at a W (r + s, q); its products raise TimeIsUpError after a time limit."""
     problem = engine.problem
-    few = problem.shards.n_rows <= _FEW_ROWS and problem.kernel.has_second_derivative
-    by_curvature = few and not engine.approximate
+    by_curvature = problem.shards.n_rows <= _FEW_ROWS and not engine.approximate
     # Single precision is far more accurate than an engine that approximates.
     used = engine.double if by_curvature else engine.steady(ritz.W[: problem.d])
     operator = PaddedOperator(used, len(ritz.W) - problem.d, rough=engine.approximate)
@@ -79,7 +78,8 @@ def certificate_of(engine: Engine, solution: Solution, extremes: Extremes | None
     )
     if _is_global(engine.problem, solution):
         reason = (
-            "no W has a larger J: Phi does not depend on W, and W spans its leading eigenvectors"
+            f"no W has a larger {engine.objective_name}: Phi does not depend on W, and W spans "
+            "its leading eigenvectors"
         )
         return replace(certificate, is_certified=True, is_global=True, distance=0.0, reason=reason)
     if measured.falls:
@@ -88,8 +88,8 @@ def certificate_of(engine: Engine, solution: Solution, extremes: Extremes | None
     if doubt:
         return replace(certificate, reason=f"not certified: {doubt}")
     reason = (
-        f"W is a local maximum of J, to within an angle of {measured.distance:.1g}: J falls from "
-        "it in every direction"
+        f"W is a local maximum of {engine.objective_name}, to within an angle of "
+        f"{measured.distance:.1g}: J falls from it in every direction"
     )
     return replace(certificate, is_certified=True, reason=reason)
 

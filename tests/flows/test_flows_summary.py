@@ -504,6 +504,12 @@ def test_words_for_the_error_of_an_engine(error: float, value: str, word: str) -
     assert word in fact.meaning
 
 
+def test_the_error_of_blocks_is_a_standard_error() -> None:
+    fact = _fact(fit_trust(_fit(engine="blocks", engine_error=3e-3)), "Error of J")
+    assert fact.value == "3.0e-03, a standard error"
+    assert "between blocks" in fact.meaning
+
+
 @pytest.mark.parametrize(
     ("residual", "word"),
     [(1e-5, "This one is small."), (0.1, "is not small"), (0.9, "try --sigma median")],

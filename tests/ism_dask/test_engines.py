@@ -168,7 +168,9 @@ def test_auto_takes_the_cheapest():
 def test_an_engine_that_cannot_serve_says_why():
     with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
         first_engine("closed", _problem("gaussian", "classes"), Q)
-    with pytest.raises(ValueError, match="auto, closed, monomials, landmarks, exact; got 'fast'"):
+    with pytest.raises(
+        ValueError, match="auto, closed, monomials, landmarks, blocks, exact; got 'fast'"
+    ):
         first_engine("fast", _problem("linear", "classes"), Q)
 
 
@@ -240,13 +242,13 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kernel", ALL)
 def test_curvature_is_the_derivative_of_phi_w(kernel, target, rows):
-    served = first_engine("exact", _problem(kernel, target, rows), Q)
+    served, dense = first_engine("exact", _problem(kernel, target, rows), Q), _dense(kernel, target)
     Z = np.random.default_rng(11).normal(size=W.shape)
     h = 1e-5
-    ahead, behind = served.gradient(W + h * Z).product, served.gradient(W - h * Z).product
+    ahead, behind = (dense.phi(W + step * Z) @ (W + step * Z) for step in (h, -h))
     found = served.curvature(W, Z)
     size = np.abs(found).max()
-    np.testing.assert_allclose(found, (ahead - behind) / (2 * h), rtol=1e-6, atol=1e-6 * size)
+    np.testing.assert_allclose(found, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-5 * size)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 0.1])
@@ -260,10 +262,3 @@ def test_curvature_of_a_narrow_kernel_in_single_precision(sigma):
     true = first_engine("exact", double, Q).curvature(W, Z)
     found = first_engine("exact", single, Q).curvature(W, Z)
     np.testing.assert_allclose(found, true, atol=1e-4 * np.abs(true).max())
-
-
-def test_curvature_that_would_not_fit_is_refused(monkeypatch):
-    engine = first_engine("exact", _problem("gaussian", "classes"), Q)
-    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10_000)
-    with pytest.raises(MemoryError, match="second derivatives of 37 rows needs"):
-        engine.curvature(W, W)

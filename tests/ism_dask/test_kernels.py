@@ -66,16 +66,6 @@ def test_slope_is_the_derivative_of_value(kernel):
 
 
 @walked
-def test_second_derivative_is_the_derivative_of_slope(kernel):
-    kernel = kernel.resolve(ROWS)
-    beta, h = _points(kernel), 1e-5
-    central = (kernel.slope(beta + h) - kernel.slope(beta - h)) / (2 * h)
-    before = beta.copy()
-    np.testing.assert_allclose(kernel.second_derivative(beta), central, rtol=1e-6, atol=1e-8)
-    np.testing.assert_array_equal(beta, before)
-
-
-@walked
 def test_flat_kernel_has_the_slope_at_zero(kernel):
     kernel = kernel.resolve(ROWS)
     zero = np.zeros((1, 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +23,7 @@ from ism_dask.engines.lowrank.row_sums import (
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.row_facts import with_projection
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import FAN
 
-# The most bytes of the facts of a row that Gamma needs, its class or its numbers.
-_FACT_BYTES = 64
 # The columns of W for which the memory of a product with sparse rows is estimated.
 _THIN_COLUMNS = 8
 
@@ -135,23 +131,11 @@ def task_bytes(problem: Problem, m: int) -> int:
     # is computed from, and F in the precision of X.
     tiles = 3 * shards.loaded_bytes + shards.largest * m * (shards.dtype.itemsize + 3 * 8)
     # The map to F; the sums of a task, those of its last shard, and the product that gives these.
-    return rows + tiles + 8 * m**2 + 3 * _partial_bytes(problem, m)
+    return rows + tiles + 8 * m**2 + 3 * partial_bytes(problem, m)
 
 
-def worker_bytes(problem: Problem, q: int, m: int, *, workers: int, threads: int) -> int:
-    """Return the peak memory of each worker, in bytes, for a fit with m columns in F.
-
-    Beside its tasks a worker stores its share of the projected rows, a few numbers each, and
-    partial sums that wait to be added: some for each level of the tree.
-    """
-    shards = problem.shards
-    stored = shards.n_rows * (shards.dtype.itemsize * q + _FACT_BYTES) // workers
-    levels = math.ceil(math.log(max(2, len(shards.runs)), FAN))
-    waiting = (FAN - 1) * levels * _partial_bytes(problem, m)
-    return threads * task_bytes(problem, m) + stored + waiting
-
-
-def _partial_bytes(problem: Problem, m: int) -> int:
+def partial_bytes(problem: Problem, m: int) -> int:
+    """Return the bytes of the sums that a task returns, for m columns in F."""
     groups = len(problem.gamma.mixing)
     if problem.shards.nonzeros is not None:
         # No Phi, only its product with a thin W; the sums over F do not read X.

@@ -9,6 +9,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import TOLERANCE, Problem
+from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.error_bound import (
     RemainderMeasure,
@@ -16,12 +17,12 @@ from ism_dask.engines.lowrank.error_bound import (
     TermRemainder,
     measure_landmark_error,
 )
-from ism_dask.engines.lowrank.landmark_selection import FixedFactor, SampledLandmarks, TermFactor
+from ism_dask.engines.lowrank.landmark_selection import SampledLandmarks
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
 from ism_dask.engines.rounding_error import Maximum
 from ism_dask.engines.row_facts import PROJECTED
-from ism_dask.engines.tile_walk import ignore_overflow
+from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 
@@ -101,6 +102,10 @@ class LandmarkEngine(LowRankEngine):
         ]
         return other
 
+    def curvature(self, W: Array, Z: Array) -> Array:
+        """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), under the true kernel."""
+        return ExactEngine(self.problem, self.q).curvature(W, Z)
+
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         expanded = self.expand(
             points.fact_as_rows(PROJECTED, W.shape[1]), self.sample @ W.astype(self.sample.dtype)
@@ -120,18 +125,22 @@ class LandmarkEngine(LowRankEngine):
         """
         factors = self._term_factors(sample.astype(np.float64))
         while True:
-            maps = [factor.map for factor in factors]
+            maps = [each.map if isinstance(each, SampledLandmarks) else each for each in factors]
             expansion = FactoredSlope.of(self.problem.kernel, maps)
             self._check_factor_memory(expansion.size)
             audit = RemainderMeasure(self.problem.kernel, expansion, self.problem.gamma)
             sums, gram, remainders = points.fold(measure_landmark_error, audit)
             pairs = zip(factors, remainders, strict=True)
-            too_coarse = [pair for pair in pairs if not pair[0].accepts(pair[1])]
+            too_coarse = [
+                (factor, remainder)
+                for factor, remainder in pairs
+                if isinstance(factor, SampledLandmarks) and not factor.accepts(remainder)
+            ]
             if not too_coarse:
                 left_out = self._omitted_bound(points, audit, gram, remainders)
                 return expansion, self._moments(sums), left_out
-            for factor, each in too_coarse:
-                factor.improve(each)
+            for factor, remainder in too_coarse:
+                factor.improve(remainder)
 
     def _omitted_bound(
         self,
@@ -171,16 +180,16 @@ class LandmarkEngine(LowRankEngine):
             rounding.append(RemainderRounding(n * entry, error_of_f * entry * self._absolute_sum))
         return tuple(rounding)
 
-    def _term_factors(self, Z: Array) -> list[TermFactor]:
-        """Return the factor of each term, exact or by landmarks, given a sample Z (s, k)."""
+    def _term_factors(self, Z: Array) -> list[FeatureMap | SampledLandmarks]:
+        """Return the few monomials of each term, or its landmarks, given a sample Z (s, k)."""
         problem = self.problem
-        factors: list[TermFactor] = []
+        factors: list[FeatureMap | SampledLandmarks] = []
         for index, (_, term) in enumerate(problem.kernel.terms):
             features = term.features(Z.shape[1])
             if features is not None and features.size <= _FEW_MONOMIALS:
-                factors.append(FixedFactor(features))
+                factors.append(features)
             elif self._chosen is not None:
-                factors.append(FixedFactor(Nystrom.at(term, Z[self._chosen[index]])))
+                factors.append(Nystrom.at(term, Z[self._chosen[index]]))
             else:
                 seed = [problem.seed, index]
                 n = problem.shards.n_rows

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 
 from ism_dask._types import Array
 from ism_dask.engines.base import DeclinedError
 from ism_dask.engines.lowrank.error_bound import TermRemainder
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom, PivotedCholesky, unit_slope_diagonal
-from ism_dask.engines.lowrank.row_sums import FeatureMap
 from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import PointwiseKernel
 
@@ -32,43 +30,7 @@ _PATIENCE = 8
 _RAISE_FACTOR, _EPS = 4.0, 2.2e-16
 
 
-class TermFactor(ABC):
-    """The low-rank factor of one term of a kernel, which can be improved."""
-
-    @property
-    @abstractmethod
-    def map(self) -> FeatureMap:
-        """The present map to F."""
-
-    @abstractmethod
-    def accepts(self, found: TermRemainder) -> bool:
-        """Return whether the remainder over all rows is small enough."""
-
-    @abstractmethod
-    def improve(self, found: TermRemainder) -> None:
-        """Make the remainder smaller."""
-
-
-class FixedFactor(TermFactor):
-    """A feature map that is taken as it is: monomials, or landmarks that were chosen before."""
-
-    def __init__(self, features: FeatureMap) -> None:
-        self._features = features
-
-    @property
-    def map(self) -> FeatureMap:
-        """The feature map."""
-        return self._features
-
-    def accepts(self, found: TermRemainder) -> bool:
-        """Return True."""
-        return True
-
-    def improve(self, found: TermRemainder) -> None:
-        """Do nothing."""
-
-
-class SampledLandmarks(TermFactor):
+class SampledLandmarks:
     """Landmarks from a sample, and from the rows with the largest remainders in each full pass.
 
     Parameters

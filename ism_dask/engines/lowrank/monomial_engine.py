@@ -12,7 +12,7 @@ from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, cross_gram, feature_sums, moment_sums
 from ism_dask.engines.operator import PhiEvaluation
 from ism_dask.engines.row_facts import PROJECTED, project_rows
-from ism_dask.engines.tile_walk import ignore_overflow
+from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.rows.shards import Shards

@@ -11,7 +11,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.constant import weighted_gram
 from ism_dask.engines.row_facts import PROJECTED
-from ism_dask.engines.tile_walk import ignore_overflow
+from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER

@@ -1,18 +1,10 @@
-"""Walk over the tiles of a stripe: the pairs of the rows of one shard with the rows of others.
-
-A stripe pairs the rows of one shard, the head, with its own rows and with those of the next half
-of the other shards, so that all stripes together visit each pair once. The walk decides in which
-order tiles are visited and computes beta; subclasses of `TileWalk` choose the tiles and add up what
-they need. No more than one tile is stored.
-"""
+"""Tiles of pairs of rows: what their sides contribute, their areas, and beta of each term."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -21,8 +13,6 @@ from ism_dask.engines.row_facts import terms_with_widths
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.rows.tasks import LoadedShard
-
-_Side = TypeVar("_Side")
 
 # If a kernel overflows, the solver raises one error; tasks do not warn.
 ignore_overflow = np.errstate(over="ignore", invalid="ignore")
@@ -112,11 +102,6 @@ class TileArea:
     right: int
     square: int = 0
 
-    @classmethod
-    def of(cls, head: LoadedShard, tail: LoadedShard) -> TileArea:
-        """Return the area of all rows of two shards."""
-        return cls(0, len(head.X), 0, len(tail.X))
-
     @property
     def height(self) -> int:
         """The number of rows."""
@@ -156,38 +141,6 @@ class TileArea:
             self.top - group.top : self.bottom - group.top,
             self.left - group.left : self.right - group.left,
         ]
-
-
-class TileWalk(ABC, Generic[_Side]):
-    """A walk over the tiles of a stripe; a subclass adds up what it needs of each tile.
-
-    Attributes
-    ----------
-    head : LoadedShard
-    """
-
-    def __init__(self, head: LoadedShard) -> None:
-        self.head = head
-
-    @ignore_overflow
-    def walk(self, tail: Iterator[LoadedShard]) -> None:
-        """Visit the tiles of the head with each shard of the tail."""
-        for piece in tail:
-            side = self.side(piece)
-            for area in self.areas(piece):
-                self.visit(side, area)
-
-    @abstractmethod
-    def side(self, piece: LoadedShard) -> _Side:
-        """Return what the walk needs of a shard of the tail, computed once for all its tiles."""
-
-    @abstractmethod
-    def areas(self, piece: LoadedShard) -> Iterator[TileArea]:
-        """Yield the areas of the tiles of the head with a shard of the tail."""
-
-    @abstractmethod
-    def visit(self, side: _Side, area: TileArea) -> Any:
-        """Add a tile to the sums."""
 
 
 def tile_terms(

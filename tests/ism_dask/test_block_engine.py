@@ -1,0 +1,292 @@
+"""The engine of blocks: the definition on each block, and all pairs in expectation."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from definition import Dense, dense_gamma
+from distributed import Client, LocalCluster
+from scipy.sparse import csr_array
+from sklearn.metrics import normalized_mutual_info_score as nmi
+
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR, hsic
+from ism_dask.criteria.dependence import AllPairs
+from ism_dask.engines import (
+    Auto,
+    BlockEngine,
+    Blocks,
+    DeclinedError,
+    ExactEngine,
+    Problem,
+    candidate_engines,
+    first_engine,
+)
+from ism_dask.gamma.base import Dependence, ThinGamma
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.gamma.weighted import with_weights
+from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
+from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.rows.shards import cut
+from storage import DatasetInfo, open_dataset, write_dataset
+
+RNG = np.random.default_rng(3)
+N, D, Q = 36, 4, 2
+X = RNG.normal(size=(N, D))
+W = np.linalg.qr(RNG.normal(size=(D, Q)))[0]
+CLASSES, NUMBERS = RNG.integers(0, 3, N), RNG.normal(size=N)
+KERNELS = {
+    "gaussian": Gaussian(1.5),
+    "polynomial": Polynomial(3, 1.0),
+    "relative": RelativeGaussian(5),
+    "sum": 0.5 * Multiquadric(0.7) + 2.0 * Linear() + RelativeGaussian(4),
+}
+TARGETS = {
+    "classes": target_dependence(CLASSES),
+    "numbers": target_dependence(NUMBERS),
+    "weights": with_weights(target_dependence(NUMBERS), RNG.uniform(0.5, 2.0, N)),
+    # Neither centred nor positive, as with labels to avoid.
+    "embedding": Dependence(ThinGamma(np.array([1.0, -0.6])), RNG.normal(size=(N, 2)) + 0.3),
+}
+
+
+def _problem(kernel, target, rows=None):
+    shards = cut(X, rows)
+    return Problem.from_dependence(shards, KERNELS[kernel].resolve(X), TARGETS[target])
+
+
+def _centred_without_diagonal(M):
+    """U-centring by its definition, entry by entry."""
+    n = len(M)
+    out = np.zeros_like(M)
+    off = M - np.diag(np.diag(M))
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                out[i, j] = M[i, j] - (off[i].sum() + off[j].sum()) / (n - 2)
+                out[i, j] += off.sum() / ((n - 1) * (n - 2))
+    return out
+
+
+def _block_gamma(Gamma, rows):
+    n, m = len(Gamma), len(rows)
+    rest = Gamma - _centred_without_diagonal(Gamma)
+    within = Gamma[np.ix_(rows, rows)]
+    expected = (n - 3) / (m - 3) * _centred_without_diagonal(within)
+    expected += (n - 1) / (m - 1) * rest[np.ix_(rows, rows)]
+    np.fill_diagonal(expected, within.diagonal())
+    return expected
+
+
+@pytest.mark.parametrize("size", [4, 5, 6, 8])
+def test_the_mean_over_all_deals_is_the_sum_over_all_pairs(size):
+    n = 8
+    U, signs = RNG.normal([0.0, 1.0, 0.2], size=(n, 3)), np.array([1.0, -0.5, 2.0])
+    Gamma, f = U * signs @ U.T, RNG.normal(size=(n, n))
+    f += f.T
+    pairs = AllPairs(n, U.sum(axis=0), signs, float(np.trace(Gamma)))
+
+    def sum_in(rows):
+        block = pairs.in_block(U[rows])
+        own = block.U * block.signs @ block.U.T + np.diag(block.missing)
+        return float((own * f[np.ix_(rows, rows)]).sum())
+
+    deals = [
+        (list(first), [row for row in range(n) if row not in first])
+        for first in combinations(range(n), size)
+    ]
+    sums = [sum(sum_in(rows) for rows in deal if rows) for deal in deals]
+    assert np.mean(sums) == pytest.approx((Gamma * f).sum(), rel=1e-12)
+    assert size == n or np.std(sums) > 0.1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_blocks_are_the_definition(kernel, target):
+    engine = BlockEngine(_problem(kernel, target, 10), Q, rows=12)
+    dealt = engine._dealt.shards
+    assert dealt.bounds == (0, 12, 24, 36)
+    Gamma = dense_gamma(TARGETS[target])
+    # The rows of a block are found by their numbers.
+    order = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in dealt.rows(np.arange(N))]
+    resolved = KERNELS[kernel].resolve(X)
+    blocks = [
+        Dense(X[rows], _block_gamma(Gamma, rows), resolved)
+        for rows in (order[:12], order[12:24], order[24:])
+    ]
+    phi, values = sum(block.phi(W) for block in blocks), [block.objective(W) for block in blocks]
+    near = {"rtol": 1e-10, "atol": 1e-10 * np.abs(phi).max()}
+    evaluation = engine.phi(W)
+    np.testing.assert_allclose(evaluation.phi, phi, **near)
+    np.testing.assert_allclose(engine.gradient(W).product, phi @ W, **near)
+    assert evaluation.objective == pytest.approx(sum(values), rel=1e-10)
+    assert engine.objective(W) == pytest.approx(sum(values), rel=1e-10)
+    # The mean of three blocks has the standard error of the mean, times three for the sum.
+    error = 3 * np.std(values, ddof=1) / np.sqrt(3)
+    share = error / abs(sum(values))
+    assert evaluation.error == pytest.approx(share / (1 - share) if share < 1 else np.inf, rel=1e-6)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_twice_phi_w_is_the_gradient(kernel):
+    engine = BlockEngine(_problem(kernel, "numbers"), Q, rows=12)
+    h, Z = 1e-5, RNG.normal(size=W.shape)
+    ahead, behind = engine.objective(W + h * Z), engine.objective(W - h * Z)
+    slope = 2 * float(np.vdot(engine.gradient(W).product, Z))
+    assert (ahead - behind) / (2 * h) == pytest.approx(slope, rel=1e-6)
+
+
+def _designed(n, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, 6))
+    y = np.digitize(rows[:, 0] + rows[:, 1] ** 2, [0.0, 1.0, 2.0])
+    return rows, y
+
+
+@pytest.mark.parametrize("kernel", [RelativeGaussian(), Gaussian(0.4)])
+def test_fits_agree_with_exact_ones_within_the_stated_error(kernel):
+    rows, y = _designed(3000)
+    settings = {"criterion": "dependence", "kernel": kernel}
+    fits = [
+        SupervisedIKDR(2, engine=engine, **settings).fit(rows, y)
+        for engine in (Blocks(rows=750), "exact")
+    ]
+    blocks, exact = fits
+    assert blocks.converged_
+    assert blocks.engine_ == "blocks"
+    assert "J over the pairs within blocks" in blocks.certificate_.reason
+    assert blocks.residual_ <= 1e-4
+    assert 0 < blocks.engine_error_ < 0.1
+    assert abs(blocks.objective_ / exact.objective_ - 1) < blocks.engine_error_
+    assert subspace_sine(*(np.linalg.qr(fit.components_.T)[0] for fit in fits)) < 0.05
+
+
+def test_all_pairs_of_many_rows_are_within_the_stated_error():
+    rows, y = _designed(12_000)
+    problem = Problem.from_dependence(cut(rows), Gaussian(0.4), target_dependence(y))
+    V = np.eye(6)[:, :2]
+    blocks, true = (engine(problem, 2).gradient(V) for engine in (BlockEngine, ExactEngine))
+    assert 1e-3 < blocks.error < 0.05
+    assert abs(blocks.objective / true.objective - 1) < blocks.error
+    assert np.linalg.norm(blocks.product - true.product) < 0.02 * np.linalg.norm(true.product)
+
+
+def test_one_block_of_all_rows_is_exact():
+    rows, y = _designed(3000)
+    problem = Problem.from_dependence(
+        cut(rows, 700), RelativeGaussian().resolve(rows), target_dependence(y)
+    )
+    V = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 2)))[0]
+    one, all_pairs = BlockEngine(problem, 2), ExactEngine(problem, 2)
+    phi = all_pairs.phi(V)
+    np.testing.assert_allclose(one.phi(V).phi, phi.phi, atol=1e-10 * np.abs(phi.phi).max())
+    assert one.phi(V).objective == pytest.approx(phi.objective, rel=1e-10)
+    assert one.phi(V).error < 1e-6
+
+
+def _evaluated(rows, y, engine_rows=100):
+    kernel = Gaussian(0.8)
+    problem = Problem.from_dependence(cut(rows, 300), kernel, target_dependence(y), seed=5)
+    engine = BlockEngine(problem, 2, engine_rows)
+    V = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 2)))[0]
+    return engine.phi(V).phi, engine.gradient(V).product
+
+
+@pytest.mark.parametrize("bytes_in_memory", [None, 0])
+def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, bytes_in_memory):
+    if bytes_in_memory is not None:  # then blocks are dealt within shards
+        monkeypatch.setattr("ism_dask.engines.blocks.MEMORY_BYTES", bytes_in_memory)
+    rows, y = _designed(1500)
+    known = _evaluated(rows, y)
+    write_dataset(tmp_path / "set", DatasetInfo("set"), [rows], chunk_rows=300)
+    for place in (da.from_array(rows, chunks=(300, 6)), open_dataset(tmp_path / "set").X):
+        for found, expected in zip(_evaluated(place, y), known, strict=True):
+            np.testing.assert_array_equal(found, expected)
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(_evaluated(rows, y)[0], known[0])
+    for workers in (1, 2):
+        cluster = LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+        )
+        with cluster, Client(cluster):
+            for found, expected in zip(_evaluated(rows, y), known, strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+
+def test_sorted_rows_that_are_not_in_memory_are_declined(monkeypatch):
+    monkeypatch.setattr("ism_dask.engines.blocks.MEMORY_BYTES", 0)
+    rows, y = _designed(1500)
+    order = np.argsort(y, kind="stable")
+    with pytest.raises(DeclinedError, match=r"sorted by their target.*random order"):
+        _evaluated(rows[order], y[order])
+
+
+def test_auto_takes_blocks_where_there_is_no_low_rank_factor():
+    def names(kernel, n, engine="auto", rows=None):
+        rows = np.random.default_rng(0).normal(size=(n, 3)) if rows is None else rows
+        known = target_dependence(np.arange(n) % 3)
+        problem = Problem.from_dependence(cut(rows), kernel, known)
+        return [each.name for each in candidate_engines(engine, problem, 2)]
+
+    relative = RelativeGaussian().resolve(X[:, :3])
+    assert names(relative, 10_000) == ["blocks", "exact"]
+    assert names(relative, 9999) == ["exact"]
+    assert names(relative, 10_000, Auto(blocks=False)) == ["exact"]
+    assert names(Gaussian(0.1), 10_000) == ["landmarks", "blocks", "exact"]
+    assert names(Linear(), 10_000)[0] == "closed"
+    sparse = csr_array(np.eye(3)[np.arange(10_000) % 3])
+    assert names(Gaussian(0.1), 10_000, rows=sparse) == ["landmarks", "exact"]
+    with pytest.raises(ValueError, match="'blocks' cannot serve this problem: it deals dense rows"):
+        names(Gaussian(0.1), 10_000, "blocks", sparse)
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="`rows` of an engine must be a whole number from 10 up"):
+        Blocks(rows=5)
+    with pytest.raises(ValueError, match="`blocks` of an engine must be True or False; got 2"):
+        Auto(blocks=2)
+    assert first_engine(Blocks(rows=50), _problem("gaussian", "classes"), Q).rows == 50
+
+
+def test_hsic_of_blocks_is_near_that_of_all_pairs():
+    rows, y = _designed(4000)
+    near, true = (hsic(rows, y, engine=engine) for engine in (Blocks(rows=500), "exact"))
+    assert near == pytest.approx(true, rel=0.05)
+
+
+def _clouds(n):
+    """Return rows around four centres, whose first two coordinates split them in two ways."""
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 4, n)
+    centres = 3.0 * np.array([[1, 1, 0, 0], [1, -1, 0, 0], [-1, 1, 0, 0], [-1, -1, 0, 0]])
+    return centres[labels] + rng.normal(size=(n, 4)), labels
+
+
+@pytest.mark.parametrize("paradigm", ["unsupervised", "semisupervised", "alternative"])
+def test_clusterers_by_blocks(paradigm):
+    rows, labels = _clouds(1600)
+
+    def fitted(engine):
+        if paradigm == "unsupervised":
+            return UnsupervisedIKDR(4, 2, engine=engine).fit(rows)
+        if paradigm == "semisupervised":
+            scores = np.where(np.arange(len(rows)) < 400, labels, -1)
+            return SemiSupervisedIKDR(4, 2, engine=engine).fit(rows, scores)
+        # Of directions that say nothing of the labels there is one.
+        return AlternativeIKDR(2, 1, engine=engine).fit(rows[:, :2], labels < 2)
+
+    blocks, exact = fitted(Blocks(rows=400)), fitted("exact")
+    assert blocks.engine_ == "blocks"
+    assert blocks.converged_
+    assert nmi(blocks.labels_, exact.labels_) > 0.95
+    assert subspace_sine(*(np.linalg.qr(fit.components_.T)[0] for fit in (blocks, exact))) < 0.1
+
+
+def test_a_block_of_a_few_rows_has_no_more_than_its_share():
+    """The last chunk of stored rows may have one row."""
+    pairs = AllPairs(10, np.zeros(1), np.ones(1), 4.0)
+    alone = pairs.in_block(np.array([[0.7]]))
+    np.testing.assert_allclose(alone.U * alone.signs @ alone.U.T + np.diag(alone.missing), 0.49)
