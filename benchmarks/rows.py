@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flows.builtin import ingest
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, candidate_engines, first_that_serves
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import determined_eigenvectors, leading_eigenpairs
+from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.rows.source import RowSource
-from storage import Dataset, ingest
+from storage import Dataset
 
 Array = NDArray[Any]
 
@@ -100,8 +101,9 @@ def first_subspace(problem: Problem, q: int) -> Array:
     """Return W (d, q) after the first iteration, which is close enough to that of a whole fit."""
 
     def iterated(engine: Engine) -> Array:
-        start = determined_eigenvectors(engine.phi0(), q)[1]
-        return leading_eigenpairs(engine.phi(start).phi, q).vectors
+        start = leading_eigenpairs(engine.phi0(), q)
+        W = start.vectors[:, ~start.null]
+        return leading_eigenpairs(engine.phi(W).phi, q).vectors
 
     with single_threaded_blas():
         return first_that_serves(candidate_engines("auto", problem, q), iterated)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ism_dask import kernels
-    from ism_dask.estimators.alignment import aligned_sum
-    from ism_dask.estimators.alternative import AlternativeIKDR
-    from ism_dask.estimators.hsic import hsic
-    from ism_dask.estimators.semisupervised import SemiSupervisedIKDR
-    from ism_dask.estimators.spectral_clusters import spectral_clusters
+    from ism_dask.estimators.clusterers import (
+        AlternativeIKDR,
+        SemiSupervisedIKDR,
+        UnsupervisedIKDR,
+        spectral_clusters,
+    )
+    from ism_dask.estimators.hsic import aligned_sum, hsic
     from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.estimators.unfolding import ColoredMVU
-    from ism_dask.estimators.unsupervised import UnsupervisedIKDR
     from ism_dask.inference.bootstrap import BootstrapResult, bootstrap
     from ism_dask.inference.dependence import (
         DependenceTest,
@@ -56,24 +57,24 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AlternativeIKDR": "estimators.alternative",
+    "AlternativeIKDR": "estimators.clusterers",
     "BootstrapResult": "inference.bootstrap",
     "Certificate": "records.certificate",
     "CheckpointedFit": "records.checkpoint",
     "ColoredMVU": "estimators.unfolding",
     "ComponentsWarning": "status",
     "DependenceTest": "inference.dependence",
-    "SemiSupervisedIKDR": "estimators.semisupervised",
+    "SemiSupervisedIKDR": "estimators.clusterers",
     "SupervisedIKDR": "estimators.supervised",
-    "UnsupervisedIKDR": "estimators.unsupervised",
-    "aligned_sum": "estimators.alignment",
+    "UnsupervisedIKDR": "estimators.clusterers",
+    "aligned_sum": "estimators.hsic",
     "bootstrap": "inference.bootstrap",
     "dependence_test": "inference.dependence",
     "fitted_dependence_test": "inference.dependence",
     "hsic": "estimators.hsic",
     "progress_bar": "observe.progress_bar",
     "saving_checkpoints": "records.checkpoint",
-    "spectral_clusters": "estimators.spectral_clusters",
+    "spectral_clusters": "estimators.clusterers",
 }
 
 

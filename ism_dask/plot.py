@@ -99,7 +99,7 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     right = ax.twinx()
     measured = [stopping.measured(each) for each in steps]
     drawing.draw_measure(
-        right, numbers, measured, name, measure=stopping.measure, limit=stopping.limit
+        right, numbers, measured, name, measure=stopping.measure, limit=stopping.limit_of(steps[-1])
     )
     right.set_ylabel(f"{right.get_ylabel()} (dotted: tolerance)", color=RED)
     return np.array([ax, right])

@@ -1,9 +1,9 @@
 """Store data sets, runs, models and checkpoints on disk as checksummed Zarr groups."""
 
+from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Any
 
-from storage.catalogue import DATASETS, DatasetSpec, Split
-from storage.checkpoints import Checkpoints
 from storage.dataset import (
     Dataset,
     StoredDataset,
@@ -17,28 +17,25 @@ from storage.dataset import (
 from storage.dataset_info import DatasetInfo
 from storage.dataset_writing import write_dataset
 from storage.errors import (
-    ChecksumMismatch,
     DamagedStore,
     DatasetNotFound,
-    DownloadError,
-    RawFileError,
     RunNotFound,
     StorageError,
     TableError,
     UnfitRows,
     UnsafeName,
 )
-from storage.ingestion import ingest, picture_pixels
 from storage.models import (
     Model,
     Sample,
+    SavedTransformer,
     load_model,
     new_feature_name,
     picture_path,
     read_pictures,
     save_model,
 )
-from storage.partial_results import PartialResults
+from storage.partial_results import Checkpoints, PartialResults
 from storage.paths import home, safe_name
 from storage.refreshes import (
     add_to_history,
@@ -49,7 +46,7 @@ from storage.refreshes import (
     refreshed_names,
 )
 from storage.runs import (
-    RESULTS,
+    UNFOLD,
     Run,
     lease_path,
     list_runs,
@@ -65,87 +62,66 @@ from storage.runs import (
     saved_run_path,
 )
 from storage.tables.files import check_pyarrow
-from storage.transformers import FeatureStatistics, SavedTransformer
+from storage.tables.schema import TableOptions
 from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
-from storage.verify import Problem, StoredItem, stored_items, stored_items_named
+from storage.verify import Problem, StoredItem, stored_items
 from storage.zarr_rows import ZarrRows
 
 
-def ingest_table(source: Any, name: str | None = None, **options: Any) -> Dataset:
-    """Store a table as a data set; `storage.table_ingestion.ingest_table` lists the options."""
+def ingest_table(
+    source: Any,
+    name: str | None = None,
+    *,
+    force: bool = False,
+    progress: Callable[[float, str], None] = lambda *_: None,
+    executor: Executor | None = None,
+    **options: Any,
+) -> Dataset:
+    """Store a table as a data set, encoded as numbers, and return it opened.
+
+    Numbers stay as they are, booleans become 0 and 1, and strings one column per level, called
+    `region=north`. Dates, free text, infinite values and, unless `missing` says otherwise, gaps
+    are errors that name the column.
+
+    Parameters
+    ----------
+    source : path, address, glob, sequence of these, frame or array
+        CSV, TSV (also gzipped), Parquet, Feather, Arrow, NPY, NPZ, Zarr or HDF5; an address is one
+        that fsspec reads; a frame is of pandas, polars, Dask, xarray, pyarrow or NumPy.
+    name : str, optional
+        Name of the data set. Default: that of the file or folder.
+    force : bool
+        Replace a data set of that name that was stored from something else.
+    progress : callable, optional
+        Called with the share that is done, from 0 to 1, and with a text.
+    executor : concurrent.futures.Executor, optional
+        Where files, and groups of rows of Parquet files, are read side by side, such as
+        `client.get_executor()` of a Dask client. Its processes need the same files and home.
+        Default: threads of this process.
+    **options
+        How to read the table: the attributes of `TableOptions`, such as `label`.
+
+    Returns
+    -------
+    Dataset
+        Its `info.table` has the schema, and the files with their versions.
+
+    Raises
+    ------
+    TableError
+        If the table cannot be read or encoded; the message names the file or column.
+    """
     check_pyarrow()
-    # It imports pyarrow, which takes a while.
-    from storage.table_ingestion import ingest_table as ingest_any  # noqa: PLC0415
+    # They import pyarrow, which takes a while.
+    from storage.table_ingestion import dataset_name, store_unless_stored  # noqa: PLC0415
+    from storage.tables.formats import open_table  # noqa: PLC0415
 
-    return ingest_any(source, name, **options)
-
-
-__all__ = [
-    "DATASETS",
-    "RESULTS",
-    "Checkpoints",
-    "ChecksumMismatch",
-    "DamagedStore",
-    "Dataset",
-    "DatasetInfo",
-    "DatasetNotFound",
-    "DatasetSpec",
-    "DownloadError",
-    "FeatureStatistics",
-    "Model",
-    "PartialResults",
-    "Problem",
-    "RawFileError",
-    "Run",
-    "RunNotFound",
-    "Sample",
-    "SavedTransformer",
-    "SavedUnfolding",
-    "Split",
-    "StorageError",
-    "StoredDataset",
-    "StoredItem",
-    "TableError",
-    "UnfitRows",
-    "UnsafeName",
-    "ZarrRows",
-    "add_to_history",
-    "dataset_path",
-    "datasets_folder",
-    "home",
-    "ingest",
-    "ingest_table",
-    "is_complete",
-    "lease_path",
-    "list_datasets",
-    "list_runs",
-    "load_model",
-    "load_unfolding",
-    "mark_pruned",
-    "model_hash",
-    "new_feature_name",
-    "open_dataset",
-    "open_run",
-    "picture_path",
-    "picture_pixels",
-    "publish_run",
-    "read_history",
-    "read_pictures",
-    "refresh_lock",
-    "refresh_run",
-    "refreshed_names",
-    "remove_dataset",
-    "remove_run",
-    "report_path",
-    "result_arrays",
-    "run_folder",
-    "runs_folder",
-    "safe_name",
-    "save_model",
-    "save_results",
-    "save_unfolding",
-    "saved_run_path",
-    "stored_items",
-    "stored_items_named",
-    "write_dataset",
-]
+    chosen = TableOptions(**options)
+    return store_unless_stored(
+        open_table(source, passed=chosen.keep),
+        dataset_name(source, name),
+        chosen,
+        force=force,
+        progress=progress,
+        executor=executor,
+    )

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,23 +73,25 @@ def make_folder(path: Path) -> None:
         sync(created.parent)
 
 
-def write_synced(path: Path, text: str) -> None:
-    """Write a text file, and sync it and its folder entry to disk."""
-    path.write_text(text, encoding="utf-8")
-    sync(path)
-    sync(path.parent)
+@contextmanager
+def open_replacement(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file beside `path`; rename it over `path` once all its bytes are on disk."""
+    beside = _hidden_path(path)
+    try:
+        with beside.open("xb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        beside.replace(path)
+        sync(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def replace_synced(path: Path, text: str) -> None:
     """Write a text file, or replace it in one step, and sync it to disk."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
-    with explain_os_errors(path):
-        try:
-            write_synced(draft, text)
-            draft.replace(path)
-            sync(path.parent)
-        finally:
-            draft.unlink(missing_ok=True)
+    with explain_os_errors(path), open_replacement(path) as handle:
+        handle.write(text.encode())
 
 
 @contextmanager
@@ -130,13 +132,9 @@ class Workspace:
         """Return the path at which to build the new file or folder."""
         return self.folder / "payload"
 
-    def publish(self, keep: Callable[[Path], bool] | None = None) -> None:
-        """Move `payload` to `target`, unless `target` exists and `keep(target)` is true."""
+    def publish(self) -> None:
+        """Move `payload` to `target`, in the place of what is there."""
         with explain_os_errors(self.target), _lock_workspaces(self.target.parent):
-            # `keep` is never called for a missing target: it may call `exists_settled`, which
-            # would wait for the lock that this block has.
-            if keep is not None and self.target.exists() and keep(self.target):
-                return
             if self.target.is_dir():  # a folder, unlike a file, cannot be renamed over
                 self.target.rename(self.folder / "old")
             self.payload.rename(self.target)
@@ -197,14 +195,10 @@ def remove_leftovers(parent: Path) -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder, if it exists, atomically: readers see all of it or nothing."""
-    hidden = _hidden_path(path)
     with explain_os_errors(path):
-        if not path.exists():
-            return
-        with _lock_workspaces(path.parent):
-            path.rename(hidden)
-    # If the process dies here, the next workspace beside it removes the hidden rest.
-    shutil.rmtree(hidden, ignore_errors=True)
+        if path.exists():
+            with workspace(path) as work, _lock_workspaces(path.parent):
+                path.rename(work.payload)
 
 
 def _hidden_path(target: Path) -> Path:
@@ -233,17 +227,3 @@ def _remove_workspace(folder: Path, target: Path) -> None:
     # Under another name, processes that still write by the paths of the workspace find nothing.
     removed = folder.rename(_hidden_path(target))
     shutil.rmtree(removed, ignore_errors=True)
-
-
-@contextmanager
-def open_replacement(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside `path`; rename it over `path` once all its bytes are on disk."""
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with beside.open("xb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import zarr
 from numpy.typing import NDArray
 
 from storage.atomic import exists_settled, remove_folder, visible_entries
-from storage.catalogue import DATASETS
-from storage.dataset_info import DatasetInfo, check_labels, folder_name
+from storage.dataset_info import FORMAT_VERSION, DatasetInfo, check_labels
 from storage.errors import DatasetNotFound, StorageError
-from storage.manifest import Manifest, check_presence, damaged_store, read_manifest
+from storage.manifest import check_presence, damaged_store, read_manifest
 from storage.paths import home, resolve_under
-from storage.store import get_array, open_checked, read_again_if_replaced
+from storage.records import restored
+from storage.store import open_checked, read_again_if_replaced
 from storage.zarr_rows import ZarrRows
 
 
@@ -32,7 +31,7 @@ class Dataset:
     labels : dict of str to ndarray of shape (n,)
         Integer codes, or numbers.
     data_hash : str
-        Digest of X and labels, which depends neither on compression nor on chunks.
+        Digest of X and labels, which does not depend on their compression.
     path : Path
         The folder.
     """
@@ -88,26 +87,20 @@ class StoredDataset:
     ----------
     folder : str
         Name of its folder in the home; `open_dataset` takes it.
-    path : Path
-        Full path of the same folder.
     info : DatasetInfo or None
         None if the store is damaged.
     shape : tuple of int or None
         (n, d).
     bytes : int
         Size on disk.
-    data_hash : str
-        Digest of the values.
     problem : str
         The defect of a damaged store, else empty.
     """
 
     folder: str
-    path: Path
-    info: DatasetInfo | None
-    shape: tuple[int, int] | None
-    bytes: int
-    data_hash: str
+    info: DatasetInfo | None = None
+    shape: tuple[int, int] | None = None
+    bytes: int = 0
     problem: str = ""
 
 
@@ -116,22 +109,18 @@ def datasets_folder() -> Path:
     return home() / "datasets"
 
 
-def dataset_path(name: str, split: str | None = None) -> Path:
+def dataset_path(name: str) -> Path:
     """Return the folder of a data set in the home, whether or not it exists."""
-    spec = DATASETS.get(name)
-    chosen = spec.split_name(split) if spec else split or "all"
-    return resolve_under(datasets_folder(), folder_name(name, chosen))
+    return resolve_under(datasets_folder(), name)
 
 
-def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
+def open_dataset(name_or_path: str | Path) -> Dataset:
     """Open a stored data set.
 
     Parameters
     ----------
     name_or_path : str or Path
-        A str is a name in the home ("mnist", "mnist-train"); a Path is a folder anywhere.
-    split : str, optional
-        Default: that of the data set.
+        A str is a name in the home ("wine", "mnist-train"); a Path is a folder anywhere.
 
     Raises
     ------
@@ -140,10 +129,10 @@ def open_dataset(name_or_path: str | Path, split: str | None = None) -> Dataset:
     DamagedStore
         If a file of it is missing or altered; chunks of X are checked when they are read.
     """
-    path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path, split)
+    path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path)
     if not exists_settled(path):
         raise _not_stored(str(name_or_path), path)
-    return read_again_if_replaced(path, lambda: _assemble(path, *open_checked(path)))
+    return read_again_if_replaced(path, _open)
 
 
 def is_complete(path: Path, data_hash: str | None = None) -> bool:
@@ -162,7 +151,7 @@ def is_complete(path: Path, data_hash: str | None = None) -> bool:
 
 def remove_dataset(name: str) -> Path:
     """Remove a stored data set, damaged or not, in one step, and return the folder that it had."""
-    path = resolve_under(datasets_folder(), name)
+    path = dataset_path(name)
     if not exists_settled(path):
         raise _not_stored(name, path)
     remove_folder(path)
@@ -171,53 +160,39 @@ def remove_dataset(name: str) -> Path:
 
 def list_datasets() -> tuple[StoredDataset, ...]:
     """Return the data sets in the home by folder name; a damaged one has a `problem`."""
-    return tuple(_describe(path) for path in stored_folders())
+    return tuple(map(_describe, stored_folders()))
 
 
 def _describe(path: Path) -> StoredDataset:
     """Return the list entry of a stored data set without reading its rows."""
     try:
-        data = open_dataset(resolve_under(path.parent, path.name))
-        manifest = read_manifest(path)
+        data, size = open_dataset(path.name), read_manifest(path).total_bytes
     except StorageError as error:
-        return StoredDataset(path.name, path, None, None, 0, "", str(error))
-    return StoredDataset(
-        path.name, path, data.info, data.X.shape, manifest.total_bytes, data.data_hash
-    )
+        return StoredDataset(path.name, problem=str(error))
+    return StoredDataset(path.name, data.info, data.X.shape, size)
 
 
-def _assemble(path: Path, manifest: Manifest, group: zarr.Group) -> Dataset:
-    """Return the data set of an opened group; everything but X is read now."""
+def _open(path: Path) -> Dataset:
+    """Return the data set in a folder; everything but X is read now."""
+    saved = open_checked(path, FORMAT_VERSION)
+    X = ZarrRows.of(path, saved.manifest)
+    names = [name for name in saved.names if name.startswith("labels/")]
+    labels = {name.removeprefix("labels/"): saved.array(name) for name in names}
     try:
-        info = DatasetInfo.from_json(group.attrs.asdict())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged_store(
-            path, "zarr.json", f"not the attributes of a data set ({error})"
-        ) from error
-    X = ZarrRows.of(path, manifest, "X")
-    labels = {name: get_array(group, f"labels/{name}") for name in _label_names(manifest)}
-    try:
+        info = restored(DatasetInfo, saved.record)
         check_labels(info, labels, *X.shape)
-    except StorageError as error:
-        raise damaged_store(path, "zarr.json", str(error)) from error
-    return Dataset(info, X, labels, manifest.data_hash, path)
-
-
-def _label_names(manifest: Manifest) -> list[str]:
-    """Return the names of the labels from the list of files."""
-    parts = [name.split("/") for name in manifest.files]
-    return sorted({p[1] for p in parts if p[0] == "labels" and len(p) > 2})
+    except (StorageError, TypeError, ValueError) as error:
+        what = f"not the record of this data set ({error})"
+        raise damaged_store(path, "zarr.json", what) from error
+    return Dataset(info, X, labels, saved.manifest.data_hash, path)
 
 
 def _not_stored(name: str, path: Path) -> DatasetNotFound:
     """Return the error for a data set that is not stored."""
     stored = ", ".join(folder.name for folder in stored_folders()) or "nothing yet"
-    advice = (
-        f"Run `ism-dask ingest {name}` or storage.ingest({name!r}) first."
-        if name in DATASETS
-        else f"Known ones to ingest: {', '.join(DATASETS)}."
+    return DatasetNotFound(
+        f"no data set {name!r} at {path}; stored: {stored}. Store it with `ism-dask ingest` first."
     )
-    return DatasetNotFound(f"no data set {name!r} at {path}; stored: {stored}. {advice}")
 
 
 def stored_folders() -> list[Path]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.errors import StorageError
+from storage.errors import misfit
 from storage.paths import safe_name
-from storage.records import check_field_types
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,6 @@ class DatasetInfo:
         Name of the data set; "all" when it is not cut into splits.
     source : str
         Where the numbers come from, in words.
-    raw_sha256 : Mapping[str, str]
-        Digest of each raw file, by file name.
     feature_names : tuple of str, optional
         One per column.
     class_names : Mapping[str, tuple of str]
@@ -44,7 +41,6 @@ class DatasetInfo:
     name: str
     split: str = "all"
     source: str = ""
-    raw_sha256: Mapping[str, str] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_shape: tuple[int, ...] | None = None
@@ -61,26 +57,6 @@ class DatasetInfo:
         """The name of the label with the weights of the rows, None if all count alike."""
         return (self.table or {}).get("weights")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the metadata as plain JSON values."""
-        return {"format_version": FORMAT_VERSION, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> DatasetInfo:
-        """Return the metadata that `to_json` wrote; raise StorageError for another format."""
-        if found.get("format_version") != FORMAT_VERSION:
-            raise StorageError(
-                f"`format_version` is {found.get('format_version')!r}; this version reads "
-                f"{FORMAT_VERSION}. Upgrade the package, or ingest the data set again."
-            )
-        values = {key: value for key, value in found.items() if key != "format_version"}
-        for key in ("feature_names", "image_shape"):
-            values[key] = None if values[key] is None else tuple(values[key])
-        values["class_names"] = {k: tuple(v) for k, v in values["class_names"].items()}
-        info = cls(**values)
-        check_field_types(info)
-        return info
-
 
 def folder_name(name: str, split: str) -> str:
     """Return the folder name of a split; the split "all" has no suffix."""
@@ -92,14 +68,14 @@ def check_labels(
 ) -> None:
     """Raise StorageError unless names, labels and picture shape fit the rows and columns."""
     if info.feature_names is not None and len(info.feature_names) != columns:
-        raise _misfit("feature_names", len(info.feature_names), f"{columns}, one per column")
+        raise misfit("feature_names", len(info.feature_names), f"{columns}, one per column")
     if info.image_shape is not None and math.prod(info.image_shape) != columns:
-        raise _misfit("image_shape", info.image_shape, f"a shape of {columns} pixels")
+        raise misfit("image_shape", info.image_shape, f"a shape of {columns} pixels")
     if info.default_label is not None and info.default_label not in labels:
-        raise _misfit("default_label", info.default_label, f"one of {sorted(labels)}")
+        raise misfit("default_label", info.default_label, f"one of {sorted(labels)}")
     unknown = info.class_names.keys() - labels.keys()
     if unknown:
-        raise _misfit("class_names", sorted(unknown), f"only labels given: {sorted(labels)}")
+        raise misfit("class_names", sorted(unknown), f"only labels given: {sorted(labels)}")
     for name, codes in labels.items():
         _check_codes(safe_name(name), codes, rows, info.class_names.get(name))
 
@@ -110,14 +86,9 @@ def _check_codes(
     """Raise StorageError unless a label has one finite number, or one code of a class, per row."""
     if codes.shape != (rows,) or codes.dtype.kind not in "uif" or not np.isfinite(codes).all():
         actual = f"shape {codes.shape} of {codes.dtype}"
-        raise _misfit(f"labels[{name!r}]", actual, f"shape ({rows},) of finite numbers")
+        raise misfit(f"labels[{name!r}]", actual, f"shape ({rows},) of finite numbers")
     if classes is None:
         return
     if codes.dtype.kind == "f" or codes.min() < 0 or codes.max() >= len(classes):
         actual = f"{codes.dtype} from {codes.min()} to {codes.max()}"
-        raise _misfit(f"labels[{name!r}]", actual, f"integer codes 0 to {len(classes) - 1}")
-
-
-def _misfit(parameter: str, actual: object, expected: str) -> StorageError:
-    """Return the error for a parameter that does not fit the data."""
-    return StorageError(f"`{parameter}` is {actual}; expected {expected}.")
+        raise misfit(f"labels[{name!r}]", actual, f"integer codes 0 to {len(classes) - 1}")

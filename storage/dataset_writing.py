@@ -6,6 +6,7 @@ No more than a chunk is in memory at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,14 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.dataset_info import DatasetInfo, check_labels
-from storage.digest import ContentDigest
-from storage.errors import ChecksumMismatch, StorageError
+from storage.dataset_info import FORMAT_VERSION, DatasetInfo, check_labels
+from storage.digest import chunk_digest, chunked_digest
+from storage.errors import StorageError
 from storage.store import commit_group, create_array, put_array
 
 CHUNK_BYTES = 2**22
 
 Block = NDArray[Any]
-RowCount = Callable[[int], None]
 
 
 def write_dataset(
@@ -32,9 +32,7 @@ def write_dataset(
     labels: Mapping[str, NDArray[Any]] | None = None,
     *,
     chunk_rows: int | None = None,
-    expected_hash: str | None = None,
-    keep: Callable[[Path], bool] | None = None,
-    on_rows: RowCount | None = None,
+    on_rows: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write a data set to the folder `target` atomically.
 
@@ -51,25 +49,33 @@ def write_dataset(
         that makes the blocks may fill it meanwhile.
     chunk_rows : int, optional
         Rows per chunk; default the power of two that makes chunks of 2 to 4 MiB.
-    expected_hash : str, optional
-        Raise ChecksumMismatch if the values have another digest.
-    keep : callable, optional
-        Called with an existing `target`, under the lock; if it returns True, `target` stays.
     on_rows : callable, optional
         Called with the number of rows written so far.
     """
-    label_values = {} if labels is None else labels
 
     def fill(group: zarr.Group) -> str:
-        data_hash = _fill(group, info, _chunks(row_blocks, chunk_rows), label_values, on_rows)
-        if expected_hash not in (None, data_hash):
-            raise ChecksumMismatch(
-                f"{info.name} ({info.split}) has content SHA-256 {data_hash}; expected "
-                f"{expected_hash}."
-            )
-        return data_hash
+        X: zarr.Array[Any] | None = None
+        digests = []
+        for chunk in _chunks(row_blocks, chunk_rows):
+            if X is None:  # the first chunk is full or the only one, so small sets need no padding
+                X = create_array(group, "X", (0, chunk.shape[1]), chunk.shape, chunk.dtype)
+            X.append(chunk)
+            digests.append(chunk_digest(chunk))
+            on_rows(X.shape[0])
+        if X is None:
+            raise StorageError("`row_blocks` held no rows; expected at least one.")
+        check_labels(info, labels or {}, *X.shape)
+        put_labels(group, labels or {})
+        return chunked_digest(X, X.chunks[0], digests, labels or {})
 
-    commit_group(target, info.to_json(), fill, keep)
+    commit_group(target, FORMAT_VERSION, asdict(info), fill)
+
+
+def put_labels(group: zarr.Group, labels: Mapping[str, NDArray[Any]]) -> None:
+    """Write the labels of a data set."""
+    folder = group.create_group("labels")
+    for name, codes in labels.items():
+        put_array(folder, name, codes)
 
 
 def rechunk(blocks: Iterable[Block], rows: int, first: int | None = None) -> Iterator[Block]:
@@ -92,53 +98,13 @@ def rechunk(blocks: Iterable[Block], rows: int, first: int | None = None) -> Ite
         yield _join(pending)
 
 
-def _fill(
-    group: zarr.Group,
-    info: DatasetInfo,
-    chunks: Iterator[Block],
-    labels: Mapping[str, NDArray[Any]],
-    on_rows: RowCount | None,
-) -> str:
-    """Write all arrays of a data set and return the digest of its values."""
-    digest = ContentDigest()
-    check_labels(info, labels, *_write_rows(group, chunks, digest, on_rows))
-    folder = group.create_group("labels")
-    for name, codes in labels.items():
-        put_array(folder, name, codes)
-    return digest.finish(labels)
-
-
-def _write_rows(
-    group: zarr.Group,
-    chunks: Iterator[Block],
-    digest: ContentDigest,
-    on_rows: RowCount | None,
-) -> tuple[int, ...]:
-    """Write X chunk by chunk, add the chunks to the digest, and return the shape of X."""
-    X: zarr.Array[Any] | None = None
-    for chunk in chunks:
-        if X is None:  # the first chunk is full or the only one, so small sets need no padding
-            X = create_array(group, "X", (0, chunk.shape[1]), chunk.shape, chunk.dtype)
-        X.append(chunk)
-        digest.add(chunk)
-        if on_rows is not None:
-            on_rows(X.shape[0])
-    if X is None:
-        raise StorageError("`row_blocks` held no rows; expected at least one.")
-    return X.shape
-
-
 def _chunks(row_blocks: Iterable[Block], chunk_rows: int | None) -> Iterator[Block]:
     """Yield checked chunks of one dtype and width."""
-    blocks = iter(row_blocks)
+    blocks = _checked(row_blocks)
     first = next(blocks, None)
-    if first is None:
-        return
-    first = _checked_block(np.asarray(first))
-    checked = (
-        _like_first(_checked_block(np.asarray(block)), first) for block in chain([first], blocks)
-    )
-    yield from rechunk(checked, chunk_rows or default_chunk_rows(first.shape[1], first.dtype))
+    if first is not None:
+        rows = chunk_rows or default_chunk_rows(first.shape[1], first.dtype)
+        yield from rechunk(chain([first], blocks), rows)
 
 
 def default_chunk_rows(columns: int, dtype: np.dtype[Any]) -> int:
@@ -147,26 +113,26 @@ def default_chunk_rows(columns: int, dtype: np.dtype[Any]) -> int:
     return int(2 ** max(0, fit.bit_length() - 1))
 
 
-def _checked_block(block: Block) -> Block:
-    """Return the block in native byte order; raise StorageError if it cannot be stored."""
-    if block.ndim != 2 or block.shape[1] == 0 or block.dtype.kind not in "uif":
-        raise StorageError(
-            f"`row_blocks` gave shape {block.shape} of {block.dtype}; expected two dimensions of "
-            "integers or floats with at least one column."
-        )
-    if not np.isfinite(block).all():
-        raise StorageError("`row_blocks` holds NaN or infinity; drop or fill these rows first.")
-    return block.astype(block.dtype.newbyteorder("="), copy=False)
-
-
-def _like_first(block: Block, first: Block) -> Block:
-    """Return the block; raise StorageError unless it has the width and dtype of the first."""
-    if block.shape[1] != first.shape[1] or block.dtype != first.dtype:
-        raise StorageError(
-            f"`row_blocks` gave {block.shape[1]} columns of {block.dtype} after "
-            f"{first.shape[1]} of {first.dtype}; expected all blocks alike."
-        )
-    return block
+def _checked(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield blocks in native byte order; raise StorageError for one that cannot be stored."""
+    first: Block | None = None
+    for each in blocks:
+        block = np.asarray(each)
+        if block.ndim != 2 or block.shape[1] == 0 or block.dtype.kind not in "uif":
+            raise StorageError(
+                f"`row_blocks` gave shape {block.shape} of {block.dtype}; expected two dimensions "
+                "of integers or floats with at least one column."
+            )
+        if not np.isfinite(block).all():
+            raise StorageError("`row_blocks` holds NaN or infinity; drop or fill these rows first.")
+        block = block.astype(block.dtype.newbyteorder("="), copy=False)
+        first = block if first is None else first
+        if block.shape[1] != first.shape[1] or block.dtype != first.dtype:
+            raise StorageError(
+                f"`row_blocks` gave {block.shape[1]} columns of {block.dtype} after "
+                f"{first.shape[1]} of {first.dtype}; expected all blocks alike."
+            )
+        yield block
 
 
 def _join(parts: list[Block]) -> Block:

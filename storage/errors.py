@@ -7,7 +7,17 @@ from difflib import get_close_matches
 
 
 class StorageError(Exception):
-    """Base class of all errors that `storage` raises deliberately."""
+    """Base class of all errors that `storage` raises deliberately.
+
+    Attributes
+    ----------
+    file, what : str
+        The path of a damaged file relative to its store (empty if unknown), and the defect.
+    """
+
+    def __init__(self, message: str, file: str = "", what: str = "") -> None:
+        super().__init__(message)
+        self.file, self.what = file, what or message
 
 
 class UnsafeName(StorageError, ValueError):  # noqa: N818 - reads as the fact it states
@@ -26,34 +36,17 @@ class UnfitRows(StorageError, ValueError):  # noqa: N818
     """Rows that a model cannot project: wrong number of columns, or non-finite values."""
 
 
-class RawFileError(StorageError):
-    """A raw file is missing, unreadable, truncated, hostile or of another format."""
-
-
-class ChecksumMismatch(StorageError):  # noqa: N818
-    """Readable data whose digest differs from the expected one."""
-
-
 class DamagedStore(StorageError):  # noqa: N818
-    """A file of a stored data set or model is missing, altered or cut short.
-
-    Attributes
-    ----------
-    file, what : str
-        The path of the file relative to its store (empty if unknown), and the defect.
-    """
-
-    def __init__(self, message: str, file: str = "", what: str = "") -> None:
-        super().__init__(message)
-        self.file, self.what = file, what or message
-
-
-class DownloadError(StorageError):
-    """A raw file could not be downloaded from its public address."""
+    """A file of a stored data set or model is missing, altered or cut short."""
 
 
 class TableError(StorageError, ValueError):
     """A table that cannot be ingested as it is: its files, columns or values."""
+
+
+def misfit(parameter: str, actual: object, expected: str) -> StorageError:
+    """Return the error for a parameter that does not fit the data."""
+    return StorageError(f"`{parameter}` is {actual}; expected {expected}.")
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:

@@ -6,19 +6,17 @@ It is written last, so that a store with a manifest is complete.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
-from stat import S_ISREG
 from types import MappingProxyType
-from typing import Any
 
-from storage.atomic import sync, write_synced
-from storage.digest import sha256_file
+from storage.atomic import open_replacement, sync
 from storage.errors import DamagedStore
-from storage.records import digest_of, loads, to_sealed_json
+from storage.records import loads, to_sealed_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -46,38 +44,36 @@ class Manifest:
     files : Mapping[str, FileEntry]
         By path relative to the store, with forward slashes.
     data_hash : str
-        Digest of the values, which depends neither on compression nor on chunks.
+        Digest of the values, which does not depend on their compression.
     """
 
     files: Mapping[str, FileEntry]
     data_hash: str
 
     @property
-    def digest(self) -> str:
-        """Return the digest of the whole manifest."""
-        return digest_of(self._body())
-
-    @property
     def total_bytes(self) -> int:
         """Return the total length of all files."""
         return sum(entry.bytes for entry in self.files.values())
 
-    def to_text(self) -> str:
-        """Return the manifest as JSON with its own digest, which reveals damage to it."""
-        return to_sealed_json(self._body())
+    @property
+    def digest(self) -> str:
+        """Return the digest of the whole manifest."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
-    def _body(self) -> dict[str, Any]:
+    @cached_property
+    def text(self) -> str:
+        """The manifest as JSON with its own digest, which reveals damage to it."""
         # Written out: `asdict` takes long for thousands of files.
         files = {
             name: {"bytes": entry.bytes, "sha256": entry.sha256}
             for name, entry in self.files.items()
         }
-        return {"format": FORMAT, "data_hash": self.data_hash, "files": files}
+        return to_sealed_json({"format": FORMAT, "data_hash": self.data_hash, "files": files})
 
 
 def write_manifest(
     root: Path, data_hash: str, known: Mapping[str, FileEntry] = MappingProxyType({})
-) -> Manifest:
+) -> None:
     """Sync every file under `root` to the disk, then write the manifest that lists them.
 
     The files in `known` are on the disk already, and have these entries.
@@ -88,8 +84,8 @@ def write_manifest(
         entries = dict(zip(new, pool.map(_synced_entry, new), strict=True))
     files = {name: known.get(name) or entries[path] for name, path in paths.items()}
     manifest = Manifest({name: entry for name, entry in files.items() if entry}, data_hash)
-    write_synced(root / MANIFEST, manifest.to_text())
-    return manifest
+    with open_replacement(root / MANIFEST) as handle:
+        handle.write(manifest.text.encode())
 
 
 def _synced_entry(path: Path) -> FileEntry | None:
@@ -102,28 +98,24 @@ def _synced_entry(path: Path) -> FileEntry | None:
 
 def synced_entry(path: Path) -> FileEntry:
     """Sync a file to the disk, and return its entry."""
-    entry = FileEntry(path.stat().st_size, sha256_file(path))
-    sync(path)
-    return entry
+    with path.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        os.fsync(handle.fileno())
+    return FileEntry(path.stat().st_size, digest)
 
 
 def read_manifest(root: Path) -> Manifest:
     """Return the manifest of a store; raise DamagedStore if it is missing or altered."""
-    path = root / MANIFEST
     try:
-        manifest = _manifest_of(path.read_text(encoding="utf-8"))
+        manifest = _manifest_of((root / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise _no_manifest(
-            path,
-            "is missing; expected the manifest that completes a store. This is no store, or its "
-            "writing was cut off",
-        ) from error
+        what = "it is missing, as in a folder that is no store, or whose writing was cut off"
+        raise damaged_store(root, MANIFEST, what) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise _no_manifest(path, f"is unreadable ({error})") from error
+        raise damaged_store(root, MANIFEST, f"it is unreadable ({error})") from error
     if manifest is None:
-        raise _no_manifest(
-            path, f"does not agree with its own digest, or is not of format {FORMAT}"
-        )
+        what = f"it does not agree with its own digest, or is not of format {FORMAT}"
+        raise damaged_store(root, MANIFEST, what)
     return manifest
 
 
@@ -137,38 +129,41 @@ def _manifest_of(text: str) -> Manifest | None:
         record["data_hash"],
     )
     # Byte for byte, so that no flipped bit passes.
-    return manifest if text == manifest.to_text() else None
+    return manifest if text == manifest.text else None
 
 
 def check_presence(root: Path, manifest: Manifest) -> None:
     """Raise DamagedStore unless every file exists with its listed length; reads no content."""
     for name, entry in manifest.files.items():
-        length = _file_length(root / name)
-        if length != entry.bytes:
-            raise damaged_store(root, name, _length_defect(length, entry.bytes))
+        try:
+            length = (root / name).stat().st_size
+        except (OSError, ValueError):  # missing, or no valid file name
+            length = None
+        _check_length(root, name, length, entry)
 
 
-def check_all(root: Path, files: Mapping[str, FileEntry]) -> None:
-    """Read the files, and raise DamagedStore for the first that differs from its entry."""
-    for name, entry in files.items():
-        check_bytes(root, name, entry, bytes_at(root / name))
+def checked_bytes(root: Path, name: str, entry: FileEntry) -> bytes:
+    """Return the content of a file; raise DamagedStore if it differs from its entry."""
+    try:
+        data = (root / name).read_bytes()
+    except (OSError, ValueError):  # missing, or no valid file name
+        data = None
+    check_bytes(root, name, entry, data)
+    return data or b""
 
 
 def check_bytes(root: Path, name: str, entry: FileEntry, data: bytes | None) -> None:
     """Raise DamagedStore unless `data` matches the manifest entry; None means no file."""
-    length = None if data is None else len(data)
-    if data is None or length != entry.bytes:
-        raise damaged_store(root, name, _length_defect(length, entry.bytes))
-    if hashlib.sha256(data).hexdigest() != entry.sha256:
+    _check_length(root, name, None if data is None else len(data), entry)
+    if hashlib.sha256(data or b"").hexdigest() != entry.sha256:
         raise damaged_store(root, name, "its SHA-256 is not the one in the manifest")
 
 
-def bytes_at(path: Path) -> bytes | None:
-    """Return the content of a file, or None if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError):  # missing, or no valid file name
-        return None
+def _check_length(root: Path, name: str, length: int | None, entry: FileEntry) -> None:
+    if length is None:
+        raise damaged_store(root, name, "the file is missing or unreadable")
+    if length != entry.bytes:
+        raise damaged_store(root, name, f"{length} bytes, expected {entry.bytes}")
 
 
 def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
@@ -178,28 +173,6 @@ def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
         f"If it was replaced since it was opened, open it again; else {REPAIR_ADVICE}.",
         name,
         what,
-    )
-
-
-def _no_manifest(path: Path, what: str) -> DamagedStore:
-    return DamagedStore(f"{path} {what}: {REPAIR_ADVICE}.", path.name, what)
-
-
-def _file_length(path: Path) -> int | None:
-    """Return the length of a regular file, or None if there is none."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):  # missing, or no valid file name
-        return None
-    return status.st_size if S_ISREG(status.st_mode) else None
-
-
-def _length_defect(length: int | None, expected: int) -> str:
-    """Describe how the length of a file differs from the expected one."""
-    return (
-        "the file is missing or unreadable"
-        if length is None
-        else f"{length} bytes, expected {expected}"
     )
 
 

@@ -1,44 +1,122 @@
-"""Save and load fitted projections: arrays in Zarr, the rest in JSON, nothing pickled."""
+"""Saved models, which read rows like those of the fit as new features; nothing is pickled."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
+from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.standardise import project
-from storage.atomic import exists_settled
-from storage.digest import content_digest
-from storage.errors import RunNotFound, StorageError
-from storage.manifest import bytes_at, check_bytes, damaged_store, read_manifest
-from storage.paths import resolve_under
-from storage.runs import MODEL, commit_run, read_record, run_not_found, saved_run_path
-from storage.store import folder_of, get_array, put_array, read_again_if_replaced
-from storage.transformers import FeatureStatistics, SavedTransformer
+from storage.errors import UnfitRows, misfit
+from storage.manifest import checked_bytes, read_manifest
+from storage.paths import resolve_under, safe_name
+from storage.runs import MODELS, load_result, save_run
+from storage.tables.files import check_pyarrow
 
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED = "supervised"
-_ARRAYS = ("components", "mean", "scale", "eigenvalues")
-# Names of arrays that only some models have.
-_LABELS, _POINTS, _VALUES = "labels", "sample", "sample_values"
-_STATISTICS = "feature_statistics"
 _PICTURES = "pictures"
-_RECORDED = (
-    "feature_names",
-    "table",
-    "class_names",
-    "image_shape",
-    "history",
-    "config",
-    "metrics",
-    "versions",
-)
-_TUPLES = ("feature_names", "class_names", "image_shape")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SavedTransformer(ABC):
+    """A saved model that gives rows their new features.
+
+    Attributes
+    ----------
+    feature_names : tuple of str, optional
+        Names of the columns.
+    table : Mapping, optional
+        The schema of the table that the model was fitted to, if it was one.
+    statistics : ColumnMoments, optional
+        Those of the new features, over the rows that the model was fitted to.
+    config, metrics, versions : Mapping
+        Plain values of its run: numbers (NaN and infinity too), strings, lists, mappings. Tuples
+        come back as lists.
+    """
+
+    feature_names: tuple[str, ...] | None = None
+    table: Mapping[str, Any] | None = None
+    statistics: ColumnMoments | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """The number of columns of rows, d."""
+
+    @property
+    @abstractmethod
+    def n_components(self) -> int:
+        """The number of new features, q."""
+
+    @abstractmethod
+    def get_feature_names_out(self) -> tuple[str, ...]:
+        """Return the names of the new features: those that the estimator gives them."""
+
+    @abstractmethod
+    def bare(self) -> Self:
+        """Return the model with no more than `transform` needs for arrays, to send elsewhere."""
+
+    @abstractmethod
+    def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the new features (n, q) of finite rows (n, d)."""
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Return the new features of rows X.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), or frame
+            An array has the features that the model was fitted to, in the same order. A frame has
+            the columns of the table that it was fitted to, in any order, encoded alike.
+
+        Returns
+        -------
+        ndarray of shape (n, q)
+            float32 if X is float32, else float64.
+
+        Raises
+        ------
+        UnfitRows
+            If X has another number of columns, or anything but finite numbers.
+        TableError
+            If a frame is not like the table: the message lists all columns and levels.
+        """
+        rows, d = np.asarray(self._encoded(X)), self.n_features
+        if rows.ndim != 2 or rows.shape[1] != d or rows.dtype.kind not in "biuf":
+            raise UnfitRows(
+                f"`X` has shape {rows.shape} of {rows.dtype}; expected (n, {d}) of numbers: the "
+                "features that the model was fitted to, in the same order."
+            )
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise UnfitRows(
+                f"`X` holds NaN or infinity in {len(bad)} rows, the first number {bad[0]}; "
+                "expected finite numbers. Fill or drop these rows first."
+            )
+        return self._new_features(rows)
+
+    def _encoded(self, X: Any) -> Any:
+        """Return the rows of a frame as numbers, and anything else as it is."""
+        if not hasattr(X, "columns") or (self.table is None and self.feature_names is None):
+            return X
+        if self.table is None:
+            return X[list(self.feature_names or ())]
+        check_pyarrow()
+        # They import pyarrow, which rows of arrays do not need.
+        from storage.tables.new_rows import encode_frame  # noqa: PLC0415
+        from storage.tables.schema import TableSchema  # noqa: PLC0415
+
+        return encode_frame(X, TableSchema.from_json(self.table))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,39 +147,26 @@ class Model(SavedTransformer):
         The standardisation of the columns.
     eigenvalues : ndarray of shape (q,)
         Eigenvalues of the final Phi.
-    feature_names, class_names : tuple of str, optional
-        Names of the columns, and of the classes that the model was fitted to.
+    class_names : tuple of str, optional
+        Names of the classes that the model was fitted to.
     labels : ndarray of shape (n,), optional
         The cluster of each row, if the run is one that clusters.
     sample : Sample, optional
-    statistics : FeatureStatistics, optional
-        Of the new features, over the rows that the model was fitted to.
     image_shape : tuple of int, optional
         (height, width) if a row is a picture.
-    table : Mapping, optional
-        The schema of the table that the model was fitted to, if it was one.
     history : sequence of Mapping
         The record of each iteration.
-    config, metrics, versions : Mapping
-        Plain values: numbers (NaN and infinity too), strings, lists, mappings. Tuples come back
-        as lists.
     """
 
     components: NDArray[Any]
     mean: NDArray[Any]
     scale: NDArray[Any]
     eigenvalues: NDArray[Any]
-    feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     labels: NDArray[Any] | None = None
     sample: Sample | None = None
-    statistics: FeatureStatistics | None = None
     image_shape: tuple[int, ...] | None = None
-    table: Mapping[str, Any] | None = None
     history: Sequence[Mapping[str, Any]] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         q, d = self.components.shape if self.components.ndim == 2 else (0, 0)
@@ -109,21 +174,15 @@ class Model(SavedTransformer):
         for name, shape in shapes.items():
             _check_array(name, getattr(self, name), shape)
         if self.feature_names is not None and len(self.feature_names) != d:
-            raise StorageError(
-                f"`feature_names` has {len(self.feature_names)} names; expected {d}."
-            )
+            raise misfit("feature_names", f"{len(self.feature_names)} names", str(d))
         labels = self.labels
         if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "ui"):
-            raise StorageError(
-                f"`labels` has shape {labels.shape} of {labels.dtype}; expected one whole number "
-                "for each row."
-            )
+            actual = f"shape {labels.shape} of {labels.dtype}"
+            raise misfit("labels", actual, "one whole number for each row")
         sample = self.sample
         if sample is not None and sample.points.shape != (len(sample.values), q):
-            raise StorageError(
-                f"`sample` has points of shape {sample.points.shape}; expected "
-                f"{(len(sample.values), q)}, one for each of its values."
-            )
+            expected = f"{(len(sample.values), q)}, one for each of its values"
+            raise misfit("sample", f"points of shape {sample.points.shape}", expected)
 
     @property
     def n_features(self) -> int:
@@ -178,18 +237,8 @@ def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = N
     -------
     The folder of the model.
     """
-    arrays = _arrays(model)
-
-    def fill(group: zarr.Group) -> str:
-        for key, values in arrays.items():
-            put_array(group, key, values)
-        _put_pictures(folder_of(group), pictures or {})
-        others = {key: values for key, values in arrays.items() if key != "components"}
-        return content_digest(arrays["components"], others)
-
-    kind = "fit" if model.labels is None else "cluster"
-    record = {name: getattr(model, name) for name in _RECORDED}
-    return commit_run(name, MODEL, {"kind": kind, **record}, fill)
+    files = {f"{_PICTURES}/{safe_name(file)}": each for file, each in (pictures or {}).items()}
+    return save_run(name, "fit" if model.labels is None else "cluster", model, files)
 
 
 def picture_path(model: Path, file: str) -> Path:
@@ -205,12 +254,11 @@ def read_pictures(model: Path) -> dict[str, bytes]:
     DamagedStore
         If one is missing or altered.
     """
-    files = read_manifest(model).files
-    pictures = {name: entry for name, entry in files.items() if name.startswith(f"{_PICTURES}/")}
-    contents = {name: bytes_at(model / name) for name in pictures}
-    for name, entry in pictures.items():
-        check_bytes(model, name, entry, contents[name])
-    return {PurePosixPath(name).name: content or b"" for name, content in contents.items()}
+    return {
+        PurePosixPath(name).name: checked_bytes(model, name, entry)
+        for name, entry in read_manifest(model).files.items()
+        if name.startswith(f"{_PICTURES}/")
+    }
 
 
 def load_model(name_or_path: str | Path) -> Model:
@@ -223,85 +271,14 @@ def load_model(name_or_path: str | Path) -> Model:
     DamagedStore
         If a file of it is missing or altered.
     """
-    path = _saved_model_path(name_or_path) if isinstance(name_or_path, str) else name_or_path
-    if not exists_settled(path):
-        raise RunNotFound(f"no model at {path}; expected the folder of one that was saved")
-    return read_again_if_replaced(path, lambda: _load(path))
-
-
-def _load(path: Path) -> Model:
-    """Return the model in a folder; raise a StorageError if it is not whole."""
-    group, record = read_record(path)
-    try:
-        arrays: dict[str, Any] = {key: get_array(group, key) for key in _ARRAYS}
-        labels = np.asarray(get_array(group, _LABELS)) if _LABELS in group else None
-        return Model(
-            **arrays,
-            labels=labels,
-            sample=_sample(group),
-            statistics=_statistics(group),
-            **_recorded_fields(record),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged_store(path, "zarr.json", f"not the record of a model ({error})") from error
-
-
-def _saved_model_path(name: str) -> Path:
-    """Return the folder of the model of run `name`; raise RunNotFound if it has none."""
-    path = saved_run_path(name)
-    if path is None:
-        raise run_not_found(name)
-    if path.name != MODEL:
-        raise RunNotFound(
-            f"the run {name!r} has results but no model; name one of `ism-dask fit` or "
-            "`ism-dask cluster`"
-        )
-    return path
-
-
-def _arrays(model: Model) -> dict[str, NDArray[Any]]:
-    arrays = {key: np.asarray(getattr(model, key)) for key in _ARRAYS}
-    if model.labels is not None:
-        arrays[_LABELS] = np.asarray(model.labels)
-    if model.sample is not None:
-        arrays[_POINTS] = model.sample.points.astype(np.float32)
-        arrays[_VALUES] = model.sample.values
-    if model.statistics is not None:
-        arrays[_STATISTICS] = model.statistics.to_array()
-    return arrays
-
-
-def _sample(group: zarr.Group) -> Sample | None:
-    if _POINTS not in group:
-        return None
-    return Sample(get_array(group, _POINTS), get_array(group, _VALUES))
-
-
-def _statistics(group: zarr.Group) -> FeatureStatistics | None:
-    return FeatureStatistics(*get_array(group, _STATISTICS)) if _STATISTICS in group else None
-
-
-def _put_pictures(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the pictures of the model in `folder`; without any, their folder is not made."""
-    for file, content in files.items():
-        path = picture_path(folder, file)
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content)
-
-
-def _recorded_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded fields of a model."""
-    values = {name: record[name] for name in _RECORDED}
-    tuples = {name: tuple(values[name]) for name in _TUPLES if values[name] is not None}
-    return {**values, **tuples}
+    advice = "has results but no model; name one of `ism-dask fit` or `ism-dask cluster`"
+    return load_result(name_or_path, Model, MODELS, advice)
 
 
 def _check_array(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
     """Raise StorageError unless an array has this shape and finite floats."""
     if values.shape != shape or 0 in shape or values.dtype.kind != "f":
-        raise StorageError(
-            f"`{name}` has shape {values.shape} of {values.dtype}; expected {shape} of floats, "
-            "where `components` is (q, d) with q, d >= 1."
-        )
+        expected = f"{shape} of floats, where `components` is (q, d) with q, d >= 1"
+        raise misfit(name, f"shape {values.shape} of {values.dtype}", expected)
     if not np.isfinite(values).all():
-        raise StorageError(f"`{name}` holds NaN or infinity; expected finite numbers. Fit again.")
+        raise misfit(name, "partly NaN or infinite", "finite numbers. Fit again")

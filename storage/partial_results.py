@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ism_dask.records.checkpoint import Checkpoint
 from storage.atomic import exists_settled, remove_folder, visible_entries
+from storage.errors import DamagedStore
 from storage.manifest import damaged_store
 from storage.paths import resolve_under
-from storage.records import dumps, loads
+from storage.records import dumps
 from storage.runs import run_folder
-from storage.store import commit_group, get_array, open_checked, put_arrays
+from storage.store import commit_group, open_checked, put_arrays, reading
 from storage.values import FORMAT_VERSION, from_json, to_json
 
 PARTIAL = "partial"
+# The key of a checkpoint goes on with its number.
+_CHECKPOINT = "checkpoint-"
+_RETAINED = 3
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,7 @@ class PartialResults:
         if not exists_settled(self.path(key)):
             return None
         saved_request, value = self.read(key)
-        # Compared as JSON, from which tuples come back as lists.
-        return value if dumps(saved_request) == dumps(request) else None
+        return value if _is_equal(saved_request, request) else None
 
     def save(self, key: str, request: Mapping[str, Any], value: Any) -> None:
         """Save a result, as `storage.values` describes, atomically, replacing an earlier one.
@@ -60,10 +65,9 @@ class PartialResults:
         StorageError
             If it could not be written. An earlier one stays as it was.
         """
-        record, arrays = to_json(value)
-        text = dumps({"request": request, "value": record})
-        attributes = {"format_version": FORMAT_VERSION, "record": text}
-        commit_group(self.path(key), attributes, lambda group: put_arrays(group, arrays, text))
+        converted, arrays = to_json(value)
+        record = {"request": request, "value": converted}
+        commit_group(self.path(key), FORMAT_VERSION, record, partial(put_arrays, arrays=arrays))
 
     def remove(self, key: str) -> None:
         """Remove a result, if it exists."""
@@ -86,21 +90,89 @@ class PartialResults:
         DamagedStore
             If a file of it is missing or altered, or another version has written it.
         """
-        path = self.path(key)
-        _, group = open_checked(path)
-        try:
-            attributes = group.attrs.asdict()
-            if attributes["format_version"] != FORMAT_VERSION:
-                raise ValueError(  # noqa: TRY301
-                    f"`format_version` is {attributes['format_version']!r}, this version of "
-                    f"ism-dask writes {FORMAT_VERSION}"
-                )
-            record = loads(str(attributes["record"]))
-            arrays = {name: get_array(group, name) for name in group.array_keys()}
-            return dict(record["request"]), from_json(record["value"], arrays)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise damaged_store(path, "zarr.json", f"not a partial result ({error})") from error
+        saved = open_checked(self.path(key), FORMAT_VERSION)
+        with reading(self.path(key)):
+            arrays = {name: saved.array(name) for name in saved.names}
+            return dict(saved.record["request"]), from_json(saved.record["value"], arrays)
 
     def path(self, key: str) -> Path:
         """Return the folder of a result, whether or not it exists."""
         return resolve_under(self.folder, key)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one run, from which it continues after an interruption.
+
+    Attributes
+    ----------
+    results : PartialResults
+        The partial results of the run, which the checkpoints are among.
+    """
+
+    results: PartialResults
+
+    @classmethod
+    def of_run(cls, name: str) -> Checkpoints:
+        """Return the checkpoints in the folder of a run, whether or not there are any."""
+        return cls(PartialResults.of_run(name))
+
+    def save(self, request: Mapping[str, Any], checkpoint: Checkpoint) -> None:
+        """Save a checkpoint with the request that it belongs to; remove all but the newest three.
+
+        Raises
+        ------
+        StorageError
+            If it could not be written. Earlier checkpoints stay as they were.
+        """
+        number = max(self.numbers, default=0) + 1
+        self.results.save(checkpoint_key(number), request, checkpoint)
+        for old in self.numbers[:-_RETAINED]:
+            self.results.remove(checkpoint_key(old))
+
+    def find(
+        self, request: Mapping[str, Any] | None = None, tell: Callable[[str], None] = lambda _: None
+    ) -> Checkpoint | None:
+        """Return the newest undamaged checkpoint of an equal request, by default of any, or None.
+
+        `tell` is called with a message for each newer one that is damaged.
+        """
+        for number in reversed(self.numbers):
+            try:
+                saved_request, checkpoint = self.read(number)
+            except DamagedStore as error:
+                tell(f"{error} The checkpoint before it is taken")
+                continue
+            if request is None or _is_equal(saved_request, request):
+                return checkpoint
+        return None
+
+    def read(self, number: int) -> tuple[dict[str, Any], Checkpoint]:
+        """Return a checkpoint after its request.
+
+        Raises
+        ------
+        DamagedStore
+            If a file of it is missing or altered.
+        """
+        request, checkpoint = self.results.read(checkpoint_key(number))
+        if not isinstance(checkpoint, Checkpoint):
+            path, what = self.results.path(checkpoint_key(number)), type(checkpoint).__name__
+            raise damaged_store(path, "zarr.json", f"not a checkpoint, but a {what}")
+        return request, checkpoint
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return the numbers of the saved checkpoints in rising order; the last is the newest."""
+        ends = [key.removeprefix(_CHECKPOINT) for key in self.results.keys(_CHECKPOINT)]
+        return [int(each) for each in ends if each.isdecimal()]
+
+
+def checkpoint_key(number: int) -> str:
+    """Return the key of a checkpoint among the partial results of its run."""
+    return f"{_CHECKPOINT}{number:08d}"
+
+
+def _is_equal(saved: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Return whether a saved request is equal to another as JSON, where tuples become lists."""
+    return dumps(saved) == dumps(request)

@@ -9,7 +9,6 @@ from pathlib import Path
 from storage.errors import UnsafeName
 
 HOME_VARIABLE = "ISM_DASK_HOME"
-DATA_VARIABLE = "ISM_DASK_DATA"
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
@@ -17,12 +16,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 def home() -> Path:
     """Return the folder of data sets and runs: `ISM_DASK_HOME` or `~/.ism-dask`."""
     return Path(os.environ.get(HOME_VARIABLE) or "~/.ism-dask").expanduser()
-
-
-def data_folder() -> Path | None:
-    """Return the folder of raw files that `ISM_DASK_DATA` names, or None."""
-    value = os.environ.get(DATA_VARIABLE)
-    return Path(value).expanduser() if value else None
 
 
 def safe_name(name: str, what: str = "name") -> str:

@@ -1,4 +1,4 @@
-"""Strict JSON records that contain their own digest, and type checks of dataclass fields."""
+"""Strict JSON: records that contain their own digest, and dataclasses that are read from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import math
 import types
 from collections.abc import Mapping
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import is_dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -70,33 +72,14 @@ def _plain_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
 _DIGEST_KEY = "digest"
 
 
-def digest_of(entry: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the JSON text of a record."""
-    return sha256(dumps(entry).encode()).hexdigest()
-
-
 def to_sealed_json(entry: Mapping[str, Any]) -> str:
-    """Return `entry` as JSON text with its digest."""
-    return dumps({**entry, _DIGEST_KEY: digest_of(entry)})
-
-
-def from_sealed_json(text: str) -> dict[str, Any]:
-    """Return the record that `to_sealed_json` wrote; raise ValueError for any other text."""
-    sealed = loads(text)
-    if not isinstance(sealed, dict):
-        raise ValueError(f"it holds a {type(sealed).__name__}, not a record")  # noqa: TRY004
-    entry = {key: value for key, value in sealed.items() if key != _DIGEST_KEY}
-    try:
-        intact = text == to_sealed_json(entry)  # byte for byte, so that no flipped bit passes
-    except (RecursionError, StorageError) as error:
-        raise ValueError(f"ism-dask did not write it: {error}") from error
-    if not intact:
-        raise ValueError("it has been altered: it does not agree with its own digest")
-    return entry
+    """Return `entry` as JSON text with the SHA-256 of the text without it."""
+    digest = sha256(dumps(entry).encode()).hexdigest()
+    return dumps({**entry, _DIGEST_KEY: digest})
 
 
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
-    """Return the record in a sealed JSON file.
+    """Return the record in a file whose text `to_sealed_json` has made.
 
     Raises
     ------
@@ -106,34 +89,63 @@ def read_sealed(path: Path, what: str) -> dict[str, Any]:
         If the file is not as it was written; the message names its content `what`.
     """
     try:
-        return from_sealed_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        entry = {key: value for key, value in dict(loads(text)).items() if key != _DIGEST_KEY}
+        if text != to_sealed_json(entry):  # byte for byte, so that no flipped bit passes
+            raise ValueError("it does not agree with its own digest")  # noqa: TRY301
     except (FileNotFoundError, NotADirectoryError):
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, StorageError, TypeError, ValueError) as error:
         defect = f"not {what} as it was written ({error})"
-        raise DamagedStore(f"{path} is damaged: {defect}.", path.name, defect) from error
+        message = f"{path} is damaged: {defect}. Restore it from a backup, or move it away."
+        raise DamagedStore(message, path.name, defect) from error
+    return entry
 
 
-def check_field_types(made: Any) -> None:
-    """Raise ValueError for the first field of a dataclass whose value does not fit its type."""
-    hints = get_type_hints(type(made))
-    for each in fields(made):
-        value = getattr(made, each.name)
-        if not _fits(value, hints[each.name]):
-            raise ValueError(f"`{each.name}` is {str(value)[:60]!r}; expected {each.type}")
+def restored(kind: Any, value: Any) -> Any:
+    """Return a value of JSON as the type `kind`: dataclasses, tuples and mappings of them, too.
 
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin, inner = get_origin(hint), get_args(hint)
+    Raises
+    ------
+    ValueError, TypeError
+        If it does not fit the type, or lacks a field of a dataclass.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, each) for each in inner)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(each, inner[0]) for each in value)
-    if origin is not None and issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(_fits(each, inner[1]) for each in value.values())
-    if hint is Any:
+        for each in inner:
+            with suppress(ValueError, TypeError):
+                return restored(each, value)
+    elif isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+        return kind(**_restored_fields(kind, value))
+    elif origin is tuple and isinstance(value, list | tuple):
+        return tuple(restored(inner[0], each) for each in value)
+    elif isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
+        return {key: restored(inner[1], each) for key, each in value.items()}
+    elif _is_plain(value, origin or kind):
+        return value
+    raise ValueError(f"{str(value)[:60]!r} is no {getattr(kind, '__name__', kind)}")
+
+
+def _is_plain(value: Any, kind: Any) -> bool:
+    if kind is Any or (kind is float and type(value) is int):
         return True
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
     # In Python, unlike in JSON, a bool is also an int.
-    return isinstance(value, origin or hint) and isinstance(value, bool) == (hint is bool)
+    return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+
+
+def _restored_fields(kind: type, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass; raise a ValueError that names the first wrong entry."""
+    hints, made = _hints(kind), {}
+    for name, value in entries.items():
+        if name not in hints:
+            raise ValueError(f"{kind.__name__} has no field {name!r}")
+        try:
+            made[name] = restored(hints[name], value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"`{name}`: {error}; expected {hints[name]}") from error
+    return made
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -14,9 +14,9 @@ from storage.atomic import (
     replace_synced,
     visible_entries,
 )
-from storage.errors import DamagedStore, StorageError
+from storage.errors import StorageError
 from storage.paths import home, resolve_under, safe_name
-from storage.records import from_sealed_json, to_sealed_json
+from storage.records import read_sealed, to_sealed_json
 
 FORMAT_VERSION = 1
 # The files in the folder of a history.
@@ -56,17 +56,7 @@ def read_history(name: str) -> list[dict[str, Any]]:
     with explain_os_errors(path, "read"):
         if not path.exists():
             return []
-        text = path.read_bytes()
-    try:
-        content = from_sealed_json(text.decode())
-    except ValueError as error:
-        defect = f"not the history of refreshes as it was written ({error})"
-        raise DamagedStore(
-            f"{path} is damaged: {defect}. Restore it from a backup, or move it away to begin a "
-            "new one.",
-            path.name,
-            defect,
-        ) from error
+    content = read_sealed(path, "the history of refreshes")
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise StorageError(

@@ -1,15 +1,16 @@
-"""Saved runs: one folder each, with a model or results alone, and a record of the run."""
+"""Saved runs: one folder each, with a result, which is a record and arrays, and files beside it."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import zarr
 from numpy.typing import NDArray
 
@@ -17,44 +18,47 @@ from storage.atomic import (
     exists_settled,
     explain_os_errors,
     remove_folder,
-    remove_leftovers,
     sync,
     visible_entries,
     workspace,
 )
 from storage.errors import RunNotFound, StorageError, did_you_mean
-from storage.manifest import MANIFEST, damaged_store, read_manifest
+from storage.manifest import read_manifest
 from storage.paths import home, resolve_under, safe_name
-from storage.records import dumps, loads
+from storage.records import restored
 from storage.store import (
     commit_group,
-    get_array,
+    folder_of,
     open_checked,
     put_arrays,
     read_again_if_replaced,
+    reading,
 )
 
-FORMAT_VERSION = 1
-# Folders in that of a run: a run has either a model or results alone.
-MODEL, RESULTS = "model", "results"
-# Files beside them: the report of the run, and the lease of the process that computes it.
+_Result = TypeVar("_Result")
+
+FORMAT_VERSION = 2
+# Folder of the result in that of a run.
+RESULT = "result"
+# Files beside it: the report of the run, and the lease of the process that computes it.
 REPORT, LEASE = "report.html", "lease.json"
-# Folder beside them for dumps of the state of Dask clusters on which the run has stalled.
+# Folder beside it for dumps of the state of Dask clusters on which the run has stalled.
 STALLED = "stalled"
 # The name of a dated run; a number follows from the second run of a day on.
 DATED = re.compile(r"(.+)-(\d{4}-\d{2}-\d{2})(?:-(\d+))?")
-_RECORD = {"kind": str, "config": dict, "metrics": dict, "versions": dict}
+# The kinds of runs whose result is a model, and of those that place new rows.
+MODELS, UNFOLD = ("fit", "cluster"), "unfold"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A saved run without the arrays of its model.
+    """A saved run without the arrays of its result.
 
     Attributes
     ----------
     name : str
     path : Path
-        The folder of its model or results.
+        The folder of its result.
     kind : str
         "fit", "cluster", "crossval" or "unfold"; empty for a damaged one.
     created : datetime
@@ -80,7 +84,7 @@ class Run:
     @property
     def has_model(self) -> bool:
         """Return whether the run has a model for `load_model` to load."""
-        return self.path.name == MODEL
+        return self.kind in MODELS
 
     @property
     def copy_of(self) -> str:
@@ -116,13 +120,17 @@ def lease_path(name: str) -> Path:
 
 
 def saved_run_path(name: str) -> Path | None:
-    """Return the folder of the model or results of run `name`, or None if nothing is saved."""
-    folder = run_folder(name)
-    existing = [
-        path for part in (MODEL, RESULTS) if exists_settled(path := resolve_under(folder, part))
-    ]
-    # Both exist if one replaced the other and the older one could not be removed.
-    return max(existing, key=_completion_time, default=None)
+    """Return the folder of the result of run `name`, or None if nothing is saved."""
+    path = resolve_under(run_folder(name), RESULT)
+    return path if exists_settled(path) else None
+
+
+def _path_of(name: str) -> Path:
+    """Return the folder of the result of run `name`; raise RunNotFound if nothing is saved."""
+    path = saved_run_path(name)
+    if path is None:
+        raise run_not_found(name)
+    return path
 
 
 def open_run(name: str) -> Run:
@@ -135,18 +143,26 @@ def open_run(name: str) -> Run:
     DamagedStore
         If a file of it is missing or altered.
     """
-    path = saved_run_path(name)
-    if path is None:
-        raise run_not_found(name)
-    record = read_record(path)[1]
-    created, size = _created(path, record), read_manifest(path).total_bytes
-    recorded = {key: record[key] for key in _RECORD}
-    return Run(name=name, path=path, created=created, bytes=size, **recorded)
+    path = _path_of(name)
+    saved = open_checked(path, FORMAT_VERSION)
+    with reading(path):
+        values = {key: saved.record[key] for key in ("kind", "config", "metrics", "versions")}
+        values["created"] = datetime.fromisoformat(saved.record["created"])
+        place = {"name": name, "path": path, "bytes": saved.manifest.total_bytes}
+        run: Run = restored(Run, {**values, **place})
+    return run
 
 
 def list_runs() -> tuple[Run, ...]:
     """Return the saved runs, the newest first; a damaged one has a `problem`."""
-    runs = [run for name in run_names() if (run := _describe(name))]
+    runs = []
+    for name in run_names():
+        folder = runs_folder() / name
+        try:
+            runs += [open_run(name)] if saved_run_path(name) else []
+        except StorageError as error:
+            changed = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+            runs.append(Run(name, folder, "", changed, problem=str(error)))
     return tuple(sorted(runs, key=lambda run: run.created, reverse=True))
 
 
@@ -157,71 +173,117 @@ def save_results(
     config: Mapping[str, Any],
     metrics: Mapping[str, Any],
     versions: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]] | None = None,
-    columns: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Save a run that has results but no model, atomically, replacing an earlier one.
-
-    `arrays`, by name, are stored beside the record; `columns`, what new rows have to be like, in
-    it.
+    """Save a run that has a record alone, atomically, replacing an earlier one.
 
     Returns
     -------
-    The folder of the results.
+    The folder of the result.
     """
-    record = {
-        "kind": kind,
-        "config": config,
-        "metrics": metrics,
-        "versions": versions,
-        **(columns or {}),
-    }
-    text = dumps(record)
-    return commit_run(name, RESULTS, record, lambda group: put_arrays(group, arrays or {}, text))
+    return _commit(name, kind, {"config": config, "metrics": metrics, "versions": versions}, {}, {})
+
+
+def save_run(name: str, kind: str, result: Any, files: Mapping[str, bytes] | None = None) -> Path:
+    """Save a dataclass as the result of run `name`, atomically, replacing an earlier one.
+
+    Its fields are plain values, arrays, or dataclasses of these. `files` are saved beside them.
+    """
+    record: dict[str, Any] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for each in fields(result):
+        value = getattr(result, each.name)
+        if isinstance(value, np.ndarray):
+            arrays[each.name] = value
+        elif is_dataclass(value):
+            parts = vars(value)
+            arrays |= {f"{each.name}.{k}": v for k, v in parts.items() if isinstance(v, np.ndarray)}
+            record[each.name] = {k: v for k, v in parts.items() if not isinstance(v, np.ndarray)}
+        else:
+            record[each.name] = value
+    return _commit(name, kind, record, arrays, files or {})
+
+
+def _commit(
+    name: str,
+    kind: str,
+    record: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    files: Mapping[str, bytes],
+) -> Path:
+    def fill(group: zarr.Group) -> str:
+        for file, content in files.items():
+            path = folder_of(group) / file
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        return put_arrays(group, arrays)
+
+    target = resolve_under(run_folder(name), RESULT)
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    commit_group(target, FORMAT_VERSION, {**record, "kind": kind, "created": now}, fill)
+    _remove_report(name)
+    return target
+
+
+def _remove_report(name: str) -> None:
+    """Remove the report of an earlier run of this name."""
+    path = report_path(name)
+    with explain_os_errors(path):
+        path.unlink(missing_ok=True)
+
+
+def load_result(
+    name_or_path: str | Path, kind: type[_Result], kinds: tuple[str, ...], advice: str
+) -> _Result:
+    """Return the dataclass of type `kind` that `save_run` saved.
+
+    Raises
+    ------
+    RunNotFound
+        If there is none, or if the run is not of one of `kinds`; the message ends with `advice`.
+    DamagedStore
+        If a file of it is missing or altered.
+    """
+    path = _path_of(name_or_path) if isinstance(name_or_path, str) else name_or_path
+    if not exists_settled(path):
+        raise RunNotFound(f"no result at {path}; expected the folder of one that was saved")
+
+    def read(path: Path) -> _Result:
+        saved = open_checked(path, FORMAT_VERSION)
+        if saved.record.get("kind") not in kinds:
+            raise RunNotFound(f"the run {str(name_or_path)!r} {advice}")
+        names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+        entries = {key: value for key, value in saved.record.items() if key in names}
+        for name in saved.names:
+            key, _, part = name.partition(".")
+            if part:
+                entries.setdefault(key, {})[part] = saved.array(name)
+            else:
+                entries[key] = saved.array(name)
+        with reading(path):
+            result: _Result = restored(kind, entries)
+        return result
+
+    return read_again_if_replaced(path, read)
 
 
 def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
-    """Read the arrays that were stored with the results of the run `name`.
+    """Read the arrays of the result of the run `name`.
 
     With `names`, read those of these arrays that there are, by default all.
 
     Raises
     ------
     RunNotFound
-        If there is no run of that name, or it has a model.
+        If there is no run of that name.
     DamagedStore
         If a file of it is missing or altered.
     """
-    path = saved_run_path(name)
-    if path is None or path.name != RESULTS:
-        raise run_not_found(name)
 
-    def read() -> dict[str, NDArray[Any]]:
-        group, _ = read_record(path)
-        stored = sorted(group.array_keys())
-        return {key: get_array(group, key) for key in stored if not names or key in names}
+    def read(path: Path) -> dict[str, NDArray[Any]]:
+        saved = open_checked(path, FORMAT_VERSION)
+        return {key: saved.array(key) for key in saved.names if not names or key in names}
 
-    return read_again_if_replaced(path, read)
-
-
-def commit_run(
-    name: str, part: str, record: Mapping[str, Any], fill: Callable[[zarr.Group], str]
-) -> Path:
-    """Save the model or results of a run, named by `part`, atomically; return their folder.
-
-    `fill` writes the arrays; `record` is saved as an attribute of their group.
-    """
-    target = resolve_under(run_folder(name), part)
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    # As text, because Zarr's own JSON has no NaN.
-    text = dumps({**record, "created": now})
-    commit_group(target, {"format_version": FORMAT_VERSION, "record": text}, fill)
-    # A model or results of an earlier run, and its report, do not belong to this run.
-    for other in {MODEL, RESULTS} - {part}:
-        shutil.rmtree(run_folder(name) / other, ignore_errors=True)
-    with explain_os_errors(target):
-        report_path(name).unlink(missing_ok=True)
-    return target
+    return read_again_if_replaced(_path_of(name), read)
 
 
 def publish_run(source: str, target: str) -> None:
@@ -229,52 +291,25 @@ def publish_run(source: str, target: str) -> None:
 
     Readers see the earlier run or the new one, whole.
     """
-    path = saved_run_path(source)
-    if path is None:
-        raise run_not_found(source)
-    with workspace(resolve_under(run_folder(target), path.name)) as space:
+    path = _path_of(source)
+    with workspace(resolve_under(run_folder(target), RESULT)) as space:
         with explain_os_errors(space.folder):
             shutil.copytree(path, space.payload)
             for each in space.payload.rglob("*"):
                 sync(each)
         space.publish()
-    for other in {MODEL, RESULTS} - {path.name}:
-        shutil.rmtree(run_folder(target) / other, ignore_errors=True)
-    with explain_os_errors(run_folder(target)):
-        report_path(target).unlink(missing_ok=True)
+    _remove_report(target)
 
 
 def remove_run(name: str) -> None:
     """Remove a run with all its files, if it exists: readers see all of it or nothing."""
-    folder = run_folder(name)
-    if folder.exists():
-        remove_leftovers(runs_folder())  # of a removal that was killed
-        remove_folder(folder)
+    remove_folder(run_folder(name))
 
 
 def model_hash(name: str) -> str:
-    """Return the digest of the values of a saved run; empty if there is none."""
+    """Return the digest of the arrays of a saved run; empty if there is none."""
     path = saved_run_path(name)
     return "" if path is None else read_manifest(path).data_hash
-
-
-def read_record(path: Path) -> tuple[zarr.Group, dict[str, Any]]:
-    """Return the group and the record that `commit_run` wrote to a folder."""
-    _, group = open_checked(path)
-    attributes = group.attrs.asdict()
-    if attributes.get("format_version") != FORMAT_VERSION:
-        raise StorageError(
-            f"`format_version` is {attributes.get('format_version')!r}; this version reads "
-            f"{FORMAT_VERSION}. Upgrade the package, or fit and save the model again."
-        )
-    try:
-        record: dict[str, Any] = loads(str(attributes["record"]))
-        missing = [key for key, kind in _RECORD.items() if not isinstance(record.get(key), kind)]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged_store(path, "zarr.json", f"not the record of a run ({error})") from error
-    if missing:
-        raise damaged_store(path, "zarr.json", f"not the record of a run (it lacks {missing[0]!r})")
-    return group, record
 
 
 def run_not_found(name: str) -> RunNotFound:
@@ -286,29 +321,3 @@ def run_not_found(name: str) -> RunNotFound:
 def run_names() -> list[str]:
     """Return the names of all folders of runs, whatever they contain."""
     return [each.name for each in visible_entries(runs_folder()) if each.is_dir()]
-
-
-def _describe(name: str) -> Run | None:
-    """Return a run, damaged or not; None for a folder without a model or results."""
-    path = runs_folder() / name
-    try:
-        saved = saved_run_path(name)
-        path = saved or path
-        return open_run(name) if saved else None
-    except StorageError as error:
-        return Run(name, path, "", _created(path, {}), problem=str(error))
-
-
-def _created(path: Path, record: Mapping[str, Any]) -> datetime:
-    try:
-        return datetime.fromisoformat(record["created"])
-    except (KeyError, TypeError, ValueError):
-        return datetime.fromtimestamp(_completion_time(path), UTC)
-
-
-def _completion_time(path: Path) -> float:
-    """Return the time at which the manifest was written; 0, the oldest, if it is missing."""
-    try:
-        return (path / MANIFEST).stat().st_mtime
-    except OSError:
-        return 0.0

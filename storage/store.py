@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import zarr
@@ -24,22 +24,21 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from storage.atomic import exists_settled, explain_os_errors, workspace
-from storage.digest import chunk_digest
+from storage.digest import arrays_digest
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import (
     FileEntry,
     Manifest,
-    check_all,
     check_bytes,
     check_presence,
+    checked_bytes,
     damaged_store,
     read_manifest,
     write_manifest,
 )
+from storage.records import dumps, loads
 
 _T = TypeVar("_T")
-Attributes = dict[str, Any]
-Buffers: TypeAlias = list[Buffer | None]
 
 # Rows of a chunk of an array that is read whole.
 _CHUNK_ROWS = 2**20
@@ -51,9 +50,9 @@ _LEVEL, _LEVEL_OF_FLOATS = 3, -7
 
 def commit_group(
     target: Path,
-    attributes: Attributes,
+    version: int,
+    record: Mapping[str, Any],
     fill: Callable[[zarr.Group], str],
-    keep: Callable[[Path], bool] | None = None,
     known: Mapping[str, FileEntry] | None = None,
 ) -> None:
     """Build a group in a hidden folder and rename it to `target` in one step.
@@ -62,23 +61,24 @@ def commit_group(
     ----------
     target : Path
         Folder to create or replace. On any failure an existing one stays as it was.
-    attributes : dict
-        Plain JSON, stored as the attributes of the group.
+    version : int
+        The version of the format of `record` and arrays.
+    record : Mapping
+        Plain values, stored with the version as the attributes of the group.
     fill : callable
         Writes the arrays into the group and returns the digest of their values. It may add files
         that it has synced to `known`.
-    keep : callable, optional
-        Called with an existing `target`, under the lock; if it returns True, `target` stays and
-        the new group is dropped.
     known : mapping of str to FileEntry, optional
         Files that are on the disk already, with their entries: `fill` links them from another
         store, or has synced them.
     """
+    # The record is a text because Zarr's own JSON has no NaN.
+    attributes = {"format_version": version, "record": dumps(record)}
     with workspace(target) as work, explain_os_errors(target):
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)
         data_hash = fill(group)
         write_manifest(work.payload, data_hash, known or {})
-        work.publish(keep)
+        work.publish()
 
 
 def folder_of(group: zarr.Group) -> Path:
@@ -122,89 +122,109 @@ def put_array(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
     create_array(group, name, values.shape, chunks, values.dtype)[...] = values
 
 
-def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]], record: str) -> str:
-    """Write arrays by their names; return the digest of their values and of a text beside them."""
-    digest = sha256(record.encode())
+def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Write arrays by their names; return the digest of their values."""
     for name, values in arrays.items():
         put_array(group, name, values)
-        digest.update(chunk_digest(values))
-    return digest.hexdigest()
+    return arrays_digest(arrays)
 
 
-def get_array(group: zarr.Group, name: str) -> NDArray[Any]:
-    """Read a whole array of a group that `open_checked` returned."""
-    store = group.store
-    if not isinstance(store, CheckedStore):
-        raise TypeError(f"`group` is in a {type(store).__name__}; expected one that checks")
-    with explain_zarr_errors(store.root, name):
-        array = _open_array(store, name)
-        return np.asarray(array[...])
+@dataclass(frozen=True, eq=False)
+class StoredGroup:
+    """A committed group.
+
+    Attributes
+    ----------
+    root : Path
+    record : dict
+        As it was written.
+    manifest : Manifest
+    """
+
+    root: Path
+    record: dict[str, Any]
+    manifest: Manifest
+
+    @property
+    def names(self) -> list[str]:
+        """The sorted names of its arrays."""
+        files = sorted(self.manifest.files)
+        return [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Read a whole array; raise DamagedStore if it is not as it was written."""
+        with reading(self.root, name):
+            return np.asarray(open_checked_array(self.root, name, self.manifest.files)[...])
 
 
-def open_checked(root: Path) -> tuple[Manifest, zarr.Group]:
-    """Open a committed group: metadata are checked now, chunks when they are read."""
-    return read_again_if_replaced(root, lambda: _open_once(root))
+def open_checked(root: Path, version: int) -> StoredGroup:
+    """Open a committed group: manifest, file lengths and metadata are checked now, chunks later.
+
+    Raises
+    ------
+    DamagedStore
+        If one of them is not as it was written, or in the format of another version.
+    """
+    manifest = read_manifest(root)
+    check_presence(root, manifest)
+    metadata = {name: entry for name, entry in manifest.files.items() if name.endswith("zarr.json")}
+    texts = {name: checked_bytes(root, name, entry) for name, entry in metadata.items()}
+    with reading(root):
+        attributes = loads(texts["zarr.json"])["attributes"]
+        if attributes["format_version"] != version:
+            raise damaged_store(
+                root,
+                "zarr.json",
+                f"`format_version` is {attributes['format_version']!r}, this version of ism-dask "
+                f"reads {version}. Upgrade the package, or make the store again",
+            )
+        return StoredGroup(root, dict(loads(attributes["record"])), manifest)
 
 
-def read_again_if_replaced(root: Path, read: Callable[[], _T]) -> _T:
+def read_again_if_replaced(root: Path, read: Callable[[Path], _T]) -> _T:
     """Return what `read` returns, at a second attempt if the first finds the store damaged.
 
     Another process may have replaced the store meanwhile, and the new one may be good.
     """
     try:
-        return read()
+        return read(root)
     except DamagedStore:
         exists_settled(root)
-        return read()
-
-
-def _open_once(root: Path) -> tuple[Manifest, zarr.Group]:
-    """Open a group; raise DamagedStore unless manifest, file lengths and metadata are good."""
-    manifest = read_manifest(root)
-    check_presence(root, manifest)
-    check_all(root, {k: v for k, v in manifest.files.items() if k.endswith("zarr.json")})
-    with explain_zarr_errors(root, "zarr.json"):
-        store = CheckedStore(root, manifest.files)
-        group = zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
-    return manifest, group
+        return read(root)
 
 
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:
-    """Open one array, given the manifest's entries for it."""
-    with explain_zarr_errors(root, name):
-        return _open_array(CheckedStore(root, files), name)
+    """Open an array, given the manifest's entries for it.
+
+    Raise DamagedStore unless its layout is the one that `create_array` makes: numbers, our codecs,
+    and as many chunks as the manifest lists. Another layout might need any amount of memory, or
+    decode to values that nobody has written.
+    """
+    with reading(root, name):
+        array = zarr.open_array(CheckedStore(root, files), path=name, mode="r", zarr_format=3)
+        codecs = tuple(type(each) for each in array.metadata.codecs)  # type: ignore[union-attr]
+        chunks = sum(each.startswith(f"{name}/") for each in files) - 1
+        if codecs != _CODECS or array.dtype.kind not in "biuf" or array.nchunks != chunks:
+            raise damaged_store(
+                root,
+                f"{name}/zarr.json",
+                f"shape {array.shape} of {array.dtype} in {array.nchunks} chunks by "
+                f"{', '.join(each.__name__ for each in codecs)}; {chunks} chunks are listed",
+            )
+        return array
 
 
 @contextmanager
-def explain_zarr_errors(root: Path, name: str) -> Iterator[None]:
-    """Turn any error by which Zarr fails to read metadata or chunks into a DamagedStore."""
+def reading(root: Path, name: str = "zarr.json") -> Iterator[None]:
+    """Turn any error by which a file of a store cannot be read in the block into a DamagedStore."""
     try:
         yield
     except StorageError:
         raise
     # Zarr raises many types of errors for codecs, shapes and dtypes that we never write.
     except Exception as error:
-        defect = f"Zarr cannot read it ({type(error).__name__}: {str(error)[:200]})"
+        defect = f"it cannot be read ({type(error).__name__}: {str(error)[:200]})"
         raise damaged_store(root, name, defect) from error
-
-
-def _open_array(store: CheckedStore, name: str) -> zarr.Array[Any]:
-    """Open an array; raise DamagedStore unless its layout is the one that `create_array` makes.
-
-    It must have numbers, our codecs, and as many chunks as the manifest lists. Another layout might
-    need any amount of memory, or decode to values that nobody has written.
-    """
-    array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
-    codecs = tuple(type(each) for each in array.metadata.codecs)  # type: ignore[union-attr]
-    chunks = store.count(f"{name}/") - 1
-    if codecs != _CODECS or array.dtype.kind not in "biuf" or array.nchunks != chunks:
-        raise damaged_store(
-            store.root,
-            f"{name}/zarr.json",
-            f"shape {array.shape} of {array.dtype} in {array.nchunks} chunks by "
-            f"{', '.join(each.__name__ for each in codecs)}; {chunks} chunks are listed",
-        )
-    return array
 
 
 class CheckedStore(LocalStore):
@@ -218,10 +238,6 @@ class CheckedStore(LocalStore):
         super().__init__(root, read_only=True)
         self._files = files
         self._checked_stamps: dict[str, tuple[int, ...]] = {}
-
-    def count(self, start: str) -> int:
-        """Return the number of listed files whose names begin with `start`."""
-        return sum(name.startswith(start) for name in self._files)
 
     async def get(
         self,
@@ -246,37 +262,9 @@ class CheckedStore(LocalStore):
         self,
         prototype: BufferPrototype,
         key_ranges: Iterable[tuple[str, ByteRequest | None]],
-    ) -> Buffers:
+    ) -> list[Buffer | None]:
         """Return parts of files; each file is read and checked whole."""
         return [await self.get(key, prototype, part) for key, part in key_ranges]
-
-    async def exists(self, key: str) -> bool:
-        """Return whether the manifest lists a file."""
-        return key in self._files
-
-    async def getsize(self, key: str) -> int:
-        """Return the length that the manifest lists for a file."""
-        if key not in self._files:
-            raise FileNotFoundError(key)
-        return self._files[key].bytes
-
-    async def list(self) -> AsyncIterator[str]:
-        """Yield the files that the manifest lists; strangers in the folder are not among them."""
-        for key in self._files:
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Yield the listed files whose names begin with `prefix`."""
-        for key in self._files:
-            if key.startswith(prefix):
-                yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Yield the names of listed files and folders that are directly in a folder."""
-        start = f"{prefix.strip('/')}/".lstrip("/")
-        inside = (key[len(start) :] for key in self._files if key.startswith(start))
-        for name in dict.fromkeys(key.split("/")[0] for key in inside):
-            yield name
 
     def _checked_buffer(
         self, key: str, prototype: BufferPrototype | None, byte_range: ByteRequest | None

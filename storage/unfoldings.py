@@ -9,20 +9,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
+from ism_dask.rows.moments import ColumnMoments
 from storage.dataset import open_dataset
-from storage.errors import DatasetNotFound, RunNotFound, StorageError
-from storage.manifest import damaged_store
-from storage.runs import RESULTS, read_record, run_not_found, save_results, saved_run_path
-from storage.store import get_array, read_again_if_replaced
-from storage.transformers import FeatureStatistics, SavedTransformer
+from storage.dataset_info import folder_name
+from storage.errors import DatasetNotFound, StorageError
+from storage.models import SavedTransformer
+from storage.runs import UNFOLD, load_result, save_run
 
-UNFOLD = "unfold"
-_COORDINATES, _SCALE, _ROWS, _VALUES = "coordinates", "scale", "rows", "values"
-_CORRECTIONS = "corrections"
-_TABLE, _NAMES = "table", "feature_names"
 # Rows of up to so many bytes are saved with their coordinates; others are read from their data set.
 _LARGEST_COPY = 2**28
 
@@ -30,6 +25,8 @@ _LARGEST_COPY = 2**28
 @dataclass(frozen=True, eq=False)
 class SavedUnfolding(SavedTransformer):
     """The rows of an unfolding with their coordinates.
+
+    Its metrics have `n_neighbors` and `exact_neighbors` of the fit, its config the `seed`.
 
     Attributes
     ----------
@@ -40,14 +37,8 @@ class SavedUnfolding(SavedTransformer):
     coordinates : ndarray of shape (n, q)
     corrections : ndarray of shape (n, q), optional
         Those of the fit, if it has some.
-    feature_names : tuple of str, optional
-    table : Mapping, optional
-        The schema of the table that the rows come from, if it was one.
-    statistics : FeatureStatistics, optional
-        Of the coordinates; set when a run is loaded.
-    config, metrics, versions : Mapping
-        Plain values. The metrics have `n_neighbors` and `exact_neighbors` of the fit, the config
-        its `seed`.
+    values : ndarray of shape (n,), optional
+        The class code or number of each row.
     placement : Placement, optional
         Places new rows. It is made of the rows when it is first needed.
     """
@@ -56,12 +47,7 @@ class SavedUnfolding(SavedTransformer):
     scale: NDArray[Any]
     coordinates: NDArray[Any]
     corrections: NDArray[Any] | None = None
-    feature_names: tuple[str, ...] | None = None
-    table: Mapping[str, Any] | None = None
-    statistics: FeatureStatistics | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, Any] = field(default_factory=dict)
+    values: NDArray[Any] | None = None
     placement: Any = field(default=None, repr=False)
 
     @property
@@ -85,6 +71,7 @@ class SavedUnfolding(SavedTransformer):
             rows=self.rows[:0],
             coordinates=self.coordinates[:0],
             corrections=None,
+            values=None,
             table=None,
             placement=self._placement,
         )
@@ -110,33 +97,14 @@ class SavedUnfolding(SavedTransformer):
         )
 
 
-def save_unfolding(
-    name: str, unfolding: SavedUnfolding, values: NDArray[Any] | None = None
-) -> Path:
-    """Save an unfolding as the results of run `name`, atomically, replacing an earlier one.
+def save_unfolding(name: str, unfolding: SavedUnfolding) -> Path:
+    """Save an unfolding as the result of run `name`, atomically, replacing an earlier one.
 
     Rows of more than 256 MB are not saved: `load_unfolding` reads them from their data set.
-
-    Parameters
-    ----------
-    name : str
-    unfolding : SavedUnfolding
-    values : ndarray of shape (n,), optional
-        The class code or number of each row.
     """
-    arrays = {_COORDINATES: unfolding.coordinates, _SCALE: unfolding.scale}
-    optional = {_VALUES: values, _CORRECTIONS: unfolding.corrections}
-    arrays.update({key: array for key, array in optional.items() if array is not None})
-    if unfolding.rows.nbytes <= _LARGEST_COPY:
-        arrays[_ROWS] = unfolding.rows
-    return save_results(
-        name,
-        UNFOLD,
-        config=unfolding.config,
-        metrics=unfolding.metrics,
-        versions=unfolding.versions,
-        arrays=arrays,
-        columns={_NAMES: unfolding.feature_names, _TABLE: unfolding.table},
+    is_large = unfolding.rows.nbytes > _LARGEST_COPY
+    return save_run(
+        name, UNFOLD, replace(unfolding, rows=unfolding.rows[:0]) if is_large else unfolding
     )
 
 
@@ -152,58 +120,30 @@ def load_unfolding(name: str) -> SavedUnfolding:
     DamagedStore
         If a file of the run is missing or altered.
     """
-    path = saved_run_path(name)
-    if path is None:
-        raise run_not_found(name)
-    if path.name != RESULTS:
-        raise RunNotFound(f"the run {name!r} has a model, but no unfolding; see `load_model`")
-    return read_again_if_replaced(path, lambda: _load(name, path))
+    advice = "has no unfolding; name one of `ism-dask unfold`, or see `load_model`"
+    saved = load_result(name, SavedUnfolding, (UNFOLD,), advice)
+    is_copy = len(saved.rows) == len(saved.coordinates)
+    return replace(
+        saved,
+        rows=saved.rows if is_copy else _stored_rows(name, saved.metrics),
+        statistics=ColumnMoments.of(saved.coordinates),
+    )
 
 
-def _load(name: str, path: Path) -> SavedUnfolding:
-    group, record = read_record(path)
-    if record["kind"] != UNFOLD:
-        raise RunNotFound(
-            f"the run {name!r} has results but no model; name one of `ism-dask fit`, `ism-dask "
-            "cluster` or `ism-dask unfold`"
-        )
+def _stored_rows(name: str, metrics: Mapping[str, Any]) -> NDArray[Any]:
+    """Return the rows (n, d) that an unfolding was fitted to, from their data set."""
+    folder, digest = folder_name(metrics["dataset"], metrics["split"]), metrics["data_hash"]
     try:
-        names, coordinates = record[_NAMES], get_array(group, _COORDINATES)
-        return SavedUnfolding(
-            _rows(name, group, record),
-            get_array(group, _SCALE),
-            coordinates,
-            get_array(group, _CORRECTIONS) if _CORRECTIONS in group else None,
-            feature_names=None if names is None else tuple(names),
-            table=record[_TABLE],
-            statistics=FeatureStatistics.of_rows(coordinates),
-            config=record["config"],
-            metrics=record["metrics"],
-            versions=record["versions"],
+        data = open_dataset(folder)
+    except DatasetNotFound:
+        problem = "is not stored any more"
+    else:
+        if data.data_hash == digest:
+            return np.asarray(data.X.read(0, len(data.X)))
+        problem = (
+            f"has changed since: its digest is {data.data_hash[:12]}, that of the run {digest[:12]}"
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged_store(
-            path, "zarr.json", f"not the record of an unfolding ({error})"
-        ) from error
-
-
-def _rows(name: str, group: zarr.Group, record: Mapping[str, Any]) -> NDArray[Any]:
-    """Return the rows of the fit (n, d): those in the run, or those of its data set."""
-    if _ROWS in group:
-        return get_array(group, _ROWS)
-    config, digest = record["config"], record["metrics"]["data_hash"]
-    advice = "Store the same data again, or compute the run again"
-    try:
-        data = open_dataset(config["dataset"], config["split"])
-    except DatasetNotFound as error:
-        raise StorageError(
-            f"the run {name!r} places rows beside those of the data set {config['dataset']!r}, "
-            f"which is not stored any more. {advice}"
-        ) from error
-    if data.data_hash != digest:
-        raise StorageError(
-            f"the run {name!r} places rows beside those of the data set {config['dataset']!r}, "
-            f"which has changed since: its digest is {data.data_hash[:12]}, that of the run "
-            f"{digest[:12]}. {advice}"
-        )
-    return np.asarray(data.X.read(0, len(data.X)))
+    raise StorageError(
+        f"the run {name!r} places rows beside those of the data set {folder!r}, which {problem}. "
+        "Store the same data again, or compute the run again"
+    )

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from storage.atomic import exists_settled, remove_leftovers, visible_entries
-from storage.catalogue import DATASETS
-from storage.checkpoints import NEWEST, Checkpoints, checkpoint_key
 from storage.dataset import datasets_folder, open_dataset, stored_folders
-from storage.dataset_info import folder_name
-from storage.digest import ContentDigest, chunk_digest, chunked_digest
-from storage.errors import DamagedStore, StorageError
-from storage.manifest import MANIFEST, Manifest, bytes_at, check_bytes, damaged_store, read_manifest
+from storage.digest import chunk_digest, chunked_digest
+from storage.errors import DamagedStore, RunNotFound, StorageError
+from storage.manifest import MANIFEST, checked_bytes, damaged_store, read_manifest
 from storage.models import load_model
 from storage.partial_results import PARTIAL, PartialResults
 from storage.paths import resolve_under
@@ -30,12 +27,11 @@ from storage.refreshes import (
 )
 from storage.runs import (
     LEASE,
-    MODEL,
     REPORT,
-    RESULTS,
+    RESULT,
     STALLED,
     model_hash,
-    read_record,
+    open_run,
     run_folder,
     run_names,
     runs_folder,
@@ -46,7 +42,6 @@ from storage.runs import (
 _TRIES = 5
 
 OnBytes = Callable[[int], None]
-ReadStore = Callable[[Path], object]
 
 
 @dataclass(frozen=True)
@@ -66,10 +61,6 @@ class Problem:
     def __str__(self) -> str:
         """Return path and defect in one line."""
         return f"{self.path}: {self.what}"
-
-
-# Yields the problems of the file or folder at a path.
-FindProblems = Callable[[Path, OnBytes], Iterator[Problem]]
 
 
 @dataclass(frozen=True)
@@ -107,7 +98,7 @@ class StoredItem:
         on_bytes : callable
             Called with the length of each file that has been read.
         """
-        yield from _problems_at(self.path, _PROBLEMS[self.kind], on_bytes)
+        yield from _problems_at(self.path, _CHECKS[self.kind], on_bytes)
 
 
 def stored_items() -> list[StoredItem]:
@@ -127,76 +118,107 @@ def stored_items() -> list[StoredItem]:
     ]
 
 
-def stored_items_named(name: str) -> list[StoredItem]:
-    """Return the items of that name: a run, its history, a data set, or all its stored splits."""
-    spec = DATASETS.get(name)
-    splits = {folder_name(name, split) for split in spec.splits} if spec else set()
-    names = {"data set": {name, *splits}, "run": {name}, "history": {name}}
-    return [each for each in stored_items() if each.name in names[each.kind]]
+# Yields the problems of the file or folder at a path.
+Check = Callable[[Path, OnBytes], Iterator[Problem]]
 
 
-def _dataset_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    yield from _store_problems(path, _read_values, on_bytes)
+def _problems_at(path: Path, check: Check, on_bytes: OnBytes) -> Iterator[Problem]:
+    """Yield the problems at `path`; also `path` itself if it is unreadable or leads out."""
+    try:
+        yield from check(resolve_under(path.parent, path.name), on_bytes)
+    except StorageError as error:
+        yield Problem(path, str(error))
+    except OSError as error:
+        yield Problem(path, f"cannot be read ({error.strerror or error})")
 
 
-def _run_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+def _store_check(read: Callable[[Path], object]) -> Check:
+    """Return the check of a store that `read` reads, once all its files are whole."""
+
+    def check(root: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+        problems: list[Problem] = []
+        for _ in range(_TRIES):
+            before = _inode(root)
+            problems = [] if before is None else list(_problems_of_store(root, read, on_bytes))
+            if not problems or _inode(root) == before:
+                break
+        yield from problems
+
+    return check
+
+
+def _problems_of_store(
+    root: Path, read: Callable[[Path], object], on_bytes: OnBytes
+) -> Iterator[Problem]:
+    try:
+        manifest, damaged = read_manifest(root), False
+        for name, entry in manifest.files.items():
+            try:
+                checked_bytes(root, name, entry)
+            except DamagedStore as error:
+                damaged = True
+                yield Problem(root / name, error.what)
+            on_bytes(entry.bytes)
+        for path in _files(root):
+            if path.relative_to(root).as_posix() not in {MANIFEST, *manifest.files}:
+                yield Problem(path, "no manifest lists it")
+        if not damaged:
+            read(root)
+    except StorageError as error:
+        yield Problem(root / (error.file or "zarr.json"), error.what)
+
+
+def _read_values(path: Path) -> None:
+    """Read a whole data set; raise DamagedStore unless its values have the recorded digest."""
+    data = open_dataset(path)
+    X, step = data.X, data.X.chunk_rows
+    chunks = (X.read(start, min(start + step, len(X))) for start in range(0, len(X), step))
+    data_hash = chunked_digest(X, step, map(chunk_digest, chunks), data.labels)
+    if data_hash != data.data_hash:
+        what = f"the values have the SHA-256 {data_hash}, not its `data_hash`"
+        raise damaged_store(path, MANIFEST, what)
+
+
+def _read_result(path: Path) -> None:
+    """Read the result of a run: its record, and its model if it has one."""
+    open_run(path.parent.name)
+    with suppress(RunNotFound):
+        load_model(path)
+
+
+def _check_run(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+    yield from _problems_at(folder / RESULT, _store_check(_read_result), on_bytes)
+    yield from _problems_at(folder / PARTIAL, _check_partial_results, on_bytes)
+    yield from _problems_at(folder / LEASE, _check_lease, on_bytes)
     # Two entries are not checked: each request rebuilds the report from the rest, and only people
     # read the dumps of stalled Dask clusters.
-    for part, find_problems in _PARTS.items():
-        yield from _problems_at(folder / part, find_problems, on_bytes)
-    yield from _unexpected_entries(folder, {*_PARTS, REPORT, STALLED}.__contains__)
+    yield from _unexpected_entries(folder, {RESULT, PARTIAL, LEASE, REPORT, STALLED}.__contains__)
 
 
-def _model_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    yield from _store_problems(path, load_model, on_bytes)
-
-
-def _results_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    yield from _store_problems(path, read_record, on_bytes)
-
-
-def _partial_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+def _check_partial_results(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     results = PartialResults(folder)
-    keys = results.keys()
-    for key in keys:
-        yield from _problems_at(folder / key, _partial_result_problems, on_bytes)
-    yield from _newest_problems(Checkpoints(results))
+    check = _store_check(lambda path: results.read(path.name))
+    for key in results.keys(""):
+        yield from _problems_at(folder / key, check, on_bytes)
     yield from _unexpected_entries(folder, lambda name: (folder / name).is_dir())
 
 
-def _partial_result_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    results = PartialResults(path.parent)
-    yield from _store_problems(path, lambda each: results.read(each.name), on_bytes)
+def _check_lease(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+    try:
+        on_bytes(path.stat().st_size)
+        read_sealed(path, "a lease")
+    except FileNotFoundError:  # a running process may have removed it meanwhile
+        return
+    except DamagedStore as error:
+        yield Problem(path, error.what)
 
 
-def _newest_problems(checkpoints: Checkpoints) -> Iterator[Problem]:
-    """Yield the problem if the newest checkpoint, or its number, which is saved next, is missing.
-
-    Damage to either is reported with that of the other results.
-    """
-    with suppress(DamagedStore):
-        newest, numbers = checkpoints.newest_number, checkpoints.numbers
-        if newest is None and numbers not in ([], [1]):
-            path = checkpoints.results.path(NEWEST)
-            yield Problem(path, "it is missing, but checkpoints are there")
-        # A running fit may have saved newer ones meanwhile and removed this one: the number is
-        # read again.
-        path = checkpoints.results.path(checkpoint_key(newest or 0))
-        if newest and not exists_settled(path) and checkpoints.newest_number == newest:
-            yield Problem(path, "the newest checkpoint is missing")
-
-
-def _lease_problems(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    yield from _file_problems(path, lambda each: read_sealed(each, "a lease"), on_bytes)
-
-
-def _history_problems(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
+def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     on_bytes((folder / HISTORY).stat().st_size)
     try:
         yield from _problems_of_published(folder.name, read_history(folder.name))
     except StorageError as error:
-        what = error.what if isinstance(error, DamagedStore) else str(error)
-        yield Problem(folder / HISTORY, what)
+        yield Problem(folder / HISTORY, error.what)
     yield from _unexpected_entries(folder, {HISTORY, LOCK}.__contains__)
 
 
@@ -219,94 +241,11 @@ def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> I
         yield Problem(run_folder(name), "the published run is none of those in its history")
 
 
-_PARTS: dict[str, FindProblems] = {
-    MODEL: _model_problems,
-    RESULTS: _results_problems,
-    PARTIAL: _partial_problems,
-    LEASE: _lease_problems,
+_CHECKS: dict[str, Check] = {
+    "data set": _store_check(_read_values),
+    "run": _check_run,
+    "history": _check_history,
 }
-_PROBLEMS: dict[str, FindProblems] = {
-    "data set": _dataset_problems,
-    "run": _run_problems,
-    "history": _history_problems,
-}
-
-
-def _file_problems(path: Path, read: ReadStore, on_bytes: OnBytes) -> Iterator[Problem]:
-    """Yield the problem of a file that contains its own digest, if it has one."""
-    if not path.is_file():
-        return
-    on_bytes(path.stat().st_size)
-    try:
-        read(path)
-    except FileNotFoundError:  # a running process has removed it meanwhile
-        return
-    except StorageError as error:
-        yield _problem_of(path.parent, error)
-
-
-def _store_problems(root: Path, read: ReadStore, on_bytes: OnBytes) -> Iterator[Problem]:
-    """Yield the problems of a store; if another process replaces it meanwhile, of the new one."""
-    problems: list[Problem] = []
-    for _ in range(_TRIES):
-        before = _inode(root)
-        problems = [] if before is None else list(_problems_of_reading(root, read, on_bytes))
-        if not problems or _inode(root) == before:
-            break
-    yield from problems
-
-
-def _problems_of_reading(root: Path, read: ReadStore, on_bytes: OnBytes) -> Iterator[Problem]:
-    try:
-        manifest = read_manifest(root)
-    except DamagedStore as error:
-        yield _problem_of(root, error)
-        return
-    damaged = list(_damaged_files(root, manifest, on_bytes))
-    yield from damaged
-    yield from _unlisted_files(root, manifest)
-    if not damaged:
-        try:
-            read(root)
-        except StorageError as error:
-            yield _problem_of(root, error)
-
-
-def _damaged_files(root: Path, manifest: Manifest, on_bytes: OnBytes) -> Iterator[Problem]:
-    for name, entry in manifest.files.items():
-        try:
-            check_bytes(root, name, entry, bytes_at(root / name))
-        except DamagedStore as error:
-            yield _problem_of(root, error)
-        on_bytes(entry.bytes)
-
-
-def _unlisted_files(root: Path, manifest: Manifest) -> Iterator[Problem]:
-    listed = {MANIFEST, *manifest.files}
-    for path in _files(root):
-        if path.relative_to(root).as_posix() not in listed:
-            yield Problem(path, "no manifest lists it")
-
-
-def _read_values(path: Path) -> None:
-    """Read a whole data set; raise DamagedStore unless its values have the recorded digest."""
-    data = open_dataset(path)
-    X = data.X
-    chunks = (
-        X.read(start, min(start + X.chunk_rows, len(X))) for start in range(0, len(X), X.chunk_rows)
-    )
-    if "chunk_digests/zarr.json" in read_manifest(path).files:
-        digests = map(chunk_digest, chunks)
-        data_hash = chunked_digest(X, X.chunk_rows, digests, data.labels)
-    else:
-        digest = ContentDigest()
-        for chunk in chunks:
-            digest.add(chunk)
-        data_hash = digest.finish(data.labels)
-    if data_hash != data.data_hash:
-        raise damaged_store(
-            path, MANIFEST, f"the values have the SHA-256 {data_hash}, not its `data_hash`"
-        )
 
 
 def _unexpected_entries(folder: Path, expected: Callable[[str], bool]) -> Iterator[Problem]:
@@ -314,22 +253,6 @@ def _unexpected_entries(folder: Path, expected: Callable[[str], bool]) -> Iterat
     for path in visible_entries(folder):
         if not expected(path.name):
             yield Problem(path, "no stored item has this name")
-
-
-def _problems_at(path: Path, find_problems: FindProblems, on_bytes: OnBytes) -> Iterator[Problem]:
-    """Yield the problems at `path`; also `path` itself if it is unreadable or leads out."""
-    try:
-        yield from find_problems(resolve_under(path.parent, path.name), on_bytes)
-    except StorageError as error:
-        yield Problem(path, str(error))
-    except OSError as error:
-        yield Problem(path, f"cannot be read ({error.strerror or error})")
-
-
-def _problem_of(root: Path, error: StorageError) -> Problem:
-    if isinstance(error, DamagedStore) and error.file:
-        return Problem(root / error.file, error.what)
-    return Problem(root / "zarr.json", str(error))
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -12,8 +12,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.manifest import FileEntry, Manifest, check_all, damaged_store
-from storage.store import explain_zarr_errors, open_checked_array
+from storage.manifest import FileEntry, Manifest, checked_bytes, damaged_store
+from storage.store import open_checked_array, reading
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,6 @@ class ZarrRows:
     ----------
     root : str
         Folder of the store.
-    array : str
-        Name of the array in it.
     digest : str
         Digest of the store's manifest: two equal objects read equal rows.
     shape : tuple of int
@@ -41,7 +39,6 @@ class ZarrRows:
     """
 
     root: str
-    array: str
     digest: str
     shape: tuple[int, int]
     dtype: np.dtype[Any]
@@ -49,17 +46,17 @@ class ZarrRows:
     files: Mapping[str, FileEntry] = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, root: Path, manifest: Manifest, array: str) -> ZarrRows:
-        """Return the handle of a two-dimensional array of the store at `root`."""
-        files = {k: v for k, v in manifest.files.items() if k.startswith(f"{array}/")}
-        opened = open_checked_array(root, array, files)
+    def of(cls, root: Path, manifest: Manifest) -> ZarrRows:
+        """Return the handle of X of the data set at `root`."""
+        files = {k: v for k, v in manifest.files.items() if k.startswith("X/")}
+        opened = open_checked_array(root, "X", files)
         if opened.ndim != 2 or opened.chunks[1] != max(1, opened.shape[1]):
             raise damaged_store(
-                root, f"{array}/zarr.json", f"shape {opened.shape} in chunks {opened.chunks}"
+                root, "X/zarr.json", f"shape {opened.shape} in chunks {opened.chunks}"
             )
         n, d = opened.shape
         path = str(root.resolve())
-        return cls(path, array, manifest.digest, (n, d), opened.dtype, opened.chunks[0], files)
+        return cls(path, manifest.digest, (n, d), opened.dtype, opened.chunks[0], files)
 
     @property
     def ndim(self) -> int:
@@ -69,9 +66,9 @@ class ZarrRows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __dask_tokenize__(self) -> tuple[str, str, str]:
+    def __dask_tokenize__(self) -> tuple[str, str]:
         """Return what identifies the rows, so that Dask need not hash every file's digest."""
-        return (self.root, self.array, self.digest)
+        return (self.root, self.digest)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Read the rows from `start` up to, but not including, `stop`.
@@ -92,16 +89,17 @@ class ZarrRows:
             )
         if start == stop:
             return np.empty((0, self.shape[1]), self.dtype)
-        chunks = f"{self.array}/c/{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
-        with explain_zarr_errors(Path(self.root), chunks):
+        chunks = f"X/c/{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
+        with reading(Path(self.root), chunks):
             return np.ascontiguousarray(_open(self)[start:stop])
 
     def verify(self) -> None:
         """Raise DamagedStore unless every file of the array, read anew, matches the manifest."""
-        check_all(Path(self.root), self.files)
+        for name, entry in self.files.items():
+            checked_bytes(Path(self.root), name, entry)
 
 
 @lru_cache(maxsize=64)
 def _open(rows: ZarrRows) -> zarr.Array[Any]:
     """Return the opened array; each process opens it once."""
-    return open_checked_array(Path(rows.root), rows.array, rows.files)
+    return open_checked_array(Path(rows.root), "X", rows.files)

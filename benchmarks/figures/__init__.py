@@ -15,6 +15,7 @@ from benchmarks.figures.avoiding import avoid, given
 from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
 from benchmarks.figures.certified import certified
 from benchmarks.figures.clustered import workers
+from benchmarks.figures.conditions import correlated, weak, wide
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.dimensions import dimensions
@@ -33,6 +34,7 @@ from benchmarks.figures.ingested import (
 from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
+from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
 from benchmarks.figures.scale import scale
@@ -67,7 +69,13 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        quick,
+        predicted60k,
+        predicted_scale,
         recovery,
+        correlated,
+        weak,
+        wide,
         dimensions,
         certainty,
         certainty_elsewhere,
@@ -101,4 +109,4 @@ FIGURES: dict[str, Callable[..., Figure]] = {
     )
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
-UNASKED = frozenset({"scale", "optima", "power", "umap", "dimensions"})
+UNASKED = frozenset({"scale", "predicted_scale", "optima", "power", "umap", "dimensions"})

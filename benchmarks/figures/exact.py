@@ -11,12 +11,12 @@ import numpy as np
 from benchmarks.dense import standardised
 from benchmarks.measure import Figure, timed
 from benchmarks.rows import labelled, mnist_train, problem_of
+from flows.builtin import ingest
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Problem, first_engine
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.shards import cut
-from storage import ingest
 
 
 def tiles() -> Figure:

@@ -18,7 +18,7 @@ from benchmarks.measure import Figure, Run, say, timed
 from benchmarks.methods import DEFAULT, PAPER, projection
 from benchmarks.parallel import in_processes
 from benchmarks.rows import Array, Labelled, labelled
-from storage import ingest
+from flows.builtin import ingest
 
 # Fits to rows (n, d), classes (n,) and a number q of features, and returns what transforms rows.
 _Method: TypeAlias = Callable[[Array, Array, int], Any]
@@ -98,9 +98,9 @@ def stability() -> Figure:
     }
 
 
-def _rows(name: str) -> Labelled:
+def rows_in_memory(name: str, split: str = "train") -> Labelled:
     """Return all rows of a data set in memory, their classes counted from 0."""
-    data = ingest("mnist", "train") if name == "mnist" else ingest(name)
+    data = ingest("mnist", split) if name == "mnist" else ingest(name)
     rows = labelled(data).in_memory()
     return Labelled(rows.X, np.unique(rows.y, return_inverse=True)[1])
 
@@ -130,7 +130,7 @@ def _case_line(case: _Case) -> Figure:
 
 def _line(case: _Case, methods: Mapping[str, _Method]) -> Figure:
     """Return a line with the mean accuracy of each method on one data set."""
-    rows = _rows(case.data)
+    rows = rows_in_memory(case.data)
     splits = _splits(case.data, rows)
     cells = [(_part(rows, train), _part(rows, test), case.q, methods) for train, test in splits]
     runs = list(in_processes(_scored, cells))
@@ -175,7 +175,7 @@ def _scored(
 
 
 def _halved_line(name: str, q: int) -> Figure:
-    rows = _rows(name)
+    rows = rows_in_memory(name)
     n = min(len(rows.y), _HALVED_ROWS)
     orders = [np.random.default_rng(seed).permutation(len(rows.y))[:n] for seed in range(_HALVINGS)]
     halves = [np.array_split(order, 2) for order in orders]

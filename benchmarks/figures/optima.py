@@ -14,9 +14,9 @@ from sklearn.svm import SVC
 from benchmarks.fits import Fit, fit
 from benchmarks.measure import Figure, say
 from benchmarks.rows import Array, Labelled, labelled
+from flows.builtin import ingest
 from ism_dask.kernels import Gaussian, Kernel, Multiquadric, Polynomial
 from ism_dask.solvers import ISM, SOLVERS, Solver
-from storage import ingest
 
 _DATA = ("wine", "cancer", "face")
 # Only the first three of ten folds are measured.

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
 
 from benchmarks.measure import Figure, Run, say, timed
+from flows.builtin import ingest
 from ism_dask import (
     AlternativeIKDR,
     ComponentsWarning,
@@ -18,7 +19,7 @@ from ism_dask import (
 )
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.kernels import Gaussian, as_kernel
-from storage import Dataset, ingest
+from storage import Dataset
 
 _SEEDS = range(5)
 _CLUSTERS = {"wine": 3, "cancer": 2, "face": 20}

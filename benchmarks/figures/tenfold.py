@@ -13,9 +13,9 @@ from benchmarks.dense import dense_gaussian_fit, standardised
 from benchmarks.fits import PUBLISHED, Fit, fit
 from benchmarks.measure import Figure, alternating, median_seconds
 from benchmarks.rows import labelled
+from flows.builtin import ingest
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian, Kernel, Polynomial
-from storage import ingest
 
 # Most milliseconds of a fit to all rows.
 _SMALL = {"wine": 10, "cancer": 50, "face": 300}

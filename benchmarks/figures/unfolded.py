@@ -17,8 +17,8 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from benchmarks.measure import Figure, PeakMemory, say, timed
 from benchmarks.parallel import in_processes
 from benchmarks.rows import Array, Labelled, labelled, mnist_train
+from flows.builtin import ingest
 from ism_dask import ColoredMVU
-from storage import ingest
 
 _COLORED, _PLAIN = "colored MVU", "plain MVU"
 _ROUGH_COLORED, _ROUGH_PLAIN = "colored MVU, not refined", "plain MVU, not refined"

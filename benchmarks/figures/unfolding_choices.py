@@ -25,13 +25,13 @@ from benchmarks.measure import Figure, alternating, median_seconds, say
 from benchmarks.parallel import in_processes
 from benchmarks.rows import Array
 from ism_dask import ColoredMVU
+from ism_dask.estimators.placement import Placement, RowUnits
 from ism_dask.rows.execution import as_tasks, computed, named_task, sent_once_per_worker
-from ism_dask.unfolding.extension import LocalExtension
+from ism_dask.unfolding.ascent import CoordinateObjective
 from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, neighbour_graph
 from ism_dask.unfolding.neighbour_search import ExactSearch
-from ism_dask.unfolding.normal_equations import Scales
-from ism_dask.unfolding.objective import CoordinateObjective
+from ism_dask.unfolding.program import Scales
 from ism_dask.unfolding.side_information import FactorKernel
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
@@ -80,13 +80,15 @@ def _errors(name: str, refine: bool) -> Figure:
     places = model.transform(rows * model.scale_ + model.mean_)
     spread = float(np.linalg.norm(places - places.mean(axis=0)))
     extended = _nystrom(graph, places)
-    weighted = LocalExtension(search, rows, places).error_without_own(graph.neighbours)
-    best, error = LocalExtension.fitted(search, rows, places, graph.neighbours)
+    units = RowUnits(np.zeros(rows.shape[1]), np.ones(rows.shape[1]), 0)
+    placement = Placement(units, search, rows, places)
+    weighted = placement.by_both_formulas(rows, graph.neighbours)[0]
+    best, error = placement.fitted(graph.neighbours)
     say(f"{name}: {error:.3f}")
     return {
         "data": name,
         "coordinates": "refined" if refine else "smooth",
-        "weights": weighted,
+        "weights": float(np.linalg.norm(weighted - places)) / spread,
         "transform": error,
         "corrected": best.corrections is not None,
         "nystrom": float(np.linalg.norm(extended - places)) / spread,

@@ -176,7 +176,7 @@ def resume(
 
 
 def _lease_settings(lease: Lease, scheduler: str | None) -> Any:
-    from storage.records import check_field_types  # noqa: PLC0415
+    from storage.records import restored  # noqa: PLC0415
 
     kind, _, changes = _RESUMABLE[lease.kind]
     given = {**lease.settings, "run": lease.run, **changes}
@@ -185,8 +185,7 @@ def _lease_settings(lease: Lease, scheduler: str | None) -> Any:
     if scheduler is not None:
         given["scheduler"] = scheduler
     try:
-        settings = kind(**given)
-        check_field_types(settings)
+        return restored(kind, given)
     except SettingsError:
         raise
     except (TypeError, ValueError) as error:
@@ -194,7 +193,6 @@ def _lease_settings(lease: Lease, scheduler: str | None) -> Any:
             f"the run {lease.run!r} was begun by another version of ism-dask ({error}): give its "
             "command once more"
         ) from error
-    return settings
 
 
 def _nothing_to_resume(name: str) -> str:

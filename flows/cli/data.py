@@ -48,7 +48,8 @@ def datasets(
 
 def _stored_table(name: str) -> dict[str, Any] | None:
     """Return the record of the table that a stored data set was made from, if it was one."""
-    from storage import DATASETS, open_dataset  # noqa: PLC0415
+    from flows.builtin.catalogue import DATASETS  # noqa: PLC0415
+    from storage import open_dataset  # noqa: PLC0415
 
     table = None if name in DATASETS else open_dataset(name).info.table
     return None if table is None else dict(table)

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
-from rich.progress import Progress, TimeElapsedColumn
-from rich.table import Column, Table
+from rich.progress import Progress
+from rich.table import Table
 
 from flows.errors import FailureAnswered
 from flows.interface.fields import output_setting
@@ -84,9 +84,7 @@ class Output:
     def watched(self) -> Iterator[None]:
         """Show the progress of the block in a bar, and print its notes and the link to its page."""
         console = Console(stderr=True)
-        # Only the elapsed time has a column; the text has the time left, once it can be estimated.
-        clock = TimeElapsedColumn(table_column=Column(no_wrap=True))
-        columns = bar_columns(console.width, clock)
+        columns = bar_columns(console.width)
         with (
             Progress(*columns, console=console, disable=not self.live, transient=True) as progress,
             watch_progress(_Bar(self, progress)),
@@ -108,8 +106,8 @@ class _Bar:
         self._task = progress.add_task("", total=1.0)
         self._time_left = TimeLeft()
 
-    def tick(self, share: float, text: str, left: float | None = None) -> None:
-        self._time_left.tick(share, left)
+    def tick(self, share: float, text: str) -> None:
+        self._time_left.tick(share)
         self._progress.update(self._task, completed=share, description=self._time_left.after(text))
 
     def linked(self, url: str) -> None:

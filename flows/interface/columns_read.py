@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.text import byte_size, shortened
-from storage.tables.schema import CATEGORY, CLASSES, DROP, WEIGHTS, Feature, Label, TableSchema
+from storage.tables.schema import CATEGORY, CLASSES, DROP, WEIGHTS, Column, TableSchema
 
 # Columns of the description of a schema.
 SCHEMA_COLUMNS = ("column", "missing", "read as")
@@ -20,7 +20,7 @@ def describe_schema(schema: TableSchema) -> str:
         *(_label_words(label) for label in schema.labels),
     ]
     lists = {
-        "passed through": schema.passed,
+        "passed through": schema.options.keep,
         "not used": schema.dropped,
         "constant": schema.constant,
     }
@@ -31,12 +31,16 @@ def describe_schema(schema: TableSchema) -> str:
 def schema_cells(schema: TableSchema) -> list[list[str]]:
     """Return a row of cells (`SCHEMA_COLUMNS`) for each feature of a table."""
     return [
-        [shortened(feature.name), f"{feature.missing:,}", _encoding_words(feature, schema.missing)]
+        [
+            shortened(feature.name),
+            f"{feature.missing:,}",
+            _encoding_words(feature, schema.options.missing),
+        ]
         for feature in schema.features
     ]
 
 
-def _encoding_words(feature: Feature, missing: str) -> str:
+def _encoding_words(feature: Column, missing: str) -> str:
     words = feature.kind
     if feature.kind == CATEGORY:
         words = f"{len(feature.levels)} columns: {_listed(feature.encoded_names)}"
@@ -45,12 +49,12 @@ def _encoding_words(feature: Feature, missing: str) -> str:
     return f"{words}; rows without it are left out" if missing == DROP else f"{words}; gaps filled"
 
 
-def _label_words(label: Label) -> str:
-    if label.kind == WEIGHTS:
+def _label_words(label: Column) -> str:
+    if label.role == WEIGHTS:
         return f"weights of rows: {label.name}"
-    if label.kind != CLASSES:
+    if label.role != CLASSES:
         return f"label {label.name}: numbers"
-    sizes = [f"{name} ({size:,})" for name, size in zip(label.classes, label.sizes, strict=True)]
+    sizes = [f"{name} ({size:,})" for name, size in zip(label.levels, label.sizes, strict=True)]
     return f"label {label.name}: {len(sizes)} classes, {_listed(sizes)}"
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flows.interface.progress import ProgressShare, repeat_report
 from flows.interface.run_log import ThinnedLog, iteration_line, round_line
 from flows.text import number
-from ism_dask.observe.earlier_course import EarlierCourse
-from ism_dask.observe.fit_events import FitWatcher
+from ism_dask.observe.fit_events import FitPlan, FitWatcher
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.observe.progress import watching_passes
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
-from ism_dask.records.stopping_rule import Stopping
 
 # Lines on iterations or rounds that the log of a whole run has at most, and those of one fit.
 _LINES, _FEWEST_LINES = 36, 3
@@ -29,35 +26,18 @@ class FitReports(FitWatcher):
     ----------
     part : ProgressShare
         The interval of the progress that belongs to the fit.
-    iterations : Stopping
-        The rules that end the iterations, in each round if the fit has rounds.
-    rounds : Stopping, optional
-        The rules that end the rounds; None for a fit without rounds.
-    spectral : bool
-        Whether all iterations are spectral steps, as for `FitProgress`.
-    earlier : EarlierCourse, optional
-        Of a fit with the same settings.
+    plan : FitPlan
+        The rules that end the fit.
     """
 
     # The result of a run has how its fits ended.
     reports_endings = True
 
-    def __init__(
-        self,
-        part: ProgressShare,
-        iterations: Stopping,
-        rounds: Stopping | None = None,
-        *,
-        spectral: bool = False,
-        earlier: EarlierCourse | None = None,
-    ) -> None:
-        self._part = part
-        self._progress = FitProgress(iterations, rounds, spectral=spectral, earlier=earlier)
-        self._iterated: float | None = None
-        self._iterations, self._rounds = iterations, rounds
+    def __init__(self, part: ProgressShare, plan: FitPlan) -> None:
+        self._part, self._plan, self._progress = part, plan, FitProgress(plan)
         # A fold of a cross-validation has its share of the lines.
         lines = max(_FEWEST_LINES, round(_LINES * (part.stop - part.start)))
-        self.log = ThinnedLog(lines, (rounds or iterations).max_iter)
+        self.log = ThinnedLog(lines, (plan.rounds or plan.iterations).max_iter)
         # Without it, a timed report of a stage could follow the first report of the next stage.
         self._lock = threading.Lock()
         self._objective = ""
@@ -74,18 +54,12 @@ class FitReports(FitWatcher):
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
         with self._lock:
-            self._iterated = time.monotonic()
             self._objective = f"objective {number(state.current.objective)}"
             name = self._progress.on_iteration(state)
-            if self._rounds is None:
-                line = iteration_line(name, state.history[-1], self._iterations)
+            if self._plan.rounds is None:
+                line = iteration_line(name, state.history[-1], self._plan.iterations)
                 self.log.add(self._part.named_line(line))
             self._report(name, self._objective)
-
-    @property
-    def seconds_since_iteration(self) -> float | None:
-        """Seconds since the last iteration ended; None before the first."""
-        return None if self._iterated is None else time.monotonic() - self._iterated
 
     def on_round(self, done: Round) -> None:
         """Report a round that has ended."""
@@ -106,21 +80,13 @@ class FitReports(FitWatcher):
                 self._report(text, self._objective)
 
     def _report(self, *texts: str) -> None:
-        progress, text = self._progress, ", ".join(filter(None, texts))
-        self._part.report(progress.share, text, progress.spent, progress.left)
+        self._part.report(self._progress.share, ", ".join(filter(None, texts)))
 
 
 @contextmanager
-def watched_fit(
-    part: ProgressShare,
-    iterations: Stopping,
-    rounds: Stopping | None = None,
-    *,
-    spectral: bool = False,
-    earlier: EarlierCourse | None = None,
-) -> Iterator[FitReports]:
+def watched_fit(part: ProgressShare, plan: FitPlan) -> Iterator[FitReports]:
     """Report the progress of the fit in the block; yield the watcher for it."""
-    reports = FitReports(part, iterations, rounds, spectral=spectral, earlier=earlier)
+    reports = FitReports(part, plan)
     with watching_passes(reports.on_task), repeat_report(reports.report_pass):
         try:
             yield reports

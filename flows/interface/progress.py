@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
@@ -16,12 +15,8 @@ from ism_dask._context import bound
 class Watcher(Protocol):
     """A receiver of progress reports."""
 
-    def tick(self, share: float, text: str, left: float | None = None) -> None:
-        """Receive that `share` of the work, 0 to 1, is done; `text` describes it.
-
-        `left` are the seconds that are left, infinite if they cannot be known. Without them, they
-        follow from the share.
-        """
+    def tick(self, share: float, text: str) -> None:
+        """Receive that `share` of the work, 0 to 1, is done; `text` describes it."""
 
     def linked(self, url: str) -> None:
         """Receive the address of the page that shows the run."""
@@ -55,10 +50,10 @@ def page_of_run() -> str | None:
     return _PAGE.get()
 
 
-def report_progress(share: float, text: str, left: float | None = None) -> None:
-    """Report to all watchers that `share` of the run, 0 to 1, is done, and the seconds left."""
+def report_progress(share: float, text: str) -> None:
+    """Report to all watchers that `share` of the run, 0 to 1, is done."""
     for watcher in _WATCHERS.get():
-        watcher.tick(share, text, left)
+        watcher.tick(share, text)
 
 
 def progress_link(url: str) -> None:
@@ -115,30 +110,16 @@ class ProgressShare:
         The shares of the whole at which the part begins and ends.
     name : str
         Comes before the text of all its reports.
-    ends : float, optional
-        The time of the monotonic clock at which the whole ends, if earlier parts of the same kind
-        have shown that.
     """
 
     start: float = 0.0
     stop: float = 1.0
     name: str = ""
-    ends: float | None = None
 
-    def report(
-        self, share: float, text: str = "", spent: float = 0.0, left: float | None = None
-    ) -> None:
-        """Report to all watchers that `share` of this part is done.
-
-        With `left`, the part ends in so many seconds, infinite if that cannot be known, and has
-        taken the seconds `spent`.
-        """
-        if self.ends is not None:
-            left = max(self.ends - time.monotonic(), 0.0)
-        elif left is not None:
-            left += (spent + left) * (1.0 - self.stop) / (self.stop - self.start)
+    def report(self, share: float, text: str = "") -> None:
+        """Report to all watchers that `share` of this part is done."""
         whole = self.start + share * (self.stop - self.start)
-        report_progress(whole, self.named_line(text), left)
+        report_progress(whole, self.named_line(text))
 
     def named_line(self, text: str) -> str:
         """Return `text` with the name of the part before it, if it has one."""

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from flows.builtin.ingestion import picture_pixels
 from ism_dask.pictures.colours import largest_weight, weight_colours
-from storage import Dataset, picture_pixels
+from storage import Dataset
 
 if TYPE_CHECKING:
     from ism_dask.estimators.clustering import ClusteringIKDR

@@ -22,7 +22,7 @@ from flows.results.paper import SeriesResult, TablesResult
 from flows.runs.dated import dated_name, publish_newest
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free, versions
-from storage import RESULTS, PartialResults, open_run, save_results, saved_run_path
+from storage import PartialResults, save_results
 
 KIND = TablesResult.command
 _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
@@ -146,9 +146,7 @@ def _check_can_save(settings: TablesSettings) -> None:
 
     Also raise one if a chosen method needs pymanopt, which is missing.
     """
-    saved_path = saved_run_path(settings.run)
-    same_kind = saved_path is not None and open_run(settings.run).kind == KIND
-    check_name_is_free(settings.run, settings, RESULTS if same_kind else "")
+    check_name_is_free(settings.run, settings, KIND)
     _check_extras(settings)
 
 

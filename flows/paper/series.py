@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, ClassVar
 
+from flows.builtin.catalogue import folder_of
 from flows.interface.progress import ProgressShare, progress_note
 from flows.paper.settings import TablesSettings
 from flows.results.paper import SeriesResult
@@ -101,7 +102,7 @@ def measure_series(series: Series, settings: TablesSettings, part: ProgressShare
 
 def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | None:
     """Return the results of a series that earlier runs stored, None if there are none."""
-    if not dataset_path(*series.source).exists():
+    if not dataset_path(folder_of(*series.source)).exists():
         return None
     try:
         results = list(_StoredSteps(series, settings).stored())

@@ -158,12 +158,12 @@ class _Refresh:
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""
         # They import pyarrow, an extra.
-        from storage.table_ingestion import open_for  # noqa: PLC0415
         from storage.tables.files import have_versions  # noqa: PLC0415
+        from storage.tables.formats import open_table  # noqa: PLC0415
 
         check_credentials(self._ingest.credentials)
         options = table_options(self._ingest)
-        files = open_for(self._ingest.dataset, options).versions()
+        files = open_table(self._ingest.dataset, passed=options.keep).versions()
         return tuple(each.to_json() for each in files) if have_versions(files) else ()
 
     def _fit(self) -> tuple[FitSettings, FitResult]:

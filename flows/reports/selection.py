@@ -34,12 +34,16 @@ def selection_of_fit(result: FitResult) -> list[Block]:
     if chosen is None:
         return []
     start = start_of(chosen, result.fitted.ending.status)
-    facts = (
+    facts: tuple[Fact, ...] = (
         Fact("Start", start),
         Fact("Width", text.number(chosen.width)),
         Fact("Ridge", text.number(chosen.ridge)),
         Fact("Target", chosen.target, f"Predicted is {_TARGETS[chosen.target]}."),
     )
+    if chosen.other_maximum:
+        meaning = "Another start led to them, and rows do not tell which are better."
+        angle = f"as good, at an angle with the sine {chosen.other_maximum:.2f}"
+        facts = (*facts, Fact("Other features", angle, meaning))
     rows = tuple(
         (each.start, *map(_or_start, (each.width, each.ridge)), f"{100 * each.explained:.1f}%")
         for each in chosen.tried

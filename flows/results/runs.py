@@ -65,8 +65,6 @@ class FitEnding(JsonRecord):
         What it limits: "residual", or "change" of the eigenvalues.
     angle : float or None
         Sine of the angle by which the last iteration turned W; None without iterations.
-    check_seconds : float or None
-        The part of `seconds` after the last iteration, in which W was checked.
     certificate : CertificateRecord
         Whether W is proved to be a maximum.
     """
@@ -84,7 +82,6 @@ class FitEnding(JsonRecord):
     tolerance: float
     measure: str
     angle: float | None = field(default=None, metadata=OPTIONAL)
-    check_seconds: float | None = field(default=None, metadata=OPTIONAL)
     certificate: CertificateRecord
 
 
@@ -146,12 +143,15 @@ class Selection(JsonRecord):
         What is predicted of numbers: their "mean", or their "law", by functions of them.
     tried : tuple of SettingTried
         The best trials, best first; empty for a fit that continues an earlier one.
+    other_maximum : float
+        The sine of the angle to other features that are as good; 0 if there are none.
     """
 
     width: float
     ridge: float
     target: str
     tried: tuple[SettingTried, ...] = ()
+    other_maximum: float = 0.0
 
 
 def column_names(

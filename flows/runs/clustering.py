@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import normalized_mutual_info_score
 
+from flows.builtin.catalogue import folder_of
 from flows.errors import SettingsError
 from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare, progress_log, report_progress
@@ -18,13 +19,12 @@ from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round
 from flows.runs.data import describe_rows, read_rows, store_for_run, with_label
 from flows.runs.fit import fitted_w
-from flows.runs.fitting import FittedModel, shared_parameters, solver_of, timed_fit
+from flows.runs.fitting import FittedModel, shared_parameters, timed_fit
 from flows.runs.paradigms import PARADIGMS
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin
 from flows.settings.runs import ClusterSettings
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.records.stopping_rule import Stopping
 from storage import Dataset, open_dataset, picture_path, save_model
 
 KIND = ClusterResult.command
@@ -32,7 +32,7 @@ KIND = ClusterResult.command
 
 def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
-    data = open_dataset(settings.dataset, settings.split)
+    data = open_dataset(folder_of(settings.dataset, settings.split))
     k = count_clusters(settings, data)
     run = run_name(settings, data, k)
     report_progress(0.0, f"cluster {settings.title}")
@@ -100,15 +100,14 @@ def _fitted(
 ) -> tuple[FittedModel, ClusteringIKDR]:
     paradigm = PARADIGMS[settings.paradigm]
     rows = read_rows(data.X, settings)
-    rounds = Stopping(settings.outer_tol, max_iter=settings.max_outer)
-    with watched_fit(ProgressShare(stop=0.95), solver_of(settings).stopping, rounds) as reports:
-        model = paradigm.model(
-            settings,
-            k,
-            outer_tol=settings.outer_tol,
-            max_outer=settings.max_outer,
-            **shared_parameters(settings),
-        )
+    model = paradigm.model(
+        settings,
+        k,
+        outer_tol=settings.outer_tol,
+        max_outer=settings.max_outer,
+        **shared_parameters(settings),
+    )
+    with watched_fit(ProgressShare(stop=0.95), model.plan) as reports:
         return timed_fit(model, rows, y, watcher=reports), model
 
 

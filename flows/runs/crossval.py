@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +24,7 @@ from flows.runs.saving import origin, versions
 from flows.runs.side_labels import at_rows, side_labels
 from flows.settings.runs import CrossvalSettings
 from ism_dask._context import bound
-from storage import RESULTS, Dataset, save_results
+from storage import Dataset, save_results
 
 KIND = CrossvalResult.command
 # Share of a fold's progress that is reached when W is fitted, and when the classifier is trained.
@@ -124,44 +123,31 @@ class Crossval:
     labelled : LabelledDataset
     plans : list of FoldPlan
     run : ResumableRun
-    seconds : list of float
-        The seconds of each fold that was computed so far.
     """
 
     settings: CrossvalSettings
     labelled: LabelledDataset
     plans: list[FoldPlan]
     run: ResumableRun
-    seconds: list[float] = field(default_factory=list)
 
     def fold(self, number: int) -> FoldResult:
         """Compute a fold, counted from 1, or load its saved result; report progress."""
         settings, count = self.settings, len(self.settings.fold_numbers)
         title = f"fold {number} of {settings.folds}"
-        part = ProgressShare((number - 1) / count, number / count, title, self._end(number))
+        part = ProgressShare((number - 1) / count, number / count, title)
         part.report(0.0)
         plan = self.plans[number - 1]
         fold = partial(run_fold, self.labelled, plan, settings, part)
 
         def work() -> dict[str, Any]:
-            started = time.monotonic()
             rows = len(plan.train)
-            result = fit_on_cluster(settings, self.run, fold, rows, fold=number).to_json()
-            self.seconds.append(time.monotonic() - started)
-            return result
+            return fit_on_cluster(settings, self.run, fold, rows, fold=number).to_json()
 
         result = FoldResult.from_json(self.run.compute_or_restore("fold", number, work))
         accuracy = f"accuracy {result.accuracy:.3f}"
         progress_log(part.named_line(accuracy))
         part.report(1.0, accuracy)
         return result
-
-    def _end(self, number: int) -> float | None:
-        """Return when the last fold will end if a fold takes as long as those so far."""
-        if not self.seconds:
-            return None
-        left = len(self.settings.fold_numbers) - number + 1
-        return time.monotonic() + left * sum(self.seconds) / len(self.seconds)
 
     def save(self, results: Sequence[FoldResult]) -> CrossvalResult:
         """Average the results of all folds, and save them as a run."""
@@ -210,7 +196,7 @@ def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Cr
     plans = plan_folds(labelled, settings.folds, settings.seed)
     name = run_name(settings, labelled)
     # Earlier results under a default name are replaced without `--force`.
-    replaceable = RESULTS if settings.run is None else ""
+    replaceable = KIND if settings.run is None else ""
     with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:
         progress_log(labelled.describe(settings))
         crossval = Crossval(settings, labelled, plans, run)

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from flows.builtin import ingest
+from flows.builtin.catalogue import DATASETS, folder_of
 from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
 from flows.interface.progress import report_progress
@@ -19,7 +21,7 @@ from flows.settings.choices import label_keys
 from flows.settings.runs import PREDICTION, SIDES, NamedRunSettings, SearchSettings, Settings
 from ism_dask.rows.standardise import tile_dtype
 from ism_dask.selection.dimension import MOST_FEATURES
-from storage import DATASETS, Dataset, ZarrRows, ingest, open_dataset
+from storage import Dataset, ZarrRows, open_dataset
 from storage.tables.files import check_pyarrow
 
 Array = NDArray[Any]
@@ -213,7 +215,7 @@ def ensure_stored(
     `weight` is the share of the reported progress that the ingestion makes up.
     """
     if dataset not in DATASETS:
-        return open_dataset(dataset, split)
+        return open_dataset(dataset)
 
     def written(done: int, rows: int) -> None:
         report_progress(weight * done / rows, f"ingest {dataset}, {done:,} of {rows:,} rows")
@@ -259,7 +261,7 @@ def _side_names(settings: NamedRunSettings) -> tuple[str, ...]:
 
 def open_labelled(settings: SearchSettings) -> LabelledDataset:
     """Open the data set of a run with the label that its settings name."""
-    return label_of(open_dataset(settings.dataset, settings.split), settings)
+    return label_of(open_dataset(folder_of(settings.dataset, settings.split)), settings)
 
 
 def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:

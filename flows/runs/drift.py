@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.rows.moments import ColumnMoments
-from storage.transformers import FeatureStatistics, SavedTransformer
+from storage.models import SavedTransformer
 
 # Rows of float32 and the same rows of float64 differ by less than this share of the range.
 _ROUNDING = 1e-5
@@ -24,7 +24,7 @@ class Drift:
     """
 
     def __init__(self, model: SavedTransformer) -> None:
-        self._learned: FeatureStatistics | None = model.statistics
+        self._learned = model.statistics
         self._names = model.get_feature_names_out()
         self._outside = np.zeros(model.n_components, dtype=np.int64)
         self._new: ColumnMoments | None = None
@@ -34,8 +34,8 @@ class Drift:
         if self._learned is None or not len(new):
             return
         learned = self._learned
-        slack = _ROUNDING * (learned.maximum - learned.minimum)
-        outside = (new < learned.minimum - slack) | (new > learned.maximum + slack)
+        slack = _ROUNDING * (learned.high - learned.low)
+        outside = (new < learned.low - slack) | (new > learned.high + slack)
         self._outside += np.count_nonzero(outside, axis=0)
         # The squares of numbers that are barely floats are not.
         with np.errstate(over="ignore", invalid="ignore"):

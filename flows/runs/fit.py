@@ -23,7 +23,6 @@ from flows.results.runs import (
 )
 from flows.runs.certainty import bootstrap_on_cluster, certainty_of
 from flows.runs.data import Array, LabelledDataset, open_labelled, read_rows, store_for_run
-from flows.runs.earlier_fit import earlier_course
 from flows.runs.fitting import FittedModel, fit
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import model_to_save, origin, saved_model
@@ -37,7 +36,7 @@ from storage import Dataset, Model, save_model
 
 KIND = FitResult.command
 # The progress that is reached when the rows are fitted, before the refits, and after all.
-_HALF, _ALL = 0.5, 0.95
+_HALF, _ALL = 0.5, 0.99
 
 
 def fit_and_save(settings: FitSettings) -> FitResult:
@@ -46,7 +45,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
     run = run_name(settings, labelled)
     report_progress(0.0, f"fit {settings.title}")
     progress_log(labelled.describe(settings))
-    earlier, sides = earlier_course(settings, run), side_labels(settings, labelled)
+    sides = side_labels(settings, labelled)
     # Without refits, the fit is nearly all of the work; with them, about half of it.
     part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
 
@@ -59,7 +58,6 @@ def fit_and_save(settings: FitSettings) -> FitResult:
             start=_start(settings, labelled),
             weights=labelled.data.weights,
             sides=sides,
-            earlier=earlier,
         )
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -18,11 +18,10 @@ from flows.settings.runs import DEPENDENCE, PREDICTION, SearchSettings, Settings
 from ism_dask import Certificate, SupervisedIKDR
 from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.supervised_fit import CRITERIA
-from ism_dask.observe.earlier_course import EarlierCourse
+from ism_dask.estimators.pose import CRITERIA
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.selection.sample import Setting
-from ism_dask.solvers import ISM, SOLVERS, Solver
+from ism_dask.solvers import SOLVERS, Solver
 from ism_dask.status import Status
 from storage import Model
 
@@ -39,13 +38,10 @@ class FittedModel:
     model : IKDR
     seconds : float
         What the fit took.
-    check_seconds : float or None
-        The part of it after the last iteration; None if nobody measured it.
     """
 
     model: IKDR
     seconds: float
-    check_seconds: float | None = None
 
     @property
     def ending(self) -> FitEnding:
@@ -67,7 +63,6 @@ class FittedModel:
             tolerance=float(model.tolerance_),
             measure="change" if by_change else model.plan.iterations.measure,
             angle=float(model.history_[-1].angle) if model.history_ else None,
-            check_seconds=self.check_seconds,
             certificate=_certificate_record(model.certificate_),
         )
 
@@ -75,11 +70,12 @@ class FittedModel:
     def selection(self) -> Selection | None:
         """What the fit chose; None if it maximised HSIC."""
         model = self.model
-        if getattr(model, "setting_", None) is None:
+        setting = getattr(model, "setting_", None)
+        if setting is None:
             return None
         return Selection(
-            width=model.setting_.width,
-            ridge=model.setting_.ridge,
+            width=setting.width,
+            ridge=setting.ridge,
             target=model.target_,
             tried=tuple(
                 SettingTried(
@@ -90,6 +86,7 @@ class FittedModel:
                 )
                 for each in model.selection_[:_TRIED]
             ),
+            other_maximum=model.other_maximum_,
         )
 
 
@@ -175,37 +172,32 @@ def fit(
     start: Model | None = None,
     weights: Array | None = None,
     sides: Mapping[str, Array] = MappingProxyType({}),
-    earlier: EarlierCourse | None = None,
 ) -> FittedModel:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
 
     Rows count by their weights (n,), if there are some. `sides` are the labels to avoid and those
-    that are given, by the arguments of the estimator. The course of an earlier fit tells the
-    time left.
+    that are given, by the arguments of the estimator.
     With `start`, the fit begins at the W of that model, with the kernel parameters, or the width
     and the ridge, that it had.
     """
     parameters = shared_parameters(settings)
     if start is not None and settings.criterion == DEPENDENCE:
         parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
-    solver = solver_of(settings)
-    spectral = isinstance(solver, ISM)
-    with watched_fit(part, solver.stopping, spectral=spectral, earlier=earlier) as reports:
-        model = SupervisedIKDR(
-            settings.n_components,
-            criterion=settings.criterion,
-            target=target_of(y, settings.target),
-            class_weight="balanced" if settings.balanced else None,
-            whiten=settings.whiten,
-            avoid_weight=settings.avoid_weight,
-            max_features=settings.max_features,
-            warm_start=start is not None,
-            **parameters,
-        )
-        if start is not None:
-            _continue_from(model, start)
-        fitted = timed_fit(model, X, y, weights, reports, **sides)
-        return replace(fitted, check_seconds=reports.seconds_since_iteration)
+    model = SupervisedIKDR(
+        settings.n_components,
+        criterion=settings.criterion,
+        target=target_of(y, settings.target),
+        class_weight="balanced" if settings.balanced else None,
+        whiten=settings.whiten,
+        avoid_weight=settings.avoid_weight,
+        max_features=settings.max_features,
+        warm_start=start is not None,
+        **parameters,
+    )
+    if start is not None:
+        _continue_from(model, start)
+    with watched_fit(part, model.plan) as reports:
+        return timed_fit(model, X, y, weights, reports, **sides)
 
 
 def _continue_from(model: SupervisedIKDR, start: Model) -> None:

@@ -9,21 +9,19 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+from flows.builtin.catalogue import DATASETS, DatasetSpec, folder_of
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare
 from flows.services.leases import find_lease, list_leases
 from flows.settings.choices import check_run_name
 from flows.text import byte_size
 from storage import (
-    DATASETS,
     DatasetNotFound,
-    DatasetSpec,
     Problem,
     StorageError,
     StoredDataset,
     StoredItem,
     UnsafeName,
-    dataset_path,
     list_datasets,
     open_run,
     read_history,
@@ -32,7 +30,6 @@ from storage import (
     remove_run,
     run_folder,
     stored_items,
-    stored_items_named,
 )
 from storage.errors import did_you_mean
 from storage.runs import run_not_found
@@ -170,7 +167,7 @@ def list_entries() -> list[DatasetEntry]:
     """Return an entry for each split of the registry, and for each other stored data set."""
     stored = {line.folder: line for line in list_datasets()}
     entries = [
-        _registered(spec, split, stored.pop(dataset_path(spec.name, split).name, None))
+        _registered(spec, split, stored.pop(folder_of(spec.name, split), None))
         for spec in DATASETS.values()
         for split in spec.splits
     ]
@@ -204,7 +201,7 @@ def _labels(line: StoredDataset | None) -> dict[str, int | None]:
         return {}
     classes = {name: len(names) for name, names in line.info.class_names.items()}
     schema = (line.info.table or {}).get("schema", {"labels": []})
-    numbers = [label_key(each["name"]) for each in schema["labels"] if each["kind"] == NUMBERS]
+    numbers = [label_key(each["name"]) for each in schema["labels"] if each["role"] == NUMBERS]
     return {**classes, **dict.fromkeys(numbers)}
 
 
@@ -278,7 +275,14 @@ def _check_item(item: StoredItem, part: ProgressShare) -> CheckResult:
 
 
 def _items_named(name: str) -> list[StoredItem]:
-    items = stored_items_named(name)
+    """Return the run, the history and the data set of a name, of a built-in one all splits."""
+    spec = DATASETS.get(name)
+    names = {name, *(folder_of(name, split) for split in (spec.splits if spec else ()))}
+    items = [
+        each
+        for each in stored_items()
+        if each.name in (names if each.kind == "data set" else {name})
+    ]
     if not items:
         raise SettingsError(_unknown_name(name))
     return items

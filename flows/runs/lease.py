@@ -31,7 +31,7 @@ _LOCK = ".lease"
 def describe_unfinished(lease: Lease) -> dict[str, Any]:
     """Return an entry for a run that is not complete: facts for programs, a sentence for people."""
     checkpoints = Checkpoints.of_run(lease.run)
-    newest = checkpoints.newest()
+    newest = checkpoints.find()
     facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
     within = ", saved within the first iteration" if checkpoints.results.keys(SUMS) else ""
     progress = within if newest is None else f", saved up to {newest.progress}"

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from flows.errors import FlowError, SettingsError
 from storage.atomic import open_replacement
+from storage.models import SavedTransformer
 from storage.tables.files import COLUMNAR, ZARR
 from storage.tables.schema import is_number
-from storage.transformers import SavedTransformer
 
 Array = NDArray[Any]
 _Format = TypeVar("_Format")
@@ -181,18 +181,15 @@ def _write_zarr(path: Path, values: Array, names: Sequence[str]) -> None:
     from storage.tables.output_files import write_batches  # noqa: PLC0415
     from storage.tables.sources import matrix_table  # noqa: PLC0415
 
-    write_batches(path, iter(matrix_table(values, names).to_batches()))
+    write_batches(path, matrix_table(values, names).to_batches())
 
 
 def _write_table(handle: IO[bytes], values: Array, names: Sequence[str], suffix: str) -> None:
     # They import pyarrow, an extra, which the other formats do not need.
-    from storage.tables.output_files import WRITERS  # noqa: PLC0415
+    from storage.tables.output_files import fill_file  # noqa: PLC0415
     from storage.tables.sources import matrix_table  # noqa: PLC0415
 
-    table = matrix_table(values, names)
-    with WRITERS[suffix](handle, table.schema) as write:
-        for batch in table.to_batches():
-            write(batch)
+    fill_file(handle, suffix, matrix_table(values, names).to_batches())
 
 
 _READERS: dict[str, Callable[[Path], Matrix]] = {".csv": _read_csv, ".npy": _read_npy}

@@ -7,7 +7,7 @@ of its own, so names come from the modules of our `storage`, not from the packag
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,12 @@ from flows.errors import FlowError
 from flows.runs.drift import Drift
 from flows.runs.matrix_files import Array, values_too_large
 from ism_dask.blas_threads import single_threaded_blas
-from storage.tables.encoding import Problems
-from storage.tables.new_rows import NewRows, encode_new_rows
+from storage.models import SavedTransformer
+from storage.tables.encoding import EncodedRows, Problems
+from storage.tables.new_rows import encode_new_rows
 from storage.tables.output_files import PartWriter
 from storage.tables.schema import TableSchema
-from storage.tables.sources import TableSource
-from storage.transformers import SavedTransformer
+from storage.tables.sources import Part
 
 
 @dataclass(eq=False)
@@ -42,13 +42,13 @@ class ProjectedRows:
     """
 
     drift: Drift
-    problems: Problems = field(default_factory=Problems)
+    problems: Problems
     read: int = 0
     rows: int = 0
     too_large: int = 0
     first_too_large: int = 0
 
-    def add(self, batch: NewRows, new: Array) -> None:
+    def add(self, batch: EncodedRows, new: Array) -> None:
         """Add the new features (m, q) of a batch of rows."""
         finite = np.isfinite(new).all(axis=1)
         overflowing = np.flatnonzero(~batch.left_out)[~finite]
@@ -89,38 +89,45 @@ class Projector:
     model : SavedTransformer
     schema : TableSchema
         Of the table that the model was fitted to.
+    passed : tuple of str
+        The columns of the table that are passed through.
     ignore_unseen : bool
         Whether a level that the model has not seen counts as none of its levels.
     """
 
     model: SavedTransformer
     schema: TableSchema
+    passed: tuple[str, ...]
     ignore_unseen: bool
 
     @classmethod
-    def of(cls, model: SavedTransformer, schema: TableSchema, *, ignore_unseen: bool) -> Projector:
+    def of(
+        cls,
+        model: SavedTransformer,
+        schema: TableSchema,
+        passed: tuple[str, ...],
+        *,
+        ignore_unseen: bool,
+    ) -> Projector:
         """Return the projector of a saved model, with no more of it than is needed."""
         names = model.get_feature_names_out()
-        taken = [name for name in schema.passed if name in names]
+        taken = [name for name in passed if name in names]
         if taken:
             raise FlowError(
                 f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
             )
-        return cls(model.bare(), schema, ignore_unseen)
+        return cls(model.bare(), schema, passed, ignore_unseen)
 
     def nothing(self) -> ProjectedRows:
         """Return what is known of no rows."""
-        return ProjectedRows(Drift(self.model))
+        return ProjectedRows(Drift(self.model), Problems(self.ignore_unseen))
 
-    def batches(self, source: TableSource, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
+    def batches(self, source: Part, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
         """Yield the new features of a table, in batches, with its columns to pass through.
 
         What is known of the rows is added to `rows`.
         """
-        encoded = encode_new_rows(
-            source, self.schema, ignore_unseen=self.ignore_unseen, problems=rows.problems
-        )
-        for batch in encoded:
+        for batch in encode_new_rows(source, self.schema, rows.problems, self.passed):
             # Gaps and infinite values are among the problems of the rows. There are hardly any, and
             # to replace them takes long.
             finite = np.isfinite(batch.X)
@@ -131,20 +138,18 @@ class Projector:
             rows.add(batch, new)
             yield self._batch(new, batch.passed)
 
-    def project(self, source: TableSource) -> tuple[list[pa.RecordBatch], ProjectedRows]:
+    def project(self, source: Part) -> tuple[list[pa.RecordBatch], ProjectedRows]:
         """Return the new features of a table, and what is known of its rows."""
         rows = self.nothing()
         return list(self.batches(source, rows)), rows
 
-    def write(self, writer: PartWriter, part: tuple[str, TableSource]) -> ProjectedRows:
+    def write(self, writer: PartWriter, part: tuple[str, Part]) -> ProjectedRows:
         """Write the new features of a part of a table, and return what is known of its rows."""
         name, source = part
         rows = self.nothing()
         writer.write(name, self.batches(source, rows))
         return rows
 
-    def _batch(self, new: Array, passed: pa.RecordBatch | None) -> pa.RecordBatch:
+    def _batch(self, new: Array, passed: pa.RecordBatch) -> pa.RecordBatch:
         columns, names = [pa.array(column) for column in new.T], self.model.get_feature_names_out()
-        if passed is None:
-            return pa.record_batch(columns, names=names)
         return pa.record_batch([*passed.columns, *columns], [*passed.schema.names, *names])

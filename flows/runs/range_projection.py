@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from flows.runs.matrix_files import Array
 from ism_dask.blas_threads import single_threaded_blas
-from storage.transformers import SavedTransformer
+from storage.models import SavedTransformer
 from storage.zarr_rows import ZarrRows
 
 

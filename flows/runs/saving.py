@@ -20,9 +20,8 @@ from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
 from ism_dask.rows.moments import ColumnMoments
 from storage import (
-    RESULTS,
+    UNFOLD,
     Dataset,
-    FeatureStatistics,
     Model,
     RunNotFound,
     Sample,
@@ -30,6 +29,7 @@ from storage import (
     UnsafeName,
     load_model,
     load_unfolding,
+    open_run,
     run_folder,
     runs_folder,
     saved_run_path,
@@ -53,11 +53,10 @@ class Replacing(Protocol):
 def check_name_is_free(run: str, settings: Replacing, replaces: str = "") -> None:
     """Raise an error if a saved run has that name, or if its folder cannot be written to.
 
-    A saved run may be replaced with `force`, or if its part of the folder (the model or the
-    results) is called `replaces`.
+    A saved run may be replaced with `force`, or if it is of the kind `replaces`.
     """
-    folder, saved = run_folder(run), saved_run_path(run)
-    if saved is not None and not settings.force and saved.name != replaces:
+    folder, is_saved = run_folder(run), saved_run_path(run) is not None
+    if is_saved and not settings.force and not (replaces and open_run(run).kind == replaces):
         raise FlowError(
             f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
             "another name with --run"
@@ -83,9 +82,7 @@ def saved_transformer(run: str) -> SavedTransformer:
     Raises SettingsError if no run of that name has one.
     """
     try:
-        path = saved_run_path(run)
-        is_unfolding = path is not None and path.name == RESULTS
-        return load_unfolding(run) if is_unfolding else load_model(run)
+        return load_unfolding(run) if open_run(run).kind == UNFOLD else load_model(run)
     except (RunNotFound, UnsafeName) as error:
         raise SettingsError(str(error)) from error
 
@@ -130,7 +127,7 @@ def versions() -> dict[str, str]:
 
 def _projected_rows(
     model: IKDR, data: Dataset, values: Array, seed: int
-) -> tuple[Sample, FeatureStatistics]:
+) -> tuple[Sample, ColumnMoments]:
     """Return the new features of rows drawn at random, and statistics of those of all rows."""
     n = len(data.X)
     chosen = np.sort(np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False))
@@ -142,4 +139,4 @@ def _projected_rows(
         first, last = np.searchsorted(chosen, [start, stop])
         points.append(new[chosen[first:last] - start])
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
-    return sample, FeatureStatistics.of(reduce(add, moments))
+    return sample, reduce(add, moments)

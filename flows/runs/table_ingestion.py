@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flows.builtin.catalogue import DATASETS
 from flows.compute.workers import joined_workers
 from flows.interface.columns_read import describe_schema
 from flows.interface.credentials import check_credentials
@@ -14,12 +15,11 @@ from storage.table_ingestion import (
     dataset_name,
     find_made_from,
     is_made_alike,
-    open_for,
     preview_table,
     store_unless_stored,
 )
 from storage.tables.formats import open_table
-from storage.tables.schema import TableOptions, TableSchema
+from storage.tables.schema import CLASSES, TableOptions, TableSchema
 
 
 def ingest_table(settings: IngestSettings) -> IngestResult:
@@ -29,8 +29,8 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
     """
     check_credentials(settings.credentials)
     options = table_options(settings)
-    table = open_for(settings.dataset, options)
-    name = dataset_name(settings.dataset, settings.name)
+    table = open_table(settings.dataset, passed=options.keep)
+    name = _free_name(settings.dataset, settings.name)
     if settings.dry_run:
         schema = preview_table(table, options, report_progress)
         _show_schema(schema)
@@ -51,8 +51,8 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
 def ingest_changed(settings: IngestSettings) -> Dataset:
     """Store a table in the place of what was stored from it before, unless it is the same."""
     options = table_options(settings)
-    name = dataset_name(settings.dataset, settings.name)
-    table = open_for(settings.dataset, options)
+    name = _free_name(settings.dataset, settings.name)
+    table = open_table(settings.dataset, passed=options.keep)
     stored = find_made_from(name, table.versions())
     if stored is not None and is_made_alike(stored, options, table.versions()):
         return stored
@@ -75,13 +75,13 @@ def store_labelled(source: str, labels: tuple[str, ...], target: str) -> Dataset
     `target` says what labels of numbers are, as in `ingest_table`.
     """
     table = open_table(source)
-    name = dataset_name(source)
+    name = _free_name(source)
     data = find_made_from(name, table.versions())
     if data is not None:
         known = [each.name for each in stored_schema(data).explained]
         if set(labels) <= set(known):
             return data
-    options = TableOptions(labels=labels, target=target)
+    options = TableOptions(label=labels, target=target)
     try:
         return store_unless_stored(
             table, name, options, on_schema=_show_schema, progress=report_progress
@@ -100,6 +100,14 @@ def stored_schema(data: Dataset) -> TableSchema:
     return TableSchema.from_json(data.info.table["schema"])
 
 
+def _free_name(source: str, name: str | None = None) -> str:
+    """Return the name of the data set of a table; raise TableError for that of a built-in one."""
+    chosen = dataset_name(source, name)
+    if chosen in DATASETS:
+        raise TableError(f"{chosen!r} is the name of a built-in data set; give another `name`")
+    return chosen
+
+
 def _show_schema(schema: TableSchema) -> None:
     progress_note(describe_schema(schema))
 
@@ -110,7 +118,10 @@ def _result(name: str, schema: TableSchema, data: Dataset | None = None) -> Inge
         split="all",
         rows=schema.rows - schema.rows_left_out,
         columns=len(schema.encoded_names),
-        labels={label.key: len(label.classes) for label in schema.explained},
+        labels={
+            label.key: len(label.levels) if label.role == CLASSES else 0
+            for label in schema.explained
+        },
         data_hash=data.data_hash if data else "",
         path=str(data.path) if data else "",
         schema=schema.to_json(),

@@ -18,9 +18,9 @@ from flows.runs.projection import ProjectedRows, Projector
 from storage import SavedTransformer
 from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
 from storage.tables.output_files import new_folder, part_path, write_batches
-from storage.tables.schema import NUMBER, REFUSE, Feature, TableSchema
+from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
-from storage.tables.sources import ArraySource, FileSource, TableSource
+from storage.tables.sources import Part, Table
 
 _PART_SUFFIX = ".parquet"
 # Pieces that threads of this process project at a time, or whose new features wait to be written.
@@ -55,8 +55,8 @@ def transform_table(
     """
     schema = schema_of(model)
     table = open_new_rows(source, schema)
-    check_columns(table, schema, ignore_unseen=ignore_unseen)
-    projector = Projector.of(model, schema, ignore_unseen=ignore_unseen)
+    passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
+    projector = Projector.of(model, schema, passed, ignore_unseen=ignore_unseen)
     rows = projector.nothing()
     files: dict[str, int] = {}
     if out.suffix:
@@ -80,12 +80,12 @@ def schema_of(model: SavedTransformer) -> TableSchema:
         return TableSchema.from_json(model.table)
     if model.feature_names is None:
         raise FlowError("the model has no names of features: give its rows as .npy, in their order")
-    features = tuple(Feature(name, NUMBER) for name in model.feature_names)
-    return TableSchema(features, (), (), fitted_labels(model), REFUSE, (), 0, 0, "float64")
+    features = tuple(Column(name, NUMBER) for name in model.feature_names)
+    return TableSchema(TableOptions(), features, dropped=fitted_labels(model))
 
 
 def _projected(
-    table: TableSource, projector: Projector, rows: ProjectedRows, workers: Workers | None
+    table: Table, projector: Projector, rows: ProjectedRows, workers: Workers | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the new features of a table in its order; add what is known of its rows to `rows`.
 
@@ -104,7 +104,7 @@ def _projected(
 
 
 def _map_in_threads(
-    project: Callable[[TableSource], Projected], pieces: Sequence[TableSource]
+    project: Callable[[Part], Projected], pieces: Sequence[Part]
 ) -> Iterator[Projected]:
     """Yield what `project` returns for each piece, in order, computed by threads."""
     with threads_of_this_process() as threads:
@@ -112,7 +112,7 @@ def _map_in_threads(
 
 
 def _write_parts(
-    table: TableSource,
+    table: Table,
     projector: Projector,
     rows: ProjectedRows,
     out: Path,
@@ -135,11 +135,11 @@ def _write_parts(
     return len(parts)
 
 
-def _parts(table: TableSource) -> list[tuple[str, TableSource]]:
+def _parts(table: Table) -> list[tuple[str, Part]]:
     """Return the files of a table with their names; raise a FlowError unless these differ."""
-    if not isinstance(table, FileSource | ArraySource):
+    if table.files is None:
         raise FlowError(f"{table.description} has no files to write parts for; name a file with -o")
-    parts: list[tuple[str, TableSource]] = [*table.parts()]
+    parts = list(zip(table.files.names(), table.parts, strict=True))
     paths = Counter(part_path(name, _PART_SUFFIX) for name, _ in parts)
     path, number = paths.most_common(1)[0]
     if number > 1:
@@ -151,7 +151,7 @@ def _parts(table: TableSource) -> list[tuple[str, TableSource]]:
 
 
 def _project_here(
-    source: TableSource, projector: Projector, rows: ProjectedRows
+    source: Part, projector: Projector, rows: ProjectedRows
 ) -> Iterator[pa.RecordBatch]:
     """Yield the new features of a piece of a table; add what is known of its rows to `rows`."""
     piece_rows = projector.nothing()

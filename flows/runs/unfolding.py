@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
+from flows.builtin.catalogue import folder_of
 from flows.errors import SettingsError
 from flows.interface.progress import progress_log, report_progress
 from flows.results.runs import column_names
@@ -27,12 +28,10 @@ from flows.runs.resumable import ResumableRun, SavedResults, on_cluster, resumab
 from flows.runs.saving import origin, versions
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
-from ism_dask.estimators.unfolding_input import UnfoldingSizes, unfolding_rows
+from ism_dask.estimators.unfolding_input import unfolding_rows
 from ism_dask.gamma.targets import target_name
 from ism_dask.records.partial_results import saving_partial_results
-from ism_dask.unfolding.neighbour_search import NEIGHBOURS
-from ism_dask.unfolding.refinement import REFINEMENT
-from ism_dask.unfolding.unfold import EIGENVECTORS, PROGRAM
+from ism_dask.unfolding.unfold import EIGENVECTORS, NEIGHBOURS, PROGRAM, REFINEMENT
 from storage import Dataset, SavedUnfolding, open_dataset, save_unfolding
 
 KIND = UnfoldResult.command
@@ -44,14 +43,16 @@ _SHARES = {NEIGHBOURS: 0.05, EIGENVECTORS: 0.6, PROGRAM: 0.7, REFINEMENT: 0.75}
 
 def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
     """Unfold the rows of a stored data set, and save their coordinates as a run."""
-    data = open_dataset(settings.dataset, settings.split)
+    data = open_dataset(folder_of(settings.dataset, settings.split))
     side = side_information(settings, data)
     run, label = run_name(settings, data), side.label if side else ""
     report_progress(0.0, f"unfold {settings.title}")
     progress_log(f"data: {describe_rows(data)}; label: {label or 'none'}")
     with resumable_run(run, KIND, settings, {"data_hash": data.data_hash, "label": label}) as this:
-        started, rows = time.monotonic(), _rows(settings, data, side)
-        model = _fitted(settings, rows, side, this)
+        started, model = time.monotonic(), _unfitted(settings, side)
+        columns = 1 if side is None or side.y.ndim == 1 else side.y.shape[1]
+        rows: Array = unfolding_rows(model, data, columns)
+        model = _fitted(settings, model, rows, side, this)
         seconds = time.monotonic() - started
         result = _result(settings, data, rows, side, model, seconds=seconds)
         this.lease.check()
@@ -60,23 +61,16 @@ def unfold_and_save(settings: UnfoldSettings) -> UnfoldResult:
             model.scale_,
             model.embedding_,
             model.corrections_,
+            None if side is None else side.first_y,
             feature_names=data.feature_names,
             table=data.info.table and data.info.table["schema"],
             config=settings.to_json(),
             metrics=result.metrics,
             versions=versions(),
         )
-        path = save_unfolding(run, unfolding, None if side is None else side.first_y)
+        path = save_unfolding(run, unfolding)
     report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
-
-
-def _rows(settings: UnfoldSettings, data: Dataset, side: LabelledDataset | None) -> Array:
-    """Return the rows (n, d), or raise a MemoryError if there is too little for a fit to them."""
-    numbers = (settings.n_components, settings.n_neighbors, settings.n_eigenvectors)
-    columns = 1 if side is None or side.y.ndim == 1 else side.y.shape[1]
-    rows: Array = unfolding_rows(data, UnfoldingSizes(*numbers, columns))
-    return rows
 
 
 def run_name(settings: UnfoldSettings, data: Dataset) -> str:
@@ -125,14 +119,10 @@ def _target(y: Array, target: str) -> str:
     return target_name(y, read) if read == "numbers" else read
 
 
-def _fitted(
-    settings: UnfoldSettings, rows: Array, side: LabelledDataset | None, this: ResumableRun
-) -> ColoredMVU:
-    """Return the fitted estimator, which continues after the stages that are saved."""
-    y = None if side is None else side.y
-    model = ColoredMVU(
+def _unfitted(settings: UnfoldSettings, side: LabelledDataset | None) -> ColoredMVU:
+    return ColoredMVU(
         settings.n_components,
-        target="auto" if y is None else _target(y, settings.target),
+        target="auto" if side is None else _target(side.y, settings.target),
         n_neighbors=settings.n_neighbors,
         n_eigenvectors=settings.n_eigenvectors,
         nu=settings.nu,
@@ -141,6 +131,17 @@ def _fitted(
         max_iter=settings.max_iter,
         random_state=settings.seed,
     )
+
+
+def _fitted(
+    settings: UnfoldSettings,
+    model: ColoredMVU,
+    rows: Array,
+    side: LabelledDataset | None,
+    this: ResumableRun,
+) -> ColoredMVU:
+    """Return the fitted estimator, which continues after the stages that are saved."""
+    y = None if side is None else side.y
 
     def fit() -> ColoredMVU:
         with saving_partial_results(_SavedStages(this, this.identity)), warnings.catch_warnings():

@@ -13,7 +13,7 @@ from flows.errors import FlowError
 from flows.services.records import ProcessIdentity
 from storage import DamagedStore, StorageError, lease_path, runs_folder
 from storage.atomic import replace_synced
-from storage.records import check_field_types, read_sealed, to_sealed_json
+from storage.records import read_sealed, restored, to_sealed_json
 from storage.runs import LEASE
 
 # How the description of the end of a failed run begins.
@@ -48,9 +48,6 @@ class LiveNumbers:
     rows_per_second: float | None = None
     workers_lost: int = 0
     clusters_lost: int = 0
-
-    def __post_init__(self) -> None:
-        check_field_types(self)
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,6 @@ class Lease:
     numbers: LiveNumbers = field(default_factory=LiveNumbers)
 
     def __post_init__(self) -> None:
-        check_field_types(self)
         if not (self.pid > 0 and all(0 <= at < _MAX_TIME for at in (self.taken, self.renewed))):
             raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
 
@@ -135,8 +131,7 @@ def find_lease(run: str) -> Lease | None:
     """Return the lease of a run, or None; raise FlowError if its file is damaged."""
     path = lease_path(run)
     try:
-        record = read_sealed(path, "a lease")
-        lease = Lease(**{**record, "numbers": LiveNumbers(**record.get("numbers", {}))})
+        lease: Lease = restored(Lease, read_sealed(path, "a lease"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (DamagedStore, ValueError, TypeError) as error:

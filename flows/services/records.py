@@ -19,7 +19,7 @@ import psutil
 from storage.atomic import replace_synced
 from storage.errors import DamagedStore
 from storage.paths import home
-from storage.records import check_field_types, read_sealed, to_sealed_json
+from storage.records import read_sealed, restored, to_sealed_json
 
 # Environment variable of every process of a service, and of all processes that it starts.
 MARK = "ISM_DASK_SERVICE"
@@ -116,8 +116,8 @@ def find_process(pid: int, created: float) -> psutil.Process | None:
 def live_record(name: str) -> ProcessRecord | None:
     """Return the record of the service `name`, or None unless its process lives."""
     with suppress(OSError, DamagedStore, ValueError, TypeError):
-        record = ProcessRecord(**read_sealed(record_path(name), "the record of a service"))
-        check_field_types(record)
+        entries = read_sealed(record_path(name), "the record of a service")
+        record: ProcessRecord = restored(ProcessRecord, entries)
         return record if record.process else None
     return None
 

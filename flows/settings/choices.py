@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.builtin.catalogue import DATASETS, folder_of
 from flows.compute.places import cluster_place
 from flows.errors import SettingsError
 from flows.interface.fields import check_choice
 from ism_dask.engines import ENGINES
-from ism_dask.estimators.supervised_fit import check_criterion
+from ism_dask.estimators.pose import check_criterion
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.solvers import SOLVERS
 from storage import (
-    DATASETS,
     StorageError,
     UnsafeName,
     dataset_path,
@@ -61,7 +61,7 @@ def check_data(dataset: str, n_components: int | None) -> None:
 def check_name(dataset: str, split: str | None) -> None:
     """Raise SettingsError unless the registry has that data set and split, or it is stored."""
     try:
-        stored = exists_settled(dataset_path(safe_name(dataset, "dataset"), split))
+        stored = exists_settled(dataset_path(folder_of(safe_name(dataset, "dataset"), split)))
     except (LookupError, UnsafeName) as error:
         raise SettingsError(str(error)) from error
     if split is not None and dataset not in DATASETS:
@@ -85,7 +85,7 @@ def table_options(settings: IngestSettings) -> TableOptions:
     """Return how to read a table; raise SettingsError for a value that does not exist."""
     try:
         return TableOptions(
-            labels=_names(settings.label),
+            label=_names(settings.label),
             drop=_names(settings.drop),
             keep=_names(settings.keep),
             columns=_names(settings.columns),

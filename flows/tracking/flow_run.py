@@ -20,6 +20,7 @@ from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSign
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
+from flows.builtin.raw_data import DownloadError
 from flows.errors import FlowError, Interrupted
 from flows.interface.interrupts import (
     go_on_without_readers,
@@ -43,7 +44,7 @@ from flows.tracking.client import ServerUnreachable, prefect_client, without_hea
 from flows.tracking.live import LiveRun
 from flows.tracking.outbox import ArtifactPage, RunReceipt, send_receipts
 from flows.tracking.overlap import gives_way_to, reason_to_give_way
-from storage import DownloadError, StorageError
+from storage import StorageError
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
 _SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"

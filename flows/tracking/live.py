@@ -82,9 +82,9 @@ class LiveRun:
         """Have name and tags of the run replaced."""
         self._description = {"name": name, "tags": tags}
 
-    def tick(self, share: float, text: str, left: float | None = None) -> None:
+    def tick(self, share: float, text: str) -> None:
         """Record the progress of the run."""
-        self._time_left.tick(share, left)
+        self._time_left.tick(share)
         self._share, self._text = share, text
         self.dashboard = self.dashboard or _dashboard_url()
 

@@ -26,7 +26,7 @@ from flows.services.records import PRIVATE, ProcessIdentity
 from flows.tracking.client import ServerUnreachable, prefect_client, server_address
 from storage import DamagedStore
 from storage.atomic import explain_os_errors, replace_synced
-from storage.records import check_field_types, read_sealed, to_sealed_json
+from storage.records import read_sealed, restored, to_sealed_json
 
 # A run of another machine counts as dead after this many seconds without a sign of life.
 _DEAD_AFTER_SECONDS = 120.0
@@ -102,11 +102,7 @@ class RunReceipt:
     @classmethod
     def read(cls, path: Path) -> RunReceipt:
         """Read a receipt from its file."""
-        record = read_sealed(path, RECEIPT)
-        receipt = cls(
-            **{**record, "pages": tuple(ArtifactPage(**page) for page in record["pages"])}
-        )
-        check_field_types(receipt)
+        receipt: RunReceipt = restored(cls, read_sealed(path, RECEIPT))
         return receipt
 
     def with_end(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:

@@ -17,6 +17,8 @@ from scipy.linalg import lapack
 
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
+from ism_dask.kernels.base import PointwiseKernel
+from ism_dask.linalg.square_matrices import square_matrices
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,16 +112,20 @@ class RidgeRegression:
 
     def explained(self, block: Block, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""
-        solved = _Solved.of(self, block, W)
-        product = _kernel_product(self.kernel, solved, self._gamma(solved), block.X, solved.Z)
+        with square_matrices(block.n_rows, 3) as (K, system, gamma):
+            solved = _Solved.of(self, block, W, K, system)
+            self._write_gamma(solved, gamma)
+            product = _kernel_product(self.kernel, solved, gamma, block.X, solved.Z)
         total = block.squares() - self.ridge * (block.Y * solved.alpha).sum(axis=0)
         return Explained(float(self.signed_sum(total)), product)
 
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
-        solved = _Solved.of(self, block, W)
         X = block.X.astype(np.float64, copy=False)
-        return _kernel_product(self.kernel, solved, self._gamma(solved), X, X)
+        with square_matrices(block.n_rows, 3) as (K, system, gamma):
+            solved = _Solved.of(self, block, W, K, system)
+            self._write_gamma(solved, gamma)
+            return _kernel_product(self.kernel, solved, gamma, X, X)
 
     def evidence(self, block: Block, W: Array) -> float:
         """Return the log marginal likelihood of Y under a Gaussian process, for a column of Y.
@@ -127,27 +133,31 @@ class RidgeRegression:
         The variance of the noise is the most likely one. Columns that X W is not to predict do
         not count.
         """
-        solved = _Solved.of(self, block, W)
+        n = block.n_rows
+        with square_matrices(n, 2) as (K, system):
+            solved = _Solved.of(self, block, W, K, system)
+            half_log_determinant = solved.half_log_determinant
         fits = (block.Y * solved.alpha).sum(axis=0)
         fits = fits if self.signs is None else fits[self.signs > 0]
-        n = block.n_rows
-        return -0.5 * n * float(np.log(fits.mean() / n)) - solved.half_log_determinant
+        return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
 
     def leave_one_out(self, block: Block, W: Array) -> Array:
         """Return the squared error (n,) with which the other rows predict each row."""
-        solved = _Solved.of(self, block, W)
-        errors = solved.alpha / solved.inverse_diagonal[:, None]
+        with square_matrices(block.n_rows, 2) as (K, system):
+            solved = _Solved.of(self, block, W, K, system)
+            errors = solved.alpha / solved.inverse_diagonal[:, None]
         return np.asarray(self.signed_sum(errors**2))
 
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
-        solved = _Solved.of(self, block, W)
+        with square_matrices(block.n_rows, 2) as (K, system):
+            solved = _Solved.of(self, block, W, K, system)
         return kernel_matrix(self.kernel, _projected(X, W), solved.Z) @ solved.alpha
 
-    def _gamma(self, solved: _Solved) -> Array:
-        """Return Gamma (n, n), whose product with the change of K is the change of J."""
-        weighted = solved.alpha if self.signs is None else solved.alpha * self.signs
-        return np.asarray(self.ridge * (weighted @ solved.alpha.T))
+    def _write_gamma(self, solved: _Solved, gamma: Array) -> None:
+        """Write Gamma (n, n), whose product with the change of K is the change of J."""
+        signs = 1.0 if self.signs is None else self.signs
+        np.matmul(solved.alpha * (self.ridge * signs), solved.alpha.T, out=gamma)
 
     def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
@@ -156,7 +166,10 @@ class RidgeRegression:
 
 @dataclass(frozen=True, eq=False)
 class _Solved:
-    """The regression on a block at a W: `alpha = (K + n lambda / weights)^-1 Y`."""
+    """The regression on a block at a W: `alpha = (K + n lambda / weights)^-1 Y`.
+
+    `K` and `factor` are in memory that others use later.
+    """
 
     Z: Array
     K: Array
@@ -164,14 +177,19 @@ class _Solved:
     alpha: Array
 
     @classmethod
-    def of(cls, regression: RidgeRegression, block: Block, W: Array) -> _Solved:
+    def of(
+        cls, regression: RidgeRegression, block: Block, W: Array, K: Array, system: Array
+    ) -> _Solved:
+        """Return the regression; K and `system` (n, n) are overwritten."""
         Z = _projected(block.X, W)
-        K = kernel_matrix(regression.kernel, Z, Z)
+        kernel_matrix(regression.kernel, Z, Z, out=K)
         n = block.n_rows
-        system = K.copy()
+        np.copyto(system, K)
         noise = block.size * regression.ridge
         system.flat[:: n + 1] += noise if block.weights is None else noise / block.weights
-        factor, info = lapack.dpotrf(system, lower=1, clean=0, overwrite_a=1)
+        # LAPACK takes columns, which are the rows of a symmetric matrix: without `.T` it would
+        # copy the matrix, which costs more than to factor it.
+        factor, info = lapack.dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
         if info:
             raise ValueError(
                 f"the kernel matrix of {n} rows with the ridge {regression.ridge:g} is not "
@@ -187,21 +205,31 @@ class _Solved:
 
     @cached_property
     def inverse_diagonal(self) -> Array:
-        """The diagonal (n,) of the inverse of the system."""
-        return np.diag(lapack.dpotri(self.factor, lower=1)[0])
+        """The diagonal (n,) of the inverse of the system; the factor is overwritten."""
+        inverse = np.tril(lapack.dtrtri(self.factor, lower=1, overwrite_c=1)[0])
+        return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
 
 
-def kernel_matrix(kernel: Kernel, left: Array, right: Array) -> Array:
+def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None = None) -> Array:
     """Return the matrix (a, b) of a kernel between projected rows (a, q) and (b, q)."""
     total = None
     for weight, term in kernel.terms:
-        beta = term.beta(term.pairing.operands(left)[0], term.pairing.operands(right)[1])
+        beta = _beta(term, left, right, out if total is None else None)
         value = term.value(beta, out=beta)
         if weight != 1.0:
             value *= weight
         total = value if total is None else np.add(total, value, out=total)
     assert total is not None
     return total
+
+
+def _beta(term: PointwiseKernel, left: Array, right: Array, out: Array | None = None) -> Array:
+    """Return the beta (a, b) of projected rows (a, q) and (b, q).
+
+    In double precision, what cancels in squared distances is far below what the ridge resolves.
+    """
+    pairing = term.pairing
+    return pairing.beta(pairing.operands(left)[0], pairing.operands(right)[1], out)
 
 
 def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, right: Array) -> Array:
@@ -216,13 +244,14 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
             psi *= K
             factor = term.amplitude / rate
         else:
-            beta = term.beta(*term.pairing.operands(Z))
+            beta = _beta(term, Z, Z)
             psi *= term.unit_slope(beta, out=beta)
             factor = weight * term.amplitude
         moved += (factor * term.pairing.coupling) * (psi @ right)
         if term.pairing.degree:
             moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
-    return np.asarray(X.T.astype(np.float64, copy=False) @ moved)
+    # The rows are in single precision where there are many; the sum over blocks is in double.
+    return np.asarray(X.T @ moved.astype(X.dtype, copy=False), dtype=np.float64)
 
 
 def _projected(X: Array, W: Array) -> Array:

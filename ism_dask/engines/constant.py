@@ -81,7 +81,7 @@ class ConstantSlope(Engine):
             width_column = column if term.per_row_width else None
             column += term.per_row_width
             S, sums, size = self.problem.shards.fold(_gamma_sums, gamma, width_column)
-            slope = weight * term.slope_at_zero
+            slope = weight * term.amplitude
             has_degrees = term.pairing.degree and np.abs(sums).max() > _CENTRED * size
             degree = slope * term.pairing.degree if has_degrees else 0.0
             parts.append(_TermSums(S, sums, slope * term.pairing.coupling, degree, width_column))

@@ -73,14 +73,16 @@ class _DerivativeWalk(TileWalk[TileSide]):
         )
         here, there = np.zeros_like(left.P), np.zeros_like(right.P)
         for weight, term, beta, scale in tile_terms(self.model.kernel, self.left, side, area):
-            weighted = weight * gamma
+            weighted = weight * gamma if scale is None else weight * gamma * scale
             # The terms of a row with itself cancel exactly: they are dropped, so that rounding
             # cannot keep a rest of them, as in `tile_sums`.
             if own and term.pairing.degree:
                 weighted *= _off_diagonal(area)
-            psi = weighted * term.slope(beta, scale)
+            psi = weighted * term.slope(beta)
             change = term.pairing.change(left, right)
-            psi_change = weighted * term.second_derivative(beta, scale) * change
+            if scale is not None:
+                change *= scale
+            psi_change = weighted * term.second_derivative(beta) * change
             parts = _term_contributions(term.pairing, psi, psi_change, left, right)
             here += parts[0]
             there += parts[1]

@@ -77,10 +77,9 @@ class _Extremes:
         beta = max(largest, _LEAST_BETA) * _BETA_SHARES
         if term.pairing is not DISTANCE:
             beta = np.append(beta, -beta)
-        scale = np.ones_like(beta) if term.per_row_width else None
         with np.errstate(over="ignore", invalid="ignore"):
-            value = np.abs(term.value(beta.copy(), scale))
-            slope = np.abs(term.slope(beta.copy(), scale))
+            value = np.abs(term.value(beta.copy()))
+            slope = np.abs(term.slope(beta.copy()))
             curves = value, slope, 2.0 * np.sqrt(np.abs(beta)) * slope, np.abs(beta) * slope
         return cls(*(_BETWEEN_POINTS * float(np.max(curve)) for curve in curves))
 
@@ -122,8 +121,8 @@ def largest_unit_slope(term: PointwiseKernel, sizes: ProblemSize) -> float:
     """Return a bound on the unit slope of a row with itself, the largest over all pairs."""
     beta = np.full((1, 1), 0.0 if term.pairing is DISTANCE else sizes.max_row_norm**2)
     with np.errstate(over="ignore"):
-        scale = np.full((1, 1), sizes.finest**2) if term.per_row_width else None
-        return float(abs(term.unit_slope(beta, scale)[0, 0]))
+        largest = float(abs(term.unit_slope(beta)[0, 0]))
+    return largest * sizes.finest**2 if term.per_row_width else largest
 
 
 def _term_error_bound(
@@ -192,9 +191,7 @@ def _raise_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:
     """
     beta = np.array([[0.0, size]])
     with np.errstate(over="ignore"):
-        scales = [np.ones_like(beta) if term.per_row_width else None for _, term in kernel.terms]
-        pairs = zip(kernel.terms, scales, strict=True)
-        values = [term.value(beta.copy(), scale).astype(dtype) for (_, term), scale in pairs]
+        values = [term.value(beta.copy()).astype(dtype) for _, term in kernel.terms]
     if not np.isfinite(values).all():
         raise overflow_error()
     names = " and ".join(term.title for _, term in kernel.terms)
@@ -208,17 +205,15 @@ def _precision_loss(term: PointwiseKernel, size: float, sample: Array) -> float:
     """Return the factor by which f loses relative precision, for rows of squared length `size`."""
     if term.constant_slope or not size > 0:
         return 1.0
-    scale = None
     if term.per_row_width:
-        widths = term.widths(sample[:_TYPICAL_ROWS])
-        scale = np.full((1, 1), 1.0 / float(np.median(widths)) ** 2)
+        size /= float(np.median(term.widths(sample[:_TYPICAL_ROWS]))) ** 2
     # beta of two rows that differ in one direction of X.
     beta = np.full((1, 1), 2.0 * size / sample.shape[1])
     zero = np.zeros((1, 1))
     with np.errstate(over="ignore", invalid="ignore"):
-        at_zero = term.value(zero.copy(), scale)
-        difference = np.abs(term.value(beta.copy(), scale) - at_zero)
+        at_zero = term.value(zero.copy())
+        difference = np.abs(term.value(beta.copy()) - at_zero)
         steepest = zero if term.pairing is DISTANCE else beta
-        error_size = np.abs(at_zero) + 4 * size * np.abs(term.slope(steepest, scale))
+        error_size = np.abs(at_zero) + 4 * size * np.abs(term.slope(steepest))
         share = float(np.divide(error_size, difference)[0, 0]) if difference > 0 else np.inf
     return share if np.isfinite(share) else np.inf

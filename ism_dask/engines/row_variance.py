@@ -35,7 +35,7 @@ def relative_row_variance(problem: Problem, W: Array) -> float:
     for weight, term, widths in terms_with_widths(problem.kernel, rows):
         scale = None if widths is None else np.multiply.outer(widths, widths)
         beta = term.beta(*term.pairing.operands(Z), scale)
-        psi = weight * tile * term.slope(beta, scale)
+        psi = weight * tile * term.slope(beta) * (1.0 if scale is None else scale)
         slopes.across[...] += term.pairing.coupling * psi
         slopes.own[...] += term.pairing.degree * psi
     # Each mean over few partners varies with the choice of these, too.

@@ -139,14 +139,16 @@ class TileSums(TileWalk[TileSide]):
         )
         for index, (weight, term, beta, scale) in enumerate(terms):
             if term.value_per_unit_slope is None:
-                value = term.value(beta, scale, out=self.buffers.block(2, area))
+                value = term.value(beta, out=self.buffers.block(2, area))
                 value *= gamma
                 sums = (value @ right.ones[area.columns]).astype(np.float64)
                 self.objective += 2 * weight * float(sums.sum())
                 if into is None and not self.moves:
                     continue
-            unit_slope = term.unit_slope(beta, scale, out=beta)
+            unit_slope = term.unit_slope(beta, out=beta)
             tile = np.multiply(unit_slope, gamma, out=unit_slope)
+            if scale is not None:
+                tile *= scale
             if area.square and term.pairing.degree:
                 self._drop_diagonal(tile, weight, term, area)
             # Sum before copying, while the block is still in the cache.

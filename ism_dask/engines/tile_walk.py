@@ -195,7 +195,8 @@ def tile_terms(
 ) -> Iterator[tuple[float, PointwiseKernel, Array, Array | None]]:
     """Yield weight, term, beta (a, b) and the products of inverse widths for each term in a tile.
 
-    Every beta is stored in `out` if it is given.
+    Beta is multiplied by these products, if there are some; so a derivative of f by the squared
+    distance has them as a factor. Every beta is stored in `out` if it is given.
     """
     for index, (weight, term) in enumerate(kernel.terms):
         rows, columns = left.inverse_widths[index], right.inverse_widths[index]

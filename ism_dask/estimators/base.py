@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import get_tags
 from sklearn.utils.validation import (
+    assert_all_finite,
     check_array,
     check_is_fitted,
     validate_data,
 )
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, check_choice, is_whole
-from ism_dask.engines import Engine, EngineOptions, as_engine
-from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport, FitTask
-from ism_dask.estimators.missing_numbers import check_finite_block, check_no_missing
-from ism_dask.estimators.preparation import Prepared
+from ism_dask._validation import check_bool, check_choice
+from ism_dask.engines import EngineOptions, as_engine
+from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport
+from ism_dask.estimators.checks import (
+    array_checks,
+    check_lazy,
+    check_no_missing,
+    row_source,
+)
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import canonical_signs
-from ism_dask.linalg.rotation import ROTATIONS, rotate_components
+from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
-from ism_dask.records.iteration import Solution, State
+from ism_dask.records.certificate import Certificate
+from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
+from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Solver, as_solver
-from ism_dask.solvers.multistart import MultistartSearch
-from ism_dask.solvers.options import solver_name
 from ism_dask.status import ComponentsWarning, Status
 
 
@@ -56,6 +58,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             self._check_lazy(X)
             dtype = np.float32 if X.dtype == np.float32 else np.float64
             X = X.rechunk({1: -1})
+            function = partial(_of_finite_rows, function)
             if width is None:
                 return X.map_blocks(function, dtype=np.intp, drop_axis=1)
             return X.map_blocks(function, dtype=dtype, chunks=(X.chunks[0], (width,)))
@@ -64,27 +67,16 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             step = X.chunk_rows
             starts = range(0, X.shape[0], step)
             reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
-            return np.concatenate([function(rows) for rows in reads])
-        return function(self._validated(X, dtype=[np.float64, np.float32], reset=False))
-
-    def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
-        """Return X (n, d), and y if it is given, as scikit-learn's `validate_data` does."""
-        checks = {"accept_sparse": "csr" if get_tags(self).input_tags.sparse else False, **checks}
-        validated = validate_data(self, X, *y, ensure_all_finite="allow-nan", **checks)
-        check_no_missing(validated[0] if y else validated)
-        return validated
+            return np.concatenate([_of_finite_rows(function, rows) for rows in reads])
+        checks = {**array_checks(self), "dtype": [np.float64, np.float32]}
+        X = validate_data(self, X, reset=False, **checks)
+        check_no_missing(X)
+        return function(X)
 
     def _check_lazy(self, X: Any) -> None:
         """Raise a ValueError if rows (n, d) that are not read yet do not fit this estimator."""
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X must be of real numbers; got dtype {X.dtype}")
-        if len(X.shape) != 2:
-            raise ValueError(f"X must have rows and columns; got shape {X.shape}")
-        if X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
+        check_lazy(X)
+        validate_data(self, X, reset=False, skip_check_array=True)
 
 
 class _Projector(RowTransformer):
@@ -137,6 +129,16 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     standardize: bool
     rotation: str | None
     random_state: Any
+    # Fitted attributes; the last five are those of a supervised fit.
+    status_: Status
+    kernel_: Kernel
+    certificate_: Certificate
+    components_advice_: str
+    criterion_: str
+    sides_: tuple[str, ...]
+    setting_: Setting | None
+    target_: str
+    _slope_noise: float | None
 
     def transform(self, X: Any) -> Any:
         """Return the new features of X.
@@ -190,18 +192,16 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def _n_features_out(self) -> int:
         return len(self.components_)
 
-    def _set_n_features(self, X: Any) -> None:
-        """Check the shape of rows that scikit-learn cannot inspect, and set `n_features_in_`."""
-        if len(X.shape) != 2 or min(X.shape) < 2:
-            raise ValueError(f"X must have 2 rows and 2 features or more; got shape {X.shape}")
-        # The feature names of an earlier fit do not hold for these columns.
-        self.__dict__.pop("feature_names_in_", None)
-        self.n_features_in_ = int(X.shape[1])
-        self._check_lazy(X)
+    def _set_fitted(self, attributes: dict[str, Any]) -> None:
+        """Set the attributes of a fit, in place of all of an earlier one but those of columns."""
+        of_columns = ("n_features_in_", "feature_names_in_")
+        for name in [each for each in vars(self) if each.endswith("_") and each not in of_columns]:
+            delattr(self, name)
+        self.__dict__.update(attributes)
 
-    def _warn_about_fit(self, solution: Solution, advice: str) -> None:
-        """Warn if the fit has not converged, and pass on `advice` on the number of new features."""
-        self.components_advice_ = advice
+    def _warn_about_fit(self, solution: Solution) -> None:
+        """Warn if the fit has not converged, and pass on advice on the number of new features."""
+        advice: str = self.components_advice_
         depth = 4 + EXTRA_FRAMES
         if fit_watcher().reports_endings:
             return
@@ -240,91 +240,13 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def _engine(self) -> EngineOptions:
         return as_engine(self.engine)
 
-    def _search_with(self, prepared: Prepared) -> MultistartSearch:
-        """Return the search for W that reports iterations on the prepared rows."""
-        return MultistartSearch(
-            engine=self._engine,
-            stopping=self.plan.iterations,
-            solver=self._solver,
-            on_iteration=partial(self._report_state, prepared),
-        )
-
     @property
     def plan(self) -> FitPlan:
-        """The name and the stopping rules of the fit, as a progress bar shows them."""
-        return FitPlan(type(self).__name__, self._solver.stopping)
+        """The stopping rules of the fit."""
+        return FitPlan(self._solver.stopping)
 
-    def _report_state(self, prepared: Prepared, state: State) -> None:
-        fit_watcher().on_iteration(state)
-        task: FitTask | None = getattr(self, "_fit_task", None)
-        if task is not None:
-            task.on_iteration(partial(self._projection_of, state.current.W, prepared))
-
-    def _set_engine_attributes(self, engine: Engine, solution: Solution) -> None:
-        self.solver_ = solver_name(self._solver)
-        self.residual_ = solution.residual
-        self.residual_rows_ = solution.residual_rows
-        self.tolerance_ = self.plan.iterations.limit
-        self.engine_ = engine.name
-        self.engine_note_ = engine.note
-        self.engine_error_ = solution.error
-        self.certificate_ = solution.certificate
-
-    def _rotated(self, solution: Solution, prepared: Prepared) -> Solution:
-        """Return `solution` with W rotated as `rotation` says; the eigengap keeps its meaning."""
-        if self.rotation is None:
-            return solution
-        outside = float(solution.eigenvalues[-1]) - solution.eigengap
-        components = prepared.lift(solution.W.T)
-        rotation, values = rotate_components(components, solution.eigenvalues)
-        return replace(
-            solution,
-            W=solution.W @ rotation,
-            product=solution.product @ rotation,
-            eigenvalues=values,
-            eigengap=float(values[-1]) - outside,
-        )
-
-    def _set_solution_attributes(self, solution: Solution, prepared: Prepared) -> None:
-        for name, array in self._projection_of(solution.W, prepared).items():
-            setattr(self, name, array)
-        self.eigenvalues_ = solution.eigenvalues
-        self.eigengap_ = solution.eigengap
-        self.objective_ = solution.objective
-        self.n_iter_ = solution.n_iter
-        self.status_ = solution.status
-        self.converged_ = solution.status is Status.CONVERGED
-        self.history_ = solution.history
-
-    def _projection_of(self, W: Array, prepared: Prepared) -> dict[str, Array]:
-        """Return the attributes that `transform` needs, for W in the space of prepared rows."""
-        d = self.n_features_in_
-        return {
-            "components_": canonical_signs(prepared.lift(W.T).T).T,
-            "mean_": prepared.affine.mean if self.standardize else np.zeros(d),
-            "scale_": prepared.affine.scale if self.standardize else np.ones(d),
-        }
-
-    def _resolve_n_components(
-        self, n_components: int | str | None, default: int, prepared: Prepared
-    ) -> int:
-        """Return q: the given number, or `default`, limited by the directions of the rows."""
-        d, largest = self.n_features_in_, prepared.n_varying - 1
-        if largest < 1:
-            raise ValueError(
-                f"X varies in {largest + 1} direction only; there is nothing to reduce"
-            )
-        if n_components is None or n_components == "auto":
-            return min(default, largest)
-        if not is_whole(n_components) or not 1 <= n_components < d:
-            raise ValueError(
-                f"`n_components` must be a whole number from 1 to {d - 1} for {d} features, "
-                f'"auto" or None; got {n_components!r}'
-            )
-        return int(n_components)
-
-    def _check_parameters(self) -> None:
-        # Both raise a ValueError if a parameter is out of range.
+    def check_parameters(self) -> None:
+        """Raise a ValueError if a parameter is out of range."""
         as_engine(self.engine)
         _ = self._solver
         check_bool("`standardize`", self.standardize)
@@ -332,12 +254,13 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
             check_choice("`rotation`", self.rotation, ROTATIONS)
 
 
-def row_source(X: Any) -> Any:
-    """Return the rows of an opened data set; return anything else unchanged."""
-    rows = getattr(X, "X", None)
-    return rows if rows is not None and is_row_source(rows) else X
-
-
 def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:
-    check_finite_block(X)
     return project(X, *projection)
+
+
+def _of_finite_rows(function: Callable[[Array], Array], X: Array) -> Array:
+    """Return a function of rows (b, d) that are read now, or raise a ValueError for bad numbers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        check_no_missing(X)
+    assert_all_finite(X, input_name="X")
+    return function(X)

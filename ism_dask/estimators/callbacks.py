@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
-from ism_dask._types import Array
+from ism_dask.estimators.preparation import Prepared, Report
+from ism_dask.observe.fit_events import announce, fit_watcher
+from ism_dask.records.iteration import State
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -33,46 +35,28 @@ def with_callbacks(method: _Function) -> _Function:
     return method if decorate is None else cast(_Function, decorate(method))
 
 
-@dataclass(frozen=True, eq=False)
-class FitTask:
-    """The task "fit" of an estimator; each iteration is a task within it.
-
-    Attributes
-    ----------
-    context : sklearn.callback.CallbackContext
-    arguments : dict
-        The estimator and the data of the fit, as callbacks get them.
-    """
-
-    context: Any
-    arguments: dict[str, Any]
-
-    def on_iteration(self, attributes: Callable[[], dict[str, Array]]) -> None:
-        """Report the end of an iteration; `attributes` returns those that a fit would set there.
-
-        A request of a callback to stop has no effect, as in scikit-learn 1.9.
-        """
-        task = self.context.subcontext(task_name="iteration")
-        task.call_on_fit_task_begin(**self.arguments)
-        task.call_on_fit_task_end(**self.arguments, reconstruction_attributes=attributes)
-
-
 @contextmanager
-def fit_task(estimator: Any, X: Any, y: Any = None, weights: Any = None) -> Iterator[None]:
-    """Report the block to the callbacks of an estimator as its fit to X (n, d) and y.
+def reported_fit(estimator: Any, X: Any, y: Any = None, weights: Any = None) -> Iterator[Report]:
+    """Announce the block as the fit of an estimator to X (n, d) and y, to watchers and callbacks.
 
-    Its attribute `_fit_task` is the task within the block; it is None without callbacks.
+    It yields the function that reports iterations. Each is a task of its own for callbacks, whose
+    requests to stop have no effect, as in scikit-learn 1.9.
     """
-    if not hasattr(estimator, "_init_callback_context"):
-        yield
-        return
-    context = estimator._init_callback_context(max_subtasks=None)
-    metadata = None if weights is None else {"sample_weight": weights}
-    arguments = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-    context.call_on_fit_task_begin(**arguments)
-    estimator._fit_task = FitTask(context, arguments)
-    try:
-        yield
-    finally:
-        del estimator._fit_task
-    context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
+    with announce(estimator.plan):
+        if not hasattr(estimator, "_init_callback_context"):
+            yield lambda _, state: fit_watcher().on_iteration(state)
+            return
+        context = estimator._init_callback_context(max_subtasks=None)
+        metadata = None if weights is None else {"sample_weight": weights}
+        arguments = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+
+        def report(prepared: Prepared, state: State) -> None:
+            fit_watcher().on_iteration(state)
+            task = context.subcontext(task_name="iteration")
+            task.call_on_fit_task_begin(**arguments)
+            projection = partial(prepared.projection, state.current.W)
+            task.call_on_fit_task_end(**arguments, reconstruction_attributes=projection)
+
+        context.call_on_fit_task_begin(**arguments)
+        yield report
+        context.call_on_fit_task_end(**arguments, reconstruction_attributes={})

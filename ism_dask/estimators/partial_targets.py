@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import class_dependence, is_missing, kinds_of
+from ism_dask.gamma.from_embedding import ScoreGuide
 from ism_dask.gamma.targets import standardise_target
 
 _SCORES = ("auto", "classes", "linear")
@@ -33,31 +34,27 @@ def centred_labels(y: Any, n: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class PartialScores:
-    """Scores of some rows.
+class PartialScores(ScoreGuide):
+    """A guide by scores Y of some rows, of the weight mu.
 
     Attributes
     ----------
-    scores : (n, t) array
-        Numbers of deviation 1, or one-hot classes, centred over the rows that have scores; NaN for
-        the others.
     groups : (n,) array or None
         If the scores are classes: the number of each row's class, -1 for rows without a class.
     classes : (c,) array or None
         The classes.
     """
 
-    scores: Array
     groups: Array | None = None
     classes: Array | None = None
 
-    def reordered(self, order: Array) -> PartialScores:
+    def reordered(self, order: Array) -> Self:
         """Return the same scores for rows in another order (n,)."""
         groups = None if self.groups is None else self.groups[order]
-        return replace(self, scores=self.scores[order], groups=groups)
+        return replace(self, Y=self.Y[order], groups=groups)
 
 
-def partial_scores(y: Any, n: int, target: str) -> PartialScores:
+def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> PartialScores:
     """Return the scores of n rows in y, read as classes or numbers according to `target`."""
     if target not in _SCORES:
         raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
@@ -70,11 +67,11 @@ def partial_scores(y: Any, n: int, target: str) -> PartialScores:
         )
     values = given[~missing]
     if target == "classes" or (target == "auto" and given.ndim == 1 and not is_continuous(values)):
-        return _class_scores(_one_column(given), missing)
-    return PartialScores(_fill_rows(_standardised_scores(values), ~missing))
+        return _class_scores(_one_column(given), missing, mu)
+    return PartialScores(_fill_rows(_standardised_scores(values), ~missing), mu)
 
 
-def _class_scores(given: Array, missing: Array) -> PartialScores:
+def _class_scores(given: Array, missing: Array, mu: float) -> PartialScores:
     """Return the scores of labels (n,) of some rows; as in scikit-learn, -1 is no label."""
     unlabelled = missing.copy()
     if given.dtype.kind in "ifO":
@@ -87,9 +84,8 @@ def _class_scores(given: Array, missing: Array) -> PartialScores:
     dependence = class_dependence(given[~unlabelled])
     groups = np.full(len(given), -1)
     groups[~unlabelled] = dependence.facts[:, 0]
-    return PartialScores(
-        _fill_rows(_centred_one_hot(dependence), ~unlabelled), groups, dependence.classes
-    )
+    scores = _fill_rows(_centred_one_hot(dependence), ~unlabelled)
+    return PartialScores(scores, mu, groups, dependence.classes)
 
 
 def _centred_one_hot(dependence: Dependence) -> Array:

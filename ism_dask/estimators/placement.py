@@ -1,4 +1,4 @@
-"""Positions of rows beside those of a fit, in the units of X."""
+"""Positions of rows beside those of a fit, from those of their nearest neighbours."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.estimators.missing_numbers import check_finite_block
 from ism_dask.estimators.row_order import distinct_rows
-from ism_dask.unfolding.extension import LocalExtension
 from ism_dask.unfolding.neighbour_search import ExactSearch, NeighbourSearch, neighbour_search
 
 # Rows with larger numbers, in units of those of the fit, have distances whose squares overflow.
 _FARTHEST = 1e150
+# Rows whose neighbours, or the products of these, are in memory at a time, by their numbers.
+_NUMBERS_AT_ONCE = 2_000_000
+# Added to the diagonal of the cosines between differences, as a share of their trace: neighbours in
+# few columns have many weights that give the same row.
+_RIDGE = 1e-2
+# The power of the largest weight by which the weights alone decide: a weight of a half, which is
+# rare but beside a row of the fit, decides for a sixteenth.
+_SHARPNESS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,17 +64,36 @@ class RowUnits:
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Places rows by their neighbours among the rows of a fit.
+    """Positions of new rows beside the rows of a fit.
+
+    A row is written as a weighted mean of its neighbours, as nearly as possible. Without
+    corrections, its position is the same weighted mean of their positions.
+
+    Positions that are smooth functions on the graph of neighbours are placed better by Nystrom's
+    formula. An eigenfunction of the Laplacian is, at any row, the mean of its neighbours divided by
+    `1 - eigenvalue / k`, and smooth ones have eigenvalues near 0. So the position is the mean of
+    those of the neighbours, plus the weighted mean of what this formula lacks at the neighbours
+    themselves, their corrections. As far as one weight outweighs the others, the weights alone
+    decide, so that positions do not jump beside a row of the fit.
+
+    A copy of a row of the fit has its position, and rows near to it have positions near to that.
 
     Attributes
     ----------
     units : RowUnits
-    extension : LocalExtension
-        In these units.
+        Those of rows, positions and corrections.
+    search : NeighbourSearch
+        Finds neighbours among the rows of the fit.
+    rows : (n, d) array
+    positions : (n, q) array
+    corrections : (n, q) array or None
     """
 
     units: RowUnits
-    extension: LocalExtension
+    search: NeighbourSearch
+    rows: Array
+    positions: Array
+    corrections: Array | None = None
 
     @classmethod
     def beside(
@@ -97,55 +122,90 @@ class Placement:
             else neighbour_search(rows, n_neighbors, seed)
         )
         corrections = None if corrections is None else units.small(corrections[first])
-        positions = units.small(embedding[first])
-        return cls(units, LocalExtension(search, rows, positions, corrections))
+        return cls(units, search, rows, units.small(embedding[first]), corrections)
 
-    @classmethod
-    def fitted(
-        cls,
-        units: RowUnits,
-        search: NeighbourSearch,
-        rows: Array,
-        embedding: Array,
-        neighbours: Array,
-    ) -> tuple[Self, float]:
-        """Return the better placement of new rows, and how far it puts those of the fit.
+    def fitted(self, neighbours: Array) -> tuple[Self, float]:
+        """Return the placement, with corrections if they place the rows of the fit better.
 
-        Parameters
-        ----------
-        units : RowUnits
-        search : NeighbourSearch
-        rows : (k, d) array
-            The distinct rows of the fit, scaled.
-        embedding : (k, q) array
-            Their coordinates.
-        neighbours : (k, n_neighbors) array
-            The nearest others of each.
+        Also return its error: how far these rows, from their neighbours (n, k) alone, are from
+        their positions. It is the root mean square, as a share of the deviation of the positions.
         """
-        extension, error = LocalExtension.fitted(search, rows, units.small(embedding), neighbours)
-        return cls(units, extension), error
-
-    @property
-    def corrections(self) -> Array | None:
-        """The corrections (k, q) of the distinct rows in the units of X, if there are any."""
-        corrections = self.extension.corrections
-        return None if corrections is None else np.ldexp(corrections, self.units.exponent)
+        corrections = self.positions - _mean_with_own(self.positions, neighbours)
+        corrected = replace(self, corrections=corrections)
+        spread = np.linalg.norm(self.positions - self.positions.mean(axis=0))
+        placed = corrected.by_both_formulas(self.rows, neighbours)
+        errors = [float(np.linalg.norm(each - self.positions) / spread) for each in placed]
+        return (self, errors[0]) if errors[0] <= errors[1] else (corrected, errors[1])
 
     def __call__(self, X: Array) -> Array:
         """Return the coordinates (b, q) of finite rows X (b, d), in the precision of X.
 
         Those of rows that are too far from the rows of the fit for their distance are NaN.
         """
-        check_finite_block(X)
         with np.errstate(over="ignore", invalid="ignore"):
             rows = self.units.scaled(X)
             near = np.abs(rows).max(axis=1) < _FARTHEST
-        placed = np.full((len(X), self.extension.positions.shape[1]), np.nan)
+        placed = np.full((len(X), self.positions.shape[1]), np.nan)
         if near.any():
-            placed[near] = np.ldexp(self.extension(rows[near]), self.units.exponent)
+            rows = rows[near]
+            weighted, corrected = self.by_both_formulas(rows, self.search.of(rows))
+            found = weighted if self.corrections is None else corrected
+            placed[near] = np.ldexp(found, self.units.exponent)
         return placed.astype(precision(X), copy=False)
+
+    def by_both_formulas(self, X: Array, neighbours: Array) -> tuple[Array, Array]:
+        """Return the positions (b, q) without corrections, and with them, if there are any."""
+        k, d = neighbours.shape[1], X.shape[1]
+        step = max(1, _NUMBERS_AT_ONCE // (k * max(d, k)))
+        weighted, corrected = np.empty((2, len(X), self.positions.shape[1]))
+        for start in range(0, len(X), step):
+            run = slice(start, start + step)
+            near = neighbours[run]
+            weights, positions = _weights(X[run], self.rows[near]), self.positions[near]
+            weighted[run] = _means(weights, positions)
+            if self.corrections is not None:
+                moved = positions.mean(axis=1) + _means(weights, self.corrections[near])
+                # Beside a row of the fit its weight decides: of equally near rows, others may be
+                # neighbours here than there.
+                beside = np.clip(weights.max(axis=1, keepdims=True), 0.0, 1.0) ** _SHARPNESS
+                corrected[run] = beside * weighted[run] + (1.0 - beside) * moved
+        return weighted, corrected
 
 
 def precision(X: Array) -> np.dtype[np.floating]:
     """Return the dtype of coordinates of X: single precision for single precision, else double."""
     return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+
+
+def _mean_with_own(positions: Array, neighbours: Array) -> Array:
+    """Return the mean position (n, q) of each row and its neighbours (n, k) but the farthest.
+
+    These are the k rows that a row very near to it has as neighbours.
+    """
+    own = np.arange(len(positions))[:, None]
+    return positions[np.hstack([own, neighbours[:, :-1]])].mean(axis=1)
+
+
+def _means(weights: Array, values: Array) -> Array:
+    """Return the weighted sums (b, q) of values (b, k, q)."""
+    return np.einsum("bk,bkq->bq", weights, values)
+
+
+def _weights(X: Array, near: Array) -> Array:
+    """Return weights (b, k) with sum 1 by which neighbours (b, k, d) come nearest to rows X (b, d).
+
+    Without the ridge they are the locally linear weights of Roweis and Saul. The ridge is in
+    proportion to the squared distance of each neighbour: the nearer one is, the more the weights
+    depend on it alone, so that rows that approach a row of the fit approach its position.
+    """
+    apart = near.astype(np.float64) - X[:, None, :]
+    distances = np.sqrt(np.einsum("bkd,bkd->bk", apart, apart))
+    copies = distances == 0
+    lengths = np.where(copies, 1.0, distances)
+    apart /= lengths[..., None]
+    k = apart.shape[1]
+    cosines = apart @ apart.transpose(0, 2, 1) + _RIDGE * k * np.eye(k)
+    lengths /= lengths.min(axis=1, keepdims=True)  # squares of short ones underflow
+    weights = np.linalg.solve(cosines, 1.0 / lengths[..., None])[..., 0] / lengths
+    weights = np.where(copies.any(axis=1, keepdims=True), copies, weights)
+    return weights / weights.sum(axis=1, keepdims=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -12,30 +14,47 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import Blocks, BlocksInMemory, BlocksOfShards
-from ism_dask.estimators.preparation import Prepared
-from ism_dask.estimators.supervised_input import MEMORY_BYTES
+from ism_dask.estimators.fitted import (
+    Fitted,
+    contributions,
+    few_features,
+    measured_avoidance,
+    rotated,
+    solution_attributes,
+)
+from ism_dask.estimators.pose import (
+    MEMORY_BYTES,
+    PREDICTION,
+    SupervisedProblem,
+    is_small,
+    limited,
+    solver_for,
+)
+from ism_dask.estimators.prediction_target import prediction_targets
+from ism_dask.estimators.preparation import Prepared, Report, seed_of
 from ism_dask.gamma.weighted import repeated_rows
-from ism_dask.kernels import Kernel
+from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
-from ism_dask.records.dimension_trial import DimensionTrial
-from ism_dask.records.iteration import Solution, State
+from ism_dask.records.checkpoint import current_fit
+from ism_dask.records.iteration import Solution
 from ism_dask.rows.blocks import deal, is_balanced
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.selection.dimension import choose_dimension
+from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial, choose_dimension
 from ism_dask.selection.folds import Trial
 from ism_dask.selection.growth import FIRST_ROWS, judged_by_unseen, stages
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
-from ism_dask.solvers.support_selection import FeatureSpace, Support, stable_support
+from ism_dask.solvers.lbfgs import Curvature, no_curvature
+from ism_dask.solvers.support_selection import RowSample
 from ism_dask.status import Status
 
 # Fewer rows cannot be split into rows that fit W and rows that judge it.
 FEWEST_ROWS = 20
 # The most steps on the rows of an earlier stage of growth.
-_STAGE_STEPS = 15
+_STAGE_STEPS = 40
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
 # What the best of many trials explains is clear from this many standard errors on.
@@ -44,75 +63,42 @@ _CLEAR = 2.0
 
 @dataclass(frozen=True, eq=False)
 class FittedPrediction:
-    """A fit by the prediction criterion.
+    """The W that the steps of a fit have come to.
 
     Attributes
     ----------
     solution : Solution
-    regression : RidgeRegression
-        The regression of the fit, with its kernel and ridge.
-    setting : Setting
-        Its width, as a multiple of the kernel's own, and its ridge.
-    trials : tuple of Trial
+    ascent : AscentResult
+    choice : Choice
+        The W from which the last steps began, with the width and the ridge.
     target_name : str
         "mean" or "law".
-    limit : float
-        The residual at which W counts as stationary.
-    slope_noise : float
-        The standard error of the slope between blocks, as a share of Phi W; 0 if unknown.
+    regression : RidgeRegression
+        With the kernel and the ridge.
     sample : Sample
     """
 
     solution: Solution
-    regression: RidgeRegression
-    setting: Setting
-    trials: tuple[Trial, ...]
+    ascent: AscentResult
+    choice: Choice
     target_name: str
-    limit: float
-    slope_noise: float
-    sample: Sample
-
-    def support(self, space: FeatureSpace, weights: Array, most: int | str) -> Support:
-        """Return the features that half-samples choose, starting at weights (d, q)."""
-        rows = RegressedRows(self.sample, self.regression)
-        with on_this_machine():
-            size = None if isinstance(most, str) else most
-            return stable_support(rows, space, weights, size, self.sample.seed)
-
-    def contributions(self, W: Array) -> tuple[Array, Array]:
-        """Return J of each column of W alone, and by how much J falls without it, (q,) each."""
-        evaluate = partial(self.sample.blocks.explained, self.regression)
-        W = W[: self.sample.rows.X.shape[1]]
-        whole = evaluate(W).objective
-        scale = self.solution.objective / whole if whole else 0.0
-        q = W.shape[1]
-        alone = np.array([evaluate(W[:, [k]]).objective for k in range(q)])
-        if q == 1:
-            return scale * alone, np.array([self.solution.objective])
-        without = np.array([evaluate(np.delete(W, k, axis=1)).objective for k in range(q)])
-        return scale * alone, self.solution.objective - scale * without
-
-
-@dataclass(frozen=True, eq=False)
-class RegressedRows:
-    """The rows of a sample, any of which a regression can be fitted to."""
-
-    sample: Sample
     regression: RidgeRegression
+    sample: Sample
 
     @property
-    def n_rows(self) -> int:
-        """The number of rows."""
-        return self.sample.rows.n_rows
+    def rows(self) -> RowSample:
+        """The sample, any part of which has the J of a regression."""
+
+        def engine(rows: Array) -> Regressed:
+            return Regressed(self.sample.part(rows).blocks, self.regression)
+
+        return RowSample(self.sample.rows.n_rows, self.sample.q, engine)
 
     @property
-    def q(self) -> int:
-        """The number of new features."""
-        return self.sample.q
-
-    def engine(self, rows: Array) -> Regressed:
-        """Return the regression of some rows (k,)."""
-        return Regressed(self.sample.part(rows).blocks, self.regression)
+    def slope_noise(self) -> float:
+        """The standard error of the slope between blocks, as a share of Phi W; 0 if unknown."""
+        size = float(np.linalg.norm(self.ascent.value.product))
+        return self.ascent.value.noise / size if size else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,44 +121,56 @@ class PredictionFit:
 
     Attributes
     ----------
+    problem : SupervisedProblem
     prepared : Prepared
-    kernel : Kernel
-        As the user gave it; its own width is computed from a sample of the rows.
-    width_is_free : bool
-        Whether the width may be chosen.
     targets : dict of str to Target
         The target "mean", or "law", or both, of which the fit takes the better one.
-    weights : (n,) array or None
     q : int
     seed : int
-    max_seconds : float or None
-    on_iteration : callable
-        Called with the `State` after each step on all rows.
+    report : callable
+        Called with the prepared rows and the `State` after each step on all rows.
     """
 
+    problem: SupervisedProblem
     prepared: Prepared
-    kernel: Kernel
     targets: dict[str, Target]
-    weights: Array | None
     q: int
     seed: int
-    max_iter: int
-    max_seconds: float | None = None
-    on_iteration: Callable[[State], None] | None = None
+    report: Report | None = None
+
+    @classmethod
+    def of(
+        cls, problem: SupervisedProblem, prepared: Prepared, q: int, report: Report | None = None
+    ) -> Self:
+        """Return the fit of W (d, q) to the prepared rows of a problem."""
+        seed = seed_of(problem.parameters.random_state)
+        return cls(problem, prepared, prediction_targets(problem), q, seed, report)
 
     def run(self) -> FittedPrediction:
         """Return the fit from the best of the candidate starts."""
         name, choice = self._chosen_target()
         fit_watcher().on_selection(len(self.targets), len(self.targets))
         target, sample = self.targets[name], self._sample(self.targets[name])
-        W, setting = self._grown(target, sample, choice)
-        return self._finished(name, sample, choice, W, setting)
+        curvature = no_curvature()
+        choice = self._grown(target, sample, choice, curvature)
+        return self._finished(name, sample, choice, curvature)
+
+    def continued(self) -> FittedPrediction:
+        """Return the fit that continues at the components of the estimator's last fit."""
+        fitted = self.problem.parameters
+        if fitted.setting_ is None or fitted.target_ not in self.targets:
+            raise ValueError(
+                "`warm_start` continues a fit with criterion='prediction' of the same kind of y; "
+                "set warm_start=False"
+            )
+        start = self.prepared.lower(fitted.components_)
+        return self.run_from(start, fitted.setting_, fitted.target_)
 
     def run_from(self, W: Array, setting: Setting, name: str) -> FittedPrediction:
         """Return the fit from a W (r, q) of an earlier fit, with its setting and target."""
         sample = self._sample(self.targets[name])
         choice = Choice(W, setting, np.nan, "earlier fit")
-        return self._finished(name, sample, choice, W, setting)
+        return self._finished(name, sample, choice, no_curvature())
 
     def with_dimension(self, most: int) -> tuple[PredictionFit, tuple[DimensionTrial, ...]]:
         """Return the fit with the number of new features, up to `most`, that the rows ask for."""
@@ -205,80 +203,68 @@ class PredictionFit:
             return name, choose(sample, choice)
         return name, choose_by_evidence(sample) if choice is None else choice
 
-    def _grown(self, target: Target, sample: Sample, choice: Choice) -> tuple[Array, Setting]:
-        """Return W and the setting for all rows, after the stages with fewer of them."""
+    def _grown(
+        self, target: Target, sample: Sample, choice: Choice, curvature: Curvature
+    ) -> Choice:
+        """Return the choice with the W and setting for all rows, after stages with fewer of them.
+
+        Each stage begins with the curvature of the one before.
+        """
         W, setting = choice.W, choice.setting
         seen = self._first
-        for rows in [*self._stages[1:], np.arange(self.n_rows)] if self._stages else []:
+        for rows in [*self._stages[1:], self._counting] if self._stages else []:
             joined = np.setdiff1d(rows, seen)
             unseen = self._block(target, _some(target.keys[joined], joined, self.seed))
             setting = judged_by_unseen(sample, unseen, W, setting)
-            if len(rows) < self.n_rows:
+            if len(rows) < len(self._counting):
                 block = self._block(target, rows)
                 blocks = BlocksInMemory.dealt(block, target.keys[rows], self.seed)
                 evaluate = partial(blocks.explained, sample.at(setting))
-                W, _ = ascend_roughly(evaluate, W, sample.precondition, _STAGE_STEPS)
+                W, _ = ascend_roughly(evaluate, W, sample.precondition, _STAGE_STEPS, curvature)
             seen = rows
-        return W, setting
+        return replace(choice, W=W, setting=setting)
 
     def _finished(
-        self, name: str, sample: Sample, choice: Choice, W: Array, setting: Setting
+        self, name: str, sample: Sample, choice: Choice, curvature: Curvature
     ) -> FittedPrediction:
-        """Return the fit to all rows from W (r, q)."""
+        """Return the fit to all rows from the choice's W (r, q)."""
         target = self.targets[name]
-        regression = replace(sample.at(setting), signs=target.signs)
+        solver = solver_for(PREDICTION, self.problem.parameters.solver)
+        regression = replace(sample.at(choice.setting), signs=target.signs)
         blocks = self._all_blocks(target)
         keeps_start = choice.is_start and not self._stages
         ascent = ascend(
             partial(blocks.explained, regression),
-            W,
+            choice.W,
             sample.precondition,
-            max_iter=0 if keeps_start else self.max_iter,
-            max_seconds=self.max_seconds,
-            on_iteration=self.on_iteration,
+            max_iter=0 if keeps_start else solver.max_iter,
+            max_seconds=solver.max_seconds,
+            on_iteration=None if self.report is None else partial(self.report, self.prepared),
+            curvature=curvature,
         )
         if keeps_start:
             ascent = replace(ascent, status=Status.START)
         solution = self._solution(ascent, sample, regression)
-        size = float(np.linalg.norm(ascent.value.product))
-        noise = ascent.value.noise / size if size else 0.0
-        return FittedPrediction(
-            self._padded(solution),
-            regression,
-            setting,
-            choice.trials,
-            name,
-            ascent.limit,
-            noise,
-            sample,
-        )
-
-    def _padded(self, solution: Solution) -> Solution:
-        """Return the solution with directions in which the rows are constant, up to q columns."""
-        more = self.q - solution.W.shape[1]
-        if more <= 0:
-            return solution
-        return replace(
-            solution,
-            W=scipy.linalg.block_diag(solution.W, np.eye(more)),
-            eigenvalues=np.pad(solution.eigenvalues, (0, more)),
-            product=np.pad(solution.product, [(0, more), (0, more)]),
-        )
+        return FittedPrediction(solution, ascent, choice, name, regression, sample)
 
     def _solution(
         self, ascent: AscentResult, sample: Sample, regression: RidgeRegression
     ) -> Solution:
-        """Return the solution, with the eigengap of Phi on the sample."""
-        W = ascent.W
+        """Return the solution, with the eigengap of Phi on the sample.
+
+        If the rows vary in fewer than q directions, W has some in which they are constant.
+        """
+        W, value = ascent.W, ascent.value
         phi = regression.phi(sample.blocks.blocks[0], W)
         inside = float(np.linalg.eigvalsh(W.T @ phi @ W)[0])
+        more = self.q - W.shape[1]
         return Solution(
-            W=W,
-            eigenvalues=ascent.eigenvalues,
+            W=scipy.linalg.block_diag(W, np.eye(more)),
+            eigenvalues=np.pad(ascent.eigenvalues, (0, more)),
             eigengap=inside - largest_eigenvalue_outside(phi, W),
-            objective=ascent.value.objective,
+            objective=value.objective,
             error=0.0,
-            product=ascent.value.product,
+            product=np.pad(value.product, [(0, more), (0, more)]),
             n_iter=ascent.state.iteration,
             status=ascent.status,
             history=ascent.state.history,
@@ -293,22 +279,29 @@ class PredictionFit:
         return self.prepared.shards.n_rows
 
     @property
-    def _columns(self) -> int:
-        """The number of columns of W in directions in which the rows vary."""
-        return min(self.q, self.prepared.n_varying)
+    def weights(self) -> Array | None:
+        """The weights (n,) of the rows, if they do not count alike."""
+        return self.problem.weights
+
+    @cached_property
+    def _counting(self) -> Array:
+        """The numbers (k,) of the rows that count; those in memory all do."""
+        weights = self.weights
+        return np.arange(self.n_rows) if weights is None else np.flatnonzero(weights)
 
     @cached_property
     def _stages(self) -> list[Array]:
         """The rows of the stages of growth; none if all rows fit into the first."""
-        return stages(next(iter(self.targets.values())).keys, self.seed)
+        keys = next(iter(self.targets.values())).keys[self._counting]
+        return [self._counting[rows] for rows in stages(keys, self.seed)]
 
     @cached_property
     def _first(self) -> Array:
         """The rows on which the fit makes its choices."""
         if self._stages:
             return self._stages[0]
-        keys = next(iter(self.targets.values())).keys
-        return _some(keys, np.arange(self.n_rows), self.seed, FIRST_ROWS * 2)
+        keys = next(iter(self.targets.values())).keys[self._counting]
+        return _some(keys, self._counting, self.seed, FIRST_ROWS * 2)
 
     @cached_property
     def _first_rows(self) -> Array:
@@ -319,7 +312,8 @@ class PredictionFit:
         rows, weights = self._first_rows, self.weights
         if weights is not None:
             rows = rows[repeated_rows(weights[self._first])]
-        return self.kernel.resolve(rows, self.prepared.column_share(self.q))
+        kernel = as_kernel(self.problem.parameters.kernel)
+        return kernel.resolve(rows, self.prepared.column_share(self.q))
 
     def _sample(self, target: Target) -> Sample:
         """Return the rows on which the fit makes its choices, with a target."""
@@ -327,9 +321,9 @@ class PredictionFit:
         part = target.part(self._first)
         rows = Block(self._first_rows, part.Y, weights)
         regression = RidgeRegression(self._resolved, 1.0, target.signs)
-        return Sample(
-            rows, part.keys, regression, self.kernel.width_is_free, self._columns, self.seed
-        )
+        width_is_free = as_kernel(self.problem.parameters.kernel).width_is_free
+        q = min(self.q, self.prepared.n_varying)
+        return Sample(rows, part.keys, regression, width_is_free, q, self.seed)
 
     @cached_property
     def _in_memory(self) -> Array | None:
@@ -352,8 +346,69 @@ class PredictionFit:
             return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
         # Rows sorted by y have shards of one class each: a random part of the rows serves better.
         most = MEMORY_BYTES // (shards.n_columns * shards.dtype.itemsize)
-        rows = _some(target.keys, np.arange(self.n_rows), self.seed, most)
+        rows = _some(target.keys[self._counting], self._counting, self.seed, most)
         return BlocksInMemory.dealt(self._block(target, rows), target.keys[rows], self.seed)
+
+
+def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
+    """Return the fit whose X W predicts y best."""
+    problem.check_dense('criterion="prediction"', '. Take criterion="dependence" for more')
+    # Small rows are here, and tasks of a cluster would take longer.
+    with on_this_machine() if is_small(problem.X) else nullcontext():
+        return _predicted(problem, report)
+
+
+def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
+    """Return the same, computed on the cluster if one is active."""
+    parameters, most = problem.parameters, problem.parameters.max_features
+    prepared, is_warm = problem.prepared(as_kernel(parameters.kernel)), problem.earlier is not None
+    q = problem.n_components(prepared)
+    fit, trials = PredictionFit.of(problem, prepared, q, report), tuple[DimensionTrial, ...]()
+    chooses = parameters.n_components in (None, "auto") and not is_warm
+    if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
+        fit, trials = fit.with_dimension(limited(prepared.n_varying - 1, most))
+    result, of_support = fit.continued() if is_warm else fit.run(), dict[str, Any]()
+    if most is not None:
+        if parameters.whiten:
+            raise ValueError(
+                "`max_features` with `whiten` is for criterion='dependence': the prediction of y "
+                "does not depend on the scales of columns; set whiten=False"
+            )
+        prepared, W, of_support = few_features(
+            problem, result.rows, prepared, result.solution, fit.seed
+        )
+        again = replace(fit, prepared=prepared)
+        result = again.run_from(W, result.choice.setting, result.target_name)
+    # The steps are few: an interrupted fit begins anew, and comes to the same bits.
+    solution = current_fit().run_or_restore(lambda *_: result.solution)
+    turned = rotated(solution, prepared, parameters.rotation)
+    evaluate = partial(result.sample.blocks.explained, result.regression)
+    of_features = contributions(evaluate, turned.W[: prepared.n_varying], solution.objective)
+    avoided = None
+    if problem.avoid is not None:
+        rows = problem.fit_rows(prepared, result.regression.kernel, q)
+        avoided = measured_avoidance(rows, turned.W, problem.dependence)
+    attributes = {
+        **solution_attributes(turned, prepared),
+        **of_support,
+        "kernel_": result.regression.kernel.with_rows_mapped(prepared.lift_rows),
+        "solver_": "ascent",
+        "tolerance_": result.ascent.limit,
+        "engine_": "blocks",
+        "engine_note_": "",
+        "contributions_": of_features,
+        "avoided_": avoided,
+        "setting_": result.choice.setting,
+        "selection_": result.choice.trials,
+        "other_maximum_": result.choice.other_maximum,
+        "target_": result.target_name,
+        "dimension_path_": trials,
+        "components_advice_": features_advice(
+            result.choice.trials, of_features.lost, solution.objective
+        ),
+        "_slope_noise": result.slope_noise,
+    }
+    return Fitted(solution, attributes)
 
 
 def features_advice(trials: Sequence[Trial], lost: Array, objective: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.estimators.supervised_input import FitTarget
+from ism_dask.estimators.pose import SupervisedProblem
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
@@ -17,27 +17,28 @@ from ism_dask.selection.target import LAW, MEAN, Target
 _FUNCTIONS = 6
 
 
-def prediction_targets(given: FitTarget, target: str, avoid_weight: float) -> dict[str, Target]:
-    """Return what X W may have to predict, with y read as `target` says.
+def prediction_targets(problem: SupervisedProblem) -> dict[str, Target]:
+    """Return what X W may have to predict, with y read as the estimator's `target` says.
 
     It is the "mean" of y, or the "law", its leading functions under a kernel, or one of both.
     """
-    name = target_name(given.y, target)
+    target = problem.parameters.target
+    name = target_name(problem.y, target)
     readings = {MEAN: name}
     if name in NUMERIC_KERNELS:
         readings = {LAW: name} if target == name else {MEAN: "linear", LAW: name}
-    return {each: _target(given, reading, avoid_weight) for each, reading in readings.items()}
+    return {each: _target(problem, reading) for each, reading in readings.items()}
 
 
-def _target(given: FitTarget, reading: str, avoid_weight: float) -> Target:
+def _target(problem: SupervisedProblem, reading: str) -> Target:
     """Return the target of y as `reading` says, and of what X W is not to predict."""
-    dependence = given.dependence(reading, avoid_weight)
-    counts = np.ones(len(given.y)) if given.weights is None else given.weights
+    dependence = problem.dependence_on(reading)
+    counts = np.ones(len(problem.y)) if problem.weights is None else problem.weights
     explained = dependence.explained if isinstance(dependence, AvoidingDependence) else dependence
     U = _columns(explained)
     if reading in NUMERIC_KERNELS:
         U = U @ largest_pairs(U.T @ U, min(_FUNCTIONS, U.shape[1]))[1]
-    Y, keys = _unit(U, counts), _keys(explained.equal_rows or explained, U, given.y)
+    Y, keys = _unit(U, counts), _keys(explained.equal_rows or explained, U, problem.y)
     if not isinstance(dependence, AvoidingDependence):
         return Target(Y, keys)
     S = _unit(_columns(dependence.avoided), counts)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -12,26 +13,32 @@ from sklearn.utils import check_random_state
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.engines import Problem
+from ism_dask.engines import Engine, Exact, Problem
 from ism_dask.engines.rounding_error import needs_double
+from ism_dask.estimators.checks import is_lazy
 from ism_dask.estimators.row_order import without_rounding
 from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.residual import SideRegression
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import inverse_covariance, nearest_orthonormal, whitening_transform
+from ism_dask.linalg.eigen import (
+    canonical_signs,
+    inverse_covariance,
+    nearest_orthonormal,
+    whitening_transform,
+)
 from ism_dask.linalg.row_space import RowSpace, axes_outside
+from ism_dask.records.iteration import State
 from ism_dask.rows.column_statistics import (
     ROW_WEIGHTS,
     check_range,
     standardisation_of,
     without_dependent_indicators,
 )
-from ism_dask.rows.execution import is_dask
 from ism_dask.rows.shards import ROWS_PER_SHARD, Shards, cut
-from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.tasks import LoadedShard, RowFact
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.support_selection import SAMPLED_ROWS, FeatureSpace, RowSample
 
@@ -41,6 +48,12 @@ SAMPLE_ROWS = 5000
 _ROUNDINGS = 16
 # Ridge of the covariance that rows are whitened by, as a share of its mean eigenvalue.
 _WHITENING_RIDGE = 1e-3
+# The row of the factor of what is given (b, m), and how much the row counts (b,).
+_SIDE, _COUNTS = RowFact("side"), RowFact("counts")
+
+
+# Receives the rows of a fit, and the state after each iteration.
+Report: TypeAlias = Callable[["Prepared", State], None]
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,30 @@ class Prepared:
     def n_constant(self) -> int:
         """Number of directions that W may use and in which the rows are constant."""
         return 0 if self.varying_only else len(self.affine.varying) - self.n_varying
+
+    def n_components(self, given: int | str | None, default: int) -> int:
+        """Return q: the given number, or `default`, limited by the directions of the rows."""
+        d, largest = len(self.affine.varying), self.n_varying - 1
+        if largest < 1:
+            raise ValueError(
+                f"X varies in {largest + 1} direction only; there is nothing to reduce"
+            )
+        if given is None or given == "auto":
+            return min(default, largest)
+        if not is_whole(given) or not 1 <= given < d:
+            raise ValueError(
+                f"`n_components` must be a whole number from 1 to {d - 1} for {d} features, "
+                f'"auto" or None; got {given!r}'
+            )
+        return int(given)
+
+    def projection(self, W: Array) -> dict[str, Array]:
+        """Return the fitted attributes that `transform` needs, for W (r + s, q)."""
+        return {
+            "components_": canonical_signs(self.lift(W.T).T).T,
+            "mean_": self.affine.mean - self.origin,
+            "scale_": self.affine.scale,
+        }
 
     def lift(self, directions: Array) -> Array:
         """Return (k, r + s) directions in terms of the original features (k, d)."""
@@ -171,6 +208,19 @@ class Prepared:
         whitening = whitening_transform(covariance, _WHITENING_RIDGE)
         return replace(self, shards=self.shards.times(whitening), whitening=whitening)
 
+    def beyond(self, given: SideRegression) -> Prepared:
+        """Return the rows minus what is given explains of each column, computed now.
+
+        Without it, J would be larger where X W tells what is given: y at fixed s depends on X W in
+        one way for each s.
+        """
+        shards = self.shards.in_double().with_rows(_SIDE, given.factor)
+        shards = shards.with_rows(_COUNTS, given.counts)
+        cross, squares, sums = shards.fold(_side_sums)
+        squares -= sums**2 / given.counts.sum()
+        coefficients = given.coefficients(cross, squares)
+        return replace(self, shards=shards.mapped(_residual, self.n_varying, coefficients))
+
     def column_share(self, q: int) -> float:
         """Return q / d, the share of the varying columns that remains after W (d, q)."""
         return min(q / np.count_nonzero(self.affine.varying), 1.0)
@@ -189,48 +239,20 @@ class Prepared:
         the rows in the `order` (n,), if there is one.
         """
         order = np.arange(self.shards.n_rows) if order is None else order
-        candidates = repeated_rows(weights[order]) if weights is not None else len(order)
-        positions, seed = _sample_indices(candidates, random_state or 0)
-        indices = order[positions]
+        random = check_random_state(random_state or 0)
+        drawn = np.arange(len(order)) if weights is None else repeated_rows(weights[order])
+        if len(drawn) > SAMPLE_ROWS:
+            drawn = np.sort(random.choice(drawn, SAMPLE_ROWS, replace=False))
+        indices, seed = order[drawn], int(random.randint(2**31))
         ascending = np.argsort(indices, kind="stable")
         sample = self.shards.in_double().rows(indices[ascending])[np.argsort(ascending)]
         resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.column_share(q))
-        double = needs_double(resolved, sample, self.shards.dtype)
-        return FitRows(
-            kernel=resolved,
-            q=q,
-            shards=self.shards.in_double() if double else self.shards,
-            chosen=indices,
-            sample=sample,
-            seed=seed,
-            space=RowSpace(self.n_varying, self.n_constant, self.basis),
-        )
-
-
-def _sample_indices(candidates: int | Array, random_state: Any) -> tuple[Array, int]:
-    """Return the ascending indices (m,) of up to 5,000 rows, all or a random sample, and a seed.
-
-    `candidates` are the indices to draw from, or the number of rows.
-    """
-    n = candidates if isinstance(candidates, int) else len(candidates)
-    if n <= SAMPLE_ROWS:
-        return np.arange(n) if isinstance(candidates, int) else candidates, seed_of(random_state)
-    random = check_random_state(random_state)
-    indices = np.sort(random.choice(candidates, SAMPLE_ROWS, replace=False))
-    return indices, int(random.randint(2**31))
+        return FitRows(self, resolved, q, indices, sample, seed)
 
 
 def seed_of(random_state: Any) -> int:
     """Return the first number that a random state draws."""
-    if is_whole(random_state):
-        return _seed_from_number(int(random_state))
-    return int(check_random_state(random_state).randint(2**31))
-
-
-@lru_cache(maxsize=64)
-def _seed_from_number(number: int) -> int:
-    """Return the first number drawn, cached: a new generator costs as much as products of Phi."""
-    return int(check_random_state(number).randint(2**31))
+    return int(check_random_state(random_state or 0).randint(2**31))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,43 +261,50 @@ class FitRows:
 
     Attributes
     ----------
+    prepared : Prepared
     kernel : Kernel
         The kernel, resolved: all its numbers are set.
     q : int
         The number of new features.
-    shards : Shards
-        The rows, in the precision that the kernel needs.
     chosen : (s,) array
         The indices of the sampled rows.
     sample : (s, r) array
         The sampled rows, in double precision.
     seed : int
         Seed of the engines.
-    space : RowSpace
-        The coordinates of W.
     """
 
+    prepared: Prepared
     kernel: Kernel
     q: int
-    shards: Shards
     chosen: Array
     sample: Array
     seed: int
-    space: RowSpace
 
-    def with_kernel(self, kernel: Kernel) -> FitRows:
-        """Return the same rows with another kernel, in the precision that it needs."""
-        double = needs_double(kernel, self.sample, self.shards.dtype)
-        return replace(
-            self, kernel=kernel, shards=self.shards.in_double() if double else self.shards
+    @cached_property
+    def shards(self) -> Shards:
+        """The rows, in the precision that the kernel needs."""
+        shards = self.prepared.shards
+        return (
+            shards.in_double() if needs_double(self.kernel, self.sample, shards.dtype) else shards
         )
+
+    @property
+    def space(self) -> RowSpace:
+        """The coordinates of W."""
+        return RowSpace(self.prepared.n_varying, self.prepared.n_constant, self.prepared.basis)
+
+    @property
+    def fitted_kernel(self) -> Kernel:
+        """The kernel; rows that it may hold are mapped to the user's features."""
+        return self.kernel.with_rows_mapped(self.prepared.lift_rows)
 
     def problem(self, dependence: Dependence) -> Problem:
         """Return the problem of all rows under a dependence, such as that of y."""
         return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
 
     def sampled(self, dependence: Dependence) -> RowSample:
-        """Return a sample of up to 2,000 of the rows."""
+        """Return a sample of up to 2,000 of the rows, with J over all pairs of them."""
         positions = np.arange(len(self.chosen))
         if len(positions) > SAMPLED_ROWS:
             random = np.random.default_rng(self.seed)
@@ -285,12 +314,13 @@ class FitRows:
         sample_dependence = dependence.part(self.chosen[positions])
         rows = self.sample[positions].astype(self.shards.dtype)
 
-        def problem(part: Array) -> Problem:
-            return Problem.from_dependence(
+        def engine(part: Array) -> Engine:
+            problem = Problem.from_dependence(
                 cut(rows[part]), self.kernel, sample_dependence.part(part)
             )
+            return Exact().build(problem, self.q)
 
-        return RowSample(len(rows), self.q, problem)
+        return RowSample(len(rows), self.q, engine)
 
     @property
     def covariance(self) -> Array:
@@ -308,11 +338,7 @@ class FitRows:
     @property
     def parameters(self) -> dict[str, Any]:
         """The arguments of `Problem` other than the rows, the kernel and Gamma."""
-        return {
-            "sample": self.sample,
-            "seed": self.seed,
-            "space": self.space,
-        }
+        return {"sample": self.sample, "seed": self.seed, "space": self.space}
 
 
 def prepare_rows(
@@ -328,20 +354,10 @@ def prepare_rows(
     Means and deviations count rows by their weights (n,). A `support` (d,) limits the rows to the
     features for which it is true.
 
-    Rows that are not standardised are still centred if the kernel does not depend on the origin:
-    distances between rows far from the origin would lose their digits.
     """
     X = SparseRows(X, ROWS_PER_SHARD) if is_sparse(X) else X
     raw = cut(X)
-    affine = standardisation_of(_with_weights(raw, weights))
-    origin, centred = np.zeros(len(affine.mean)), True
-    if not standardize:
-        check_range(affine)
-        centred = all(term.pairing.degree for _, term in kernel.terms)
-        origin = affine.mean if centred else origin
-        affine = replace(
-            affine, mean=origin, scale=np.ones_like(origin), varying=affine.varying | (not centred)
-        )
+    affine, origin = standardisation(_with_weights(raw, weights), kernel, standardize=standardize)
     if support is not None:
         affine = replace(affine, varying=affine.varying & support)
     shards = raw.standardised(affine)
@@ -350,13 +366,38 @@ def prepare_rows(
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
     if d > n:
         return _in_row_space(shards, affine, origin)
+    centred = standardize or _is_centred(kernel)
     spanned = without_dependent_indicators(raw, affine) if centred else affine
     shards = raw.standardised(spanned)
-    if is_row_source(X) or is_dask(X):
+    if is_lazy(X):
         return Prepared(shards, affine, origin, spanned.basis)
     # Rows in memory: to standardise them once is cheaper than in every tile.
     once = cut(spanned.apply(X, raw.dtype), raw.largest)
     return Prepared(once.backed_by(shards), affine, origin, spanned.basis)
+
+
+def standardisation(
+    raw: Shards, kernel: Kernel, *, standardize: bool
+) -> tuple[Standardisation, Array]:
+    """Return how rows are shifted and scaled, and where the zero of the shifted rows is (d,).
+
+    Rows that are not standardised are still centred if the kernel does not depend on the origin:
+    distances between rows far from the origin would lose their digits.
+    """
+    affine = standardisation_of(raw)
+    origin = np.zeros(len(affine.mean))
+    if standardize:
+        return affine, origin
+    check_range(affine)
+    centred = _is_centred(kernel)
+    origin = affine.mean if centred else origin
+    varying = affine.varying | (not centred)
+    return replace(affine, mean=origin, scale=np.ones_like(origin), varying=varying), origin
+
+
+def _is_centred(kernel: Kernel) -> bool:
+    """Return whether a kernel does not depend on the origin of the rows."""
+    return all(term.pairing.degree for _, term in kernel.terms)
 
 
 def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Prepared:
@@ -380,3 +421,13 @@ def _covariance_sums(piece: LoadedShard) -> Array:
     weights = piece.facts.get(ROW_WEIGHTS)
     rows = piece.X if weights is None else weights[:, None] * piece.X
     return np.asarray(piece.X.T @ rows)
+
+
+def _side_sums(piece: LoadedShard) -> tuple[Array, Array, Array]:
+    weighted = piece.facts[_COUNTS][:, None] * piece.X
+    squares = np.einsum("ij,ij->j", weighted, piece.X)
+    return piece.facts[_SIDE].T @ weighted, squares, weighted.sum(axis=0)
+
+
+def _residual(piece: LoadedShard, coefficients: Array) -> Array:
+    return np.asarray(piece.X - piece.facts[_SIDE] @ coefficients)

@@ -55,6 +55,15 @@ def sampling_order(X: Any, y: Any = None, *others: Array, unitless: bool = False
     return row_order(np.asarray(X.read(0, X.shape[0])), y, *others, unitless=unitless)
 
 
+def in_given_order(values: Array, order: Array | None) -> Array:
+    """Return values (n, ...) of rows in an order, in the order in which the rows were given."""
+    if order is None:
+        return values
+    given = np.empty_like(values)
+    given[order] = values
+    return given
+
+
 def distinct_rows(X: Array) -> tuple[Array, Array]:
     """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each row.
 

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
-from sklearn.base import clone
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
+import numpy as np
+from sklearn.utils import Tags, check_consistent_length
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ism_dask._validation import check_bool, check_choice, positive_float
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import EngineOptions
-from ism_dask.estimators.callbacks import fit_task, with_callbacks
-from ism_dask.estimators.dependence_score import DependenceScore
-from ism_dask.estimators.few_features import check_max_features
-from ism_dask.estimators.partial_fit import PartialFit
-from ism_dask.estimators.supervised_fit import (
-    CRITERIA,
+from ism_dask.engines import EngineOptions, Problem
+from ism_dask.engines.row_variance import relative_row_variance
+from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.callbacks import reported_fit, with_callbacks
+from ism_dask.estimators.checks import row_source
+from ism_dask.estimators.dependence_fit import fit_dependence
+from ism_dask.estimators.pose import (
+    DEPENDENCE,
     PREDICTION,
-    SupervisedFit,
-    check_criterion,
+    SupervisedProblem,
+    column_target,
+    pose,
+    row_weights,
+    rows_and_target,
     solver_for,
 )
-from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.linalg.rotation import ROTATIONS
-from ism_dask.observe.fit_events import announce
+from ism_dask.estimators.prediction_fit import fit_prediction
+from ism_dask.estimators.preparation import seed_of
+from ism_dask.estimators.reservoir import Reservoir
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.gamma.thin_factors import factor_of_target, kernel_correlation, thin_factor
+from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
+from ism_dask.rows.shards import cut
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
 
+# Seed of the landmarks of more than 1,000 rows: scores of the same rows have to be comparable.
+_SCORE_SEED = 0
 
-class SupervisedIKDR(PartialFit, DependenceScore, SupervisedFit):
+
+@dataclass(eq=False, repr=False)
+class SupervisedIKDR(IKDR):
     """Interpretable kernel dimension reduction guided by labels or numbers.
 
     Finds W with orthonormal columns so that `X W` carries as much as possible of y, nonlinearly.
@@ -148,6 +160,9 @@ default "auto"
         With "prediction": the kernel's `width`, as a multiple of its own, and the `ridge`.
     selection_ : tuple of Trial
         With "prediction": the trials that unseen rows have judged, best first.
+    other_maximum_ : float
+        With "prediction": the sine of the angle to the features that another start led to, if
+        rows do not tell which are better; else 0. Random halves of such rows may give either.
     target_ : str
         With "prediction" of numbers: "mean" if the numbers themselves are predicted, "law" if
         functions of them are; "mean" for classes.
@@ -218,38 +233,21 @@ default "auto"
     (178, 2)
     """
 
-    def __init__(
-        self,
-        n_components: int | str | None = "auto",
-        *,
-        criterion: str = "prediction",
-        kernel: str | Kernel = "gaussian",
-        target: str = "auto",
-        solver: str | Solver = "auto",
-        engine: str | EngineOptions = "auto",
-        standardize: bool = True,
-        whiten: bool = False,
-        max_features: int | str | None = None,
-        rotation: str | None = None,
-        avoid_weight: float = 10.0,
-        class_weight: dict[Any, float] | str | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.criterion = criterion
-        self.kernel = kernel
-        self.target = target
-        self.solver = solver
-        self.engine = engine
-        self.standardize = standardize
-        self.whiten = whiten
-        self.max_features = max_features
-        self.rotation = rotation
-        self.avoid_weight = avoid_weight
-        self.class_weight = class_weight
-        self.warm_start = warm_start
-        self.random_state = random_state
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    criterion: str = "prediction"
+    kernel: str | Kernel = "gaussian"
+    target: str = "auto"
+    solver: str | Solver = "auto"
+    engine: str | EngineOptions = "auto"
+    standardize: bool = True
+    whiten: bool = False
+    max_features: int | str | None = None
+    rotation: str | None = None
+    avoid_weight: float = 10.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
@@ -277,28 +275,118 @@ default "auto"
         -------
         The estimator itself.
         """
-        for name in ("_reservoir", "n_samples_seen_", "sampling_error_"):
-            self.__dict__.pop(name, None)
-        return self._fit_to(X, y, sample_weight, avoid=avoid, given=given)
+        problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
+        validate_data(self, row_source(X), skip_check_array=True)
+        self.__dict__.pop("_reservoir", None)
+        return self._learn(problem, sample_weight)
 
     @with_callbacks
-    def _fit_to(
-        self, X: Any, y: Any, sample_weight: Any, *, avoid: Any = None, given: Any = None
-    ) -> Self:
-        for name in ("classes_", "stability_", "full_objective_"):
-            self.__dict__.pop(name, None)
-        check_choice("`criterion`", self.criterion, CRITERIA)
-        self._check_avoid_weight()
-        checked = self._checked_input(X, y, sample_weight, avoid=avoid, given=given)
-        if checked.dependence.classes is not None:
-            self.classes_ = checked.dependence.classes
-        self._check_parameters()
-        self.sides_ = checked.target.sides
-        reported = fit_task(self, checked.X, checked.target.y, sample_weight)
-        with announce(self.plan), single_threaded_blas(), reported:
-            solution, advice = self._learn(checked)
-        self._warn_about_fit(solution, advice)
+    def _learn(self, problem: SupervisedProblem, sample_weight: Any) -> Self:
+        """Set the attributes of the fit that solves a problem."""
+        fit = {PREDICTION: fit_prediction, DEPENDENCE: fit_dependence}[self.criterion]
+        with (
+            single_threaded_blas(),
+            reported_fit(self, problem.X, problem.y, sample_weight) as report,
+        ):
+            solution, attributes = fit(problem, report)
+            classes = problem.dependence.classes
+            self._set_fitted(
+                {
+                    **attributes,
+                    "criterion_": self.criterion,
+                    "sides_": problem.sides,
+                    "target_remainder_": problem.dependence.remainder,
+                    **({} if classes is None else {"classes_": classes}),
+                }
+            )
+        self._warn_about_fit(solution)
         return self
+
+    def partial_fit(self, X: Any, y: Any, *, forgetting: float = 0.0) -> Self:
+        """Learn the projection from the rows of all calls since the last `fit`.
+
+        Up to 10,000 rows it is the fit to all of them. Of more, it is the fit to a random sample of
+        10,000, and `sampling_error_` is the residual that W is then expected to have under all
+        rows. With `warm_start`, each call continues at the last W, which is faster.
+
+        Parameters
+        ----------
+        X : (n, d) array or frame
+            A block of rows. The first one needs rows of two classes or more.
+        y : (n,) labels, or (n,) or (n, t) numbers
+        forgetting : float, default 0.0
+            The share, from 0 to below 1, by which this call reduces the weight of each earlier
+            row. With 0.1, the rows of ten calls ago count a third.
+
+        Returns
+        -------
+        The estimator itself.
+        """
+        if not 0 <= forgetting < 1:
+            raise ValueError(f"`forgetting` must be a number from 0 to below 1; got {forgetting!r}")
+        if self.whiten:
+            raise ValueError("`partial_fit` states no error for whitened features; unset `whiten`")
+        earlier: Reservoir | None = getattr(self, "_reservoir", None)
+        validate_data(self, X, reset=earlier is None, skip_check_array=True)
+        X, y = rows_and_target(self, X, y)
+        seen = 0 if earlier is None else earlier.n_rows  # each call draws other numbers
+        draws = np.random.default_rng([seed_of(self.random_state), seen])
+        held = Reservoir.of(np.asarray(X), y, draws)
+        if earlier is not None:
+            held = earlier.forgotten(forgetting).joined(held)
+        held = held.limited()
+        self._learn(pose(self, held.X, held.y, held.estimates), held.estimates)
+        self._reservoir = held
+        self.n_samples_seen_ = held.n_rows
+        self.sampling_error_ = self._sampling_error(held)
+        return self
+
+    def _sampling_error(self, held: Reservoir) -> float:
+        """Return the residual that W is expected to have under all rows, as a sample was fitted."""
+        variance = held.sampling_variance
+        if not variance:
+            return 0.0
+        if self._slope_noise is not None:
+            return min(float(self._slope_noise * np.sqrt(variance / held.variance_held)), 1.0)
+        weights = row_weights(held.y, self.target, self.class_weight, held.estimates)
+        dependence = target_dependence(held.y, self.target, weights)
+        rows, W = (held.X - self.mean_) / self.scale_, self.components_.T
+        with single_threaded_blas():
+            problem = Problem.from_dependence(cut(rows), self.kernel_, dependence)
+            by_rows = relative_row_variance(problem, W)
+        # The mean contribution of a row has each of its pairs from both sides, so that its variance
+        # is four times that of the projection of a U-statistic.
+        return min(float(np.sqrt(by_rows * variance)), 1.0)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return how much the new features of X depend on y: 0 not at all, 1 as much as possible.
+
+        It is the correlation of the kernel matrices of X W and of y: HSIC, divided by its largest
+        value, and its root. The kernel of X W is the mean of three gaussian kernels, of the median
+        distance, a half and a quarter of it. So the score compares fits with any kernel and any
+        number of features, and searches such as `GridSearchCV` use it. W depends on the y of the
+        rows that it was fitted to even if that is noise: score other rows.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+        y : (n,) labels, or (n,) or (n, t) numbers
+            Read as the parameter `target` says.
+        """
+        Z = np.asarray(self._new_features(X), dtype=np.float64)
+        y = column_target(y)
+        check_consistent_length(Z, y)
+        if (y == y[:1]).all():
+            raise ValueError(
+                f"all {len(y)} rows have the same `y` ({y[0]!r}), on which nothing can depend; "
+                "score rows of several, as the folds of StratifiedKFold or KFold(shuffle=True) are"
+            )
+        if not np.ptp(Z, axis=0).any():
+            return 0.0
+        rng = np.random.default_rng(_SCORE_SEED)
+        with single_threaded_blas():
+            of_y = factor_of_target(y, self.target, "gaussian", rng)
+            return kernel_correlation(thin_factor(Z - Z.mean(axis=0), "gaussian", rng), of_y)
 
     def certify(
         self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
@@ -338,35 +426,16 @@ default "auto"
                 "`certify` proves maxima of HSIC; this fit maximised the prediction of y. Fit with "
                 'criterion="dependence" for a certificate'
             )
-        checker = clone(self)  # checks set attributes
-        checked = checker._checked_input(X, y, sample_weight, avoid=avoid, given=given)
-        checked.check_dense("`certify`")
-        self.check_same_sides(checked.target, "`certify`")
-        if checker.n_features_in_ != self.n_features_in_:
-            raise ValueError(
-                f"X has {checker.n_features_in_} features, the fit had {self.n_features_in_}; "
-                "`certify` takes the rows of the fit"
-            )
+        validate_data(self, row_source(X), reset=False, skip_check_array=True)
+        problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
+        problem.check_dense("`certify`")
+        problem.check_same_sides(self.sides_, "`certify`")
         with single_threaded_blas():
-            prepared = self._prepared(checked, as_kernel(self.kernel_))
-            q = len(self.components_)
-            fit_rows = self._fit_rows(prepared, self.kernel_, q, checked)
+            prepared = problem.prepared(self.kernel_)
+            rows = problem.fit_rows(prepared, self.kernel_, len(self.components_))
             W = prepared.coordinates(self.components_)
-            self.certificate_ = certify(fit_rows.problem(checked.dependence), W, self.status_)
+            self.certificate_ = certify(rows.problem(problem.dependence), W, self.status_)
         return self.certificate_
-
-    def _check_avoid_weight(self) -> None:
-        if self.avoid_weight != 0:
-            positive_float("`avoid_weight`", self.avoid_weight, "or 0")
-
-    def _check_parameters(self) -> None:
-        check_criterion(self.criterion, self.kernel, self.solver, self.engine)
-        super()._check_parameters()
-        check_max_features(self.max_features, self.n_features_in_)
-        if self.rotation is not None:
-            check_choice("`rotation`", self.rotation, ROTATIONS)
-        for name in ("whiten", "warm_start"):
-            check_bool(f"`{name}`", getattr(self, name))
 
     @property
     def _solver(self) -> Solver:

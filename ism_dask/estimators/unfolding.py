@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
 from ism_dask._validation import (
@@ -21,32 +21,45 @@ from ism_dask._validation import (
 )
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import RowTransformer
+from ism_dask.estimators.checks import check_rows
 from ism_dask.estimators.placement import Placement, RowUnits
-from ism_dask.estimators.row_order import distinct_rows, row_order
-from ism_dask.estimators.side_kernel import SIDE_TARGETS, checked_side, side_kernel
+from ism_dask.estimators.row_order import distinct_rows, in_given_order, row_order
 from ism_dask.estimators.unfolding_input import (
-    UnfoldingSizes,
-    count_columns,
-    count_factors,
-    in_given_order,
+    SIDE_TARGETS,
+    check_memory,
+    checked_side,
     in_units_of,
+    side_kernel,
+    sizes,
     unfolding_rows,
     unfolding_seed,
 )
+from ism_dask.records.partial_results import run_or_restore
 from ism_dask.rows.column_statistics import standardisation_of
 from ism_dask.rows.shards import cut
 from ism_dask.status import ComponentsWarning, Status
-from ism_dask.unfolding.free_axes import along_principal_axes
-from ism_dask.unfolding.neighbour_graph import NeighbourGraph, length_error, neighbour_graph
+from ism_dask.unfolding.ascent import along_principal_axes
+from ism_dask.unfolding.neighbour_graph import length_error, neighbour_graph
 from ism_dask.unfolding.neighbour_search import neighbour_search
-from ism_dask.unfolding.normal_equations import Scales
-from ism_dask.unfolding.unfold import Unfolding, unfold
+from ism_dask.unfolding.program import Scales
+from ism_dask.unfolding.unfold import NEIGHBOURS, Unfolding, unfold
 
 # Beyond these weights, one term of the objective over- or underflows.
 _WEIGHTS = (1e-100, 1e100)
 
 
-class ColoredMVU(RowTransformer):
+class _UnfoldingAttributes(RowTransformer):
+    """Declares the fitted attributes that the methods of `ColoredMVU` read."""
+
+    embedding_: Array
+    status_: Status
+    n_iter_: int
+    duality_gap_: float
+    _placement: Placement
+
+
+@dataclass(eq=False, repr=False)
+class ColoredMVU(_UnfoldingAttributes):
     """Colored maximum variance unfolding: a picture of X that keeps neighbours and shows y.
 
     Finds coordinates of the rows that keep the distances between neighbouring rows and depend as
@@ -150,28 +163,16 @@ default "auto"
     (178, 2)
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        target: str = "auto",
-        n_neighbors: int | None = None,
-        n_eigenvectors: int | None = None,
-        nu: float = 1.0,
-        standardize: bool = True,
-        refine: bool = True,
-        max_iter: int = 5000,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.target = target
-        self.n_neighbors = n_neighbors
-        self.n_eigenvectors = n_eigenvectors
-        self.nu = nu
-        self.standardize = standardize
-        self.refine = refine
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    target: str = "auto"
+    n_neighbors: int | None = None
+    n_eigenvectors: int | None = None
+    nu: float = 1.0
+    standardize: bool = True
+    refine: bool = True
+    max_iter: int = 5000
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the coordinates of the rows of X.
@@ -189,15 +190,12 @@ default "auto"
         The estimator itself.
         """
         self._check_parameters()
-        sizes = UnfoldingSizes(
-            self.n_components, self.n_neighbors, self.n_eigenvectors, count_columns(y)
-        )
-        rows = unfolding_rows(X, sizes)
-        X = self._validated(rows, dtype="numeric", ensure_min_samples=2)
+        rows = unfolding_rows(self, X)
+        X = check_rows(self, rows, ensure_min_features=1)
+        validate_data(self, rows, skip_check_array=True)
         target = checked_side(y, len(X), self.target)
-        replace(sizes, y_columns=count_factors(target, self.target)).check_memory(X)
         with single_threaded_blas():
-            self._fit_rows(X, target, sizes)
+            self.__dict__.update(self._unfolded(X, target))
         self._warn_about_fit()
         return self
 
@@ -229,19 +227,21 @@ default "auto"
         check_is_fitted(self)
         return self._rowwise(X, self._placed, self.embedding_.shape[1])
 
-    def _fit_rows(self, X: Array, y: Array | None, sizes: UnfoldingSizes) -> None:
+    def _unfolded(self, X: Array, y: Array | None) -> dict[str, Any]:
+        """Return the fitted attributes for rows X (n, d) and y (n,) or (n, t)."""
         seed = unfolding_seed(self.random_state)
         first, node = distinct_rows(X)
         # By node; equal rows by their y, or as they are given if there are very many rows.
         order = np.arange(len(X)) if (by_y := row_order(X, y)) is None else by_y
         order = order[np.argsort(node[order], kind="stable")]
-        self._set_standardisation(X[order])
+        mean, scale = self._standardisation(X[order])
         side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
-        units = RowUnits.of(X[first], self.scale_)
-        q, k, m = sizes.within(len(first))
+        check_memory(self, X, side.n_columns)
+        units = RowUnits.of(X[first], scale)
+        q, k, m = sizes(self, len(first))
         rows = units.scaled(X[first])
         search = neighbour_search(rows, k, seed)
-        graph = neighbour_graph(rows, search.of_own_rows())
+        graph = neighbour_graph(rows, run_or_restore(NEIGHBOURS, search.of_own_rows))
         unfolding = unfold(
             graph,
             side.summed(node, len(first)),
@@ -252,18 +252,27 @@ default "auto"
             seed=seed,
         )
         Y = along_principal_axes(unfolding.coordinates, np.bincount(node))
-        self.embedding_ = in_given_order(in_units_of(X, units, Y)[node], order)
-        self._placement, self.extension_error_ = Placement.fitted(
-            units, search, rows, self.embedding_[first], graph.neighbours
-        )
-        corrections = self._placement.corrections
-        self.corrections_ = (
-            None if corrections is None else in_given_order(corrections[node], order)
-        )
-        self.hsic_ = side.correlation(Y[node])
-        self.n_neighbors_, self.exact_neighbors_ = k, search.exact
-        self._set_graph_attributes(graph, Y)
-        self._set_solution_attributes(unfolding, units.exponent)
+        embedding = in_given_order(in_units_of(X, units, Y)[node], order)
+        positions = units.small(embedding[first])
+        placement, error = Placement(units, search, rows, positions).fitted(graph.neighbours)
+        corrections = placement.corrections
+        if corrections is not None:
+            corrections = in_given_order(np.ldexp(corrections, units.exponent)[node], order)
+        return {
+            "mean_": mean,
+            "scale_": scale,
+            "embedding_": embedding,
+            "_placement": placement,
+            "extension_error_": error,
+            "corrections_": corrections,
+            "hsic_": side.correlation(Y[node]),
+            "n_neighbors_": k,
+            "exact_neighbors_": search.exact,
+            "distance_error_": length_error(graph, Y),
+            "n_edges_": graph.n_edges,
+            "part_sizes_": graph.part_sizes,
+            **self._solution(unfolding, units.exponent),
+        }
 
     def _placed(self, X: Array) -> Array:
         """Return the coordinates (b, q) of rows X (b, d), or raise a ValueError."""
@@ -276,37 +285,36 @@ default "auto"
             )
         return placed
 
-    def _set_graph_attributes(self, graph: NeighbourGraph, Y: Array) -> None:
-        self.distance_error_ = length_error(graph, Y)
-        self.n_edges_ = graph.n_edges
-        self.part_sizes_ = graph.part_sizes
-
-    def _set_solution_attributes(self, unfolding: Unfolding, unit: int) -> None:
-        refined, scales = unfolding.refined, unfolding.program.scales
+    def _solution(self, unfolding: Unfolding, unit: int) -> dict[str, Any]:
+        """Return the fitted attributes of an unfolding in units of a power of 2."""
+        refined, program = unfolding.refined, unfolding.program
         with np.errstate(over="ignore", under="ignore"):  # fourth powers of extreme units
-            self.eigenvalues_ = np.ldexp(unfolding.eigenvalues, 2 * unit)
-            gain, penalty = np.ldexp([scales.gain, scales.penalty], [2 * unit, -4 * unit])
-        self.scales_ = Scales(float(gain), float(penalty))
-        self.duality_gap_ = unfolding.program.gap
-        self.program_objective_ = unfolding.program.objective
-        self.objective_ = unfolding.value
-        self.n_iter_ = 0 if refined is None else refined.n_iter
+            eigenvalues = np.ldexp(unfolding.eigenvalues, 2 * unit)
+            gain, penalty = np.ldexp([program.gain, program.penalty], [2 * unit, -4 * unit])
+        status = Status.CONVERGED
         if not unfolding.exact:
-            self.status_ = Status.UNCERTIFIED
+            status = Status.UNCERTIFIED
         elif refined is not None and not refined.stationary:
             at_limit = refined.n_iter == self.max_iter
-            self.status_ = Status.MAX_ITER if at_limit else Status.ROUNDING
-        else:
-            self.status_ = Status.CONVERGED
-        self.converged_ = self.status_ is Status.CONVERGED
+            status = Status.MAX_ITER if at_limit else Status.ROUNDING
+        return {
+            "eigenvalues_": eigenvalues,
+            "scales_": Scales(float(gain), float(penalty)),
+            "duality_gap_": program.gap,
+            "program_objective_": program.objective,
+            "objective_": unfolding.value,
+            "n_iter_": 0 if refined is None else refined.n_iter,
+            "status_": status,
+            "converged_": status is Status.CONVERGED,
+        }
 
-    def _set_standardisation(self, X: Array) -> None:
-        """Set `mean_` and `scale_` of rows X (n, d), in an order of their own for equal sums."""
+    def _standardisation(self, X: Array) -> tuple[Array, Array]:
+        """Return mean and scale (d,) of rows X (n, d), in an order of their own for equal sums."""
         d = X.shape[1]
-        self.mean_, self.scale_ = np.zeros(d), np.ones(d)
-        if self.standardize:
-            affine = standardisation_of(cut(X))
-            self.mean_, self.scale_ = affine.mean, np.where(affine.varying, affine.scale, 1.0)
+        if not self.standardize:
+            return np.zeros(d), np.ones(d)
+        affine = standardisation_of(cut(X))
+        return affine.mean, np.where(affine.varying, affine.scale, 1.0)
 
     def _warn_about_fit(self) -> None:
         """Warn of axes that are not used, and of a fit that has not converged."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
 
 from ism_dask._types import Array
-from ism_dask.estimators.base import row_source
+from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.placement import RowUnits, precision
+from ism_dask.estimators.pose import column_target
+from ism_dask.gamma.targets import TARGETS
+from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
+from ism_dask.rows.sparse import is_sparse
+from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel, SideKernel
+
+if TYPE_CHECKING:
+    from ism_dask.estimators.unfolding import ColoredMVU
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
 # The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
@@ -22,58 +29,50 @@ _MOST_EIGENVECTORS = 30
 # for each row and neighbour, eigenvector, coordinate and column of y so many.
 _COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
 _PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 330, 32
+# y as a thin factor of its kernel.
+_FACTOR = "factor"
+# The largest entry of a factor, at least; fourth powers of the inverse have to be finite.
+_SMALLEST = 1e-50
+SIDE_TARGETS = ("auto", *TARGETS, _FACTOR)
 
-# Columns of the factor of a gaussian kernel of numbers, about.
-_FACTORS_OF_NUMBERS = 50
 
+def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
+    """Return the numbers of coordinates, neighbours and eigenvectors for n different rows.
 
-@dataclass(frozen=True)
-class UnfoldingSizes:
-    """The numbers of coordinates, neighbours and eigenvectors that are asked for.
-
-    None leaves a number to the rows.
-
-    Attributes
-    ----------
-    q : int
-    k, m : int or None
-    y_columns : int
-        The number of columns of the factor of the kernel of y, at most.
+    Raise a ValueError if one of them is out of range.
     """
-
-    q: int
-    k: int | None
-    m: int | None
-    y_columns: int = 1
-
-    def within(self, n: int) -> tuple[int, int, int]:
-        """Return q, k and m for n different rows, or raise a ValueError if one is out of range."""
-        most = min(n - 1, _MOST_EIGENVECTORS)
-        q = _within("n_components", self.q, 1, most, n)
-        k = _within("n_neighbors", self.k or min(_NEIGHBOURS, n - 1), 1, n - 1, n)
-        # More eigenvectors would have A with more entries than there are distances to fit it to.
-        fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
-        m = self.m or min(max(fitting, q), most)
-        return q, k, _within("n_eigenvectors", m, q, most, n)
-
-    def check_memory(self, X: Any) -> None:
-        """Raise a MemoryError unless a fit to rows X (n, d), read or not, fits into memory."""
-        n, d = X.shape
-        size = 4 if X.dtype == np.float32 else 8
-        k, m = self.k or _NEIGHBOURS, self.m or _EIGENVECTORS
-        of_row = _PER_NEIGHBOUR * k + _PER_EIGENVECTOR * m + _PER_COORDINATE * self.q
-        # A step of the refinement holds the differences of all coordinates along all edges.
-        of_row += _PER_COLUMN_OF_Y * self.y_columns + 8 * self.q * k
-        reading = 0 if isinstance(X, np.ndarray) else X.dtype.itemsize
-        needed = _BYTES_OF_ANY + n * (d * (_COPIES * size + reading) + of_row)
-        check_memory_here(
-            needed,
-            f"{n:,} rows of {d:,} columns in an unfolding",
-            "take fewer rows, and place the others with `transform`",
-        )
+    most = min(n - 1, _MOST_EIGENVECTORS)
+    q = _within("n_components", parameters.n_components, 1, most, n)
+    k = parameters.n_neighbors or min(_NEIGHBOURS, n - 1)
+    k = _within("n_neighbors", k, 1, n - 1, n)
+    # More eigenvectors would have A with more entries than there are distances to fit it to.
+    fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
+    m = parameters.n_eigenvectors or min(max(fitting, q), most)
+    return q, k, _within("n_eigenvectors", m, q, most, n)
 
 
-def unfolding_rows(X: Any, sizes: UnfoldingSizes) -> Any:
+def check_memory(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> None:
+    """Raise a MemoryError unless a fit to rows X (n, d), read or not, fits into memory.
+
+    `y_columns` is the number of columns of the factor of the kernel of y, at most.
+    """
+    n, d = X.shape
+    size = 4 if X.dtype == np.float32 else 8
+    q, k = parameters.n_components, parameters.n_neighbors or _NEIGHBOURS
+    m = parameters.n_eigenvectors or _EIGENVECTORS
+    of_row = _PER_NEIGHBOUR * k + _PER_EIGENVECTOR * m + _PER_COORDINATE * q
+    # A step of the refinement holds the differences of all coordinates along all edges.
+    of_row += _PER_COLUMN_OF_Y * y_columns + 8 * q * k
+    reading = 0 if isinstance(X, np.ndarray) else X.dtype.itemsize
+    needed = _BYTES_OF_ANY + n * (d * (_COPIES * size + reading) + of_row)
+    check_memory_here(
+        needed,
+        f"{n:,} rows of {d:,} columns in an unfolding",
+        "take fewer rows, and place the others with `transform`",
+    )
+
+
+def unfolding_rows(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> Any:
     """Return the rows of a Dask array or of an opened data set, or X itself, as it is in memory.
 
     Raises
@@ -83,30 +82,13 @@ def unfolding_rows(X: Any, sizes: UnfoldingSizes) -> Any:
     """
     X = row_source(X)
     if is_row_source(X):
-        sizes.check_memory(X)
+        check_memory(parameters, X, y_columns)
         return X.read(0, X.shape[0])
     if is_dask(X):
         if X.ndim == 2 and not np.isnan(X.shape[0]):
-            sizes.check_memory(X)
+            check_memory(parameters, X, y_columns)
         return X.compute()
     return X
-
-
-def count_columns(y: Any) -> int:
-    """Return the number of columns of side information y (n,), (n, t) or None."""
-    return int(y.shape[1]) if len(getattr(y, "shape", ())) == 2 else 1
-
-
-def count_factors(y: Array | None, target: str) -> int:
-    """Return how many columns the factor of the kernel of y (n,) or (n, t) has at most."""
-    if y is None:
-        return 0
-    columns = y.reshape(len(y), -1)
-    if target == "factor":
-        return columns.shape[1]
-    if columns.dtype.kind == "f":
-        return _FACTORS_OF_NUMBERS * columns.shape[1]
-    return sum(len(np.unique(column)) for column in columns.T)
 
 
 def unfolding_seed(random_state: Any) -> int:
@@ -115,13 +97,6 @@ def unfolding_seed(random_state: Any) -> int:
         return 0
     drawn = int(check_random_state(random_state).randint(2**31))
     return int(random_state) if isinstance(random_state, Integral) else drawn
-
-
-def in_given_order(values: Array, order: Array) -> Array:
-    """Return values (n, q) of rows in an order, in the order in which the rows were given."""
-    given = np.empty_like(values)
-    given[order] = values
-    return given
 
 
 def in_units_of(X: Array, units: RowUnits, Y: Array) -> Array:
@@ -135,6 +110,55 @@ def in_units_of(X: Array, units: RowUnits, Y: Array) -> Array:
             "in double precision"
         )
     return placed
+
+
+def checked_side(y: Any, n: int, target: str) -> Array | None:
+    """Return y (n,) or (n, t) as an array; raise a ValueError if it does not fit n rows."""
+    if y is None:
+        if target != "auto":
+            raise ValueError(
+                f"`target` is {target!r}, but `y` is None; expected y, or target='auto' for an "
+                "unfolding without y"
+            )
+        return None
+    given = _as_factor(y) if target == _FACTOR else column_target(y)
+    check_consistent_length(np.empty(n), given)
+    assert_all_finite(given, input_name="y")
+    return given
+
+
+def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
+    """Return the centred kernel of y (n,) or (n, t) of n rows; without y, the centred identity."""
+    if y is None:
+        return NoSideKernel(np.ones(n))
+    if target == _FACTOR:
+        return FactorKernel(y - y.mean(axis=0))
+    rng = np.random.default_rng(0)  # a gaussian kernel draws nothing
+    return FactorKernel(factor_of_target(y, target, "gaussian", rng))
+
+
+def _as_factor(y: Any) -> Array:
+    """Return a thin factor y (n,) or (n, r) as columns of float64."""
+    try:
+        factor = np.asarray(y.toarray() if is_sparse(y) else y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`y` must be numbers where `target` is 'factor'; got {np.asarray(y).dtype} values"
+        ) from error
+    factor = factor.reshape(len(factor), -1)
+    assert_all_finite(factor, input_name="y")
+    if not np.ptp(factor, axis=0).any():
+        raise ValueError(
+            "each column of `y` is constant, so that its centred kernel is 0; expected a factor "
+            "that differs between rows, or y=None"
+        )
+    largest = float(np.abs(factor).max())
+    if not _SMALLEST < largest < 1.0 / _SMALLEST:
+        raise ValueError(
+            f"the largest entry of `y` is {largest:.3g}; expected {_SMALLEST:g} to "
+            f"{1.0 / _SMALLEST:g}. Divide `y` by it: coordinates stay the same"
+        )
+    return factor
 
 
 def _within(name: str, number: int, least: int, most: int, n: int) -> int:

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.engines import Engine, Problem, candidate_engines, first_that_serves
-from ism_dask.estimators.preparation import FitRows, Prepared
+from ism_dask.estimators.preparation import FitRows, Prepared, Report, standardisation
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
-from ism_dask.rows.column_statistics import ROW_WEIGHTS, check_range, standardisation_of
+from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.execution import check_memory_here
 from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.sparse import is_sparse
+from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.ism import continue_from
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
@@ -61,18 +61,16 @@ _DEPENDENT = 1e-10
 class WidePrepared(Prepared):
     """Sparse rows in a subspace of their columns, with the rows themselves.
 
+    Outside of the subspace the rows vary, too, so that W may not use these directions.
+
     Attributes
     ----------
-    wide : Shards
+    rows : Shards
         The sparse rows (n, d), standardised when they are loaded.
     """
 
-    wide: Shards | None = None
-
-    @property
-    def n_constant(self) -> int:
-        """0: outside of the subspace the rows vary, too."""
-        return 0
+    basis: Array = field(kw_only=True)
+    rows: Shards = field(kw_only=True)
 
     def column_share(self, q: int) -> float:
         """Return q / r, as widths are taken from distances in the subspace."""
@@ -85,40 +83,13 @@ class WidePrepared(Prepared):
         """
         return directions if directions.shape[1] == len(self.origin) else super().lift(directions)
 
-    def whitened(self, weights: Array | None = None) -> Prepared:  # noqa: ARG002
-        """Raise a ValueError: the inverse of a covariance (d, d) is too large."""
-        raise ValueError(
-            f"`whiten` needs the covariance of all columns of X, and {len(self.origin)} of sparse "
-            f"rows are too many; expected at most {MOST_DENSE_COLUMNS}. Leave `whiten` out"
-        )
-
     def extended(self, W: Array) -> WidePrepared:
         """Return the rows in the subspace with the directions of W (d, q) added, after its own."""
         added = W
         for _ in range(2):  # the second time removes the rounding of the first
-            outside = added - self.directions @ (self.directions.T @ added)
+            outside = added - self.basis @ (self.basis.T @ added)
             added = _orthonormal(outside[:, np.linalg.norm(outside, axis=0) > _DEPENDENT])
-        return self.within(np.hstack([self.directions, added]))
-
-    def within(self, basis: Array) -> WidePrepared:
-        """Return the rows in the subspace with an orthonormal basis (d, r)."""
-        double = self.rows.in_double().times(basis)
-        shards = replace(double, dtype=self.rows.dtype).backed_by(double)
-        return replace(self, shards=shards, basis=basis)
-
-    @property
-    def rows(self) -> Shards:
-        """The sparse rows."""
-        if self.wide is None:
-            raise TypeError("the sparse rows are missing")
-        return self.wide
-
-    @property
-    def directions(self) -> Array:
-        """The basis of the subspace (d, r)."""
-        if self.basis is None:
-            raise TypeError("the rows are in no subspace yet")
-        return self.basis
+        return _within(self.rows, self.affine, self.origin, np.hstack([self.basis, added]))
 
 
 def is_wide(X: Any) -> bool:
@@ -148,22 +119,24 @@ def prepare_wide(
         )
     _check_memory(n, d, X.dtype.itemsize)
     raw = cut(X)
-    affine = standardisation_of(raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights))
+    raw = raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights)
+    affine, origin = standardisation(raw, kernel, standardize=standardize)
     if not affine.varying.any():
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
     # Constant columns stay: they are 0 once the mean is subtracted, and so is W there.
     affine = replace(affine, varying=np.ones(d, dtype=bool), indicators=None)
-    origin = np.zeros(d)
-    if not standardize:
-        check_range(affine)
-        centred = all(term.pairing.degree for _, term in kernel.terms)
-        origin = affine.mean if centred else origin
-        affine = replace(affine, mean=origin, scale=np.ones(d))
     rows = raw.standardised(affine)
     start = rows.with_rows(GAMMA_FACTS, dependence.facts).fold(_times_factor, dependence.gamma)
     count = n - 1 if n <= _FEW_ROWS else _DIRECTIONS
     directions = np.hstack([start, _directions_of_variance(rows, count)])
-    return WidePrepared(rows, affine, origin, wide=rows).within(_orthonormal(directions))
+    return _within(rows, affine, origin, _orthonormal(directions))
+
+
+def _within(rows: Shards, affine: Standardisation, origin: Array, basis: Array) -> WidePrepared:
+    """Return sparse rows (n, d) in the subspace with an orthonormal basis (d, r)."""
+    double = rows.in_double().times(basis)
+    shards = replace(double, dtype=rows.dtype).backed_by(double)
+    return WidePrepared(shards, affine, origin, varying_only=True, basis=basis, rows=rows)
 
 
 def _check_memory(n: int, d: int, itemsize: int) -> None:
@@ -200,115 +173,108 @@ def _orthonormal(directions: Array) -> Array:
     return np.asarray(Q[:, np.abs(np.diag(R)) > _DEPENDENT])
 
 
-@dataclass(frozen=True)
-class WideFit:
-    """The fit of W to sparse rows with many columns.
+def fit_wide(
+    search: MultistartSearch,
+    dependence: Dependence,
+    rows: FitRows,
+    start: State | None,
+    report: Report,
+) -> tuple[Engine, Solution, FitRows]:
+    """Return the engine, the solution in a subspace, and the rows in it.
 
-    Attributes
+    Parameters
     ----------
-    dependence : Dependence
     search : MultistartSearch
         The search for W in a subspace.
+    dependence : Dependence
+    rows : FitRows
+        The rows in the first subspace.
+    start : State or None
     report : callable
         Called with the prepared rows and the state after each iteration.
     """
-
-    dependence: Dependence
-    search: MultistartSearch
-    report: Callable[[Prepared, State], None]
-
-    def run(
-        self, prepared: WidePrepared, fit_rows: FitRows, state: State | None
-    ) -> tuple[Engine, Solution, WidePrepared, FitRows]:
-        """Return the engine, the solution in a subspace, and the rows in it."""
-        started = time.perf_counter()
-        q = fit_rows.q
-        search = self.search
-        engines = candidate_engines(search.engine, self._wide_problem(prepared, fit_rows), q)
-        engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
-        for _ in range(_CLIMBS):
-            in_columns = first_that_serves(engines, partial(_in_all_columns, prepared, solution))
-            stopping = search.stopping.after(time.perf_counter() - started)
-            if in_columns.residual <= RESIDUAL or stopping.is_spent(solution.n_iter, 0.0):
-                break
-            climb = _Climb(q, stopping, search.on_iteration, _wide(prepared, fit_rows))
-            reached = first_that_serves(engines, partial(climb.from_solution, in_columns))
-            prepared = prepared.extended(reached.best.W)
-            fit_rows = _moved(fit_rows, prepared)
-            search = replace(search, on_iteration=partial(self.report, prepared))
-            before = replace(solution, n_iter=reached.iteration, history=reached.history)
-            state = continue_from(before, prepared.lower(reached.best.W.T))
-            engine, solution = search.run(fit_rows.problem(self.dependence), q, state)
-            # J by landmarks jumps from W to W, which ends a climb early: the next one takes more.
-            finer = engines[0].finer() if engines[0].approximate else None
-            engines = engines if finer is None else [finer, *engines]
-        else:
-            in_columns = first_that_serves(engines, partial(_in_all_columns, prepared, solution))
-        residual, rows = in_columns.residual, in_columns.residual_rows
-        certificate = Certificate(reason=_UNCERTIFIED, residual=residual, residual_rows=rows)
-        if solution.status is Status.CONVERGED and residual > RESIDUAL:
-            status = Status.APPROXIMATE if engine.approximate else Status.STALLED
-            solution = replace(solution, status=status)
-        solution = replace(solution, residual=residual, residual_rows=rows, certificate=certificate)
-        return engine, solution, prepared, fit_rows
-
-    def _wide_problem(self, prepared: WidePrepared, fit_rows: FitRows) -> Problem:
-        double = fit_rows.shards.dtype == np.float64
-        rows = prepared.rows.in_double() if double else prepared.rows
-        sample = prepared.rows.in_double().rows(fit_rows.chosen)
-        return Problem.from_dependence(
-            rows, fit_rows.kernel, self.dependence, sample=sample, seed=fit_rows.seed
-        )
+    started, q = time.perf_counter(), rows.q
+    engines = candidate_engines(search.engine, _wide_problem(rows, dependence), q)
+    engine, solution = search.run(rows.problem(dependence), q, start)
+    for _ in range(_CLIMBS):
+        in_columns = first_that_serves(engines, partial(_in_all_columns, rows, solution))
+        stopping = search.stopping.after(time.perf_counter() - started)
+        if in_columns.residual <= RESIDUAL or stopping.is_spent(solution.n_iter, 0.0):
+            break
+        climb = partial(_climb, rows, in_columns, stopping, search.on_iteration)
+        reached = first_that_serves(engines, climb)
+        rows = _extended(rows, reached.best.W)
+        search = replace(search, on_iteration=partial(report, rows.prepared))
+        before = replace(solution, n_iter=reached.iteration, history=reached.history)
+        state = continue_from(before, rows.prepared.lower(reached.best.W.T))
+        engine, solution = search.run(rows.problem(dependence), q, state)
+        # J by landmarks jumps from W to W, which ends a climb early: the next one takes more.
+        finer = engines[0].finer() if engines[0].approximate else None
+        engines = engines if finer is None else [finer, *engines]
+    else:
+        in_columns = first_that_serves(engines, partial(_in_all_columns, rows, solution))
+    residual, residual_rows = in_columns.residual, in_columns.residual_rows
+    if solution.status is Status.CONVERGED and residual > RESIDUAL:
+        status = Status.APPROXIMATE if engine.approximate else Status.STALLED
+        solution = replace(solution, status=status)
+    certificate = Certificate(reason=_UNCERTIFIED, residual=residual, residual_rows=residual_rows)
+    solution = replace(
+        solution, residual=residual, residual_rows=residual_rows, certificate=certificate
+    )
+    return engine, solution, rows
 
 
-def _in_all_columns(prepared: WidePrepared, solution: Solution, engine: Engine) -> Solution:
+def _wide_problem(rows: FitRows, dependence: Dependence) -> Problem:
+    """Return the problem of the sparse rows, in all columns."""
+    wide = _wide(rows)
+    shards = wide.rows.in_double() if rows.shards.dtype == np.float64 else wide.rows
+    sample = wide.rows.in_double().rows(rows.chosen)
+    return Problem.from_dependence(shards, rows.kernel, dependence, sample=sample, seed=rows.seed)
+
+
+def _in_all_columns(rows: FitRows, solution: Solution, engine: Engine) -> Solution:
     """Return a solution in terms of all columns, with its residual under the true kernel."""
-    W = prepared.lift(solution.W.T).T
+    W = rows.prepared.lift(solution.W.T).T
     evaluation = engine.gradient(W)
     in_columns = replace(solution, W=W, product=evaluation.product, in_double=True)
     return with_true_residual(engine, in_columns)
 
 
-@dataclass(frozen=True)
-class _Climb:
-    """A climb along the gradient of J in all columns, by L-BFGS."""
-
-    q: int
-    stopping: Stopping
-    on_iteration: Callable[[State], None] | None
-    precondition: Precondition
-
-    def from_solution(self, solution: Solution, engine: Engine) -> State:
-        """Return the last state of the climb from the W (d, q) of a solution."""
-        log = SolverLog(
-            engine,
-            self.q,
-            self.stopping,
-            self.on_iteration,
-            continue_from(solution),
-            rest=_REST * RESIDUAL,
-            still=_STILL,
-        )
-        steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, self.precondition)
-        follow(log, steps, self.stopping)
-        return log.state
+def _climb(
+    rows: FitRows,
+    solution: Solution,
+    stopping: Stopping,
+    on_iteration: Callable[[State], None] | None,
+    engine: Engine,
+) -> State:
+    """Return the last state of a climb by L-BFGS from the W (d, q) of a solution."""
+    start = continue_from(solution)
+    log = SolverLog(
+        engine, rows.q, stopping, on_iteration, start, rest=_REST * RESIDUAL, still=_STILL
+    )
+    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, _precondition(rows))
+    follow(log, steps, stopping)
+    return log.state
 
 
-def _moved(fit_rows: FitRows, prepared: WidePrepared) -> FitRows:
-    """Return the rows of a fit in another subspace."""
-    sample = prepared.shards.in_double().rows(fit_rows.chosen)
-    space = RowSpace(prepared.n_varying, 0, prepared.basis)
-    moved = replace(fit_rows, shards=prepared.shards, sample=sample, space=space)
-    return moved.with_kernel(fit_rows.kernel)
+def _wide(rows: FitRows) -> WidePrepared:
+    return cast(WidePrepared, rows.prepared)
 
 
-def _wide(prepared: WidePrepared, fit_rows: FitRows) -> Precondition:
+def _extended(rows: FitRows, W: Array) -> FitRows:
+    """Return the rows in the subspace with the directions of W (d, q) added, after its own."""
+    prepared = _wide(rows).extended(W)
+    sample = prepared.shards.in_double().rows(rows.chosen)
+    return replace(rows, prepared=prepared, sample=sample)
+
+
+def _precondition(rows: FitRows) -> Precondition:
     """Return the preconditioner for gradients (d, k) in all columns.
 
     Outside of the subspace, where the rows vary less than within, it divides by the ridge.
     """
-    covariance, basis = fit_rows.covariance, prepared.directions
-    inverse, ridge = fit_rows.precondition, np.trace(covariance) / len(covariance)
+    covariance, basis = rows.covariance, _wide(rows).basis
+    inverse, ridge = rows.precondition, np.trace(covariance) / len(covariance)
 
     def precondition(Z: Array) -> Array:
         within = basis.T @ Z

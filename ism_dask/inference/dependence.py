@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -219,14 +220,10 @@ def _test_by_refits(
     )
 
 
-@dataclass(frozen=True)
-class _Null:
-    """The distribution of `|F^T U|^2` over all permutations of the rows of U.
+class _Null(NamedTuple):
+    """The distribution of `|F^T U|^2` over all permutations of the rows of U, by its moments.
 
-    Attributes
-    ----------
-    mean, deviation, skewness : float
-        The first two are exact, the third is that of many rows.
+    The mean and the deviation are exact, the skewness is that of many rows.
     """
 
     mean: float
@@ -236,16 +233,21 @@ class _Null:
     @classmethod
     def of(cls, F: Array, U: Array) -> _Null:
         """Return the moments (Kazi-Aoual et al. 1995) for factors (n, m) and (n, r)."""
-        n = len(F)
-        first, second = _Traces.of(F), _Traces.of(U)
-        mean = first.one * second.one / (n - 1)
-        spread = 2.0 * first.spread(n) * second.spread(n)
-        spread /= (n - 1.0) ** 2 * (n + 1) * (n - 2)
-        diagonal = first.diagonal(n) * second.diagonal(n)
-        diagonal /= (n + 1.0) * n * (n - 1) * (n - 2) * (n - 3)
-        deviation = np.sqrt(max(spread + diagonal, 0.0))
-        skewness = np.sqrt(8.0) * first.three * second.three / (first.two * second.two) ** 1.5
-        return cls(mean, float(deviation), float(skewness))
+        n, traces, spreads, diagonals = len(F), [], [], []
+        for factor in (F, U):
+            # Traces of A = F F^T, A^2 and A^3, and the sum of the squares of the diagonal of A.
+            values = np.linalg.eigvalsh(factor.T @ factor)
+            one, two, three = (float((values**power).sum()) for power in (1, 2, 3))
+            lengths = np.einsum("ij,ij->i", factor, factor)
+            squares = float(lengths @ lengths)
+            traces.append((one, three / two**1.5))
+            spreads.append((n - 1) * two - one**2)
+            diagonals.append(n * (n + 1) * squares - (n - 1) * (one**2 + 2 * two))
+        (first, skew), (second, other_skew) = traces
+        spread = 2.0 * math.prod(spreads) / ((n - 1.0) ** 2 * (n + 1) * (n - 2))
+        diagonal = math.prod(diagonals) / ((n + 1.0) * n * (n - 1) * (n - 2) * (n - 3))
+        deviation = math.sqrt(max(spread + diagonal, 0.0))
+        return cls(first * second / (n - 1), deviation, math.sqrt(8.0) * skew * other_skew)
 
     def pvalue(self, statistic: float) -> float:
         """Return the probability of at least this value under a shifted gamma distribution."""
@@ -254,29 +256,6 @@ class _Null:
         return float(
             stats.pearson3.sf(statistic, self.skewness, loc=self.mean, scale=self.deviation)
         )
-
-
-@dataclass(frozen=True)
-class _Traces:
-    """Traces of A = F F^T, A^2 and A^3, and the sum of the squares of the diagonal of A."""
-
-    one: float
-    two: float
-    three: float
-    squares: float
-
-    @classmethod
-    def of(cls, F: Array) -> _Traces:
-        values = np.linalg.eigvalsh(F.T @ F)
-        lengths = np.einsum("ij,ij->i", F, F)
-        one, two, three = (float((values**power).sum()) for power in (1, 2, 3))
-        return cls(one, two, three, float(lengths @ lengths))
-
-    def spread(self, n: int) -> float:
-        return (n - 1) * self.two - self.one**2
-
-    def diagonal(self, n: int) -> float:
-        return n * (n + 1) * self.squares - (n - 1) * (self.one**2 + 2 * self.two)
 
 
 def _points(X: Array, *, standardize: bool) -> Array:

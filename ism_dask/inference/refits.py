@@ -5,23 +5,31 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.estimators.base import row_source
-from ism_dask.estimators.nearest_maximum import climb_from_fit
+from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.engines import Engine, as_engine, candidate_engines, first_that_serves
+from ism_dask.engines.operator import relative_residual
+from ism_dask.estimators.checks import row_source
+from ism_dask.estimators.pose import PREDICTION, SupervisedProblem, pose, rows_and_target
+from ism_dask.estimators.prediction_fit import PredictionFit
+from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
-from ism_dask.estimators.supervised_input import FitTarget, check_rows_and_target
 from ism_dask.estimators.wide_rows import is_wide
-from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
+from ism_dask.kernels import as_kernel
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.observe.progress import watching_passes
 from ism_dask.rows.execution import is_dask, on_this_machine, results_in_order
+from ism_dask.solvers.lbfgs import lbfgs_ascent
+from ism_dask.status import Status
 
 # With fewer rows, a resample has too few different ones.
 _FEWEST_ROWS = 20
@@ -30,6 +38,9 @@ _FEWEST_ROWS = 20
 _SIDE_BY_SIDE_BYTES = 64 * 2**20
 # Times that a resample is drawn again if it has lost a class.
 _DRAWS = 100
+# The residual at which the steps of a refit end: this share of the first one, which the other rows
+# cause, but at most `_RESIDUAL`; and the most steps.
+_SHARE, _RESIDUAL, _STEPS = 0.02, 2e-3, 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,41 +89,80 @@ class RefitPlan:
         """Return the refit with this number; its rows depend on the seed and the number alone."""
         counts = self._resample(np.random.default_rng([self.seed, number]))
         weights = counts if self.weights is None else counts * self.weights
-        sides = {"avoid": self.avoid, "given": self.given}
-        return Refit(*climb_from_fit(self.fitted, self.X, self.y, weights, **sides))
+        problem = pose(self.fitted, self.X, self.y, weights, avoid=self.avoid, given=self.given)
+        silently = watching_fits(_Silent()), watching_passes(lambda _done, _total: None)
+        with single_threaded_blas(), silently[0], silently[1]:
+            return nearest_maximum(problem)
 
     def refits(self, numbers: Sequence[int]) -> Iterator[tuple[int, Refit]]:
         """Yield the refits with their numbers, in order."""
-        if self._side_by_side:
-            yield from zip(numbers, results_in_order(_refit_by_itself, self, numbers), strict=True)
-            return
-        for number in numbers:
-            with watching_fits(_Silent()), watching_passes(_ignore):
-                refit = self.refit(number)
-            yield number, refit
-
-    @property
-    def _side_by_side(self) -> bool:
         n, d = self.X.shape
-        return not is_dask(self.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
+        side_by_side = not is_dask(self.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
+        in_order = partial(results_in_order, _refit_by_itself, self)
+        refits = in_order(numbers) if side_by_side else map(self.refit, numbers)
+        yield from zip(numbers, refits, strict=True)
 
     def _resample(self, rng: np.random.Generator) -> Array:
         """Return how often each row is drawn (n,), if n rows are drawn with replacement."""
         n = len(self.y)
         for _ in range(_DRAWS):
             counts = np.bincount(rng.integers(n, size=n), minlength=n)
-            if self._has_all_classes(counts):
+            classes = getattr(self.fitted, "classes_", ())
+            if not len(classes) or len(np.unique(self.y[counts > 0])) == len(classes):
                 return counts
         raise ValueError(
             f"{_DRAWS} resamples of the {n} rows lacked a class each; leave out classes of one or "
             "two rows"
         )
 
-    def _has_all_classes(self, counts: Array) -> bool:
-        if not hasattr(self.fitted, "classes_"):
-            return True
-        drawn = self.y[counts > 0]
-        return len(np.unique(drawn)) == len(self.fitted.classes_)
+
+def nearest_maximum(problem: SupervisedProblem) -> Refit:
+    """Return the maximum of J on the rows of a problem that is nearest to the W of its estimator.
+
+    A fit with `warm_start` would take the same steps, and then compute eigenvalues, error bounds
+    and a search for a higher maximum, which take most of its time.
+    """
+    fitted = problem.parameters
+    support = None if fitted.max_features is None else fitted.get_support()
+    if fitted.criterion_ == PREDICTION:
+        prepared = problem.prepared(as_kernel(fitted.kernel), support)
+        fit = PredictionFit.of(problem, prepared, len(fitted.components_))
+        solution = fit.continued().solution
+        W, reached = solution.W, solution.status is Status.CONVERGED
+    else:
+        prepared = problem.prepared(fitted.kernel_, support)
+        W, reached = _climb_dependence(problem, prepared)
+    return Refit(prepared.lift(W.T) / prepared.affine.scale, reached)
+
+
+def _climb_dependence(problem: SupervisedProblem, prepared: Prepared) -> tuple[Array, bool]:
+    """Return W (r, q) after gradient steps from that of the fit, and whether it is stationary."""
+    fitted, q = problem.parameters, len(problem.parameters.components_)
+    if q > prepared.n_varying:
+        raise ValueError(
+            f"the rows vary in {prepared.n_varying} directions, fewer than the {q} new features; "
+            "fit with fewer `n_components`"
+        )
+    rows = problem.fit_rows(prepared, fitted.kernel_, q)
+    start = prepared.lower(fitted.components_)
+    engines = candidate_engines(
+        as_engine(fitted.engine), rows.problem(problem.dependence), q, climbs=True
+    )
+
+    def climb(engine: Engine) -> tuple[Array, bool]:
+        W, now = start, engine.product(start)
+        residual = relative_residual(W, now.product)
+        rest = min(_RESIDUAL, _SHARE * residual)
+        steps = lbfgs_ascent(engine.product, W, now, rows.precondition)
+        if residual > rest:
+            # The steps end by themselves if none along the slope raises J any more.
+            for W, now in islice(steps, _STEPS):
+                residual = relative_residual(W, now.product)
+                if residual <= rest:
+                    break
+        return W, residual <= rest
+
+    return first_that_serves(engines, climb)
 
 
 def plan_refits(
@@ -132,9 +182,9 @@ def plan_refits(
             "clusters of a refit would be other groups of rows, with another W"
         )
     check_is_fitted(fitted)
-    checked = copy.copy(fitted)
-    X, y = check_rows_and_target(checked, row_source(X), y)
-    _check_same_columns(fitted, checked)
+    X = row_source(X)
+    validate_data(fitted, X, reset=False, skip_check_array=True)
+    X, y = rows_and_target(fitted, X, y)
     if is_wide(X):
         raise ValueError(
             f"X is sparse with {X.shape[1]} columns, too many for the refits of a bootstrap; it "
@@ -143,8 +193,9 @@ def plan_refits(
     if len(y) < _FEWEST_ROWS:
         raise ValueError(f"X has {len(y)} rows; a bootstrap needs {_FEWEST_ROWS} or more")
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))
-    _check_same_target(fitted, y)
-    fitted.check_same_sides(FitTarget.of(y, weights, avoid, given), "`bootstrap`")
+    problem = pose(fitted, X, y, weights, avoid=avoid, given=given)
+    problem.check_same_sides(fitted.sides_, "`bootstrap`")
+    _check_same_classes(problem.dependence.classes, getattr(fitted, "classes_", None))
     # A generator would change from one refit to the next.
     own_seed = fitted.random_state if is_whole(fitted.random_state) else None
     fitted = copy.copy(fitted).set_params(random_state=own_seed)
@@ -157,37 +208,16 @@ def weights_in_units(model: SupervisedIKDR) -> Array:
     return np.asarray(model.components_ / model.scale_)
 
 
-def _check_same_columns(fitted: SupervisedIKDR, checked: SupervisedIKDR) -> None:
-    """Raise a ValueError if rows that `checked` has seen have other columns than the fit."""
-    if checked.n_features_in_ != fitted.n_features_in_:
-        raise ValueError(
-            f"X has {checked.n_features_in_} features, but `fitted` was fitted to "
-            f"{fitted.n_features_in_}; give the rows of that fit"
-        )
-    ours, theirs = (list(getattr(each, "feature_names_in_", ())) for each in (checked, fitted))
-    if ours and theirs and ours != theirs:
-        raise ValueError(
-            f"X has the features {', '.join(ours)}, but `fitted` was fitted to "
-            f"{', '.join(theirs)}; give the rows of that fit"
-        )
-
-
-def _check_same_target(fitted: SupervisedIKDR, y: Array) -> None:
+def _check_same_classes(found: Array | None, fitted: Array | None) -> None:
     """Raise a ValueError if y has other classes than the fit, or numbers in place of classes."""
-    classes = target_dependence(y, fitted.target).classes
     ours, theirs = (
-        None if each is None else each.tolist()
-        for each in (classes, getattr(fitted, "classes_", None))
+        "numbers" if each is None else f"the classes {', '.join(map(str, each))}"
+        for each in (found, fitted)
     )
     if ours != theirs:
         raise ValueError(
-            f"y has {_in_words(ours)}, but `fitted` was fitted to {_in_words(theirs)}; give the y "
-            "of that fit"
+            f"y has {ours}, but `fitted` was fitted to {theirs}; give the y of that fit"
         )
-
-
-def _in_words(classes: list[Any] | None) -> str:
-    return "numbers" if classes is None else f"the classes {', '.join(map(str, classes))}"
 
 
 class _Silent(FitWatcher):
@@ -198,9 +228,5 @@ class _Silent(FitWatcher):
 
 def _refit_by_itself(plan: RefitPlan, number: int) -> Refit:
     """Return a refit that is computed in this thread or on this worker."""
-    with on_this_machine(), watching_fits(_Silent()), watching_passes(_ignore):
+    with on_this_machine():
         return plan.refit(number)
-
-
-def _ignore(_done: int, _total: int) -> None:
-    pass

@@ -1,13 +1,15 @@
-"""The ISM family of kernels, their conic sums, and the registry of their names."""
+"""The ISM family of kernels, their conic sums, and the registry of their names.
+
+A new kernel is one class in a file of this folder, and one line in `KERNELS`.
+"""
+
+from __future__ import annotations
 
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
-from ism_dask.kernels.gaussian import Gaussian, RelativeGaussian
+from ism_dask.kernels.exponentials import WIDTHS, Gaussian, Laplacian, RelativeGaussian
 from ism_dask.kernels.graph_kernel import Affinity, ValueAsSlope
-from ism_dask.kernels.laplacian import Laplacian
-from ism_dask.kernels.library import KERNELS, as_kernel
 from ism_dask.kernels.negative_distances import DistanceKernel, Multiquadric, Squared
 from ism_dask.kernels.polynomial import Linear, Polynomial
-from ism_dask.kernels.shared_width import WIDTHS
 
 __all__ = [
     "KERNELS",
@@ -27,3 +29,24 @@ __all__ = [
     "ValueAsSlope",
     "as_kernel",
 ]
+
+KERNELS: dict[str, type[PointwiseKernel]] = {
+    "linear": Linear,
+    "polynomial": Polynomial,
+    "squared": Squared,
+    "gaussian": Gaussian,
+    "multiquadric": Multiquadric,
+    "distance": DistanceKernel,
+    "relative_gaussian": RelativeGaussian,
+}
+
+
+def as_kernel(kernel: str | Kernel) -> Kernel:
+    """Return the kernel with this name in `KERNELS`, or the kernel itself."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str) and kernel in KERNELS:
+        return KERNELS[kernel]()
+    raise ValueError(
+        f"`kernel` must be a Kernel or one of {', '.join(sorted(KERNELS))}; got {kernel!r}"
+    )

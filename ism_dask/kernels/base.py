@@ -28,20 +28,28 @@ class Kernel(ABC):
     def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
         """The positive weights and the pointwise kernels that this kernel is the sum of."""
 
-    @abstractmethod
     def resolve(self, sample: Array, share: float = 1.0) -> Kernel:
         """Return the kernel with its data-dependent parameters fixed from `sample` (m, d).
 
         `share` is q / d, the share of the columns that W keeps.
         """
+        return self.mapped(lambda term: term.resolve(sample, share))
 
-    @abstractmethod
     def with_rows_mapped(self, lift: Callable[[Array], Array]) -> Kernel:
         """Return the kernel with the rows that it stores, if any, replaced by `lift` of them."""
+        return self.mapped(lambda term: term.with_rows_mapped(lift))
 
     def widened(self, factor: float) -> Kernel:
         """Return the kernel with its width multiplied by `factor`, if all rows share one width."""
-        return conic_sum([(weight, term.widened(factor)) for weight, term in self.terms])
+        return self.mapped(lambda term: term.widened(factor))
+
+    def linearised(self) -> Kernel:
+        """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
+        return self.mapped(lambda term: term if term.constant_slope else Linearised(term))
+
+    def mapped(self, function: Callable[[PointwiseKernel], PointwiseKernel]) -> Kernel:
+        """Return the sum of `function` of each term, with the same weights."""
+        return conic_sum([(weight, function(term)) for weight, term in self.terms])
 
     @property
     def width_is_free(self) -> bool:
@@ -57,14 +65,9 @@ class Kernel(ABC):
     def has_second_derivative(self) -> bool:
         """Whether all terms define f''."""
         return all(
-            term.constant_slope
-            or type(term).second_derivative is not PointwiseKernel.second_derivative
+            type(term).second_derivative is not PointwiseKernel.second_derivative
             for _, term in self.terms
         )
-
-    def linearised(self) -> Kernel:
-        """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
-        return conic_sum([(weight, term.linearised()) for weight, term in self.terms])
 
     def __add__(self, other: object) -> Kernel:
         if not isinstance(other, Kernel):
@@ -88,7 +91,8 @@ class PointwiseKernel(Kernel):
     pairing : Pairing
         The rule that computes beta.
     per_row_width : bool
-        Whether each row has a width of its own; `scale` is then the tile of `1 / (s_i s_j)`.
+        Whether each row i has a width s_i of its own; f is then a function of beta / s_i s_j, and
+        so are its derivatives.
     amplitude : float
         The constant of `f' = amplitude * unit_slope`. Tiles apply it once, not to each entry.
     value_by_slope : tuple of float, or None
@@ -115,13 +119,11 @@ class PointwiseKernel(Kernel):
     roundings: ClassVar[int] = 64
 
     @abstractmethod
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return f(beta), elementwise; `out` may be beta itself."""
 
     @abstractmethod
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `f'(beta) / amplitude`, elementwise; `out` may be beta itself."""
 
     @property
@@ -129,23 +131,21 @@ class PointwiseKernel(Kernel):
     def amplitude(self) -> float:
         """The constant factor of f'."""
 
-    def slope(self, beta: Array, scale: Array | None = None) -> Array:
+    def slope(self, beta: Array) -> Array:
         """Return f'(beta), elementwise."""
-        return self.amplitude * self.unit_slope(beta, scale)
+        return self.amplitude * self.unit_slope(beta)
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
-        """Return f''(beta), elementwise: zeros if the slope is constant."""
-        if self.constant_slope:
-            return np.zeros_like(beta)
+    def second_derivative(self, beta: Array) -> Array:
+        """Return f''(beta), elementwise."""
         raise NotImplementedError(
             f"{type(self).__name__} has no `second_derivative` of f, which steps of the second "
             "order need: define it, or do without `refine` and the solver 'grassmann'"
         )
 
     @property
-    @abstractmethod
     def slope_at_zero(self) -> float:
-        """f'(0) without `scale`, or the sign of f' near 0 if f'(0) = 0."""
+        """f'(0); if that is 0, the sign of the amplitude takes its place."""
+        return float(self.slope(np.zeros((1, 1)))[0, 0]) or float(np.copysign(1, self.amplitude))
 
     @property
     def value_by_slope(self) -> tuple[float, float] | None:
@@ -165,9 +165,7 @@ class PointwiseKernel(Kernel):
         For kernels with per-row widths it is in units of `s_i s_j`. Errors of beta that are
         small compared with it do not matter.
         """
-        zero = np.zeros((1, 1))
-        scale = np.ones((1, 1)) if self.per_row_width else None
-        size, slope = abs(self.value(zero.copy(), scale)), abs(self.slope(zero.copy(), scale))
+        size, slope = abs(self.value(np.zeros((1, 1)))), abs(self.slope(np.zeros((1, 1))))
         return float(size[0, 0] / slope[0, 0]) if size > 0 and slope > 0 else np.inf
 
     def beta(
@@ -177,9 +175,14 @@ class PointwiseKernel(Kernel):
         scale: Array | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Return the (a, b) tile of beta from the pairing's operands, as accurate as f needs it."""
-        finest = self.resolution if scale is None else self.resolution / float(scale.max())
-        return self.pairing.beta(left, right, out, finest)
+        """Return the (a, b) tile of beta from the pairing's operands, as accurate as f needs it.
+
+        It is multiplied by the tile of `1 / s_i s_j`, if that is given as `scale`.
+        """
+        if scale is None:
+            return self.pairing.beta(left, right, out, self.resolution)
+        beta = self.pairing.beta(left, right, out, self.resolution / float(scale.max()))
+        return np.multiply(beta, scale, out=beta)
 
     @property
     def title(self) -> str:
@@ -193,7 +196,7 @@ class PointwiseKernel(Kernel):
 
     def features(self, q: int) -> Monomials | None:
         """Return the finite feature map of Z (b, q) for `unit_slope`, or None."""
-        return Monomials(q, 0, 1.0) if self.constant_slope and not self.per_row_width else None
+        return None
 
     @property
     def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
@@ -221,20 +224,38 @@ class PointwiseKernel(Kernel):
         """Return the (n,) widths of `rows` (n, d), or raise TypeError unless `per_row_width`."""
         raise TypeError(f"{type(self).__name__} has one width for all rows")
 
-    def linearised(self) -> PointwiseKernel:
-        """Return the kernel whose slope is `slope_at_zero` everywhere."""
-        return self if self.constant_slope else Linearised(self)
 
-
-@dataclass(frozen=True)
-class Linearised(PointwiseKernel):
-    """The first-order Taylor polynomial of another kernel at beta = 0, which defines Phi0."""
-
-    base: PointwiseKernel
+class Proportional(PointwiseKernel):
+    """A kernel `f(beta) = amplitude * beta`, so that Phi does not depend on W."""
 
     constant_slope = True
     slope_is_psd = True
     value_by_slope = (0.0, 1.0)
+
+    def value(self, beta: Array, out: Array | None = None) -> Array:
+        """Return beta times the amplitude."""
+        return np.multiply(beta, self.amplitude, out=out)
+
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
+        """Return ones."""
+        filled = np.empty_like(beta) if out is None else out
+        filled[...] = 1.0
+        return filled
+
+    def second_derivative(self, beta: Array) -> Array:
+        """Return zeros."""
+        return np.zeros_like(beta)
+
+    def features(self, q: int) -> Monomials | None:
+        """Return the constant 1, unless the widths of two rows scale their slope."""
+        return None if self.per_row_width else Monomials(q, 0, 1.0)
+
+
+@dataclass(frozen=True)
+class Linearised(Proportional):
+    """The first-order Taylor polynomial of another kernel at beta = 0, which defines Phi0."""
+
+    base: PointwiseKernel
 
     @property
     def pairing(self) -> Pairing:  # type: ignore[override]
@@ -247,29 +268,13 @@ class Linearised(PointwiseKernel):
         return self.base.per_row_width
 
     @property
-    def slope_at_zero(self) -> float:
+    def amplitude(self) -> float:
         """The slope of the base kernel at zero."""
         return self.base.slope_at_zero
 
     def widths(self, rows: Array) -> Array:
         """Return the widths of the base kernel."""
         return self.base.widths(rows)
-
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return beta times `slope_at_zero`, and times `scale` if there is one."""
-        value = np.multiply(beta, self.slope_at_zero, out=out)
-        return value if scale is None else np.multiply(value, scale, out=value)
-
-    @property
-    def amplitude(self) -> float:
-        """The slope at zero."""
-        return self.slope_at_zero
-
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
-        """Return `scale`, or ones."""
-        return full_like(beta, 1.0 if scale is None else scale, out)
 
 
 @dataclass(frozen=True)
@@ -283,22 +288,7 @@ class ConicSum(Kernel):
         """The weights and the pointwise kernels."""
         return self.parts
 
-    def resolve(self, sample: Array, share: float = 1.0) -> ConicSum:
-        """Return the sum of the resolved kernels."""
-        return ConicSum(tuple((weight, term.resolve(sample, share)) for weight, term in self.parts))
-
-    def with_rows_mapped(self, lift: Callable[[Array], Array]) -> ConicSum:
-        """Return the sum with the rows of every kernel mapped."""
-        return ConicSum(tuple((weight, term.with_rows_mapped(lift)) for weight, term in self.parts))
-
 
 def conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
     """Return the sum of weighted kernels, or the kernel itself if it is one of weight 1."""
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else ConicSum(tuple(terms))
-
-
-def full_like(beta: Array, number: float | Array, out: Array | None) -> Array:
-    """Return an array like `beta`, or `out` if given, filled with `number`."""
-    filled = np.empty_like(beta) if out is None else out
-    filled[...] = number
-    return filled

@@ -8,7 +8,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.kernels.base import Kernel, PointwiseKernel, conic_sum
-from ism_dask.kernels.gaussian import Gaussian, RelativeGaussian
+from ism_dask.kernels.exponentials import Gaussian, RelativeGaussian
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.kernels.widths import median_distance
 
@@ -67,14 +67,13 @@ class ValueAsSlope(PointwiseKernel):
     base: PointwiseKernel
 
     amplitude = 1.0
-    slope_at_zero = 1.0
     slope_is_psd = True
     value_by_slope = (1.0, 0.0)
 
     @classmethod
     def of(cls, kernel: Kernel) -> Kernel:
         """Return the kernel with each of its terms wrapped."""
-        return conic_sum([(weight, cls(term)) for weight, term in kernel.terms])
+        return kernel.mapped(cls)
 
     @property
     def title(self) -> str:
@@ -91,12 +90,10 @@ class ValueAsSlope(PointwiseKernel):
         """The resolution of the base kernel."""
         return self.base.resolution
 
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Raise TypeError: no integral of the base kernel is available."""
         raise TypeError(f"{type(self.base).__name__} has no integral here")
 
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return the value of the base kernel."""
-        return self.base.value(beta, scale, out)
+        return self.base.value(beta, out)

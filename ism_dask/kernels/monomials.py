@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations_with_replacement
 from math import comb
 
 import numpy as np
@@ -32,69 +33,33 @@ class Monomials:
     @property
     def size(self) -> int:
         """The number of monomials."""
-        free = self.q if self.offset else self.q - 1
-        return comb(free + self.degree, self.degree)
+        return comb(self._variables + self.degree - 1, self.degree)
+
+    @property
+    def _variables(self) -> int:
+        """The number of factors to choose from: the columns of Z, and the root of the offset."""
+        return self.q + (self.offset != 0)
 
     def __call__(self, Z: Array) -> Array:
         """Return the (b, size) values of the monomials at the rows of Z (b, q)."""
-        table = _table(self)
-        columns = np.empty((len(Z), table.width), Z.dtype)
-        columns[:, 0] = 1
-        if self.degree:
-            columns[:, 1 : 1 + self.q] = Z
-        for product in table.products:
-            factor = Z[:, product.feature, None]
-            np.multiply(columns[:, product.of], factor, out=columns[:, product.into])
-        return columns[:, -self.size :] * table.scales.astype(Z.dtype)
-
-
-@dataclass(frozen=True)
-class _Product:
-    """Monomials `into` are monomials `of`, one degree lower, times column `feature` of Z."""
-
-    into: slice
-    of: slice
-    feature: int
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The recipe for all `width` monomials up to a degree, and the factors of the last ones."""
-
-    width: int
-    products: tuple[_Product, ...]
-    scales: Array
+        factors, scales = _table(self._variables, self.degree)
+        columns = np.full((self._variables, len(Z)), self.offset**0.5, Z.dtype)
+        columns[: self.q] = Z.T
+        values = np.repeat(scales.astype(Z.dtype)[:, None], len(Z), axis=1)
+        for factor in factors:
+            values *= columns[factor]
+        return values.T
 
 
 @lru_cache(maxsize=8)
-def _table(monomials: Monomials) -> _Table:
-    """Return the products that make the monomials, and the (size,) factors that scale them.
+def _table(variables: int, degree: int) -> tuple[Array, Array]:
+    """Return the variables that make each monomial (degree, size), and its scale (size,).
 
-    The factors are square roots of multinomial coefficients times powers of the offset. The
-    table is cached: every iteration needs it, and with few rows building it takes longer
-    than using it.
+    The scales are square roots of multinomial coefficients. The table is cached: every iteration
+    needs it, and with few rows building it takes longer than using it.
     """
-    unit = np.eye(monomials.q, dtype=int)
-    powers = [np.zeros((1, monomials.q), int), unit][: monomials.degree + 1]
-    width, products = sum(map(len, powers)), []
-    # begins[f]: the first monomial, one degree lower, that contains no column before column f.
-    begins = [*range(1, 1 + monomials.q)]
-    for _ in range(2, monomials.degree + 1):
-        end, next_begins, exponents_of_degree = width, [], []
-        for feature, begin in enumerate(begins):
-            next_begins.append(width)
-            into = slice(width, width + end - begin)
-            products.append(_Product(into, slice(begin, end), feature))
-            exponents_of_degree.append(powers[-1][begin - end :] + unit[feature])
-            width = into.stop
-        begins = next_begins
-        powers.append(np.concatenate(exponents_of_degree))
-    exponents = np.concatenate(powers)[-monomials.size :]
-    rest_degree = monomials.degree - exponents.sum(axis=1)
-    log_coefficients = (
-        gammaln(monomials.degree + 1)
-        - gammaln(exponents + 1).sum(axis=1)
-        - gammaln(rest_degree + 1)
-    )
-    scales = np.sqrt(np.round(np.exp(log_coefficients)) * monomials.offset**rest_degree)
-    return _Table(width, tuple(products), scales)
+    chosen = list(combinations_with_replacement(range(variables), degree))
+    factors = np.array(chosen, dtype=int).reshape(len(chosen), degree)
+    exponents = (factors[:, :, None] == np.arange(variables)).sum(axis=1)
+    log_coefficients = gammaln(degree + 1) - gammaln(exponents + 1).sum(axis=1)
+    return factors.T, np.sqrt(np.round(np.exp(log_coefficients)))

@@ -8,10 +8,9 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import squarable_float
-from ism_dask.kernels.base import PointwiseKernel, full_like
-from ism_dask.kernels.laplacian import Laplacian, root_of
+from ism_dask.kernels.base import PointwiseKernel, Proportional
+from ism_dask.kernels.exponentials import Laplacian, root_of, scaled_median_distance
 from ism_dask.kernels.pairing import DISTANCE
-from ism_dask.kernels.shared_width import scaled_median_distance
 
 # An offset too small to round off the tip of the kernel at beta = 0.
 _NEGLIGIBLE_OFFSET = 1e-6
@@ -20,7 +19,7 @@ _DISTANCE_OFFSET = 0.02
 
 
 @dataclass(frozen=True)
-class Squared(PointwiseKernel):
+class Squared(Proportional):
     """`f(beta) = -beta` of squared distances.
 
     The paper prints this kernel without the minus. Without it the kernel is not positive
@@ -29,21 +28,7 @@ class Squared(PointwiseKernel):
     """
 
     pairing = DISTANCE
-    constant_slope = True
-    slope_is_psd = True
-    value_by_slope = (0.0, 1.0)
     amplitude = -1.0
-    slope_at_zero = -1.0
-
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return -beta."""
-        return np.negative(beta, out=out)
-
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
-        """Return ones."""
-        return full_like(beta, 1.0, out)
 
 
 @dataclass(frozen=True)
@@ -68,24 +53,17 @@ class Multiquadric(PointwiseKernel):
         """`(2 c^2, 2)`."""
         return 2.0 * self.offset**2, 2.0
 
-    @property
-    def slope_at_zero(self) -> float:
-        """`-1 / 2 c`."""
-        return -0.5 / self.offset
-
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `-sqrt(beta + c^2)`."""
         root = root_of(beta, self.offset, out)
         return np.negative(root, out=root)
 
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `1 / sqrt(beta + c^2)`."""
         root = root_of(beta, self.offset, out)
         return np.divide(1.0, root, out=root)
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array) -> Array:
         """Return `1 / 4 sqrt(beta + c^2)^3`."""
         root = root_of(beta, self.offset, None)
         return np.divide(0.25, root**3, out=root)

@@ -8,32 +8,18 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
-from ism_dask.kernels.base import PointwiseKernel, full_like
+from ism_dask.kernels.base import PointwiseKernel, Proportional
 from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import INNER
 
 
 @dataclass(frozen=True)
-class Linear(PointwiseKernel):
+class Linear(Proportional):
     """`f(beta) = beta` of inner products: supervised PCA."""
 
     pairing = INNER
     positive_definite = True
-    constant_slope = True
-    slope_is_psd = True
-    value_by_slope = (0.0, 1.0)
     amplitude = 1.0
-    slope_at_zero = 1.0
-
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
-        """Return a copy of beta, or `out` filled with it."""
-        return np.positive(beta, out=out)
-
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
-        """Return ones."""
-        return full_like(beta, 1.0, out)
 
 
 @dataclass(frozen=True)
@@ -59,11 +45,6 @@ class Polynomial(PointwiseKernel):
         return float(self.degree)
 
     @property
-    def slope_at_zero(self) -> float:
-        """`p c^(p-1)`, or 1 if that is 0: for even p - 1, f' is positive near 0."""
-        return float(self.degree * self.offset ** (self.degree - 1)) or 1.0
-
-    @property
     def roundings(self) -> int:  # type: ignore[override]
         """Four for each factor of the power, and those of the base class."""
         return 4 * self.degree + 64
@@ -77,17 +58,15 @@ class Polynomial(PointwiseKernel):
         """Return the monomials up to degree p - 1."""
         return Monomials(q, self.degree - 1, self.offset)
 
-    def value(self, beta: Array, scale: Array | None = None, out: Array | None = None) -> Array:
+    def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^p`."""
         return _power(np.add(beta, self.offset, out=out), self.degree)
 
-    def unit_slope(
-        self, beta: Array, scale: Array | None = None, out: Array | None = None
-    ) -> Array:
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^(p-1)`."""
         return _power(np.add(beta, self.offset, out=out), self.degree - 1)
 
-    def second_derivative(self, beta: Array, scale: Array | None = None) -> Array:
+    def second_derivative(self, beta: Array) -> Array:
         """Return `p (p - 1) (beta + c)^(p-2)`."""
         power = _power(np.add(beta, self.offset), max(self.degree - 2, 0))
         return np.multiply(power, self.degree * (self.degree - 1), out=power)
@@ -95,9 +74,9 @@ class Polynomial(PointwiseKernel):
 
 def _power(base: Array, exponent: int) -> Array:
     # Repeated products are some thirty times faster than NumPy's general power.
-    if exponent == 0:
-        return full_like(base, 1.0, base)
     factor = base.copy() if exponent > 1 else base
+    if exponent == 0:
+        base[...] = 1.0
     for _ in range(exponent - 1):
         np.multiply(base, factor, out=base)
     return base

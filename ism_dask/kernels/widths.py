@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.kernels.pairing import DISTANCE, INNER
+from ism_dask.kernels.pairing import DISTANCE
 
 # Widths of the gaussian kernels of statistics, as multiples of the median distance. The wide one
 # detects trends under noise, the narrow ones details that the wide one smooths away.
@@ -18,11 +16,6 @@ WIDTHS = (1.0, 0.5, 0.25)
 # Rows of a batch, and the pairs within a batch that lie above the diagonal.
 _BATCH = 256
 _ABOVE = ~np.tri(_BATCH, dtype=bool)
-# Below this number of multiplications, one thread is done before a pool would have started.
-_SINGLE_THREAD_PRODUCTS = 5 * 10**6
-# A median of squared distances below this share of the squared lengths has lost digits to
-# cancellation: it is computed again, from differences of rows.
-_CANCELLED_SHARE = 0.01
 # Numbers above this, or below its inverse, are rescaled before they are squared.
 _LARGEST_LENGTH = 1e120
 # Rows closer to each other than this share of their lengths count as copies: they differ by no
@@ -44,12 +37,9 @@ def median_distance(rows: Array, what: str = 'sigma="median"') -> float:
         # A power of two rescales without rounding, and the squares stay finite.
         unit = float(np.ldexp(1.0, np.frexp(largest)[1] - 1))
         return unit * median_distance(centred / unit, what)
-    centred = centred.astype(_precision(rows))
-    squared = _pairwise(centred, _expanded)
-    middle = _median_root(squared)
-    if middle**2 > _CANCELLED_SHARE * float(INNER.own(centred).mean(dtype=np.float64)):
-        return middle
-    squared = _pairwise(_centred(rows, rows), _squared)
+    # The median of rows in single precision is no more precise than they are.
+    precision = np.float32 if rows.dtype == np.float32 else np.float64
+    squared = _pairwise(centred.astype(precision))
     middle = _median_root(squared)
     if middle > 0:
         return middle
@@ -85,16 +75,6 @@ def _centred(rows: Array, origin: Array) -> Array:
     return np.asarray(rows, dtype=np.float64) - np.mean(origin, axis=0, dtype=np.float64)
 
 
-def _precision(rows: Array) -> np.dtype[Any]:
-    """Return float32 for float32 rows, whose median is no more precise, and float64 for others."""
-    return rows.dtype if rows.dtype == np.float32 else np.dtype(np.float64)
-
-
-def _expanded(left: Array, right: Array) -> Array:
-    """Return squared distances (a, b) by one product; short distances lose digits."""
-    return DISTANCE.beta(DISTANCE.operands(left)[0], DISTANCE.operands(right)[1])
-
-
 def _squared(left: Array, right: Array) -> Array:
     """Return accurate squared distances (a, b), exactly 0 between copies."""
     operands, others = DISTANCE.operands(left)[0], DISTANCE.operands(right)[1]
@@ -103,13 +83,13 @@ def _squared(left: Array, right: Array) -> Array:
     return squared
 
 
-def _pairwise(rows: Array, distances: Callable[[Array, Array], Array]) -> Array:
+def _pairwise(rows: Array) -> Array:
     """Return the m (m - 1) / 2 squared distances of `rows` (m, d) without an m x m matrix."""
     m = len(rows)
     squared = np.empty(m * (m - 1) // 2, rows.dtype)
 
     def fill(batch: slice) -> None:
-        above = distances(rows[batch], rows[batch.start :])
+        above = _squared(rows[batch], rows[batch.start :])
         own, others = np.split(above, [len(above)], axis=1)
         # The pairs of all rows before this batch come first.
         first = batch.start * (2 * m - batch.start - 1) // 2
@@ -118,10 +98,6 @@ def _pairwise(rows: Array, distances: Callable[[Array, Array], Array]) -> Array:
             first += pairs.size
 
     batches = [slice(start, min(start + _BATCH, m)) for start in range(0, m, _BATCH)]
-    if m * m * rows.shape[1] <= _SINGLE_THREAD_PRODUCTS:
-        for batch in batches:
-            fill(batch)
-        return squared
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fill, batches))
     return squared

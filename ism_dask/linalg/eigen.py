@@ -50,11 +50,6 @@ class Spectrum:
     following: float
     null: Array
 
-    @property
-    def gap(self) -> float:
-        """The eigengap: the smallest of `values` minus the next eigenvalue."""
-        return float(self.values[-1]) - self.following
-
 
 @dataclass(frozen=True)
 class Pairs:
@@ -107,26 +102,6 @@ def leading_eigenpairs(
         values, vectors = _with_fixed_null_space(matrix, q, zero, space or RowSpace(d))
     null = np.abs(values[:q]) <= zero
     return Spectrum(values[:q], canonical_signs(vectors[:, :q]), float(values[q]), null)
-
-
-def determined_eigenvectors(matrix: Array, q: int) -> tuple[Array, Array]:
-    """Return the q largest eigenvalues of `matrix` (d, d), and the vectors of the nonzero ones.
-
-    Parameters
-    ----------
-    matrix, q
-        As in `leading_eigenpairs`.
-
-    Returns
-    -------
-    values : (q,) array
-        The eigenvalues, in decreasing order.
-    vectors : (d, k) array
-        The eigenvectors; k is at most q.
-    """
-    values, vectors = largest_pairs(matrix, q)
-    null = np.abs(values) <= _zero_threshold(matrix, values, _NOISE)
-    return values, canonical_signs(vectors[:, ~null])
 
 
 def leading_eigenpairs_by_products(
@@ -246,7 +221,8 @@ def inverse_covariance(covariance: Array) -> Callable[[Array], Array]:
     """Return the function that multiplies (d, k) by the inverse of a covariance with a ridge."""
     ridged = covariance.copy()
     ridged[np.diag_indices(len(ridged))] += _COVARIANCE_RIDGE * np.trace(covariance) / len(ridged)
-    return partial(scipy.linalg.cho_solve, scipy.linalg.cho_factor(ridged))
+    factor = scipy.linalg.cho_factor(ridged)
+    return partial(scipy.linalg.cho_solve, factor, check_finite=False)
 
 
 def nearest_orthonormal(W: Array) -> Array:
@@ -273,11 +249,8 @@ def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Ar
 def _zero_threshold(matrix: Array, values: Array, noise: float) -> float:
     """Return the absolute value below which eigenvalues of `matrix` are zero up to rounding."""
     share = max(noise, len(matrix) * float(np.finfo(np.float64).eps))
-    return share * max(float(np.abs(values).max()), _norm_lower_bound(matrix))
-
-
-def _norm_lower_bound(matrix: Array) -> float:
-    return float(np.abs(matrix).sum(axis=1).max()) / np.sqrt(len(matrix))
+    least_norm = np.abs(matrix).sum(axis=1).max() / np.sqrt(len(matrix))
+    return share * float(max(np.abs(values).max(), least_norm))
 
 
 def _with_fixed_null_space(

@@ -22,15 +22,12 @@ class FitPlan:
 
     Attributes
     ----------
-    estimator : str
-        The name of the estimator's class.
     iterations : Stopping
         The stopping rule of the iterations, in each round if the fit has rounds.
     rounds : Stopping or None
         The stopping rule of the rounds; None for a fit without rounds.
     """
 
-    estimator: str
     iterations: Stopping
     rounds: Stopping | None = None
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Column
 from rich.text import Text
 
 from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.observe.progress import watching_passes
-from ism_dask.observe.time_left import TimeLeft, time_left_in_words
+from ism_dask.observe.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round
@@ -65,15 +71,15 @@ def progress_bar(description: str = "", *, console: Console | None = None) -> It
         yield
 
 
-def bar_columns(width: int, clock: ProgressColumn) -> list[ProgressColumn]:
-    """Return the columns of a bar on a terminal of `width` characters, with `clock` at the end."""
+def bar_columns(width: int) -> list[ProgressColumn]:
+    """Return the columns of a bar on a terminal of `width` characters."""
     fixed = Column(no_wrap=True)
     return [
         # The only column that shrinks if the line is too long.
         _Description("{task.description}", markup=False, table_column=Column()),
         BarColumn(min(40, width // 8), table_column=fixed),
         TaskProgressColumn(table_column=fixed.copy()),
-        clock,
+        TimeElapsedColumn(table_column=fixed.copy()),
     ]
 
 
@@ -81,17 +87,20 @@ class _Line:
     """The line of the bar in a terminal, which rich refreshes by itself."""
 
     def __init__(self, console: Console) -> None:
-        clock = _Clock(table_column=Column(no_wrap=True))
-        self._progress = Progress(*bar_columns(console.width, clock), console=console)
-        self._task = self._progress.add_task("", total=1.0, visible=False, began=None, ends=None)
+        self._progress = Progress(*bar_columns(console.width), console=console)
+        self._task = self._progress.add_task("", total=1.0, visible=False)
 
     def shown(self) -> AbstractContextManager[object]:
         """Return a context in which the line is shown; it stays on the screen at the end."""
         return self._progress
 
-    def update(self, text: str, *, frequent: bool = False, **fields: Any) -> None:  # noqa: ARG002
-        """Change the text, and the given fields of the task; tasks make `frequent` updates."""
-        self._progress.update(self._task, description=text, visible=True, **fields)
+    def restart(self) -> None:
+        """Set the bar and its clock back to 0."""
+        self._progress.reset(self._task)
+
+    def update(self, share: float, text: str) -> None:
+        """Show the share that is done, and a text."""
+        self._progress.update(self._task, completed=share, description=text, visible=True)
 
 
 class _Cell(_Line):
@@ -109,10 +118,10 @@ class _Cell(_Line):
     def shown(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def update(self, text: str, *, frequent: bool = False, **fields: Any) -> None:
-        super().update(text, **fields)
+    def update(self, share: float, text: str) -> None:
+        super().update(share, text)
         # Tasks may be thousands: they are shown at most once per interval.
-        if frequent and time.monotonic() < self._next_update:
+        if share < 1 and time.monotonic() < self._next_update:
             return
         self._next_update = time.monotonic() + _INTERVAL
         if self._handle is None:
@@ -134,31 +143,25 @@ class _Bar(FitWatcher):
 
     def __init__(self, line: _Line, description: str) -> None:
         self._line, self._description = line, description
-        self._fits, self._began = 0, time.monotonic()
-        self._refits = TimeLeft()
+        self._fits = 0
 
     def begun(self, plan: FitPlan) -> None:
         self._fits += 1
-        self._plan = plan
-        self._progress = FitProgress(plan.iterations, plan.rounds)
-        self._text = self._progress.stage
-        self._show(self._text, completed=0.0, began=self._began, ends=None)
+        self._plan, self._progress = plan, FitProgress(plan)
+        self._restart()
+        self._report(self._progress.stage)
 
     def on_selection(self, done: int, total: int) -> None:
         stage = self._progress.on_selection(done, total)
-        self._show(stage, completed=self._progress.share)
+        self._show(self._progress.share, stage)
 
     def on_iteration(self, state: State) -> None:
         name = self._progress.on_iteration(state)
-        text = f"{name}, {_measures(state.history[-1], self._plan.iterations)}"
-        if self._plan.rounds is None:
-            self._advance(text)
-        else:
-            self._show(text, completed=self._progress.share)
+        self._report(f"{name}, {_measures(state.history[-1], self._plan.iterations)}")
 
     def on_round(self, done: Round) -> None:
         name = self._progress.on_round(done)
-        self._advance(f"{name}, {_measures(done, self._plan.rounds or self._plan.iterations)}")
+        self._report(f"{name}, {_measures(done, self._plan.rounds or self._plan.iterations)}")
 
     def on_task(self, done: int, total: int) -> None:
         """Show the progress of the current pass; computing threads call this after each task."""
@@ -167,30 +170,33 @@ class _Bar(FitWatcher):
         self._progress.on_task(done, total)
         text = self._progress.advance_by_pass()
         if text is not None:
-            self._show(text, frequent=True, completed=self._progress.share)
+            self._show(self._progress.share, text)
 
     def on_refit(self, done: int, total: int) -> None:
         if done == 0:
-            self._refits = TimeLeft()
-        self._refits.tick(done / total)
-        text = ", ".join(filter(None, (self._description, f"refit {done} of {total}")))
-        ends = self._refits.end
-        self._line.update(text, completed=done / total, began=self._began, ends=ends)
+            self._restart()
+        self._update(done / total, f"refit {done} of {total}")
 
     def ended(self) -> None:
-        self._show(self._text, completed=1.0, ends=None)
+        self._show(1.0, self._result)
 
-    def _advance(self, text: str) -> None:
-        """Move the bar after an iteration, or a round if there are rounds."""
-        self._text = text
-        left = self._progress.left
-        ends = time.monotonic() + left if math.isfinite(left) else None
-        self._show(text, completed=self._progress.share, ends=ends)
+    def _restart(self) -> None:
+        self._time_left = TimeLeft()
+        self._line.restart()
 
-    def _show(self, text: str, **fields: Any) -> None:
-        number = f"fit {self._fits}" if self._fits > 1 else ""
-        text = ", ".join(filter(None, (self._description, number, text)))
-        self._line.update(text, **fields)
+    def _report(self, text: str) -> None:
+        """Show a text that stays on the line if the fit ends with this event."""
+        self._result = text
+        self._show(self._progress.share, text)
+
+    def _show(self, share: float, text: str) -> None:
+        """Show the share of the present fit that is done, and a text on it."""
+        self._update(share, f"fit {self._fits}, {text}" if self._fits > 1 else text)
+
+    def _update(self, share: float, text: str) -> None:
+        self._time_left.tick(share)
+        text = ", ".join(filter(None, (self._description, text)))
+        self._line.update(share, self._time_left.after(text))
 
 
 class _Description(TextColumn):
@@ -202,24 +208,8 @@ class _Description(TextColumn):
         return text
 
 
-class _Clock(ProgressColumn):
-    """Time since the block began, and the time left of the fit if that can be estimated."""
-
-    def render(self, task: Task) -> Text:
-        now = time.monotonic()
-        spent = _clock(now - task.fields["began"])
-        ends = task.fields["ends"]
-        remaining = f", {time_left_in_words(ends - now)}" if ends is not None else ""
-        return Text(spent + remaining, style="progress.elapsed")
-
-
 def _measures(done: Record | Round, stopping: Stopping) -> str:
     """Return a text with the objective and the convergence of an iteration or a round."""
-    measured, limit = stopping.measured(done), stopping.limit
+    measured, limit = stopping.measured(done), stopping.limit_of(done)
     sign = "<" if measured < limit else ">"
-    return f"objective {done.objective:.5g}, {stopping.measure} {measured:.2g} {sign} {limit:g}"
-
-
-def _clock(seconds: float) -> str:
-    """Return seconds as mm:ss or h:mm:ss."""
-    return str(timedelta(seconds=round(seconds))).removeprefix("0:")
+    return f"objective {done.objective:.5g}, {stopping.measure} {measured:.2g} {sign} {limit:.2g}"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 
-# There is an estimate from this number of steps and seconds on.
-_STEPS, _SECONDS = 2, 2.0
-# The weight of each new estimate in the exponential average.
-_NEW_WEIGHT = 0.3
+# There is an estimate from this number of seconds on.
+_SECONDS = 2.0
+# It counts as reliable if the share has grown, in the first and in the second half of the time that
+# the estimate looks back on, at paces that differ by at most this factor.
+_STEADY = 2.0
+# Ticks that come after a smaller share of the time so far change nothing.
+_FINEST = 0.005
 
 
 class TimeLeft:
-    """Estimate of the time left, from the share that is done and the time that it took.
+    """Estimate of the time left, from the growth of the share that is done.
+
+    It assumes that the share goes on to grow as it did in the latter half of the time so far. So a
+    stage that was faster or slower than the present one is soon forgotten.
 
     Parameters
     ----------
@@ -23,46 +29,40 @@ class TimeLeft:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began = clock, clock()
-        self._share, self._steps = 0.0, 0
+        self._course = [(self._began, 0.0)]
         self._end: float | None = None
 
-    def tick(self, share: float, left: float | None = None) -> None:
-        """Update the estimate with the share that is done, or with the seconds that are left.
-
-        Without these, the time left follows from the share. If they are infinite, the time left
-        cannot be known.
-        """
-        if left is not None:
-            self._end = self._clock() + left if math.isfinite(left) else None
-            self._steps, self._share = _STEPS, max(share, self._share)
-            return
-        if share <= self._share:
-            return
+    def tick(self, share: float) -> None:
+        """Update the estimate with the share that is done."""
         now = self._clock()
-        self._share, self._steps = share, self._steps + 1
-        end = self._began + (now - self._began) / share
-        # Shares advance unevenly, and the estimate must not jump with each: it is averaged.
-        self._end = end if self._end is None else self._end + _NEW_WEIGHT * (end - self._end)
+        if share < 1 and now - self._course[-1][0] <= _FINEST * (now - self._began):
+            return
+        self._course.append((now, share))
+        self._end = None
+        first, before = self._latest((self._began + now) / 2)
+        middle, halfway = self._latest((first + now) / 2)
+        if not first < middle < now or share == 1:
+            return
+        earlier, later = (halfway - before) / (middle - first), (share - halfway) / (now - middle)
+        if 0 < earlier <= _STEADY * later and later <= _STEADY * earlier:
+            self._end = now + (1.0 - share) * (now - first) / (share - before)
+
+    def _latest(self, moment: float) -> tuple[float, float]:
+        """Return the latest time up to a moment at which the share was given, and the share."""
+        return self._course[bisect_right(self._course, (moment, 1.0)) - 1]
 
     @property
-    def end(self) -> float | None:
-        """The time of the clock at which the work ends, or None if it is too early to estimate."""
-        enough = self._clock() - self._began >= _SECONDS
-        reliable = self._steps >= _STEPS and enough and self._share < 1
-        return self._end if reliable else None
-
-    def __str__(self) -> str:
-        """Return a text such as "about 20 s left", or nothing if it is too early to estimate."""
-        return "" if self.end is None else time_left_in_words(self.end - self._clock())
+    def seconds(self) -> float | None:
+        """The seconds that are left, or None if that cannot be known."""
+        now = self._clock()
+        if self._end is None or self._end < now or now - self._began < _SECONDS:
+            return None
+        return self._end - now
 
     def after(self, text: str) -> str:
-        """Return `text` with the time left at its end."""
-        return ", ".join(filter(None, (text, str(self))))
-
-
-def time_left_in_words(seconds: float) -> str:
-    """Return a text such as "about 20 s left", rounded as coarsely as the estimate is."""
-    return f"about {duration(_rounded(max(seconds, 1.0)))} left"
+        """Return `text` with the time left at its end, if it can be known."""
+        seconds = self.seconds
+        return text if seconds is None else f"{text}, about {duration(_rounded(seconds))} left"
 
 
 def duration(seconds: float) -> str:
@@ -75,4 +75,4 @@ def duration(seconds: float) -> str:
 def _rounded(seconds: float) -> float:
     """Return seconds rounded as coarsely as the estimate is: 7, 15, 40, 90."""
     step = 1 if seconds < 10 else 5 if seconds < 30 else 10
-    return step * round(seconds / step)
+    return max(1.0, step * round(seconds / step))

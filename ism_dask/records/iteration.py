@@ -32,6 +32,8 @@ class Record:
         Whether J is at least as large as before, up to the error of an approximation.
     settled : bool
         Whether this iteration was the last because it met the stopping rule.
+    limit : float
+        The residual that is small enough beside the noise between rows; 0 if that is not measured.
     """
 
     iteration: int
@@ -43,6 +45,7 @@ class Record:
     ascent: bool
     settled: bool = False
     residual: float = 1.0
+    limit: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -83,14 +82,13 @@ class Stopping:
         return float(getattr(record, self.measure))
 
     @property
-    def handover(self) -> int | None:
-        """The iteration after which another solver takes over at the latest, None if none does."""
-        return _MORE_PATIENCE if self.tol is None and self.max_iter > _MORE_PATIENCE else None
+    def most_spectral_steps(self) -> int:
+        """The largest number of spectral steps, after which another solver goes on or none does."""
+        return self.max_iter if self.tol is not None else min(self.max_iter, _MORE_PATIENCE)
 
-    @property
-    def slow_fall(self) -> float:
-        """The fall of the residual's logarithm in a step below which the iteration is slow."""
-        return -math.log(_FALL) / _PATIENCE
+    def limit_of(self, record: Record | Round) -> float:
+        """Return the value at which the iteration may end: noise between rows may raise `limit`."""
+        return max(self.limit, getattr(record, "limit", 0.0))
 
     @property
     def claims_convergence(self) -> bool:

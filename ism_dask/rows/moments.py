@@ -32,29 +32,23 @@ class ColumnMoments:
     low: Array
     high: Array
 
+    @property
+    def deviation(self) -> Array:
+        """The standard deviation of each column, (d,)."""
+        return np.sqrt(self.squares / self.weight)
+
     @classmethod
     def of(cls, X: Array, weights: Array | None = None) -> ColumnMoments:
         """Return the moments of rows X (b, d) in float64, with weights (b,) if they differ."""
         X = X.astype(np.float64, copy=False)
         low, high = X.min(axis=0), X.max(axis=0)
-        if weights is not None:
-            return cls._weighted(X, weights, low, high)
-        mean = X.mean(axis=0)
-        deviations = X - mean
-        # The mean of the deviations is the rounding error of the mean.
-        mean += deviations.mean(axis=0)
-        squares = np.einsum("ij,ij->j", deviations, deviations)
-        return cls(len(X), len(X), mean, squares, low, high)
-
-    @classmethod
-    def _weighted(cls, X: Array, weights: Array, low: Array, high: Array) -> ColumnMoments:
+        weights = np.ones(len(X)) if weights is None else weights
         total = float(weights.sum())
-        if total == 0:
-            return cls(len(X), 0.0, X[0], np.zeros(X.shape[1]), low, high)
-        mean = weights @ X / total
-        deviations = X - mean
-        mean += weights @ deviations / total
-        return cls(len(X), total, mean, weights @ deviations**2, low, high)
+        shares = weights / (total or 1.0)
+        mean = shares @ X
+        # The mean of the deviations is the rounding error of the mean.
+        mean += shares @ (X - mean)
+        return cls(len(X), total, mean, weights @ (X - mean) ** 2, low, high)
 
     def __add__(self, other: ColumnMoments) -> ColumnMoments:
         """Return the moments of both sets of rows together."""

@@ -15,8 +15,8 @@ from ism_dask.rows.execution import side_by_side
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR
 
-# The number of folds: each holds out its share of the rows. With many rows, two of them will do.
-_FOLDS, _ENOUGH_ROWS = 4, 600
+# The number of folds: each holds out its share of the rows. With many rows, two halves will do.
+_FOLDS, _HALVES, _ENOUGH_ROWS = 4, 2, 600
 # Starts that each fold tries, beside those of the largest evidence, because they cost nothing.
 _CHEAP_STARTS = (LINEAR, "partial least squares")
 # How many of the starts of the largest evidence it tries.
@@ -132,10 +132,9 @@ class Fold:
 
 def folds_of(sample: Sample) -> list[Fold]:
     """Return the folds of a sample: four of few rows, two of many."""
-    hands = deal(sample.keys, _FOLDS, sample.seed + 1)
-    everything = np.arange(sample.rows.n_rows)
-    used = hands if sample.rows.n_rows <= _ENOUGH_ROWS else hands[:2]
-    return [Fold.of(sample, np.setdiff1d(everything, hand), hand) for hand in used]
+    n = sample.rows.n_rows
+    hands = deal(sample.keys, _FOLDS if n <= _ENOUGH_ROWS else _HALVES, sample.seed + 1)
+    return [Fold.of(sample, np.setdiff1d(np.arange(n), hand), hand) for hand in hands]
 
 
 def judged(sample: Sample, folds: list[Fold], start: str, setting: Setting) -> Trial:

@@ -6,14 +6,13 @@ predicted by the others, choose the width and the ridge without favour.
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block
 from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.rows.blocks import BLOCK_ROWS, deal, number_of_blocks
+from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.sample import Sample, Setting
 
 # The most rows on which a fit makes its choices, and the factor by which rows grow.
@@ -53,9 +52,9 @@ def judged_by_unseen(sample: Sample, unseen: Block, W: Array, setting: Setting) 
     blocks = [rows.part(each) for each in deal(rows.Y[:, 0], number_of_blocks(len(hand)), 0)]
     judges = BlocksInMemory(tuple(blocks))
     widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
-    tried = {setting.times(*factors) for factors in product(widths, _RIDGE_FACTORS)}
+    grid = [[setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]
 
-    def loss(each: Setting) -> float:
-        return float(judges.leave_one_out(sample.at(each), W).mean())
+    def values(settings: list[Setting]) -> list[float]:
+        return [-float(judges.leave_one_out(sample.at(each), W).mean()) for each in settings]
 
-    return min(sorted(tried, key=lambda each: (each.width, each.ridge)), key=loss)
+    return climbed_grid(grid, values, (widths.index(1.0), _RIDGE_FACTORS.index(1.0)))[0]

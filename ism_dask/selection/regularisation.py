@@ -10,11 +10,11 @@ has changed is taken if it predicts unseen rows as well as any W.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.selection.folds import Fold, Trial, folds_of, judged, start_trials
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, START_NAMES
@@ -25,6 +25,10 @@ _WIDTH_FACTORS, _RIDGE_FACTORS = (0.5**0.5, 1.0, 2.0**0.5), (0.1, 0.3, 1.0, 3.0,
 _FEW_STEPS, _STEPS = 10, 25
 # How many of the starts are climbed from.
 _CLIMBED = 2
+# Two W are different maxima if the sine of the angle between them is at least this, ...
+_ANOTHER = 0.5
+# ... and as good if the rows predict each other from both alike, up to this many standard errors.
+_AS_GOOD = 1.0
 # The share of the gain of evidence by the steps on all rows that steps on training rows have to
 # come to.
 _FOUND = 0.5
@@ -49,6 +53,8 @@ class Choice:
         Whether W is a start that no step has changed, and none should.
     trials : tuple of Trial
         The best first; empty before unseen rows have judged.
+    other_maximum : float
+        The sine of the angle to the W of another start that is as good; 0 if none is.
     """
 
     W: Array
@@ -57,6 +63,7 @@ class Choice:
     start: str
     is_start: bool = False
     trials: tuple[Trial, ...] = ()
+    other_maximum: float = 0.0
 
 
 def choose_by_evidence(sample: Sample) -> Choice:
@@ -64,7 +71,20 @@ def choose_by_evidence(sample: Sample) -> Choice:
     ranked = [_start_choice(sample, name) for name in sample.best_starts]
     climbed = [_improved(sample, each, _FEW_STEPS) for each in ranked[:_CLIMBED]]
     best = max(climbed, key=lambda each: each.evidence)
-    return _improved(sample, best, _STEPS)
+    other = max(other_maximum(sample, best, each) for each in climbed)
+    return replace(_improved(sample, best, _STEPS), other_maximum=other)
+
+
+def other_maximum(sample: Sample, best: Choice, other: Choice) -> float:
+    """Return the sine of the angle between two W if they are different but as good; else 0."""
+    sine = subspace_sine(best.W, other.W)
+    if sine < _ANOTHER:
+        return 0.0
+    losses = [
+        sample.blocks.leave_one_out(sample.at(each.setting), each.W) for each in (best, other)
+    ]
+    lost = losses[1] - losses[0]
+    return 0.0 if lost.mean() > _AS_GOOD * lost.std() / np.sqrt(len(lost)) else sine
 
 
 def choose(sample: Sample, choice: Choice | None = None) -> Choice:
@@ -132,7 +152,8 @@ def _with_trials(sample: Sample, choice: Choice, best: Trial, trials: list[Trial
         second = begins[1 + int(np.argmax(objectives[1:]))]
         ends = [sample.climbed(begin, setting, _STEPS) for begin in (choice.W, second)]
         W = max(ends, key=lambda end: end[1])[0]
-    return Choice(W, setting, sample.evidence(W, setting), choice.start, False, tuple(trials))
+    evidence = sample.evidence(W, setting)
+    return replace(choice, W=W, setting=setting, evidence=evidence, trials=tuple(trials))
 
 
 def _start_choice(sample: Sample, name: str) -> Choice:
@@ -144,9 +165,10 @@ def _start_choice(sample: Sample, name: str) -> Choice:
 def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
     """Return the choice after some steps of W, with the nearby setting of largest evidence."""
     W, _ = sample.climbed(choice.W, choice.setting, steps)
-    factors = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
-    near = (choice.setting.times(*each) for each in product(factors, _RIDGE_FACTORS))
-    setting, evidence = sample.most_evident(W, list(dict.fromkeys(near)))
+    widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
+    near = [[choice.setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]
+    here = widths.index(1.0), _RIDGE_FACTORS.index(1.0)
+    setting, evidence = sample.most_evident(W, near, here)
     return Choice(W, setting, evidence, choice.start)
 
 

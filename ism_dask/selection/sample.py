@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import product
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.execution import side_by_side
+from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend_roughly
 from ism_dask.solvers.lbfgs import Precondition
@@ -21,6 +21,8 @@ from ism_dask.solvers.lbfgs import Precondition
 # Multiples of the width, and ridges, that the evidence tries at each start.
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
+# The row and the column of this grid that are tried first.
+_FIRST = (2, 1)
 # The range of widths and ridges.
 _NARROWEST, _WIDEST, _LEAST_RIDGE, _MOST_RIDGE = 0.1, 16.0, 1e-5, 1.0
 
@@ -149,13 +151,21 @@ class Sample:
         return self.blocks.explained(self.at(setting), W).objective
 
     def best_setting(self, W: Array) -> Setting:
-        """Return the setting of the grid with the largest evidence at W (d, q)."""
-        widths = WIDTHS if self.width_is_free else (1.0,)
-        return self.most_evident(W, [Setting(*each) for each in product(widths, RIDGES)])[0]
+        """Return the setting of a grid with the largest evidence at W (d, q)."""
+        widths, first = (WIDTHS, _FIRST) if self.width_is_free else ((1.0,), (0, _FIRST[1]))
+        grid = [[Setting(width, ridge) for ridge in RIDGES] for width in widths]
+        return self.most_evident(W, grid, first)[0]
 
-    def most_evident(self, W: Array, settings: Sequence[Setting]) -> tuple[Setting, float]:
-        """Return the setting with the largest evidence at W (d, q), and that evidence."""
-        calls = [partial(self.evidence, W, each) for each in settings]
-        evidence = side_by_side(calls, self.rows.n_rows)
-        best = int(np.argmax(evidence))
-        return settings[best], evidence[best]
+    def most_evident(
+        self, W: Array, grid: Sequence[Sequence[Setting]], first: tuple[int, int]
+    ) -> tuple[Setting, float]:
+        """Return the setting of a grid with the largest evidence at W (d, q), and that evidence.
+
+        The search begins in the row and the column `first`.
+        """
+
+        def evidence(settings: list[Setting]) -> list[float]:
+            calls = [partial(self.evidence, W, each) for each in settings]
+            return side_by_side(calls, self.rows.n_rows)
+
+        return climbed_grid(grid, evidence, first)

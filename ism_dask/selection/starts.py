@@ -112,12 +112,13 @@ def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]
         K = np.exp(distances / -width)
         alpha = scipy.linalg.solve(K + _RIDGE * np.eye(n), Y, assume_a="pos")
         slopes = np.where(distances > _SAME, K / np.maximum(distances, _SAME), 0.0) / width
-        moments = np.zeros((d, d))
+        # The gradients of a function at all rows are `G Z` with a matrix G (n, n).
+        square = np.zeros((n, n))
         for column in alpha.T:
-            weights = slopes * column
-            gradients = weights.sum(axis=1)[:, None] * Z - weights @ Z
-            moments += gradients.T @ gradients
-        moments = root @ moments @ root
+            G = slopes * -column
+            G[np.diag_indices(n)] -= G.sum(axis=1)
+            square += G.T @ G
+        moments = root @ (Z.T @ square @ Z) @ root
         metric = moments * (d / max(np.trace(moments), _TINY))
         if number in rounds:
             results.append(metric)
@@ -144,11 +145,19 @@ def directional_regression(X: Array, slices: Array, q: int) -> Array:
     for label in np.unique(slices):
         rows = white[slices == label]
         share, mean = len(rows) / m, rows.mean(axis=0)
-        departure = rows.T @ rows / len(rows) - np.eye(d)
-        moments += share * departure @ departure
+        moments += share * _squared_departure(rows)
         means += share * np.outer(mean, mean)
         size += share * float(mean @ mean)
     return np.asarray(whitening @ largest_pairs(moments + means @ means + size * means, q)[1])
+
+
+def _squared_departure(rows: Array) -> Array:
+    """Return the square (d, d) of `R^T R / n - I` for rows R (n, d)."""
+    n, d = rows.shape
+    if n < d:  # products of rows are smaller than those of columns
+        return np.asarray(rows.T @ ((rows @ rows.T / n - 2.0 * np.eye(n)) @ rows) / n + np.eye(d))
+    departure = rows.T @ rows / n - np.eye(d)
+    return np.asarray(departure @ departure)
 
 
 def _root(matrix: Array) -> Array:

@@ -14,7 +14,7 @@ from ism_dask.engines.operator import check_finite, relative_residual
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Candidate, Record, State, relative_change
-from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
+from ism_dask.solvers.lbfgs import Curvature, Precondition, lbfgs_ascent
 from ism_dask.status import Status
 
 # W is stationary at this residual, ...
@@ -68,10 +68,12 @@ def ascend(
     max_seconds: float | None = None,
     state: State | None = None,
     on_iteration: Callable[[State], None] | None = None,
+    curvature: Curvature | None = None,
 ) -> AscentResult:
     """Return the result of an ascent from W (d, q), which ends where W is stationary.
 
-    The history continues that of `state`. The residual that ends it is 1e-4, or, if there are
+    The history continues that of `state`, and the steps begin with the `curvature` of an ascent on
+    other rows. The residual that ends it is 1e-4, or, if there are
     enough blocks of rows, a quarter of what the noise between them causes.
     """
     began = time.perf_counter()
@@ -83,7 +85,9 @@ def ascend(
     state = State(len(history), here, here, history, now.objective)
     status = Status.CONVERGED if _is_stationary(W, now) else Status.MAX_ITER
     if status is Status.MAX_ITER and max_iter:
-        for steps, (V, value) in enumerate(lbfgs_ascent(evaluate, W, now, precondition), 1):
+        for steps, (V, value) in enumerate(
+            lbfgs_ascent(evaluate, W, now, precondition, curvature), 1
+        ):
             W, now = V, value
             seconds = earlier + time.perf_counter() - began
             settled = _is_stationary(W, now)
@@ -108,14 +112,23 @@ def ascend(
 
 
 def ascend_roughly(
-    evaluate: Callable[[Array], Explained], W: Array, precondition: Precondition, steps: int
+    evaluate: Callable[[Array], Explained],
+    W: Array,
+    precondition: Precondition,
+    steps: int,
+    curvature: Curvature | None = None,
 ) -> tuple[Array, float]:
-    """Return W (d, q) and J after up to a number of steps, or once J hardly rises any more."""
+    """Return W (d, q) and J after up to a number of steps, or once J hardly rises any more.
+
+    It ends as well where W is stationary.
+    """
     now = evaluate(W)
-    for number, (V, value) in enumerate(lbfgs_ascent(evaluate, W, now, precondition), 1):
+    ascent = lbfgs_ascent(evaluate, W, now, precondition, curvature)
+    for number, (V, value) in enumerate(ascent, 1):
         gain = value.objective - now.objective
         W, now = V, value
-        if number >= steps or gain <= _STILL * abs(1.0 - now.objective):
+        still = gain <= _STILL * abs(1.0 - now.objective)
+        if number >= steps or still or _is_stationary(W, now):
             break
     return W, now.objective
 
@@ -151,5 +164,6 @@ def _next_state(state: State, W: Array, value: Explained, seconds: float, settle
         ascent=value.objective >= before.objective,
         settled=settled,
         residual=relative_residual(W, value.product),
+        limit=residual_limit(value),
     )
     return State(record.iteration, here, here, (*state.history, record), value.objective)

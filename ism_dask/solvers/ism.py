@@ -25,7 +25,6 @@ from ism_dask.engines.operator import (
 )
 from ism_dask.linalg.eigen import (
     Spectrum,
-    determined_eigenvectors,
     largest_eigenvalue_outside,
     leading_eigenpairs,
     rayleigh_ritz,
@@ -241,16 +240,18 @@ def spectral_state(operator: Operator, q: int) -> State:
     If Phi0 determines fewer than q of them (with c classes its rank is c - 1), W has only those:
     others would be rounding noise, and the first iteration computes q in any case.
     """
-    phi0 = check_finite(operator.phi0())
-    values, W = determined_eigenvectors(phi0, q)
-    if not W.shape[1]:
-        W = leading_eigenpairs(phi0, q, space=space_of(operator)).vectors
-    return State.initial(Candidate(W, values, np.nan, -np.inf))
+    start = _spectrum_of_phi0(operator, q)
+    W = start.vectors if start.null.all() else start.vectors[:, ~start.null]
+    return State.initial(Candidate(W, start.values, np.nan, -np.inf))
 
 
 def spectral_start(operator: Operator, q: int) -> Array:
     """Return the q leading eigenvectors (d, q) of Phi0."""
-    return leading_eigenpairs(check_finite(operator.phi0()), q, space=space_of(operator)).vectors
+    return _spectrum_of_phi0(operator, q).vectors
+
+
+def _spectrum_of_phi0(operator: Operator, q: int) -> Spectrum:
+    return leading_eigenpairs(check_finite(operator.phi0()), q, space=space_of(operator))
 
 
 def state_at(W: Array) -> State:

@@ -31,6 +31,8 @@ _ROUNDING = 1e-10
 _TINY = float(np.finfo(np.float64).tiny)
 
 Precondition = Callable[[Array], Array]
+# Steps (d, k) and the changes of the slope along them.
+Curvature = deque[tuple[Array, Array]]
 
 
 class Slope(Protocol):
@@ -53,6 +55,7 @@ def lbfgs_ascent(
     W: Array,
     now: _Value,
     precondition: Precondition | None = None,
+    curvature: Curvature | None = None,
 ) -> Iterator[tuple[Array, _Value]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next.
 
@@ -69,9 +72,11 @@ def lbfgs_ascent(
     precondition : callable, optional
         Multiplies a slope (d, k) by an estimate of the inverse curvature, which may be off by a
         factor but must be positive definite.
+    curvature : deque, optional
+        From an ascent of a similar J that ended at W. It holds that of this ascent afterwards.
     """
     guess = _identity if precondition is None else precondition
-    memory: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)
+    memory = no_curvature() if curvature is None else curvature
     uphill = tangent(W, now.product)
     while True:
         direction = tangent(W, _direction(uphill, memory, guess))
@@ -93,6 +98,11 @@ def lbfgs_ascent(
         if _is_concave(*pair):
             memory.append(pair)
         yield W, now
+
+
+def no_curvature() -> Curvature:
+    """Return an empty memory of curvature."""
+    return deque(maxlen=_MEMORY)
 
 
 def _line_search(
@@ -121,7 +131,7 @@ def _identity(Z: Array) -> Array:
     return Z
 
 
-def _direction(uphill: Array, memory: deque[tuple[Array, Array]], guess: Precondition) -> Array:
+def _direction(uphill: Array, memory: Curvature, guess: Precondition) -> Array:
     """Return the slope times the inverse curvature, by the two-loop recursion of L-BFGS."""
     if not memory:
         direction = guess(uphill)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine, Exact, Problem
 from ism_dask.engines.operator import relative_residual
 from ism_dask.linalg.eigen import whitening_transform
 from ism_dask.linalg.subspaces import subspace_shares
@@ -39,28 +38,6 @@ _REMAINS, _SINGLY = 0.8, 16
 _STEPS, _RESIDUAL = 8, 0.02
 
 
-@dataclass(frozen=True, eq=False)
-class RowSample:
-    """A sample of the rows of a fit, in memory, with J over all pairs of them.
-
-    Attributes
-    ----------
-    n_rows : int
-    q : int
-        The number of new features.
-    problem : callable
-        Returns the problem of some rows (k,) of the sample, with the kernel of the fit.
-    """
-
-    n_rows: int
-    q: int
-    problem: Callable[[Array], Problem]
-
-    def engine(self, rows: Array) -> Engine:
-        """Return the exact engine of some rows (k,)."""
-        return Exact().build(self.problem(rows), self.q)
-
-
 class SampledJ(Protocol):
     """J of some rows as a function of W, such as an engine."""
 
@@ -71,19 +48,22 @@ class SampledJ(Protocol):
         """Return J at W (d, q) as the `objective` of an evaluation."""
 
 
-class HalvedRows(Protocol):
-    """Rows of which any part has a J, such as a `RowSample`."""
+@dataclass(frozen=True, eq=False)
+class RowSample:
+    """A sample of the rows of a fit, in memory, any part of which has a J.
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows."""
+    Attributes
+    ----------
+    n_rows : int
+    q : int
+        The number of new features.
+    engine : callable
+        Returns the J of some rows (k,) of the sample, with the kernel of the fit.
+    """
 
-    @property
-    def q(self) -> int:
-        """The number of new features."""
-
-    def engine(self, rows: Array) -> SampledJ:
-        """Return J of some rows (k,)."""
+    n_rows: int
+    q: int
+    engine: Callable[[Array], SampledJ]
 
 
 class Support(NamedTuple):
@@ -113,13 +93,13 @@ class FeatureSpace:
 
 
 def stable_support(
-    sample: HalvedRows, space: FeatureSpace, weights: Array, size: int | None, seed: int
+    sample: RowSample, space: FeatureSpace, weights: Array, size: int | None, seed: int
 ) -> Support:
     """Return the support of `size` features that half-samples choose most often.
 
     Parameters
     ----------
-    sample : HalvedRows
+    sample : RowSample
     space : FeatureSpace
     weights : (d, q) array
         The weights of the features in the W from which all half-samples start.
@@ -189,7 +169,7 @@ class _Path(NamedTuple):
 
 
 def _path(
-    sample: HalvedRows,
+    sample: RowSample,
     space: FeatureSpace,
     weights: Array,
     halves: tuple[Array, Array],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,13 +75,6 @@ class NeighbourGraph:
         """
         leaving = np.bincount(self.heads, flow, self.n_rows)
         return leaving - np.bincount(self.tails, flow, self.n_rows)
-
-    def differences(self, V: Array, shard: slice) -> Iterator[tuple[slice, Array]]:
-        """Yield runs of a shard of edges, and the difference (b, m) of V (n, m) along each edge."""
-        stop = min(shard.stop, self.n_edges)
-        for start in range(shard.start, stop, _EDGES_AT_ONCE):
-            run = slice(start, min(start + _EDGES_AT_ONCE, stop))
-            yield run, V[self.heads[run]] - V[self.tails[run]]
 
 
 def length_error(graph: NeighbourGraph, Y: Array) -> float:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
-from ism_dask.records.partial_results import run_or_restore
 from ism_dask.rows.execution import cluster, results_in_order
 
-NEIGHBOURS = "neighbours"
 # Rows whose neighbours a task on a cluster searches.
 _ROWS_PER_TASK = 2048
 # Products of numbers up to which a search is exact: those of 60,000 rows of 784 columns are 2.8e12
@@ -34,26 +31,8 @@ _NUMBERS_AT_ONCE = 2_000_000
 _TREE_COLUMNS = 15
 
 
-class NeighbourSearch(ABC):
-    """Finds the k nearest rows among those of a fit."""
-
-    exact: ClassVar[bool]
-
-    def of_own_rows(self) -> Array:
-        """Return the nearest other rows (n, k) of each row of the fit, nearest first."""
-        return run_or_restore(NEIGHBOURS, self._search_own_rows)
-
-    @abstractmethod
-    def of(self, X: Array) -> Array:
-        """Return the nearest rows (b, k) of rows X (b, d), nearest first."""
-
-    @abstractmethod
-    def _search_own_rows(self) -> Array:
-        """Search the nearest other rows (n, k)."""
-
-
 @dataclass(frozen=True, eq=False)
-class ExactSearch(NeighbourSearch):
+class ExactSearch:
     """Compares each row with all others, or with those in a part of a tree.
 
     Attributes
@@ -62,7 +41,7 @@ class ExactSearch(NeighbourSearch):
     rows : (n, d) array
     """
 
-    exact = True
+    exact: ClassVar[bool] = True
     search: NearestNeighbors
     rows: Array
 
@@ -76,19 +55,19 @@ class ExactSearch(NeighbourSearch):
         """The largest squared length of a row."""
         return float(np.einsum("nd,nd->n", self.rows, self.rows, dtype=np.float64).max())
 
-    def of(self, X: Array) -> Array:
-        """Return the nearest rows (b, k)."""
-        return self._nearest(X, self.search.n_neighbors)
-
-    def of_range(self, start: int, stop: int) -> Array:
-        """Return the nearest other rows (b, k) of the rows from `start` to `stop` (exclusive)."""
-        nearest = self._nearest(self.rows[start:stop], self.search.n_neighbors + 1)
-        return _others(nearest, start)
-
-    def _nearest(self, X: Array, k: int) -> Array:
-        """Return the nearest rows (b, k) of X (b, d), a block of X at a time."""
+    def of(self, X: Array, k: int | None = None) -> Array:
+        """Return the nearest rows (b, k) of X (b, d), nearest first."""
+        k = self.search.n_neighbors if k is None else k
         blocks = (X[start : start + _ROWS_AT_ONCE] for start in range(0, len(X), _ROWS_AT_ONCE))
         return np.concatenate([self._nearest_of_block(block, k) for block in blocks])
+
+    def of_own_rows(self) -> Array:
+        """Return the nearest other rows (n, k) of each row of the fit, nearest first."""
+        # Without a cluster in one piece: it then uses all cores by itself.
+        n = len(self.rows)
+        size = n if cluster() is None else _ROWS_PER_TASK
+        ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
+        return np.concatenate(list(results_in_order(_search_range, self, ranges)))
 
     def _nearest_of_block(self, X: Array, k: int) -> Array:
         """Return the nearest rows (b, k) of X (b, d), of equally near ones those of lower numbers.
@@ -114,16 +93,9 @@ class ExactSearch(NeighbourSearch):
             count = min(n, 4 * count)
         return nearest
 
-    def _search_own_rows(self) -> Array:
-        # Without a cluster in one piece: it then uses all cores by itself.
-        n = len(self.rows)
-        size = n if cluster() is None else _ROWS_PER_TASK
-        ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
-        return np.concatenate(list(results_in_order(_search_range, self, ranges)))
-
 
 @dataclass(frozen=True, eq=False)
-class ApproximateSearch(NeighbourSearch):
+class ApproximateSearch:
     """Follows neighbours of neighbours by pynndescent; it misses some of the nearest rows.
 
     Attributes
@@ -132,7 +104,7 @@ class ApproximateSearch(NeighbourSearch):
     k : int
     """
 
-    exact = False
+    exact: ClassVar[bool] = False
     index: Any
     k: int
 
@@ -146,8 +118,12 @@ class ApproximateSearch(NeighbourSearch):
         """Return the nearest rows (b, k) that it finds."""
         return np.asarray(self.index.query(X, k=self.k)[0])
 
-    def _search_own_rows(self) -> Array:
+    def of_own_rows(self) -> Array:
+        """Return the nearest other rows (n, k) that it finds of each row of the fit."""
         return _others(np.asarray(self.index.neighbor_graph[0]), 0)
+
+
+NeighbourSearch: TypeAlias = ExactSearch | ApproximateSearch
 
 
 def neighbour_search(rows: Array, k: int, seed: int = 0) -> NeighbourSearch:
@@ -186,8 +162,9 @@ def comparable(squared: Array) -> Array:
 
 
 def _search_range(search: ExactSearch, rows: tuple[int, int]) -> Array:
-    """Return the nearest other rows (b, k), as a task on a worker."""
-    return search.of_range(*rows)
+    """Return the nearest other rows (b, k) of those from a start to a stop, as a task."""
+    start, stop = rows
+    return _others(search.of(search.rows[start:stop], search.search.n_neighbors + 1), start)
 
 
 def _others(nearest: Array, start: int) -> Array:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -15,30 +14,9 @@ from ism_dask.gamma.thin_factors import kernel_correlation
 _ROUNDING = 1e-12
 
 
-class SideKernel(ABC):
-    """A centred kernel matrix L of rows, never stored as such."""
-
-    @property
-    @abstractmethod
-    def trace(self) -> float:
-        """The trace of L."""
-
-    @abstractmethod
-    def times(self, Y: Array) -> Array:
-        """Return `L Y` (n, q) for Y (n, q)."""
-
-    @abstractmethod
-    def correlation(self, Y: Array) -> float:
-        """Return HSIC of the kernels `Y Y^T` and L as a share of the most it could be, its root."""
-
-    @abstractmethod
-    def summed(self, node: Array, n_nodes: int) -> Self:
-        """Return the kernel of nodes, each of which stands for the rows of its number (n,)."""
-
-
 @dataclass(frozen=True, eq=False)
-class FactorKernel(SideKernel):
-    """`L = F F^T`.
+class FactorKernel:
+    """`L = F F^T`, the centred kernel of side information.
 
     Attributes
     ----------
@@ -47,6 +25,11 @@ class FactorKernel(SideKernel):
     """
 
     factor: Array
+
+    @property
+    def n_columns(self) -> int:
+        """The number of columns of F."""
+        return self.factor.shape[1]
 
     @property
     def trace(self) -> float:
@@ -58,14 +41,20 @@ class FactorKernel(SideKernel):
         return self.factor @ (self.factor.T @ Y)
 
     def correlation(self, Y: Array) -> float:
-        """Return the correlation of the kernels; 0 if all rows of Y (n, q) are 0."""
+        """Return HSIC of the kernels `Y Y^T` and L as a share of the most it could be, its root.
+
+        It is 0 if all rows of Y (n, q) are 0.
+        """
         if not Y.any():
             return 0.0
         # Fourth powers of extreme numbers overflow.
         return kernel_correlation(Y / np.abs(Y).max(), self.factor / np.abs(self.factor).max())
 
     def summed(self, node: Array, n_nodes: int) -> FactorKernel:
-        """Return the kernel with the sums of the rows of F, or raise a ValueError if they are 0."""
+        """Return the kernel of nodes, each of which stands for the rows of its number (n,).
+
+        Raise a ValueError if the sums of these rows of F are 0.
+        """
         total = np.zeros((n_nodes, self.factor.shape[1]))
         np.add.at(total, node, self.factor)
         if np.abs(total).max() <= _ROUNDING * np.abs(self.factor).max():
@@ -77,7 +66,7 @@ class FactorKernel(SideKernel):
 
 
 @dataclass(frozen=True, eq=False)
-class NoSideKernel(SideKernel):
+class NoSideKernel:
     """`L = H`, the centred identity: plain maximum variance unfolding.
 
     Attributes
@@ -87,6 +76,7 @@ class NoSideKernel(SideKernel):
     """
 
     counts: Array
+    n_columns: ClassVar[int] = 0
 
     @property
     def trace(self) -> float:
@@ -106,3 +96,6 @@ class NoSideKernel(SideKernel):
     def summed(self, node: Array, n_nodes: int) -> NoSideKernel:
         """Return the kernel with the sums of the counts."""
         return NoSideKernel(np.bincount(node, self.counts, n_nodes))
+
+
+SideKernel: TypeAlias = FactorKernel | NoSideKernel

@@ -8,23 +8,30 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.records.partial_results import run_or_restore
-from ism_dask.unfolding.ascent import Ascent
+from ism_dask.records.partial_results import result_store, run_or_restore
+from ism_dask.unfolding.ascent import (
+    Ascent,
+    CoordinateObjective,
+    climb,
+    with_free_axes_used,
+    without_free_axes,
+)
 from ism_dask.unfolding.laplacian import SmoothBasis, smooth_basis
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
-from ism_dask.unfolding.normal_equations import EdgeSums, Scales
-from ism_dask.unfolding.objective import CoordinateObjective
-from ism_dask.unfolding.refinement import refine
-from ism_dask.unfolding.semidefinite import GAP, solve
+from ism_dask.unfolding.program import GAP, EdgeSums, Scales, solve
 from ism_dask.unfolding.side_information import SideKernel
 
-EIGENVECTORS, PROGRAM = "eigenvectors", "program"
+# The stages of an unfolding, whose results are saved.
+NEIGHBOURS, EIGENVECTORS = "neighbours", "eigenvectors"
+PROGRAM, REFINEMENT = "program", "refinement"
 # The gap of the programs that give the scales, which need not be exact.
 _SCALE_GAP = 1e-6
 # Eigenvectors of the Laplacian are exact enough if their residuals are below this share.
 _RESIDUAL = 1e-6
 # Eigenvalues of K that are a smaller share of the largest are 0.
 _ROUNDING = 1e-12
+# The steps after which L-BFGS forgets the last ones.
+_STEPS_TO_A_RESTART = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +54,6 @@ class SolvedProgram:
     A: Array
     objective: float
     gap: float
-
-    @property
-    def scales(self) -> Scales:
-        """The scales of F."""
-        return Scales(self.gain, self.penalty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +93,7 @@ def unfold(
         **run_or_restore(PROGRAM, lambda: vars(_solved(graph, basis, side, nu)))
     )
     eigenvalues, coordinates = _leading(basis, program.A, q)
-    objective = CoordinateObjective(graph, side, program.scales)
+    objective = CoordinateObjective(graph, side, Scales(program.gain, program.penalty))
     refined = refine(objective, coordinates, max_iter) if max_iter else None
     Y = coordinates if refined is None else refined.Y
     return Unfolding(
@@ -139,3 +141,30 @@ def _leading(basis: SmoothBasis, A: Array, q: int) -> tuple[Array, Array]:
     values, vectors = values[::-1], vectors[:, ::-1]
     values = np.where(values > _ROUNDING * values[0], values, 0.0)
     return values, basis.vectors @ (vectors[:, :q] * np.sqrt(values[:q]))
+
+
+def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Ascent:
+    """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
+
+    It forgets its steps and gradients each 500 steps, whether or not they are saved: from there,
+    another process comes to the same bits. That costs no more than a few steps in a hundred.
+
+    There and at the end, axes that hold nothing are used if F rises so. Those that do not matter to
+    F at the end are set to 0.
+    """
+    store, n_iter = result_store(), 0
+    if store is not None and (saved := store.find(REFINEMENT)):
+        Y, n_iter = saved["Y"], int(saved["n_iter"])
+    while n_iter < max_iter:
+        limit = min(_STEPS_TO_A_RESTART, max_iter - n_iter)
+        climbed = climb(objective, Y, limit)
+        n_iter += climbed.n_iter
+        tried = with_free_axes_used(objective, climbed, max_iter - n_iter)
+        Y, n_iter = tried.Y, n_iter + tried.n_iter
+        if tried.stationary:
+            Y = without_free_axes(objective, Y)
+        if Y is climbed.Y and (tried.stationary or climbed.n_iter < limit):
+            return Ascent(Y, tried.stationary, n_iter)
+        if store is not None:
+            store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
+    return Ascent(Y, False, n_iter)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from storage.errors import TableError
@@ -20,6 +22,10 @@ ZARR = ".zarr"
 # Suffixes of all formats that can be read.
 SUFFIXES = (".csv", ".tsv", *COLUMNAR, ".npy", ".npz", ZARR, ".h5", ".hdf5")
 _GLOB = frozenset("*?[")
+# What pyarrow says before the reason why it cannot open a file; the path is all that matters.
+_WORDY = re.compile(r"Error creating dataset.*?input source '([^']*)': (?:Invalid: )?", re.DOTALL)
+# How pyarrow words a cell that does not fit the type of its column.
+_MISFIT = re.compile(r"column #?'?(.+?)'?: .*?conversion error to (.+?): invalid value '(.*)'")
 # What a file system may record of a file's version, best first.
 _VERSIONS = (
     "ETag",
@@ -93,24 +99,27 @@ class TableFiles:
     @property
     def is_local(self) -> bool:
         """Whether the files are on this machine's own file systems."""
-        return "file" in _protocols(self.filesystem)
+        return isinstance(self.filesystem, LocalFileSystem)
 
     def versions(self) -> tuple[SourceFile, ...]:
         """Return each file with its present version."""
         self.filesystem.invalidate_cache()  # listings of a remote folder may be old
-        with _explain_access_errors(self.paths[0]):
+        with explain_errors(self.paths[0]):
             return tuple(self._version(path) for path in self.paths)
 
-    def names(self) -> list[tuple[str, str]]:
-        """Return each path with its part below the given folder, or its last part without one."""
-        folder = self.folder
-        if folder is None:
-            return [(path, PurePosixPath(path).name) for path in self.paths]
-        return [(path, path.removeprefix(folder).lstrip("/")) for path in self.paths]
+    @property
+    def description(self) -> str:
+        """The folder, or the file, or the first file and the number of others."""
+        if self.folder is not None:
+            return self.folder
+        first = self.paths[0]
+        return first if len(self.paths) == 1 else f"{first} and {len(self.paths) - 1} more"
 
-    def only(self, path: str) -> TableFiles:
-        """Return one of the files alone; columns named by its folders stay."""
-        return replace(self, paths=(path,), folder=None)
+    def names(self) -> list[str]:
+        """Return the part of each path below the given folder, or its last part without one."""
+        if self.folder is None:
+            return [PurePosixPath(path).name for path in self.paths]
+        return [path.removeprefix(self.folder).lstrip("/") for path in self.paths]
 
     def _version(self, path: str) -> SourceFile:
         shown = path if self.is_local else self.filesystem.unstrip_protocol(path)
@@ -147,7 +156,7 @@ def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str
     if not given:
         raise TableError("the list of files is empty; name one or more")
     opened = [_opened(str(each)) for each in given]
-    if len({_protocols(filesystem) for filesystem, _ in opened}) > 1:
+    if len({type(filesystem) for filesystem, _ in opened}) > 1:
         raise TableError(f"the files are in different places: {', '.join(map(str, given))}")
     filesystem, readable = opened[0][0], frozenset(suffixes)
     expanded = [_expanded(filesystem, path, readable) for _, path in opened]
@@ -169,6 +178,39 @@ def format_suffix(path: str) -> str:
     return PurePosixPath(pure.stem).suffix if pure.suffix == ".gz" else pure.suffix
 
 
+@contextmanager
+def explain_errors(description: str, names: Sequence[str] = ()) -> Iterator[None]:
+    """Turn any error of reading into a TableError with the description of what was read.
+
+    `names` are those of the columns of a text file.
+    """
+    try:
+        yield
+    except TableError:
+        raise
+    except FileNotFoundError as error:
+        raise TableError(f"there is no file or folder {description}") from error
+    # pyarrow, NumPy and the libraries for remote places have many types of errors.
+    except Exception as error:
+        reason = _reason(error, names).removeprefix(f"{description}: ")
+        raise TableError(f"cannot read {description}: {reason}") from error
+
+
+def _reason(error: Exception, names: Sequence[str]) -> str:
+    misfit = _MISFIT.search(str(error))
+    if misfit is None:
+        words = getattr(error, "strerror", None) or ": ".join(map(str, error.args))
+        return _WORDY.sub(r"\1: ", words)
+    column, kind, value = misfit.groups()
+    # The parser counts the columns of the file from 0.
+    number = int(column) if column.isdigit() else len(names)
+    name = names[number] if number < len(names) else column
+    return (
+        f"the column {name!r} has {value!r} among values of type {kind}; correct the value, "
+        "or drop the column"
+    )
+
+
 def _opened(source: str) -> tuple[AbstractFileSystem, str]:
     try:
         filesystem, path = fsspec.core.url_to_fs(source)
@@ -178,40 +220,25 @@ def _opened(source: str) -> tuple[AbstractFileSystem, str]:
     return filesystem, path
 
 
-@contextmanager
-def _explain_access_errors(path: str) -> Iterator[None]:
-    """Turn any error of a file system into a TableError that names the path."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise TableError(f"there is no file or folder {path}") from error
-    # The libraries for remote places have types of errors of their own.
-    except Exception as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TableError(f"cannot open {path}: {reason}") from error
-
-
 def _expanded(
     filesystem: AbstractFileSystem, path: str, readable: frozenset[str]
 ) -> tuple[list[str], str | None]:
     """Return the files that a path stands for, and the path itself if it is a folder of files."""
-    with _explain_access_errors(path):
-        is_glob = bool(_GLOB & set(path)) and not filesystem.exists(path)
-        matches = list(filesystem.glob(path)) if is_glob else []
-        is_folder = not is_glob and filesystem.info(path)["type"] == "directory"
-    if is_glob:
-        if not matches:
-            raise TableError(f"no file matches {path}")
-        return matches, None
-    # A Zarr array is a folder, too.
-    if not is_folder or format_suffix(path) in readable:
-        return [path], None
-    inside = [each for each in filesystem.find(path) if _is_part(each, path, readable)]
-    if not inside:
-        raise TableError(
-            f"the folder {path} has no file that can be read; expected {_listed(readable)}"
-        )
-    return inside, path
+    with explain_errors(path):
+        if _GLOB & set(path) and not filesystem.exists(path):
+            matches, folder, nothing = filesystem.glob(path), None, f"no file matches {path}"
+        # A Zarr array is a folder, too.
+        elif filesystem.info(path)["type"] != "directory" or format_suffix(path) in readable:
+            return [path], None
+        else:
+            inside, folder = filesystem.find(path), path
+            matches = [each for each in inside if _is_part(each, path, readable)]
+            nothing = (
+                f"the folder {path} has no file that can be read; expected {_listed(readable)}"
+            )
+    if not matches:
+        raise TableError(nothing)
+    return matches, folder
 
 
 def _is_part(path: str, folder: str, readable: frozenset[str]) -> bool:
@@ -223,22 +250,18 @@ def _is_part(path: str, folder: str, readable: frozenset[str]) -> bool:
 
 
 def _common_suffix(paths: Sequence[str], readable: frozenset[str]) -> str:
-    suffixes = sorted({format_suffix(path) for path in paths})
-    if len(suffixes) > 1:
+    suffix, *others = sorted({format_suffix(path) for path in paths})
+    if others:
         raise TableError(
-            f"the files have different formats, {', '.join(suffixes)}; name those of one format"
+            f"the files have different formats, {_listed([suffix, *others])}; name those of one "
+            "format"
         )
-    if suffixes[0] not in readable:
+    if suffix not in readable:
         raise TableError(
-            f"{paths[0]} ends in {suffixes[0] or 'no suffix'!r}; expected {_listed(readable)}"
+            f"{paths[0]} ends in {suffix or 'no suffix'!r}; expected {_listed(readable)}"
         )
-    return suffixes[0]
+    return suffix
 
 
 def _listed(suffixes: Iterable[str]) -> str:
     return ", ".join(sorted(suffixes))
-
-
-def _protocols(filesystem: AbstractFileSystem) -> tuple[str, ...]:
-    protocol = filesystem.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,82 +11,52 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import TableError
-from storage.tables.files import SourceFile
-from storage.tables.sources import (
-    batch_rows,
-    explain_arrow_errors,
-    matrix_table,
-    native,
-    spans,
-)
+from storage.tables.files import explain_errors
+from storage.tables.sources import Table, batch_rows, matrix_table, spans
 
 
 @dataclass(frozen=True, eq=False)
-class FrameSource:
-    """A frame or array in memory, or lazily computed in parts.
+class FramePart:
+    """Rows of a frame or array.
 
     Attributes
     ----------
-    kind : str
-        Its type, for messages.
+    description : str
+        The type of the frame.
     schema : pyarrow.Schema
-    parts : sequence of callables
-        Each returns a part of the rows as a pyarrow Table.
+    load : callable
+        Returns the rows as a pyarrow Table.
     """
 
-    kind: str
+    description: str
     schema: pa.Schema
-    parts: Sequence[Callable[[], pa.Table]]
-
-    @classmethod
-    def of(cls, frame: Any) -> FrameSource:
-        """Return the source of a frame; raise a TableError if its type is unknown."""
-        kind = type(frame).__name__
-        parts = _frame_parts(frame)
-        try:
-            first = parts[0]()
-        except TableError:
-            raise
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            reason = ": ".join(map(str, error.args))
-            raise TableError(f"cannot read the {kind}: {reason}") from error
-        if len(parts) == 1:
-            return cls(kind, first.schema.remove_metadata(), [lambda: first])
-        return cls(kind, _widened(first.schema, parts[1:]), parts)
-
-    @property
-    def description(self) -> str:
-        """The type of the frame."""
-        return f"the {self.kind}"
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether its parts are computed when they are read."""
-        return len(self.parts) > 1
+    load: Callable[[], pa.Table]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
         names = list(columns)
         fields = pa.schema([self.schema.field(name) for name in names])
-        with explain_arrow_errors(self.description):
-            for part in self.parts:
-                table = part().select(names).cast(fields)
-                yield from table.to_batches(max_chunksize=batch_rows(len(names)))
+        with explain_errors(self.description):
+            table = self.load().select(names).cast(fields)
+            yield from table.to_batches(max_chunksize=batch_rows(len(names)))
 
-    def versions(self) -> tuple[SourceFile, ...]:
-        """Return nothing: a frame in memory has no files."""
-        return ()
+    def pieces(self) -> list[FramePart]:
+        """Return the part itself."""
+        return [self]
 
-    def pieces(self) -> list[FrameSource]:
-        """Return rows of a frame in memory, as frames of their own; they cannot be pickled."""
-        if self.is_slow:
-            return [self]
-        (part,) = self.parts
-        frame = part()
-        return [
-            replace(self, parts=[partial(frame.slice, start, stop - start)])
-            for start, stop in spans(frame.num_rows)
-        ] or [self]
+
+def open_frame(frame: Any) -> Table:
+    """Return the table of a frame or array; raise a TableError if its type is unknown."""
+    description = f"the {type(frame).__name__}"
+    loads = _frame_parts(frame)
+    with explain_errors(description):
+        first = loads[0]()
+    is_lazy = len(loads) > 1
+    schema = _widened(first.schema, loads[1:]) if is_lazy else first.schema.remove_metadata()
+    if not is_lazy:
+        loads = [partial(first.slice, start, stop - start) for start, stop in spans(len(first))]
+    parts = tuple(FramePart(description, schema, load) for load in loads)
+    return Table(description, schema, parts, is_slow=is_lazy)
 
 
 def _frame_parts(frame: Any) -> list[Callable[[], pa.Table]]:
@@ -139,7 +109,7 @@ def _as_table(frame: Any) -> pa.Table:
         return pa.table(frame)
     if isinstance(frame, np.ma.MaskedArray):
         frame = np.ma.filled(frame.astype(np.float64), np.nan)
-    values = native(np.asarray(frame))
+    values = np.asarray(frame)
     if values.ndim != 2:
         raise TableError(
             f"a {type(frame).__name__} is no table; expected a path, a frame or a matrix"

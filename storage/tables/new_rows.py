@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,81 +12,56 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.encoding import Problems, encode_batch, without_dictionary
-from storage.tables.formats import open_table, text_types
-from storage.tables.scan import kind_of
+from storage.tables.columns import kind_of
+from storage.tables.encoding import EncodedRows, Problems, encode_batch
+from storage.tables.formats import open_table
 from storage.tables.schema import CATEGORY, TableSchema
-from storage.tables.sources import TableSource
-
-
-@dataclass(frozen=True, eq=False)
-class NewRows:
-    """A batch of new rows.
-
-    Attributes
-    ----------
-    X : (m, d) array
-        The encoded rows.
-    passed : RecordBatch, optional
-        The columns that are passed through, for the same rows, if there are any.
-    left_out : (rows of the batch,) array of bool
-        The rows that were left out, for they lack a value.
-    """
-
-    X: NDArray[Any]
-    passed: pa.RecordBatch | None
-    left_out: NDArray[Any]
+from storage.tables.sources import Part, Table
 
 
 def encode_new_rows(
-    source: TableSource,
-    schema: TableSchema,
-    *,
-    ignore_unseen: bool = False,
-    problems: Problems | None = None,
-) -> Iterator[NewRows]:
+    part: Part, schema: TableSchema, problems: Problems, passed: Sequence[str] = ()
+) -> Iterator[EncodedRows]:
     """Yield the rows of a table in batches, one or more, encoded; its columns have any order.
 
     Parameters
     ----------
-    source : TableSource
+    part : Part
+        Has columns that `check_columns` has accepted.
     schema : TableSchema
-    ignore_unseen : bool
-        Whether rows with a level that the schema lacks have 0 for each of its levels.
-    problems : Problems, optional
-        Collects the reasons why rows do not fit. Default: they raise an error after the last batch.
+    problems : Problems
+        Collects the reasons why rows do not fit.
+    passed : sequence of str
+        Columns that are passed through.
+    """
+    features = [feature.name for feature in schema.features]
+    columns = list(dict.fromkeys([*features, *passed]))
+    fields = pa.schema([part.schema.field(name) for name in columns])
+    batches = part.batches(columns)
+    first = next(batches, pa.RecordBatch.from_pylist([], schema=fields))
+    for batch in chain([first], batches):
+        yield encode_batch(batch, replace(schema, labels=()), problems, passed=passed)
+
+
+def open_new_rows(source: Any, schema: TableSchema) -> Table:
+    """Open a table with new rows; the columns of text files have the types of the schema."""
+    kinds = {feature.name: feature.kind for feature in schema.features}
+    return open_table(source, kinds, passed=schema.options.keep)
+
+
+def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
+    """Return the rows of a frame (n, d), encoded; labels in it are ignored.
 
     Raises
     ------
     TableError
-        Before the first batch, if columns lack, are unknown or have another type; after the last,
-        if there were unseen levels, gaps or infinite values. Both list all of them.
+        If columns lack, are unknown or have another type, or if there are unseen levels, gaps or
+        infinite values. It lists all of them.
     """
-    passed = check_columns(source, schema, ignore_unseen=ignore_unseen)
-    features = [feature.name for feature in schema.features]
-    collected = Problems() if problems is None else problems
-    for batch in _one_or_more(source, list(dict.fromkeys([*features, *passed]))):
-        encoded = encode_batch(batch, schema, collected, with_labels=False)
-        columns = [without_dictionary(batch.column(name)) for name in passed]
-        beside = None
-        if passed:
-            beside = pa.record_batch(columns, names=passed).filter(pa.array(~encoded.left_out))
-        yield NewRows(encoded.X, beside, encoded.left_out)
-    if ignore_unseen:
-        collected.unseen.clear()
-    if problems is None:
-        collected.check(source.description)
-
-
-def open_new_rows(source: Any, schema: TableSchema) -> TableSource:
-    """Open a table with new rows; the columns of text files have the types of the schema."""
-    kinds = {feature.name: feature.kind for feature in schema.features}
-    return open_table(source, text_types(kinds, schema.passed))
-
-
-def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
-    """Return the rows of a frame (n, d), encoded; labels in it are ignored."""
-    batches = list(encode_new_rows(open_new_rows(frame, schema), schema))
+    table, problems = open_new_rows(frame, schema), Problems()
+    check_columns(table, schema)
+    batches = list(encode_new_rows(table, schema, problems))
+    problems.check(table.description)
     left_out = sum(int(np.count_nonzero(rows.left_out)) for rows in batches)
     if left_out:
         raise TableError(
@@ -96,70 +72,58 @@ def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
 
 
 def check_columns(
-    source: TableSource, schema: TableSchema, *, ignore_unseen: bool = False
-) -> list[str]:
+    table: Table, schema: TableSchema, *, ignore_unseen: bool = False
+) -> tuple[str, ...]:
     """Return the columns to pass through that the table has; raise an error if it is unfit.
 
     The error lists all columns that are missing, unknown or of another type, and what is wrong with
-    the values of the others.
+    the values of the others. With `ignore_unseen`, unseen levels are not wrong.
     """
-    names = source.schema.names
+    names = table.schema.names
     kinds = {feature.name: feature.kind for feature in schema.features}
     labels = [label.name for label in schema.labels]
-    known, given = {*kinds, *labels, *schema.passed, *schema.dropped}, frozenset(names)
+    known, given = {*kinds, *labels, *schema.options.keep, *schema.dropped}, frozenset(names)
     other_type = [
         name
         for name, kind in kinds.items()
-        if name in given and not _fits(source.schema.field(name), kind)
+        if name in given and not _fits(table.schema.field(name), kind)
     ]
     problems = [
         *_listed("lacks", [name for name in kinds if name not in given]),
         *_listed("has the unknown columns", [name for name in names if name not in known]),
         *(
-            f"has {source.schema.field(name).type} in {name!r}, which was a {kinds[name]}"
+            f"has {table.schema.field(name).type} in {name!r}, which was a {kinds[name]}"
             for name in other_type
         ),
     ]
     if problems:
-        values = _unfit_values(source, schema, given.difference(other_type), ignore_unseen)
+        values = _unfit_values(table, schema, given.difference(other_type), ignore_unseen)
         raise TableError(
-            f"{source.description} is not like the table that the model was fitted to: it "
+            f"{table.description} is not like the table that the model was fitted to: it "
             f"{'; '.join(['; it '.join(problems), *values])}"
         )
-    return [name for name in schema.passed if name in names]
+    return tuple(name for name in schema.options.keep if name in given)
+
+
+def ignored_columns(table: Table, schema: TableSchema) -> list[str]:
+    """Return the columns of a table that were known to the fit, but are no features: labels too."""
+    used = {*(feature.name for feature in schema.features), *schema.options.keep}
+    others = {*(label.name for label in schema.labels), *schema.dropped} - used
+    return [name for name in table.schema.names if name in others]
 
 
 def _unfit_values(
-    source: TableSource, schema: TableSchema, names: Collection[str], ignore_unseen: bool
+    table: Table, schema: TableSchema, names: Collection[str], ignore_unseen: bool
 ) -> list[str]:
     """Return what is wrong with the values of some columns of a table, a clause for each reason."""
     features = tuple(feature for feature in schema.features if feature.name in names)
-    if not features:
-        return []
-    collected, part = Problems(), replace(schema, features=features)
+    problems = Problems(ignore_unseen)
     try:
-        for batch in _one_or_more(source, [feature.name for feature in features]):
-            encode_batch(batch, part, collected, with_labels=False)
+        for _ in encode_new_rows(table, replace(schema, features=features), problems):
+            pass
     except TableError as error:
         return [str(error)]
-    if ignore_unseen:
-        collected.unseen.clear()
-    return collected.listed()
-
-
-def ignored_columns(source: TableSource, schema: TableSchema) -> list[str]:
-    """Return the columns of a table that were known to the fit, but are no features: labels too."""
-    used = {*(feature.name for feature in schema.features), *schema.passed}
-    others = {*(label.name for label in schema.labels), *schema.dropped} - used
-    return [name for name in source.schema.names if name in others]
-
-
-def _one_or_more(source: TableSource, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a table, or an empty one if it has none."""
-    batches = source.batches(columns)
-    fields = pa.schema([source.schema.field(name) for name in columns])
-    yield next(batches, pa.record_batch([pa.nulls(0, each.type) for each in fields], fields))
-    yield from batches
+    return problems.listed()
 
 
 def _fits(column: pa.Field, kind: str) -> bool:

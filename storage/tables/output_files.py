@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -17,32 +17,51 @@ import pyarrow.ipc
 import pyarrow.parquet
 import zarr
 
-from storage.atomic import explain_os_errors, open_replacement, sync, workspace
+from storage.atomic import Workspace, explain_os_errors, open_replacement, sync, workspace
 from storage.errors import TableError
 from storage.tables.files import ZARR
 
-Write = Callable[[pa.RecordBatch], None]
 # Rows of a chunk of a Zarr array.
 _ZARR_ROWS = 2**16
-OpenWriter = Callable[[IO[bytes], pa.Schema], AbstractContextManager[Write]]
+_ARROW_WRITERS: Mapping[str, Callable[..., Any]] = {
+    ".csv": pa.csv.CSVWriter,
+    ".parquet": pa.parquet.ParquetWriter,
+    ".feather": pa.ipc.new_file,
+    ".arrow": pa.ipc.new_file,
+}
 
 
-def write_batches(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
+def write_batches(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
     """Write batches of one schema into a file; an error leaves an earlier file as it was.
 
     Parameters
     ----------
     path : Path
         A file to create or replace, or a Zarr array to create.
-    batches : iterator of RecordBatch
+    batches : iterable of RecordBatch
         At least one.
     """
     with _explained(path):
         if path.suffix.lower() == ZARR:
-            _write_zarr(path, batches)
-            return
-        with open_replacement(path) as handle:
-            _fill(handle, path.suffix.lower(), batches)
+            _write_zarr(path, iter(batches))
+        else:
+            with open_replacement(path) as handle:
+                fill_file(handle, path.suffix.lower(), batches)
+
+
+def fill_file(handle: IO[bytes], suffix: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches, at least one, into an open file in the format of a suffix."""
+    rest = iter(batches)
+    first = next(rest)
+    if suffix in _ARROW_WRITERS:
+        with _ARROW_WRITERS[suffix](handle, first.schema) as writer:
+            for batch in chain([first], rest):
+                writer.write_batch(batch)
+        return
+    _check_decimals(first.schema, suffix)
+    # The header has the number of rows, which is known in the end; there are few columns.
+    rows = np.concatenate([_matrix(batch) for batch in chain([first], rest)])
+    np.lib.format.write_array(handle, rows, allow_pickle=False)
 
 
 @dataclass(frozen=True)
@@ -51,45 +70,39 @@ class PartWriter:
 
     Attributes
     ----------
-    target : Path
-        The folder.
-    work : Path
-        The folder of its workspace.
-    payload : Path
-        The folder in which the files are collected.
+    space : Workspace
+        Of the folder.
     suffix : str
         Of the format of the files.
     """
 
-    target: Path
-    work: Path
-    payload: Path
+    space: Workspace
     suffix: str
 
-    def write(self, name: str, batches: Iterator[pa.RecordBatch]) -> None:
+    def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Write batches, at least one, into the file `name`, which may have folders.
 
         A process that is killed leaves no part of a file: another one may write it again.
         """
         part = part_path(name, self.suffix)
-        draft = self.work / uuid.uuid4().hex
-        with _explained(self.target):
+        draft = self.space.folder / uuid.uuid4().hex
+        with _explained(self.space.target):
             with draft.open("xb") as handle:
-                _fill(handle, self.suffix, batches)
+                fill_file(handle, self.suffix, batches)
             sync(draft)
             # The payload itself is not created again: without it, the work has been given up.
             for folder in reversed(part.parents[:-1]):
-                (self.payload / folder).mkdir(exist_ok=True)
-            draft.rename(self.payload / part)
+                (self.space.payload / folder).mkdir(exist_ok=True)
+            draft.rename(self.space.payload / part)
 
 
 @contextmanager
 def new_folder(folder: Path, suffix: str) -> Iterator[PartWriter]:
     """Give what writes files of this format into a new folder; an error leaves none of them."""
-    check_new_folder(folder)
+    _check_new(folder)
     with _explained(folder), workspace(folder) as space:
         space.payload.mkdir()
-        yield PartWriter(folder, space.folder, space.payload, suffix)
+        yield PartWriter(space, suffix)
         space.publish()
 
 
@@ -98,7 +111,7 @@ def part_path(name: str, suffix: str) -> PurePosixPath:
     return PurePosixPath(name).with_suffix(suffix)
 
 
-def check_new_folder(folder: Path) -> None:
+def _check_new(folder: Path) -> None:
     """Raise a TableError if a folder to create exists: its files could be those of the user."""
     if folder.exists():
         raise TableError(f"{folder} exists already; remove it, or name a new folder")
@@ -113,17 +126,9 @@ def _explained(path: Path) -> Iterator[None]:
         raise TableError(f"cannot write {path}: {error}") from error
 
 
-def _fill(handle: IO[bytes], suffix: str, batches: Iterator[pa.RecordBatch]) -> None:
-    first = next(batches)
-    with WRITERS[suffix](handle, first.schema) as write:
-        write(first)
-        for batch in batches:
-            write(batch)
-
-
 def _write_zarr(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     """Write a Zarr array (n, columns), which grows by each batch; its names are an attribute."""
-    check_new_folder(path)
+    _check_new(path)
     first = next(batches)
     _check_decimals(first.schema, ZARR)
     with workspace(path) as space:
@@ -153,34 +158,3 @@ def _check_decimals(schema: pa.Schema, suffix: str) -> None:
             f"{suffix} has decimals only, and the column {others[0].name!r} is {others[0].type}; "
             "write .parquet or .csv instead"
         )
-
-
-@contextmanager
-def _arrow_writer(
-    handle: IO[bytes], schema: pa.Schema, open_writer: Callable[..., Any]
-) -> Iterator[Write]:
-    """Write by one of the writers of pyarrow, which are all used alike."""
-    with open_writer(handle, schema) as writer:
-        yield writer.write_batch
-
-
-@contextmanager
-def _npy_writer(handle: IO[bytes], schema: pa.Schema) -> Iterator[Write]:
-    _check_decimals(schema, ".npy")
-    parts: list[Any] = []
-
-    def add(batch: pa.RecordBatch) -> None:
-        parts.append(_matrix(batch))
-
-    yield add
-    # The header has the number of rows, which is known in the end; there are few columns.
-    np.lib.format.write_array(handle, np.concatenate(parts), allow_pickle=False)
-
-
-WRITERS: Mapping[str, OpenWriter] = {
-    ".csv": partial(_arrow_writer, open_writer=pa.csv.CSVWriter),
-    ".parquet": partial(_arrow_writer, open_writer=pa.parquet.ParquetWriter),
-    ".feather": partial(_arrow_writer, open_writer=pa.ipc.new_file),
-    ".arrow": partial(_arrow_writer, open_writer=pa.ipc.new_file),
-    ".npy": _npy_writer,
-}

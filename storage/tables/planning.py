@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from functools import partial, reduce
+from functools import partial
+from itertools import tee
 from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
+from storage.tables.arrow_files import copied_pieces
+from storage.tables.columns import empty_scan, kind_of, scan_part
 from storage.tables.files import SourceFile
-from storage.tables.scan import ColumnScan, TableScan, kind_of, scan_table
 from storage.tables.schema import (
     AUTO,
     CATEGORY,
@@ -23,19 +28,15 @@ from storage.tables.schema import (
     NUMBERS,
     REFUSE,
     WEIGHTS,
-    Feature,
-    Label,
+    Column,
     TableOptions,
+    TableScan,
     TableSchema,
     check_encoded_names,
     is_number,
-    with_levels,
 )
-from storage.tables.side_by_side import map_in_order, threads_of_this_process
-from storage.tables.sources import TableSource
-from storage.tables.staging import copied_pieces
-
-OnRows = Callable[[int], None]
+from storage.tables.side_by_side import OnRows, work_on_rows
+from storage.tables.sources import Part, Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,157 +45,108 @@ class TablePlan:
 
     Attributes
     ----------
-    table : TableSource
+    table : Table
     schema : TableSchema
-    options : TableOptions
     files : tuple of SourceFile
         The files, with the versions that were scanned.
-    scan : TableScan
-    pieces : tuple of TableSource
-        Tables with the rows to store, one after the other.
-    rows : tuple of int
+    pieces : list of Part
+        Parts with the rows to store, one after the other.
+    rows : list of int
         How many rows of each piece are stored.
+    keeps_earlier : bool
+        Whether the rows of the first files stay as they are stored; the pieces have the others.
     """
 
-    table: TableSource
+    table: Table
     schema: TableSchema
-    options: TableOptions
     files: tuple[SourceFile, ...]
-    scan: TableScan
-    pieces: tuple[TableSource, ...]
-    rows: tuple[int, ...]
-
-    def check_unchanged(self) -> None:
-        """Raise a TableError if the files are others than those that were scanned."""
-        if self.table.versions() != self.files:
-            raise TableError(f"{self.table.description} changed while it was read; ingest it again")
+    pieces: list[Part]
+    rows: list[int]
+    keeps_earlier: bool
 
 
-@dataclass(frozen=True, eq=False)
-class EarlierScan:
-    """What is known of the first files of a table, which are stored already.
+class EarlierFiles(NamedTuple):
+    """The first files of a table, which are stored already: the schema of all, and their number."""
 
-    Attributes
-    ----------
-    source : TableSource
-        These files alone.
-    scan : TableScan
-    schema : TableSchema
-    """
-
-    source: TableSource
-    scan: TableScan
     schema: TableSchema
+    files: int
 
 
 def plan_table(
-    table: TableSource,
+    table: Table,
     options: TableOptions,
-    on_rows: OnRows | None = None,
+    on_rows: OnRows,
     *,
-    source: TableSource | None = None,
     folder: Path | None = None,
-    earlier: EarlierScan | None = None,
+    earlier: EarlierFiles | None = None,
     executor: Executor | None = None,
 ) -> TablePlan:
     """Scan a table, and decide how to store it; nothing is written.
 
     Parameters
     ----------
-    table : TableSource
+    table : Table
     options : TableOptions
-    on_rows : callable, optional
+    on_rows : callable
         Called with the number of rows scanned so far.
-    source : TableSource, optional
-        The files to read. Default: the table itself.
     folder : Path, optional
         Where a copy of the rows may lie while they are ingested.
-    earlier : EarlierScan, optional
-        Of the files whose rows come before those of `source`. The plan has only the rows of
-        `source` if the earlier ones can stay as they are stored; else it has all.
+    earlier : EarlierFiles, optional
+        Only the other files are scanned, and stored unless the encoding of all rows changes.
     executor : Executor, optional
         Where the pieces of the table are scanned. Default: in threads of this process.
     """
     files = table.versions()
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.apart])
-    work = partial(
-        scan_table,
-        kinds=kinds,
-        labels=frozenset(options.apart),
-        drops_gaps=options.missing == DROP,
-        most=options.max_levels,
-    )
-    read = source or table
-    parts = list(read.pieces()) if folder is None else copied_pieces(read, list(kinds), folder)
-    pieces, scans = _scans(parts, work, on_rows, executor)
-    rows = [_stored_rows(scan, options) for scan in scans]
-    scan = reduce(TableScan.merge, [*([earlier.scan] if earlier else []), *scans])
+    scan, new = empty_scan(kinds, options), table
+    if earlier is not None and earlier.schema.kinds != kinds:
+        earlier = None
+    if earlier is not None:
+        scan, new = deepcopy(earlier.schema.scan), table.between(earlier.files, None)
+    parts = new.pieces() if folder is None else copied_pieces(new, kinds, folder)
+    parts, taken = (parts, parts) if isinstance(parts, list) else tee(parts)
+    work = partial(scan_part, kinds=kinds, options=options)
+    scans = list(work_on_rows(work, parts, executor, on_rows))
+    pieces, rows = list(taken), [each.rows_stored for each in scans]
+    for each in scans:
+        scan.add(each)
     schema = _decided(table, scan, features, options)
-    if earlier is not None and not keeps_encoding(earlier.schema, schema):
-        pieces = [earlier.source, *pieces]
-        rows = [_stored_rows(earlier.scan, options), *rows]
-    return TablePlan(table, schema, options, files, scan, tuple(pieces), tuple(rows))
+    keeps = earlier is not None and _keeps_encoding(earlier.schema, schema)
+    if earlier is not None and not keeps:
+        pieces = [table.between(0, earlier.files), *pieces]
+        rows = [earlier.schema.scan.rows_stored, *rows]
+
+    return TablePlan(table, schema, files, pieces, rows, keeps)
 
 
-def keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
+def _keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
     """Return whether rows that were stored under the first schema are the same under the second."""
 
     def encoding(each: TableSchema) -> tuple[object, ...]:
-        labels = [(label.name, label.kind, label.classes) for label in each.labels]
-        kinds = [feature.kind for feature in each.features]
-        return each.encoded_names, each.dtype, labels, kinds
+        labels = [(label.name, label.role, label.levels) for label in each.labels]
+        return each.encoded_names, each.dtype, labels, each.kinds
 
     # The means that have filled gaps would have changed.
-    filled = earlier.missing not in (REFUSE, DROP) and any(
+    filled = earlier.options.missing not in (REFUSE, DROP) and any(
         feature.missing for feature in earlier.features
     )
     return encoding(earlier) == encoding(schema) and not filled
 
 
-def _scans(
-    parts: list[TableSource] | Iterator[TableSource],
-    work: Callable[..., TableScan],
-    on_rows: OnRows | None,
-    executor: Executor | None,
-) -> tuple[list[TableSource], list[TableScan]]:
-    """Return the pieces of a table, and the scan of each."""
-    if isinstance(parts, list) and len(parts) == 1:
-        return parts, [work(parts[0], on_rows=on_rows)]
-    pieces: list[TableSource] = []
-    scans: list[TableScan] = []
-
-    def taken() -> Iterator[TableSource]:
-        for piece in parts:
-            pieces.append(piece)
-            yield piece
-
-    with threads_of_this_process() if executor is None else nullcontext(executor) as workers:
-        for scan in map_in_order(workers, work, taken()):
-            scans.append(scan)
-            if on_rows is not None:
-                on_rows(sum(each.rows for each in scans))
-    return pieces, scans
-
-
-def _stored_rows(scan: TableScan, options: TableOptions) -> int:
-    return scan.rows - (scan.rows_with_gaps if options.missing == DROP else 0)
-
-
-def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
+def _feature_names(table: Table, options: TableOptions) -> list[str]:
     """Return the columns that are features; raise a TableError for names that do not exist."""
     names = table.schema.names
-    weights = (options.weights,) if options.weights else ()
-    roles = {
-        "label": options.labels,
-        "drop": options.drop,
-        "keep": options.keep,
-        "weights": weights,
-    }
+    weights = () if options.weights is None else (options.weights,)
+    roles = {"label": options.label, "drop": options.drop, "keep": options.keep, "weights": weights}
     for role, given in roles.items():
         for name in given:
             if name not in names:
-                raise TableError(_unknown_column(role, name, table))
+                columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+                raise TableError(
+                    f"`{role}` has {name!r}; {did_you_mean(name, names)}{table.description} has "
+                    f"the columns {columns}"
+                )
     apart = {*options.apart, *options.drop, *options.keep}
     patterns = options.columns or ("*",)
     chosen = [
@@ -207,14 +159,7 @@ def _feature_names(table: TableSource, options: TableOptions) -> list[str]:
     return chosen
 
 
-def _unknown_column(role: str, name: str, table: TableSource) -> str:
-    names = table.schema.names
-    columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    hint = did_you_mean(name, names)
-    return f"`{role}` has {name!r}; {hint}{table.description} has the columns {columns}"
-
-
-def _kinds(table: TableSource, names: Sequence[str]) -> dict[str, str]:
+def _kinds(table: Table, names: Sequence[str]) -> dict[str, str]:
     """Return the kind of each column; raise one TableError that lists all that cannot be read."""
     kinds, problems = {}, []
     for name in dict.fromkeys(names):
@@ -232,36 +177,34 @@ def _raise_if_any(problems: Sequence[str], advice: str) -> None:
 
 
 def _decided(
-    table: TableSource, scan: TableScan, features: Sequence[str], options: TableOptions
+    table: Table, scan: TableScan, features: Sequence[str], options: TableOptions
 ) -> TableSchema:
     """Return the schema that follows from a scan; raise a TableError for what cannot be stored."""
     if not scan.rows:
         raise TableError(f"{table.description} has no rows")
     scanned = [scan.columns[name] for name in features]
-    _check_columns(scanned, options)
+    _check_columns(scanned, scan.rows, options)
     _check_gaps(scan, features, options)
-    left_out = scan.rows_with_gaps if options.missing == DROP else 0
-    if left_out == scan.rows:
+    if not scan.rows_stored:
         raise TableError(
             f"each row of {table.description} lacks a value: missing='drop' keeps none"
         )
     used = {*features, *options.apart, *options.keep}
+    types = [table.schema.field(name).type for name in features]
     schema = TableSchema(
-        features=tuple(map(_feature, scanned)),
+        options=options,
+        features=tuple(scanned),
         labels=_labels(scan, options),
-        passed=options.keep,
         dropped=tuple(name for name in table.schema.names if name not in used),
-        missing=options.missing,
-        constant=tuple(column.name for column in scanned if column.is_constant),
         rows=scan.rows,
-        rows_left_out=left_out,
-        dtype="float32" if scan.narrow else "float64",
+        rows_left_out=scan.rows_left_out,
+        dtype="float32" if all(map(_fits_float32, types)) else "float64",
     )
     check_encoded_names(schema)
     return schema
 
 
-def _check_columns(scanned: Sequence[ColumnScan], options: TableOptions) -> None:
+def _check_columns(scanned: Sequence[Column], rows: int, options: TableOptions) -> None:
     """Raise one TableError that lists all features whose values cannot be encoded."""
     problems = []
     for column in scanned:
@@ -279,12 +222,12 @@ def _check_columns(scanned: Sequence[ColumnScan], options: TableOptions) -> None
             problems.append(
                 f"the column {column.name!r} has infinite values in {column.infinite:,} rows"
             )
-        if column.missing == column.rows:
+        if column.missing == rows:
             problems.append(f"the column {column.name!r} has no values")
     _raise_if_any(problems, "correct or drop these columns")
 
 
-def _mixed(column: ColumnScan) -> str:
+def _mixed(column: Column) -> str:
     """Return a text of a category of which half or more are numbers; empty if there is none."""
     texts = [value for value in column.counts if not is_number(value)]
     return texts[0][:40] if texts and 2 * len(texts) <= len(column.counts) else ""
@@ -292,9 +235,8 @@ def _mixed(column: ColumnScan) -> str:
 
 def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> None:
     """Raise a TableError that counts missing values, unless the options accept them."""
-    refused = [*features, *options.apart] if options.missing == REFUSE else []
-    if options.missing not in (REFUSE, DROP):
-        refused = list(options.apart)
+    every: dict[str, Sequence[str]] = {REFUSE: [*features, *options.apart], DROP: []}
+    refused = every.get(options.missing, options.apart)
     gaps = {name: scan.columns[name].missing for name in refused if scan.columns[name].missing}
     if gaps:
         counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items())
@@ -305,19 +247,18 @@ def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions)
         )
 
 
-def _feature(column: ColumnScan) -> Feature:
-    feature = Feature(column.name, column.kind, missing=column.missing)
-    if column.kind == CATEGORY:
-        return with_levels(feature, column.counts)
-    return replace(feature, means=(column.mean,))
+def _fits_float32(kind: pa.DataType) -> bool:
+    if pa.types.is_integer(kind):
+        return bool(kind.bit_width <= 16)
+    return not (pa.types.is_float64(kind) or pa.types.is_decimal(kind))
 
 
-def _labels(scan: TableScan, options: TableOptions) -> tuple[Label, ...]:
-    labels = tuple(_label(scan.columns[name], options) for name in options.labels)
+def _labels(scan: TableScan, options: TableOptions) -> tuple[Column, ...]:
+    labels = tuple(_label(scan.columns[name], options) for name in options.label)
     return labels if options.weights is None else (*labels, _weights(scan.columns[options.weights]))
 
 
-def _weights(column: ColumnScan) -> Label:
+def _weights(column: Column) -> Column:
     """Return the column with the weights of rows; raise a TableError if it has other values."""
     if column.kind == CATEGORY:
         raise TableError(f"the weights {column.name!r} are texts; expected numbers from 0 up")
@@ -328,20 +269,10 @@ def _weights(column: ColumnScan) -> Label:
             f"the weights {column.name!r} go from {column.low:g} to {column.high:g}; expected "
             "numbers from 0 up, some of them above 0"
         )
-    return Label(column.name, WEIGHTS)
+    return replace(column, role=WEIGHTS)
 
 
-def _label_of_many(column: ColumnScan, options: TableOptions) -> Label:
-    """Return a label of many whole numbers as numbers, unless it may be the one to explain."""
-    if column.name in options.labels[1:]:  # such as an age to avoid
-        return Label(column.name, NUMBERS)
-    raise TableError(
-        f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
-        "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
-    )
-
-
-def _label(column: ColumnScan, options: TableOptions) -> Label:
+def _label(column: Column, options: TableOptions) -> Column:
     """Return a label with its kind; raise a TableError if that is unclear or cannot be."""
     if column.infinite:
         raise TableError(f"the label {column.name!r} is infinite in {column.infinite:,} rows")
@@ -351,21 +282,27 @@ def _label(column: ColumnScan, options: TableOptions) -> Label:
             f"the label {column.name!r} has decimals, or numbers beyond 2^53; target='classes' "
             "needs whole numbers or texts"
         )
-    if options.target == NUMBERS or (numeric and options.target == AUTO and not column.whole):
+    many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
+    unclear = numeric and options.target == AUTO and column.whole and many
+    if unclear and column.name == options.label[0]:  # another may be an age to avoid
+        raise TableError(
+            f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
+            "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
+        )
+    has_numbers = numeric and options.target == AUTO and not column.whole
+    if options.target == NUMBERS or has_numbers or unclear:
         if column.kind == CATEGORY:
             raise TableError(
                 f"the label {column.name!r} holds texts, and its target needs numbers; name "
                 "another column, or give target='classes'"
             )
-        return Label(column.name, NUMBERS)
-    many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
-    if numeric and options.target == AUTO and many:
-        return _label_of_many(column, options)
+        return replace(column, role=NUMBERS)
     if column.overflows:
         raise TableError(
             f"the label {column.name!r} has over {column.most:,} classes; expected fewer"
         )
-    names = sorted(column.counts, key=int) if numeric else sorted(column.counts)
-    if len(names) < 2:
-        raise TableError(f"the label {column.name!r} has {len(names)} class; expected 2 or more")
-    return Label(column.name, CLASSES, tuple(names), tuple(column.counts[each] for each in names))
+    if len(column.levels) < 2:
+        raise TableError(
+            f"the label {column.name!r} has {len(column.levels)} class; expected 2 or more"
+        )
+    return replace(column, role=CLASSES)

@@ -4,25 +4,47 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from storage.errors import StorageError, TableError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 NUMBER, BOOLEAN, CATEGORY = "number", "boolean", "category"
 AUTO, CLASSES, NUMBERS = LABEL_KINDS = ("auto", "classes", "numbers")
-# The kind of the column with the weights of rows, which is stored like a label.
-WEIGHTS = "weights"
+# What other columns serve as. The weights of rows are stored like a label.
+FEATURE, WEIGHTS = "feature", "weights"
 REFUSE, DROP, MEAN, INDICATOR = MISSING = ("refuse", "drop", "mean", "indicator")
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How to read a table; each value is described in `storage.ingest_table`."""
+    """How to read a table.
 
-    labels: tuple[str, ...] = ()
+    Attributes
+    ----------
+    label : str or sequence of str
+        The column or columns to be explained; the first is the default.
+    drop, keep : sequence of str
+        Columns that are no features; `transform` passes those to `keep` through.
+    columns : str or sequence of str
+        Patterns of the columns to use, such as `x_*`. Default: all.
+    missing : {"refuse", "drop", "mean", "indicator"}
+        What to do where a value is missing: raise an error, leave the row out, fill in the mean
+        of the column, or that and add a column that marks the gaps.
+    target : {"auto", "classes", "numbers"}
+        What labels of numbers are. "auto": up to 20 different whole numbers are classes.
+    max_levels : int
+        Most levels of a category.
+    weights : str, optional
+        The column with the weights of rows, numbers from 0 up: `fit` counts a row of weight 2 as
+        two equal rows.
+    """
+
+    label: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -32,6 +54,10 @@ class TableOptions:
     weights: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("label", "drop", "keep", "columns"):
+            given = getattr(self, name)
+            names = (given,) if isinstance(given, str) else tuple(given)
+            object.__setattr__(self, name, names)
         if self.missing not in MISSING:
             raise TableError(f"`missing` is {self.missing!r}; expected one of {', '.join(MISSING)}")
         if self.target not in LABEL_KINDS:
@@ -40,71 +66,138 @@ class TableOptions:
             )
         if self.max_levels < 2:
             raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
-        if self.weights in self.labels:
+        if self.weights in self.label:
             raise TableError(f"`weights` is {self.weights!r}, which is the label; name another")
 
     @property
     def apart(self) -> tuple[str, ...]:
         """The columns that are stored beside the features: labels, then weights."""
-        return self.labels if self.weights is None else (*self.labels, self.weights)
+        return self.label if self.weights is None else (*self.label, self.weights)
 
 
-@dataclass(frozen=True)
-class Feature:
-    """A column of the table that is encoded as one or several numbers per row.
+@dataclass
+class Column:
+    """A column of the table: what a scan has counted of it, and what it serves as.
 
     Attributes
     ----------
     name : str
     kind : str
-        `NUMBER`, `BOOLEAN` (0 and 1) or `CATEGORY` (one number per level, 0 or 1).
-    levels : tuple of str
-        Of a category, sorted.
+        `NUMBER`, `BOOLEAN` (0 and 1) or `CATEGORY` (as a feature one number per level, 0 or 1).
+    role : str
+        `FEATURE`; or, of a label, `CLASSES`, `NUMBERS` or `WEIGHTS`.
+    most : int
+        The most different values to count.
     missing : int
-        Number of rows without a value when the table was ingested.
-    means : tuple of float
-        Mean of each of its numbers over the rows that have a value, which fill gaps if the table's
-        policy says so.
+        Number of rows without a value; the other numbers concern rows with one.
+    infinite, present : int
+        Numbers of rows with an infinite and with a finite number.
+    total, low, high : float
+        Sum and range of the finite numbers.
+    counts : dict of str to int
+        Number of rows with each level or class; complete unless `overflows`.
+    overflows : bool
+        Whether there are more different values than were counted.
+    whole : bool
+        Whether all numbers are whole, where different numbers were counted.
     """
 
     name: str
     kind: str
-    levels: tuple[str, ...] = ()
+    role: str = FEATURE
+    most: int = 0
     missing: int = 0
-    means: tuple[float, ...] = ()
+    infinite: int = 0
+    present: int = 0
+    total: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    overflows: bool = False
+    whole: bool = True
+
+    @property
+    def key(self) -> str:
+        """The name of a label in the data set."""
+        return label_key(self.name)
+
+    @cached_property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of a category, or the classes of a label in the order of their codes."""
+        return tuple(sorted(self.counts, key=int if self.kind == NUMBER else str))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of rows of each level or class."""
+        return tuple(self.counts[level] for level in self.levels)
 
     @property
     def encoded_names(self) -> tuple[str, ...]:
-        """The names of its numbers: its own, or `name=level` for each level."""
+        """The names of the numbers of a feature: its own, or `name=level` for each level."""
         if self.kind == CATEGORY:
             return tuple(f"{self.name}={level}" for level in self.levels)
         return (self.name,)
 
+    @property
+    def means(self) -> tuple[float, ...]:
+        """The mean of each of these numbers over the rows that have a value."""
+        if self.kind == CATEGORY:
+            rows = sum(self.sizes)
+            return tuple(size / rows for size in self.sizes)
+        return (self.total / max(self.present, 1),)
 
-@dataclass(frozen=True)
-class Label:
-    """A column of the table to be explained, or with the weights of rows.
+    @property
+    def is_constant(self) -> bool:
+        """Whether all values are the same."""
+        if self.kind == CATEGORY:
+            return not self.overflows and len(self.counts) <= 1
+        return self.low == self.high
+
+    def add(self, other: Column) -> None:
+        """Add the rows of another column, which has the same name and kind."""
+        self.__dict__.pop("levels", None)  # there may be more of them
+        if other.present:
+            self.low = min(self.low, other.low) if self.present else other.low
+            self.high = max(self.high, other.high) if self.present else other.high
+        self.missing += other.missing
+        self.infinite += other.infinite
+        self.present += other.present
+        self.total += other.total
+        self.whole = self.whole and other.whole
+        for value, rows in other.counts.items():
+            self.counts[value] = self.counts.get(value, 0) + rows
+        self.overflows = self.overflows or other.overflows or len(self.counts) > self.most
+        if self.overflows:
+            self.counts = dict(islice(self.counts.items(), self.most + 1))
+
+
+@dataclass
+class TableScan:
+    """The columns and rows of a table, or of a piece of it, as a scan has counted them.
 
     Attributes
     ----------
-    name : str
-    kind : str
-        `CLASSES`, `NUMBERS` or `WEIGHTS`.
-    classes : tuple of str
-        Their names in the order of their codes.
-    sizes : tuple of int
-        Number of rows of each class.
+    columns : dict of str to Column
+    rows : int
+    rows_left_out : int
+        Number of rows that lack a value in any of the columns, if such rows are left out.
     """
 
-    name: str
-    kind: str
-    classes: tuple[str, ...] = ()
-    sizes: tuple[int, ...] = ()
+    columns: dict[str, Column]
+    rows: int = 0
+    rows_left_out: int = 0
 
     @property
-    def key(self) -> str:
-        """Its name in the data set."""
-        return label_key(self.name)
+    def rows_stored(self) -> int:
+        """The number of rows that are not left out."""
+        return self.rows - self.rows_left_out
+
+    def add(self, other: TableScan) -> None:
+        """Add the rows of another scan, which has the same columns."""
+        for name, column in other.columns.items():
+            self.columns[name].add(column)
+        self.rows += other.rows
+        self.rows_left_out += other.rows_left_out
 
 
 @dataclass(frozen=True)
@@ -113,18 +206,13 @@ class TableSchema:
 
     Attributes
     ----------
-    features : tuple of Feature
+    options : TableOptions
+    features : tuple of Column
         In the order of the table.
-    labels : tuple of Label
+    labels : tuple of Column
         The first is the default; the column with the weights of rows comes last.
-    passed : tuple of str
-        Columns that are no features, but that `transform` passes through.
     dropped : tuple of str
         Columns that are not used.
-    missing : str
-        What to do with rows or cells without a value, one of `MISSING`.
-    constant : tuple of str
-        Features that have one value only.
     rows : int
         Number of rows of the table, those included that `missing="drop"` leaves out.
     rows_left_out : int
@@ -132,15 +220,13 @@ class TableSchema:
         Of the encoded rows: float32 if no column needs more digits, else float64.
     """
 
-    features: tuple[Feature, ...]
-    labels: tuple[Label, ...]
-    passed: tuple[str, ...]
-    dropped: tuple[str, ...]
-    missing: str
-    constant: tuple[str, ...]
-    rows: int
-    rows_left_out: int
-    dtype: str
+    options: TableOptions
+    features: tuple[Column, ...]
+    labels: tuple[Column, ...] = ()
+    dropped: tuple[str, ...] = ()
+    rows: int = 0
+    rows_left_out: int = 0
+    dtype: str = "float64"
 
     @property
     def encoded_names(self) -> tuple[str, ...]:
@@ -149,22 +235,32 @@ class TableSchema:
         return (*names, *(f"{feature.name} is missing" for feature in self.indicated))
 
     @property
-    def indicated(self) -> tuple[Feature, ...]:
+    def indicated(self) -> tuple[Column, ...]:
         """The features with an indicator of their gaps."""
-        if self.missing != INDICATOR:
+        if self.options.missing != INDICATOR:
             return ()
         return tuple(feature for feature in self.features if feature.missing)
 
     @property
-    def explained(self) -> tuple[Label, ...]:
-        """The labels without the weights of rows."""
-        return tuple(label for label in self.labels if label.kind != WEIGHTS)
+    def constant(self) -> tuple[str, ...]:
+        """The features that have one value only."""
+        return tuple(feature.name for feature in self.features if feature.is_constant)
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the table that are read."""
-        read = [feature.name for feature in self.features] + [label.name for label in self.labels]
-        return tuple(dict.fromkeys(read))
+    def explained(self) -> tuple[Column, ...]:
+        """The labels without the weights of rows."""
+        return tuple(label for label in self.labels if label.role != WEIGHTS)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each column that is read."""
+        return {column.name: column.kind for column in (*self.features, *self.labels)}
+
+    @property
+    def scan(self) -> TableScan:
+        """The scan that the schema was decided by."""
+        columns = {column.name: column for column in (*self.features, *self.labels)}
+        return TableScan(columns, self.rows, self.rows_left_out)
 
     @property
     def bytes(self) -> int:
@@ -185,15 +281,11 @@ class TableSchema:
                 f"{SCHEMA_VERSION}. Upgrade the package, or ingest the table again."
             )
         values = {key: value for key, value in record.items() if key != "schema_version"}
-        tuples = ("passed", "dropped", "constant")
-        return cls(
-            **{
-                **values,
-                **{name: tuple(values[name]) for name in tuples},
-                "features": tuple(Feature(**_with_tuples(each)) for each in values["features"]),
-                "labels": tuple(Label(**_with_tuples(each)) for each in values["labels"]),
-            }
-        )
+        values["options"] = TableOptions(**values["options"])
+        values["dropped"] = tuple(values["dropped"])
+        for key in ("features", "labels"):
+            values[key] = tuple(Column(**each) for each in values[key])
+        return cls(**values)
 
 
 def label_key(name: str) -> str:
@@ -208,18 +300,11 @@ def check_encoded_names(schema: TableSchema) -> None:
     """Raise a TableError if two encoded columns have one name."""
     keys = [label.key for label in schema.labels]
     for names, words in ((schema.encoded_names, "columns"), (keys, "labels")):
-        repeated = _repeated(names)
-        if repeated is not None:
-            raise TableError(
-                f"two {words} would be called {repeated!r} after encoding; rename one, or drop it"
-            )
-
-
-def with_levels(feature: Feature, counts: Mapping[str, int]) -> Feature:
-    """Return a category with the levels that `counts` has, and their shares as its means."""
-    levels = tuple(sorted(counts))
-    total = sum(counts.values())
-    return replace(feature, levels=levels, means=tuple(counts[each] / total for each in levels))
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise TableError(
+                    f"two {words} would be called {name!r} after encoding; rename one, or drop it"
+                )
 
 
 def is_number(text: str) -> bool:
@@ -229,13 +314,3 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _repeated(names: Sequence[str]) -> str | None:
-    """Return the most frequent name if it occurs more than once."""
-    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
-    return name if count > 1 else None
-
-
-def _with_tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}

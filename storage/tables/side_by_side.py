@@ -6,17 +6,29 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import contextmanager, nullcontext
+from typing import Any, Protocol, TypeVar
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
+OnRows = Callable[[int], None]
 
 # Each takes some 200 MB for pages, batches and chunks of a table with 100 columns, and an ingestion
 # is to need less than 1 GB. More cores are for a cluster.
 _MOST_THREADS = 2
 # The most results that may wait for an earlier one, if they are small.
 _MOST_WAITING = 1000
+
+
+class HasRows(Protocol):
+    """A result that tells how many rows were worked on."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+
+
+Counted = TypeVar("Counted", bound=HasRows)
 
 
 @contextmanager
@@ -56,6 +68,35 @@ def map_in_order(
     finally:
         for each in waiting:
             each.cancel()
+
+
+def work_on_rows(
+    work: Callable[..., Counted],
+    pieces: Iterable[Any],
+    executor: Executor | None,
+    on_rows: OnRows,
+) -> Iterator[Counted]:
+    """Yield the result of `work` for each piece of a table, in order, and report its progress.
+
+    Parameters
+    ----------
+    work : callable
+        Called with a piece, and with `on_rows` if the piece is the only one.
+    pieces : iterable
+    executor : Executor or None
+        None: threads of this process.
+    on_rows : callable
+        Called with the number of rows that are done.
+    """
+    if isinstance(pieces, list) and len(pieces) == 1:
+        yield work(pieces[0], on_rows=on_rows)
+        return
+    done = 0
+    with threads_of_this_process() if executor is None else nullcontext(executor) as workers:
+        for result in map_in_order(workers, work, pieces):
+            done += result.rows
+            on_rows(done)
+            yield result
 
 
 # Workers of a cluster import the module of these two functions. It has to import nothing of

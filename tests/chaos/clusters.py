@@ -60,7 +60,7 @@ class Fit:
     @property
     def iteration(self) -> int:
         """Where its newest checkpoint is."""
-        newest = Checkpoints.of_run(self.name).newest()
+        newest = Checkpoints.of_run(self.name).find()
         if newest is None or not newest.runs or newest.runs[-1] is None:
             return 0
         return len(newest.runs[-1].history)
@@ -68,7 +68,7 @@ class Fit:
     @property
     def iterations(self) -> int:
         """How many iterations it has made, of all starts."""
-        newest = Checkpoints.of_run(self.name).newest()
+        newest = Checkpoints.of_run(self.name).find()
         return 0 if newest is None else newest.iterations
 
     def reach(self, iteration: int, within: float = 120.0, *, of_all_starts: bool = False) -> None:

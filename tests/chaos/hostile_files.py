@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from storage.loaders.cancer import load_cancer
-from storage.loaders.faces import load_faces
-from storage.loaders.idx import read_idx
-from storage.loaders.picture import load_colours
+from flows.builtin.cancer import load_cancer
+from flows.builtin.faces import load_faces
+from flows.builtin.idx import read_idx
+from flows.builtin.picture import load_colours
 
 FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(960)

@@ -28,9 +28,9 @@ from storage import (
     run_folder,
     safe_name,
 )
-from storage.checkpoints import checkpoint_key
 from storage.manifest import MANIFEST, write_manifest
-from storage.records import dumps, to_sealed_json
+from storage.partial_results import checkpoint_key
+from storage.records import dumps, loads, to_sealed_json
 from storage.store import commit_group, put_array
 from storage.values import FORMAT_VERSION, to_json
 
@@ -66,8 +66,9 @@ def _grid(*shape: int) -> dict[str, Any]:
 def _attributes(**changes: Any) -> Callable[[], object]:
     def reads() -> None:
         path = dataset_path("small") / "zarr.json"
-        known = json.loads(path.read_text())["attributes"]
-        _rewritten(path, attributes={**known, **changes})
+        attributes = json.loads(path.read_text())["attributes"]
+        record = dumps({**loads(attributes["record"]), **changes})
+        _rewritten(path, attributes={**attributes, "record": record})
         _resealed(dataset_path("small"))
         open_dataset("small")
 
@@ -99,8 +100,10 @@ def _written(file: str, text: str, read: Callable[[], object]) -> Callable[[], o
 
 def _record(text: str) -> Callable[[], object]:
     def reads() -> None:
-        attributes = {"format_version": 1, "record": text}
-        commit_group(run_folder("fitted") / "model", attributes, lambda _: "")
+        path = run_folder("fitted") / "result" / "zarr.json"
+        attributes = json.loads(path.read_text())["attributes"]
+        _rewritten(path, attributes={**attributes, "record": text})
+        _resealed(path.parent)
         load_model("fitted")
 
     return reads
@@ -157,15 +160,14 @@ def _checkpoint(**changes: Any) -> Callable[[], object]:
 
     def reads() -> None:
         record, arrays = to_json(checkpoint(0))
-        text = dumps({"request": {}, "value": {**record, **changes}})
         checkpoints = Checkpoints.of_run("odd")
 
         def fill(group: Any) -> str:
             put_array(group, "float64", arrays["float64"])
             return ""
 
-        attributes = {"format_version": FORMAT_VERSION, "record": text}
-        commit_group(checkpoints.results.path(checkpoint_key(1)), attributes, fill)
+        saved = {"request": {}, "value": {**record, **changes}}
+        commit_group(checkpoints.results.path(checkpoint_key(1)), FORMAT_VERSION, saved, fill)
         checkpoints.read(1)
 
     return reads
@@ -257,7 +259,7 @@ RUNS: dict[str, Callable[[], object]] = {
     ),
     "link: a run outside": _linked("runs/fitted", lambda: load_model("fitted")),
     "link: a data set outside": _linked("datasets/small", lambda: open_dataset("small")),
-    "link: a model outside": _linked("runs/fitted/model", lambda: load_model("fitted")),
+    "link: a model outside": _linked("runs/fitted/result", lambda: load_model("fitted")),
     "link: partial results outside": _linked("runs/under-way/partial", _kept_in_link),
 }
 

@@ -106,14 +106,13 @@ def read_data() -> None:
 
 def read_model() -> None:
     load_model("fitted")
-    read_pictures(run_folder("fitted") / "model")
+    read_pictures(run_folder("fitted") / "result")
 
 
 def read_under_way() -> None:
     checkpoints = Checkpoints.of_run("under-way")
     for number in checkpoints.numbers:
         checkpoints.read(number)
-    _ = checkpoints.newest_number
     PartialResults.of_run("under-way").find(PIECE, REQUEST)
     find_lease("under-way")
 

@@ -226,7 +226,7 @@ def _await_piece(run: str, fold: int) -> None:
 
 
 def _begun(run: str) -> bool:
-    newest = Checkpoints.of_run(run).newest()
+    newest = Checkpoints.of_run(run).find()
     return newest is not None and bool(newest.runs)
 
 

@@ -81,7 +81,7 @@ def _killed(name: str, rng: random.Random) -> int:
                 time.sleep(rng.random() * 0.2)
                 process.kill()
         assert process.wait() == -signal.SIGKILL
-    newest = Checkpoints.of_run(name).newest()
+    newest = Checkpoints.of_run(name).find()
     saved_iterations = (
         0 if newest is None or newest.runs[-1] is None else len(newest.runs[-1].history)
     )

@@ -13,10 +13,11 @@ import pytest
 from stock import READS, REQUEST, checkpoint, files_below, same, stock
 from tally import Tally, few_and_many
 
+from flows.builtin import ingest
 from flows.errors import FlowError
 from flows.runs.inventory import check_files
-from storage import Checkpoints, StorageError, datasets_folder, ingest
-from storage.checkpoints import checkpoint_key
+from storage import Checkpoints, StorageError, datasets_folder
+from storage.partial_results import checkpoint_key
 
 Begin = Callable[[str, int], Tally]
 # One that is not there at all was never written, as far as anybody can tell.
@@ -86,7 +87,7 @@ def _told(read: Callable[[], object]) -> str:
 INGESTS = """
 import os, signal, sys, time
 from pathlib import Path
-from storage import ingest
+from flows.builtin import ingest
 import sklearn.datasets
 calls = int(sys.argv[1])
 def hook(event, given):

@@ -133,7 +133,7 @@ def _killed(run: str) -> list[dict[str, Any]]:
     lease = find_lease(run)
     assert lease is not None
     psutil.Process(lease.pid).kill()
-    newest = checkpoints.newest()
+    newest = checkpoints.find()
     assert newest is not None
     assert newest.runs[-1] is not None
     found = newest.runs[-1].history

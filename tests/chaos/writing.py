@@ -12,6 +12,8 @@ from pathlib import Path
 
 from stock import PIECE, REQUEST, checkpoint, keep_model, keep_results, stock, store_small
 
+from flows.builtin import ingest
+from flows.builtin.download import fetch
 from flows.reports.files import write_report, write_tables
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
@@ -25,11 +27,9 @@ from storage import (
     PartialResults,
     add_to_history,
     home,
-    ingest,
     ingest_table,
     save_results,
 )
-from storage.download import fetch
 
 _LONG = bytes(range(256)) * 200
 

@@ -49,14 +49,12 @@ class Diary:
 
     def __init__(self) -> None:
         self.shares: list[float] = []
-        self.left: list[float | None] = []
         self.texts: list[str] = []
         self.links: list[str] = []
         self.notes: list[str] = []
         self.log: list[str] = []
 
-    def tick(self, share: float, text: str, left: float | None = None) -> None:
-        self.left.append(left)
+    def tick(self, share: float, text: str) -> None:
         self.shares.append(share)
         self.texts.append(text)
 

@@ -57,23 +57,22 @@ def test_all_that_is_wrong_is_named(here: Command) -> None:
     chunk, label = root / "X" / "c" / "0" / "0", root / "labels" / "y" / "zarr.json"
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"\0")
     label.unlink()
-    more = [root / "X" / "c" / "9", folder / "results" / "more", folder / "notes.txt"]
+    more = [root / "X" / "c" / "9", folder / "result" / "more", folder / "notes.txt"]
     for path in more:
         path.write_text("of nobody")
     (folder / "lease.json").write_text("{}")
     results = PartialResults.of_run("other")
     results.save("fold-1", {}, {"score": 1.0})
-    results.save("newest", {}, 7)
-    entry, newest = results.path("fold-1") / "zarr.json", results.path("checkpoint-00000007")
+    entry = results.path("fold-1") / "zarr.json"
     entry.write_text(entry.read_text().replace("1.0", "2.0"))
-    expected = {chunk, label, *more, folder / "lease.json", entry, newest}
+    expected = {chunk, label, *more, folder / "lease.json", entry}
     ended = here("check", "--json")
     assert ended.status == 1
     found = [each["path"] for one in ended.answer["checked"] for each in one["problems"]]
     assert sorted(found) == sorted(map(str, expected))
     ended = here("check")
     assert ended.err.count("\n") == 1
-    assert "8 files of own, other are damaged, the first" in ended.err
+    assert "7 files of own, other are damaged, the first" in ended.err
     for path in expected:
         assert str(path) in ended.out
     assert here("check", "own").err.startswith("ism-dask: 3 files of own are damaged")
@@ -89,7 +88,7 @@ def test_a_name_of_nothing(here: Command) -> None:
 @pytest.mark.usefixtures("_filled")
 def test_all_splits_of_a_data_set_go_by_its_name(here: Command) -> None:
     for split in ("test", "train"):
-        dataset_path("own").rename(dataset_path("mnist", split))
+        dataset_path("own").rename(dataset_path(f"mnist-{split}"))
         store_own(50)
     checked = here("check", "mnist", "mnist-test", "--json").answer["checked"]
     names = [each["name"] for each in checked]

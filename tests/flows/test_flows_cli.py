@@ -453,10 +453,10 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
         ),
     ):
         assert re.search(message, here("transform", "two", source, "-o", target).failed(1))
-    chunk = next(path for path in (run_folder("two") / "model").rglob("c/*") if path.is_file())
+    chunk = next(path for path in (run_folder("two") / "result").rglob("c/*") if path.is_file())
     chunk.write_bytes(chunk.read_bytes()[:-1])
     assert "two" in here("transform", "two", "wine", "-o", out).failed(1)
-    shutil.rmtree(run_folder("two") / "model")
+    shutil.rmtree(run_folder("two") / "result")
     assert "no run 'two' is saved" in here("transform", "two", "wine", "-o", out).failed(2)
     assert not out.exists()
 

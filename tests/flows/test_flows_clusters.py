@@ -14,6 +14,7 @@ from commandline import Command
 from PIL import Image
 from support import Diary, artifacts_of, store_own
 
+from flows.builtin.ingestion import picture_pixels
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
 from flows.reports.markdown import run_page
@@ -25,7 +26,6 @@ from storage import (
     DatasetInfo,
     dataset_path,
     load_model,
-    picture_pixels,
     run_folder,
     write_dataset,
 )
@@ -289,7 +289,7 @@ def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
     assert not Path(first.pictures["components"]).exists()
     assert second.pictures == {}
     assert here("fit", "wine", "--plain", "--run", "reused", "--force").status == 0
-    assert list((run_folder("reused") / "model").rglob("*.png")) == []
+    assert list((run_folder("reused") / "result").rglob("*.png")) == []
     assert load_model("reused").labels is None
 
 

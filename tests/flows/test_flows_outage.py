@@ -68,7 +68,7 @@ def test_a_run_outlives_its_server(doomed: Serving, apart: Command, started: Exi
     assert f"the Prefect server at {doomed.api} does not answer: waiting for it" in out
     assert "the next command that finds it there tells it how this run has ended" in out
     assert "Objective J" in out
-    assert (run_folder("a") / "model").exists()
+    assert (run_folder("a") / "result").exists()
     assert patient.stdout is not None
     assert "waiting for it, up to 60 s" in patient.stdout.readline()
     assert patient.poll() is None

@@ -222,7 +222,8 @@ def test_a_table_is_listed_shown_and_removed(here: Command, tmp_path: Path) -> N
     shown = here("datasets", "sales")
     assert "passed through: id" in shown.out
     assert str(tmp_path / "sales.csv") in shown.out.replace("\n", "")
-    assert here("datasets", "sales", "--json").answer["table"]["options"]["keep"] == ["id"]
+    table = here("datasets", "sales", "--json").answer["table"]
+    assert table["schema"]["options"]["keep"] == ["id"]
     assert "no data set 'sold'" in here("datasets", "sold").failed(2)
     assert here("remove", "sales").status == 0
     assert "no data set 'sales'" in here("remove", "sales").failed(2)

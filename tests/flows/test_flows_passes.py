@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import time
-from dataclasses import replace
+from collections.abc import Iterable
 from io import StringIO
 from itertools import groupby, pairwise
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from rich.console import Console
-from rich.progress import Progress, TimeElapsedColumn
+from rich.progress import Progress
 from support import Diary, store_own
 from waiting import wait
 
@@ -25,16 +24,17 @@ from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings
 from ism_dask.observe import fit_progress
-from ism_dask.observe.earlier_course import EarlierCourse
-from ism_dask.observe.fit_progress import FitProgress, Pass, converged_share
+from ism_dask.observe.fit_events import FitPlan
+from ism_dask.observe.fit_progress import FitProgress, log_progress
 from ism_dask.observe.progress_bar import bar_columns
-from ism_dask.observe.steps_left import StepsLeft
 from ism_dask.observe.time_left import TimeLeft, duration
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 
 STOPPING = Stopping(tol=0.01, max_iter=100)
+PLAN = FitPlan(STOPPING)
+ROUNDS = FitPlan(STOPPING, Stopping(0.01, max_iter=20))
 
 
 @pytest.fixture
@@ -44,15 +44,16 @@ def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
 
 
-def state(*changes: float, angle: float = 0.0) -> SimpleNamespace:
+def state(*changes: float, limit: float = 0.0, tol: float = 0.01) -> SimpleNamespace:
     history = [
         SimpleNamespace(
             change=change,
-            angle=angle,
+            residual=change,
+            limit=limit,
             iteration=number,
             objective=2.0,
             seconds=0.0,
-            settled=change < STOPPING.tol and angle < 0.1,
+            settled=change < tol,
         )
         for number, change in enumerate(changes, start=1)
     ]
@@ -60,19 +61,32 @@ def state(*changes: float, angle: float = 0.0) -> SimpleNamespace:
     return SimpleNamespace(history=history, iteration=len(changes), current=current)
 
 
-def test_the_share_of_a_fit_follows_the_change() -> None:
-    assert converged_share(state(1.0), STOPPING) == 0.01
-    assert converged_share(state(1.0, 0.1), STOPPING) == pytest.approx(0.5)
-    assert converged_share(state(1.0, 0.1, 0.3), STOPPING) == pytest.approx(0.5)
-    assert converged_share(state(1.0, 0.001), STOPPING) == 1.0
-    assert converged_share(state(0.001), STOPPING) == 1.0
-    assert converged_share(state(1.0, 0.9), Stopping(0.01, max_iter=2)) == 1.0
+@pytest.mark.parametrize(
+    ("values", "most", "share"),
+    [
+        ((1.0,), 100, 0.01),
+        ((1.0, 0.1), 100, 0.5),
+        ((1.0, 0.1, 0.3), 100, 0.5),
+        ((1.0, 0.9, 0.9), 6, 0.5),
+        ((1.0, 0.9, 0.9), 2, 0.9),
+        ((1.0, 0.001), 100, 1.0),
+        ((0.001,), 100, 1.0),
+    ],
+)
+def test_the_share_of_a_fit_follows_the_change(
+    values: tuple[float, ...], most: int, share: float
+) -> None:
+    assert log_progress(values, 0.01, most) == pytest.approx(share)
 
 
-def test_the_share_of_a_fit_waits_for_the_angle() -> None:
-    both = Stopping(tol=0.01, angle_tol=0.1, max_iter=100)
-    assert converged_share(state(1.0, 0.001, angle=1.0), both) == 0.02
-    assert converged_share(state(1.0, 0.001, angle=0.05), both) == 1.0
+def test_the_limit_of_a_fit_may_be_the_noise_between_rows() -> None:
+    def share(limit: float) -> float:
+        progress = FitProgress(FitPlan(Stopping(None)))
+        progress.on_iteration(state(1.0, 0.1, limit=limit, tol=limit))
+        return progress.share
+
+    assert share(0.0) == pytest.approx(0.9 / 4)
+    assert share(0.01) == pytest.approx(0.9 / 2)
 
 
 def test_a_part_tells_of_the_whole() -> None:
@@ -86,168 +100,84 @@ def test_a_part_tells_of_the_whole() -> None:
     assert diary.texts == ["fold 2 of 10, iteration 3", "fold 2 of 10", "alone"]
 
 
-def test_a_pass_tells_how_far_it_is() -> None:
-    half = Pass(first=11.0, last=20.0, done=5, total=10, after=0)
-    assert half.text == "rows 50%"
-    assert half.is_long(now=12.5)
-    assert not half.is_long(now=11.5)
-    whole = Pass(first=11.0, last=11.5, done=10, total=10, after=1)
-    assert whole.text == "pass 2, rows 100%"
-    assert not whole.is_long(now=99.0)
+class Clock:
+    """A clock that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_the_time_left_is_told_when_there_is_something_to_go_by() -> None:
-    seconds = 0.0
-    left = TimeLeft(lambda: seconds)
-    told = []
-    for now, share in [(0.5, 0.1), (1.0, 0.2), (4.0, 0.4), (6.0, 0.4), (8.0, 1.0)]:
-        seconds = now
+def told_after(ticks: Iterable[tuple[float, float]]) -> list[str]:
+    """Return what is told after each tick, a time and a share."""
+    clock = Clock()
+    left, told = TimeLeft(clock), []
+    for clock.now, share in ticks:
         left.tick(share)
         told.append(left.after("text"))
-    assert told == ["text", "text", "text, about 2 s left", "text, about 1 s left", "text"]
+    return told
 
 
-def test_the_time_left_does_not_jump() -> None:
-    seconds = 0.0
-    left = TimeLeft(lambda: seconds)
-    for share in (0.1, 0.2, 0.3):
-        seconds += 10.0
-        left.tick(share)
-    assert str(left) == "about 70 s left"
-    left.tick(0.9)  # a leap, of which 3 s would follow
-    assert str(left) == "about 50 s left"
-    seconds += 1000.0
-    assert str(left) == "about 1 s left"
+def test_the_time_left_is_told_from_two_seconds_on() -> None:
+    told = told_after((number / 2, number / 80) for number in range(1, 81))
+    assert told[:3] == ["text"] * 3
+    assert told[3] == "text, about 40 s left"
+    assert told[39] == "text, about 20 s left"
+    assert told[-2:] == ["text, about 1 s left", "text"]
 
 
-def test_a_time_left_that_cannot_be_known_is_not_told() -> None:
-    seconds = 10.0
-    left = TimeLeft(lambda: seconds)
-    seconds = 20.0
-    left.tick(0.1, 40.0)
-    assert left.after("text") == "text, about 40 s left"
-    seconds = 30.0
-    assert left.after("text") == "text, about 30 s left"
-    left.tick(0.2, math.inf)
-    assert left.after("text") == "text"
+def test_the_time_left_counts_down_between_reports() -> None:
+    clock = Clock()
+    left = TimeLeft(clock)
+    for clock.now in (10.0, 20.0, 30.0, 40.0):
+        left.tick(clock.now / 100)
+    assert left.seconds == pytest.approx(60.0)
+    clock.now = 70.0
+    assert left.seconds == pytest.approx(30.0)
+    clock.now = 101.0
+    assert left.seconds is None  # the estimate was too low
 
 
-def test_what_is_left_of_a_part_counts_the_parts_after_it() -> None:
-    diary = Diary()
-    with watch_progress(diary):
-        part = ProgressShare(0.2, 0.4)
-        part.report(0.5, spent=6.0, left=4.0)
-        part.until(0.5).report(0.5, spent=2.0, left=3.0)
-        part.report(0.5, spent=6.0, left=math.inf)
-        replace(part, ends=time.monotonic() + 100.0).report(0.5, spent=6.0, left=math.inf)
-    assert diary.left[:3] == pytest.approx([4.0 + 3 * 10.0, 3.0 + 7 * 5.0, math.inf])
-    assert diary.left[3] == pytest.approx(100.0, abs=30.0)
+def test_a_stage_of_another_pace_is_forgotten() -> None:
+    first = [(at, at / 40) for at in range(1, 21)]
+    told = told_after([*first, *((at, 0.5 + (at - 20) / 400) for at in range(21, 101))])
+    assert told[19] == "text, about 20 s left"
+    assert told[25] == "text"  # the share grows at two paces
+    assert told[99] == "text, about 2 min left"
 
 
-@pytest.mark.parametrize("swings", [0.0, 0.5])
-def test_steps_to_come_follow_from_a_steady_fall(swings: float) -> None:
-    left = StepsLeft(1e-4, most=300)
-    found = []
-    for step in range(40):
-        left.add(0.8**step * math.exp(swings * (-1) ** step))
-        found.append(left.steps)
-    # 0.8 ** 41.3 is the tolerance.
-    assert found[:8] == [None] * 8
-    assert found[20] == pytest.approx(41.3 - 20, rel=0.2)
-    assert found[30] == pytest.approx(41.3 - 30, rel=0.2)
+def test_the_time_left_of_values_that_stay_cannot_be_known() -> None:
+    told = told_after((at, min(at, 20) / 100) for at in range(1, 100))
+    assert "left" in told[19]
+    assert told[45:] == ["text"] * 54
 
 
-def test_steps_to_come_cannot_be_known_of_values_that_stay_or_leap() -> None:
-    swinging, leaping, bounded = (StepsLeft(1e-4, most=300) for _ in range(3))
-    changing = StepsLeft(1e-4, most=300, changes_at=100)
-    for step in range(50):
-        swinging.add(0.6 + 0.2 * (-1) ** step)
-        leaping.add(0.1 ** (step // 15))
-        assert swinging.steps is leaping.steps is None
-        bounded.add(0.99**step)
-        changing.add(0.99**step)
-    assert bounded.steps == 250
-    assert changing.steps is None
-
-
-def test_the_time_left_of_a_fit_follows_from_its_course(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(fit_progress, "time", SimpleNamespace(monotonic=lambda: now))
-    progress, left = FitProgress(STOPPING), []
-    for number in range(1, 22):
-        now += 10.0
-        progress.on_iteration(state(*(0.8**step for step in range(number))))
-        left.append(progress.left)
-    assert left[:4] == [math.inf] * 4
-    # The change falls below the tolerance in the 22nd iteration, and a tenth of them is 21 s.
-    assert left[12:20] == pytest.approx([10.0 * (22 - number) for number in range(13, 21)], abs=21)
-    assert progress.share == pytest.approx(21 / 22, abs=0.1)
-    progress.on_iteration(state(*(0.8**step for step in range(22))))
-    assert progress.left == math.inf  # it has ended
-
-
-@pytest.mark.parametrize("pace", [0.5, 1.0, 3.0])
-def test_the_time_left_follows_from_an_earlier_fit(pace: float) -> None:
-    ends = np.cumsum(np.random.default_rng(0).uniform(0.5, 2.0, 30))
-    measured = 0.8 ** np.arange(30)
-    earlier = EarlierCourse(tuple(ends), tuple(measured), 7.0)
-    truth = pace * (ends[-1] + 7.0 - ends)
-    left = [earlier.seconds_left(pace * ends[:done], measured[:done]) for done in range(1, 31)]
-    assert left[0] == math.inf
-    # The pace of the other fit is known once both have done more than a few iterations.
-    known = slice(1, 30) if pace == 1.0 else slice(12, 30)
-    ratios = np.divide(left[known], truth[known])
-    assert ((ratios >= 1 / 1.5) & (ratios <= 1.5)).all()
-    assert left[29] == pytest.approx(7.0 * pace, rel=0.2)
-    # It goes on beyond the end of the earlier one, or is elsewhere than that was.
-    assert earlier.seconds_left(np.arange(31.0), np.ones(31)) == math.inf
-    assert earlier.seconds_left(pace * ends[:9], 50.0 * measured[:9]) == math.inf
-
-
-def test_a_fit_that_is_repeated_knows_its_time_from_the_second_iteration_on() -> None:
-    store_own(3000)
-    settings = FitSettings(
-        dataset="own",
-        sigma="median",
-        criterion="dependence",
-        engine="exact",
-        max_iter=12,
-        run="own",
-    )
-    given: list[tuple[str, float | None]] = []
-    watcher = SimpleNamespace(
-        tick=lambda _share, text, left=None: given.append((text, left)),
-        linked=print, noted=print, logged=print,
-    )  # fmt: skip
-
-    def known(**changes: object) -> list[int]:
-        """Return the numbers of the iterations whose ends had a time left."""
-        given.clear()
-        with watch_progress(watcher):
-            fit_plain(replace(settings, **changes))
-        ends = [re.search(r"iteration (\d+), obj", text) for text, _ in given]
-        pairs = zip(ends, given, strict=True)
-        return [int(end[1]) for end, (_, left) in pairs if end and left and math.isfinite(left)]
-
-    first = known()
-    assert 2 not in first
-    assert {2, 3, 4, 5} <= set(known(force=True))
-    # Under another name, of the day before, and with another place or name it is the same fit.
-    assert 2 in known(run="night", keep_runs=2)
-    # Another kernel is another fit.
-    assert 2 not in known(run="other", sigma="3.5")
-
-
-def test_a_fold_takes_as_long_as_those_before_it() -> None:
-    store_own(3000)
-    diary = Diary()
-    settings = CrossvalSettings(
-        dataset="own", sigma="median", folds=3, criterion="dependence", engine="exact", max_iter=9
-    )
-    with watch_progress(diary):
-        crossval_plain(settings)
-    later = [left for left, text in zip(diary.left, diary.texts, strict=True) if "fold 3" in text]
-    assert all(left is not None and math.isfinite(left) for left in later)
+@pytest.mark.parametrize("fall", [0.5, 0.8, 0.9])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_time_left_of_a_residual_that_falls_geometrically(
+    fall: float, noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, rng = Clock(), np.random.default_rng(0)
+    monkeypatch.setattr(fit_progress, "time", SimpleNamespace(monotonic=clock))
+    steps = math.ceil(math.log(1e-4) / math.log(fall))
+    residuals = fall ** np.arange(1, steps) * np.exp(noise * rng.normal(size=steps - 1))
+    progress, left = FitProgress(FitPlan(Stopping(None, max_iter=1000))), TimeLeft(clock)
+    ratios, shares = [], []
+    for number in range(1, steps):
+        clock.now += 10.0
+        progress.on_iteration(state(*residuals[:number], tol=1e-4))
+        left.tick(progress.share)
+        shares.append(progress.share)
+        # The iterations are nine tenths of the fit.
+        to_come = 10.0 * (steps / 0.9 - number)
+        if left.seconds is not None:
+            ratios.append(left.seconds / to_come)
+    assert shares == sorted(shares)
+    assert left.seconds is not None
+    assert len(ratios) > steps / 2
+    assert np.mean(np.abs(np.log(ratios)) < math.log(1.5)) > 0.8
 
 
 def test_durations_are_told_in_words() -> None:
@@ -263,7 +193,7 @@ def test_durations_are_told_in_words() -> None:
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
     diary = Diary()
-    progress = FitReports(ProgressShare(), STOPPING)
+    progress = FitReports(ProgressShare(), PLAN)
 
     def pass_of(tasks: int) -> None:
         for done in range(1, tasks + 1):
@@ -281,8 +211,8 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
     assert diary.texts == [
         "preparing, rows 50%",
         "preparing, rows 100%",
-        "preparing, pass 2, rows 50%",
-        "preparing, pass 2, rows 100%",
+        "preparing, rows 50%",
+        "preparing, rows 100%",
         "iteration 1, objective 2",
         "iteration 2, rows 50%, objective 2",
         "iteration 2, rows 100%, objective 2",
@@ -298,7 +228,7 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
 
 def test_short_passes_are_not_told_of() -> None:
     diary = Diary()
-    progress = FitReports(ProgressShare(), STOPPING)
+    progress = FitReports(ProgressShare(), PLAN)
     with watch_progress(diary):
         for done in (1, 2, 3):
             progress.on_task(done, 3)
@@ -320,7 +250,7 @@ def test_a_fit_tells_of_its_passes_from_its_own_thread() -> None:
     )
     with watch_progress(diary):
         fit_plain(settings)
-    assert any(re.search(r"^iteration \d+, (pass \d+, )?rows \d+%", each) for each in diary.texts)
+    assert any(re.search(r"^iteration \d+, rows \d+%", each) for each in diary.texts)
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] == 1.0
 
@@ -354,12 +284,12 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
 @pytest.mark.usefixtures("_every_pass")
 def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
     class Gone(Diary):
-        def tick(self, share: float, text: str, left: float | None = None) -> None:
-            super().tick(share, text, left)
+        def tick(self, share: float, text: str) -> None:
+            super().tick(share, text)
             raise OSError("nobody there")
 
     gone = Gone()
-    with watch_progress(gone), watched_fit(ProgressShare(), STOPPING):
+    with watch_progress(gone), watched_fit(ProgressShare(), PLAN):
         assert cut(np.ones((6, 2)), 2).fold(lambda piece: piece.X.sum()) == 12
         wait(lambda: gone.texts, every=1e-3)
     # Told once, at whichever task it was, and never again.
@@ -369,7 +299,7 @@ def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
 
 @pytest.mark.parametrize(("iterations", "lines"), [(7, 7), (60, 30), (5000, 45)])
 def test_the_log_of_a_long_fit_is_short(iterations: int, lines: int) -> None:
-    diary, slow = Diary(), Stopping(1e-9, max_iter=6000)
+    diary, slow = Diary(), FitPlan(Stopping(1e-9, max_iter=6000))
     changes = np.geomspace(1.0, 1e-6, iterations).tolist()
     with watch_progress(diary), watched_fit(ProgressShare(), slow) as reports:
         history = state(*changes).history
@@ -393,7 +323,7 @@ def test_the_log_of_a_long_fit_is_short(iterations: int, lines: int) -> None:
 def test_a_fold_has_its_share_of_the_log() -> None:
     diary = Diary()
     for part in ProgressShare().named("fold 1 of 10").cut(10):
-        with watch_progress(diary), watched_fit(part, STOPPING) as reports:
+        with watch_progress(diary), watched_fit(part, PLAN) as reports:
             for number in range(1, 90):
                 reports.on_iteration(state(*np.geomspace(1.0, 0.1, 90)[:number]))
     assert len(diary.log) <= 45
@@ -401,14 +331,14 @@ def test_a_fold_has_its_share_of_the_log() -> None:
 
 
 def test_an_error_of_the_fit_comes_through() -> None:
-    with pytest.raises(FlowError, match="as it is"), watched_fit(ProgressShare(), STOPPING):
+    with pytest.raises(FlowError, match="as it is"), watched_fit(ProgressShare(), PLAN):
         raise FlowError("as it is")
 
 
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_after_the_last_round_are_of_the_clusters() -> None:
     diary = Diary()
-    progress = FitReports(ProgressShare(), STOPPING, Stopping(0.01, max_iter=20))
+    progress = FitReports(ProgressShare(), ROUNDS)
     with watch_progress(diary):
         progress.on_round(ended_round(1, 0.5))
         progress.on_round(ended_round(2, 0.001))
@@ -425,7 +355,7 @@ def test_passes_after_the_last_round_are_of_the_clusters() -> None:
 
 @pytest.mark.usefixtures("_every_pass")
 def test_the_share_of_a_fit_in_rounds_never_falls() -> None:
-    progress = FitProgress(STOPPING, Stopping(0.01, max_iter=20))
+    progress = FitProgress(ROUNDS)
     shares, stages = [progress.share], [progress.stage]
 
     def seen() -> None:
@@ -442,16 +372,15 @@ def test_the_share_of_a_fit_in_rounds_never_falls() -> None:
             seen()
         assert progress.on_round(ended_round(number, change)) == f"round {number}"
         seen()
-    assert progress.left == math.inf
     assert shares == sorted(shares)
-    assert shares[-1] == pytest.approx(0.8)
+    assert shares[-1] == pytest.approx(0.9)
     assert stages[0] == stages[1] == "preparing"
     assert {"round 1, checking", "round 2, iteration 1", "clusters"} < set(stages)
 
 
 def test_rounds_of_a_fit_that_has_none_are_an_error() -> None:
     with pytest.raises(TypeError, match="without rounds"):
-        FitProgress(STOPPING).on_round(ended_round(1, 0.5))
+        FitProgress(PLAN).on_round(ended_round(1, 0.5))
 
 
 def ended_round(number: int, change: float) -> Round:
@@ -461,8 +390,8 @@ def ended_round(number: int, change: float) -> Round:
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_long_text_leaves_room_for_the_bar(width: int) -> None:
     console = Console(file=StringIO(), width=width)
-    progress = Progress(*bar_columns(width, TimeElapsedColumn()), console=console)
-    text = "fold 10 of 10, iteration 12, pass 3, rows 50%, objective 0.123456, 12 min left"
+    progress = Progress(*bar_columns(width), console=console)
+    text = "fold 10 of 10, iteration 12, rows 50%, objective 0.123456, 12 min left"
     progress.add_task(text, total=1.0, completed=0.4)
     console.print(progress.get_renderable())
     told = console.file.getvalue()

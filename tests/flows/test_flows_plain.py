@@ -88,7 +88,7 @@ def test_the_data_set_is_opened_once_and_the_folds_are_dealt_once(
 ) -> None:
     ensure_stored("wine", None)
     calls: list[str] = []
-    for module, name in ((storage.dataset, "_assemble"), (flows.runs.crossval, "plan_folds")):
+    for module, name in ((storage.dataset, "_open"), (flows.runs.crossval, "plan_folds")):
         function = getattr(module, name)
 
         def counted(*given: Any, name: str = name, function: Any = function) -> Any:
@@ -97,7 +97,7 @@ def test_the_data_set_is_opened_once_and_the_folds_are_dealt_once(
 
         monkeypatch.setattr(module, name, counted)
     crossval_plain(PLAIN)
-    assert sorted(calls) == ["_assemble", "plan_folds"]
+    assert sorted(calls) == ["_open", "plan_folds"]
 
 
 def test_only_the_first_folds() -> None:

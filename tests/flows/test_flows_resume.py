@@ -36,7 +36,7 @@ from storage import (
     run_folder,
     saved_run_path,
 )
-from storage.checkpoints import checkpoint_key
+from storage.partial_results import checkpoint_key
 
 # Of one width and one start.
 MEDIAN = ("--criterion", "dependence", "--sigma", "median")
@@ -56,7 +56,7 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     store_own(900, 12)
     assert here(*FIT, *AT_ONCE, "--run", "whole").status == 0
     killed("partial/checkpoint-00000004", 1, *FIT, "--run", "cut")
-    newest = Checkpoints.of_run("cut").newest()
+    newest = Checkpoints.of_run("cut").find()
     assert newest is not None
     output = here("runs").out
     assert "cut: fit, process" in output
@@ -73,7 +73,11 @@ def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
     assert "cut: W of all rows of " in resumed.out
     whole, cut = load_model("whole"), load_model("cut")
     assert np.array_equal(cut.components, whole.components)
-    assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lease", ".lock", "model"]
+    assert sorted(each.name for each in run_folder("cut").iterdir()) == [
+        ".lease",
+        ".lock",
+        "result",
+    ]
     assert here("runs", "--json").answer["unfinished"] == []
     said = here("resume", "cut", "--plain").failed(2)
     assert "the run 'cut' is complete; see `ism-dask show cut`" in said
@@ -122,7 +126,7 @@ def test_rounds_of_clusters_go_on(here: Command) -> None:
     store_own(300, 6)
     assert here(*arguments, "whole", *AT_ONCE).status == 0
     killed("partial/checkpoint-00000012", 1, *arguments, "cut")
-    newest = Checkpoints.of_run("cut").newest()
+    newest = Checkpoints.of_run("cut").find()
     assert newest is not None
     assert newest.outer is not None
     assert here("resume", "cut", "--plain").status == 0
@@ -149,7 +153,7 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (130, b"ism-dask: interrupted\n")
     reached = int(out.split()[-1]) if out.split() else 2
-    newest = Checkpoints.of_run("cut").newest()
+    newest = Checkpoints.of_run("cut").find()
     assert newest is not None
     assert newest.progress in {f"iteration {reached}", f"iteration {reached + 1}"}
     lease = find_lease("cut")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -34,7 +33,6 @@ from storage import (
     run_folder,
     runs_folder,
     save_model,
-    saved_run_path,
 )
 
 WINE = CrossvalSettings(
@@ -182,23 +180,12 @@ def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
     assert "--force" in here(*crossval).failed(1)
     assert here(*crossval, "--first", 1, "--force").status == 0
     assert open_run(name).kind == "crossval"
-    assert not (run_folder(name) / "model").exists()
     assert not report_path(name).exists()
     assert "has results but no model" in here("transform", name, "wine", "-o", "x.csv").failed(2)
     assert "--force" in here("fit", "wine", "--plain", "--run", name).failed(1)
     again = ("fit", "wine", "--plain", "--sigma", "median", "--run", name, "--force")
     assert here(*again).status == 0
     assert [run.kind for run in list_runs()] == ["fit"]
-
-
-def test_remains_of_a_run_that_was_replaced_are_not_the_run(tmp_path: Path) -> None:
-    crossval_plain(replace(WINE, run="one"))
-    path = saved_run_path("one")
-    assert path is not None
-    shutil.copytree(path, tmp_path / "results")
-    fit_plain(FitSettings(dataset="wine", sigma="median", run="one", force=True))
-    shutil.copytree(tmp_path / "results", path)  # as if it could not be removed
-    assert open_run("one").kind == "fit"
 
 
 @pytest.mark.usefixtures("fitted_wine")

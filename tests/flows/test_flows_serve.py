@@ -75,7 +75,7 @@ def answer_of(port: int, path: str, method: str = "GET", **headers: str) -> tupl
         "/%2e%2e/secret.html",
         "/%252e%252e%252fsecret.html",
         "/mine/../../secret.html",
-        "/mine/model/manifest.json",
+        "/mine/result/manifest.json",
         "//secret.html",
         "/..\\secret.html",
         "/..%5csecret.html",
@@ -100,10 +100,10 @@ def test_no_link_leads_out(port: int, tmp_path: Path) -> None:
     shutil.copytree(run_folder("mine"), outside)
     run_folder("mine").with_name("link").symlink_to(outside)
     shutil.copytree(run_folder("mine"), run_folder("part"))
-    shutil.rmtree(run_folder("part") / "model")
-    (run_folder("part") / "model").symlink_to(outside / "model")
+    shutil.rmtree(run_folder("part") / "result")
+    (run_folder("part") / "result").symlink_to(outside / "result")
     shutil.copytree(run_folder("mine"), run_folder("file"))
-    chunk = run_folder("file") / "model/components/c/0/0"
+    chunk = run_folder("file") / "result/components/c/0/0"
     chunk.unlink()
     chunk.symlink_to(home() / "secret.html")
     for name in ("link", "part", "file"):

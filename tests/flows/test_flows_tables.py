@@ -15,6 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import scale
 from support import Diary
 
+from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare, watch_progress
 from flows.paper import accuracy_by_features, cells, figure_1b, methods, series
@@ -31,7 +32,7 @@ from flows.runs.lease import hold_lease
 from flows.settings.runs import FitSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
-from storage import PartialResults, home, ingest, open_run
+from storage import PartialResults, home, open_run
 
 WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefel", folds=3)
 

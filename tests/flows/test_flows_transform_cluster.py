@@ -18,7 +18,8 @@ from commandline import Command
 
 import storage.tables.sources
 from flows.compute.workers import Workers
-from storage import FeatureStatistics, Model, ingest_table, save_model
+from ism_dask.rows.moments import ColumnMoments
+from storage import Model, ingest_table, save_model
 
 PARTS, ROWS = 9, 300
 
@@ -50,7 +51,7 @@ def run() -> str:
     data = ingest_table(_frame(0), "made", keep=("id",))
     X = data.X.read(0, len(data.X))
     components = np.array([[0.5, 0.5, 0.5, 0.5, 0.1, 0.0], [0.7, 0.1, -0.7, 0.0, 0.0, 0.3]])
-    spread = FeatureStatistics(*np.array([[0.1, 0.2], [1, 2], [-2, -1], [1, 2]]))
+    spread = ColumnMoments(1, 1.0, *np.array([[0.1, 0.2], [1, 4], [-2, -1], [1, 2]]))
     model = Model(
         components, X.mean(axis=0), X.std(axis=0), np.ones(2),
         feature_names=data.feature_names,
@@ -137,15 +138,15 @@ def test_a_stored_data_set_has_the_same_bits(
 
 def _die_in_the_next_piece() -> None:
     """Let this worker be killed after the first batch that it reads."""
-    from storage.tables.sources import FileSource
+    from storage.tables.arrow_files import FilePart
 
-    batches = FileSource.batches
+    batches = FilePart.batches
 
-    def cut_off(self: FileSource, columns: Any) -> Iterator[Any]:
+    def cut_off(self: FilePart, columns: Any) -> Iterator[Any]:
         yield next(batches(self, columns))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    FileSource.batches = cut_off  # type: ignore[method-assign]
+    FilePart.batches = cut_off  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(("out", "small"), [("new.parquet", 2**21), ("new", 2**21), ("new", 0)])

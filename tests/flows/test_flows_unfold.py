@@ -24,7 +24,7 @@ from flows.reports.html import render_run
 from flows.runs.unfolding import unfold_and_save
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
-from ism_dask.unfolding import refinement
+from ism_dask.unfolding import unfold
 from ism_dask.unfolding.neighbour_search import ExactSearch
 from storage import PartialResults, load_unfolding, open_dataset, open_run, result_arrays
 
@@ -235,7 +235,7 @@ def test_rows_of_large_data_sets_are_read_from_them(
     )
     monkeypatch.setattr("storage.unfoldings._LARGEST_COPY", 0)
     _write_sales(here, tmp_path)
-    assert "rows" not in result_arrays("sold")
+    assert len(result_arrays("sold")["rows"]) == 0
     np.testing.assert_array_equal(load_unfolding("sold").transform(_sales()), model.embedding_)
     described = ("--label", "sold", "--keep", "id", "--name", "sales", "--force", "--plain")
     _sales()[1:].to_parquet(tmp_path / "sales.parquet")
@@ -279,19 +279,19 @@ def test_a_killed_run_repeats_no_stage_that_ended(
     arguments = ("unfold", "own", "--raw", "--nu", "100", "--plain", "--run")
     assert here(*arguments, "whole").status == 0
     stages = ["neighbours", "eigenvectors", "program", "refinement"]
-    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/results"]
+    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/result"]
     commands = [" ".join((*arguments, "cut")), *["resume cut --plain"] * 4]
     script = [sys.executable, "-c", _KILLED_IN_TURN]
     lines = [f"{path} {command}" for path, command in zip(paths, commands, strict=True)]
     output = subprocess.run([*script, *lines], capture_output=True, text=True, check=True).stdout
     ended = [line.split()[1:] for line in output.splitlines() if line.startswith("ended")]
     assert ended == [["-9", *sorted(stages[:saved])] for saved in range(5)]
-    monkeypatch.setattr(ExactSearch, "_search_own_rows", _not_again)
+    monkeypatch.setattr(ExactSearch, "of_own_rows", _not_again)
     for function in ("smooth_basis", "solve"):
         monkeypatch.setattr(f"ism_dask.unfolding.unfold.{function}", _not_again)
     steps = []
-    climb = refinement.climb
-    monkeypatch.setattr(refinement, "climb", lambda *given: steps.append(given[2]) or climb(*given))
+    climb = unfold.climb
+    monkeypatch.setattr(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
     assert here("resume", "cut", "--plain").status == 0
     assert len(steps) == 1
     whole, cut = open_run("whole").metrics, open_run("cut").metrics

@@ -85,7 +85,7 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> Non
     assert (refused.status_code, "n_components" in refused.text) == (409, True)
     run = wait(lambda: up.run_that_is("COMPLETED"))
     assert run["auto_scheduled"]
-    assert (report_path("soon").parent / "model").is_dir()
+    assert (report_path("soon").parent / "result").is_dir()
     up.request("PATCH", f"deployments/{up.soon}", json={"paused": True})
     fit_and_save(FitSettings(dataset="wine", sigma="median", run="plain"))
     assert np.array_equal(load_model("soon").components, load_model("plain").components)

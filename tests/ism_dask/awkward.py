@@ -87,14 +87,14 @@ class Definition:
     def objective(self, W: Array) -> Any:
         """Return J."""
         W = W.astype(self.X.dtype)
-        values = (w * (self.Gamma * t.value(b, s)).sum() for w, t, b, s in self._terms(W))
+        values = (w * (self.Gamma * t.value(b * s)).sum() for w, t, b, s in self._terms(W))
         return sum(values)
 
     def phi(self, W: Array) -> Array:
         """Return Phi (d, d)."""
         X, total = self.X, 0.0
         for weight, term, beta, scale in self._terms(W):
-            psi = weight * self.Gamma * term.slope(beta, scale)
+            psi = weight * self.Gamma * term.slope(beta * scale) * scale
             if term.pairing.degree:
                 psi = 2.0 * (np.diag(psi.sum(axis=1)) - psi)
             total = total + X.T @ psi @ X
@@ -121,9 +121,9 @@ class Definition:
             beta = (apart * apart).sum(axis=2) if term.pairing.degree else Z @ Z.T
             yield weight, term, beta, self._scale(term)
 
-    def _scale(self, term: Any) -> Array | None:
+    def _scale(self, term: Any) -> Array | Any:
         if not term.per_row_width:
-            return None
+            return self.X.dtype.type(1)
         X, anchors = self.X, term.anchors.astype(self.X.dtype)
         squared = ((X[:, None, :] - anchors[None]) ** 2).sum(axis=2)
         sizes = np.add.outer((X * X).sum(axis=1), (anchors * anchors).sum(axis=1))

@@ -39,25 +39,24 @@ class Dense:
     def objective(self, W: Array) -> float:
         return float(
             sum(
-                weight * (self.Gamma * term.value(self._beta(term, W), self._scale(term))).sum()
+                weight * (self.Gamma * term.value(self._beta(term, W) * self._scale(term))).sum()
                 for weight, term in self.kernel.terms
             )
         )
 
     def phi(self, W: Array) -> Array:
         return sum(
-            weight * self._phi(term, term.slope(self._beta(term, W), self._scale(term)))
+            weight
+            * self._phi(
+                term, term.slope(self._beta(term, W) * self._scale(term)) * self._scale(term)
+            )
             for weight, term in self.kernel.terms
         )
 
     def phi0(self) -> Array:
         ones = np.ones_like(self.Gamma)
         return sum(
-            weight
-            * self._phi(
-                term,
-                term.slope_at_zero * ones * (1 if self._scale(term) is None else self._scale(term)),
-            )
+            weight * self._phi(term, term.slope_at_zero * ones * self._scale(term))
             for weight, term in self.kernel.terms
         )
 
@@ -85,8 +84,8 @@ class Dense:
             return self.X[i], self.X[j]
         return self.X[i] - self.X[j], self.X[i] - self.X[j]
 
-    def _scale(self, term: PointwiseKernel) -> Array | None:
+    def _scale(self, term: PointwiseKernel) -> Array | float:
         if not term.per_row_width:
-            return None
+            return 1.0
         widths = term.widths(self.X)
         return 1.0 / np.multiply.outer(widths, widths)

@@ -94,8 +94,8 @@ def test_clusters_need_no_projection_to_be_found():
 
 
 class _Against(Linear):
-    def value(self, beta, scale=None, out=None):
-        return -super().value(beta, scale, out)
+    def value(self, beta, out=None):
+        return -super().value(beta, out)
 
 
 def test_what_is_aligned_by_less_than_nothing_takes_nothing_from_the_others():

@@ -7,7 +7,6 @@ import pty
 import re
 import subprocess
 import sys
-from contextlib import contextmanager
 from io import StringIO
 
 import numpy as np
@@ -56,9 +55,9 @@ def texts(monkeypatch) -> list[str]:
     told: list[str] = []
     update = bar._Line.update
 
-    def noted(line, text, **fields):
+    def noted(line, share, text):
         told.append(text)
-        update(line, text, **fields)
+        update(line, share, text)
 
     monkeypatch.setattr(bar._Line, "update", noted)
     return told
@@ -70,7 +69,7 @@ def test_the_last_line_is_the_last_iteration(terminal):
     last = fitted.history_[-1]
     told = f"Wine, iteration {last.iteration}, objective 1758.9, "
     told += f"residual {last.residual:.2g} < 0.0001"
-    assert re.match(re.escape(told) + r" ━+ 100% \d\d:\d\d$", terminal.lines[-1])
+    assert re.match(re.escape(told) + r" ━+ 100% 0:\d\d:\d\d$", terminal.lines[-1])
 
 
 def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
@@ -83,38 +82,25 @@ def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
     assert all("> 1e-09" in text for text in texts[1:-2])
 
 
-def test_time_left_is_told_where_the_course_of_the_fit_tells_it():
-    left, shares = [], []
+def test_the_bar_never_goes_back_and_begins_anew_with_each_fit(terminal, monkeypatch):
+    shown = []
+    update = bar._Line.update
 
-    def look(_state):
-        (task,) = progress.tasks
-        left.append(task.fields["ends"])
-        shares.append(task.percentage)
+    def noted(line, share, text):
+        update(line, share, text)
+        shown.append((share, line._progress.tasks[0].elapsed))
 
-    with shown(Terminal()) as progress, watching_iterations(look):
-        hsic_model(2, solver=ISM(tol=1e-9)).fit(X, Y)
-        assert progress.tasks[0].percentage == 100
-    assert left[:4] == [None] * 4
-    assert left[-1] is None  # nothing but the check is left
-    assert any(ends is not None for ends in left)
-    assert shares == sorted(shares)
-    assert shares[-1] == pytest.approx(95)  # by the published rule there is no check
-
-
-@contextmanager
-def shown(terminal):
-    """Yield the Progress of rich behind the bar of the block."""
-    made = []
-
-    class RecordedLine(bar._Line):
-        def __init__(self, console):
-            super().__init__(console)
-            made.append(self._progress)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bar, "_Line", RecordedLine)
-        with progress_bar(console=terminal.console):
-            yield made[0]
+    monkeypatch.setattr(bar._Line, "update", noted)
+    with progress_bar(console=terminal.console):
+        for _ in range(2):
+            hsic_model(2, solver=ISM(tol=1e-9)).fit(X, Y)
+            shares, seconds = zip(*shown, strict=True)
+            assert shares[0] == 0
+            assert shares[-1] == 1
+            assert list(shares) == sorted(shares)
+            assert list(seconds) == sorted(seconds)
+            assert seconds[0] < 1
+            shown.clear()
 
 
 def test_clusterers_are_told_by_round(terminal, texts):

@@ -244,8 +244,8 @@ def test_bad_input_is_named(fitted):
     for error, words, arguments in (
         (NotFittedError, "not fitted", (SupervisedIKDR(2), X, y)),
         (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, y)),
-        (ValueError, "X has 4 features, but `fitted` was fitted to 5", (fitted, X[:, :4], y)),
-        (ValueError, "features e, d, c, b, a, but", (named, frame[list("edcba")], y)),
+        (ValueError, "X has 4 features, but SupervisedIKDR is expecting 5", (fitted, X[:, :4], y)),
+        (ValueError, "feature names should match", (named, frame[list("edcba")], y)),
         (ValueError, "target y is None", (fitted, X, None)),
         (ValueError, "inconsistent numbers", (fitted, X, y[:9])),
         (ValueError, "X has 19 rows; a bootstrap needs 20", (fitted, X[:19], y[:19])),

@@ -130,7 +130,7 @@ def test_certify_measures_what_the_fit_did_not():
                 judge = Definition(Z, _centred_classes(y), model.kernel_)
                 W = model.components_.T
                 assert not objection(judge.objective, W, certificate.distance)
-    with pytest.raises(ValueError, match="X has 5 features, the fit had 7"):
+    with pytest.raises(ValueError, match="X has 5 features, but SupervisedIKDR is expecting 7"):
         model.certify(rows, y)
     other = model.certify(constant[::-1], y)
     assert "W is not stationary" in other.reason

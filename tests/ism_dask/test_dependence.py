@@ -122,7 +122,7 @@ def test_landmarks_give_nearly_the_statistic_of_all_rows(kernel, monkeypatch):
 def test_a_w_that_was_fitted_to_noise_is_tested_on_other_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(120, 20)), rng.integers(0, 2, 120)
-    estimator = SupervisedIKDR(1, solver=ISM(tol=0.01))
+    estimator = SupervisedIKDR(1, criterion="dependence", solver=ISM(tol=0.01))
     naive = dependence_test(estimator.fit_transform(X, y), y, random_state=0)
     split = fitted_dependence_test(estimator, X, y, random_state=0)
     refits = fitted_dependence_test(estimator, X, y, n_refits=19, random_state=0)

@@ -19,7 +19,7 @@ import pytest
 from models import hsic_model
 from sklearn.datasets import load_wine
 
-import storage
+from flows.builtin import ingest
 from ism_dask.engines import Problem, first_engine
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, as_kernel
@@ -50,7 +50,7 @@ def rows(request):
 def _rows(name):
     if name == "wine":
         return load_wine(return_X_y=True)
-    data = storage.ingest(name)
+    data = ingest(name)
     return data.X.read(0, len(data.X)).astype(float), data.y
 
 

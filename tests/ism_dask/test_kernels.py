@@ -57,27 +57,21 @@ def _points(kernel):
     return np.linspace(low, 6.0, 97).reshape(1, -1)
 
 
-def _scale(kernel, beta):
-    return np.full_like(beta, 0.7) if kernel.per_row_width else None
-
-
 @walked
 def test_slope_is_the_derivative_of_value(kernel):
     kernel = kernel.resolve(ROWS)
     beta, h = _points(kernel), 1e-6
-    scale = _scale(kernel, beta)
-    central = (kernel.value(beta + h, scale) - kernel.value(beta - h, scale)) / (2 * h)
-    np.testing.assert_allclose(kernel.slope(beta, scale), central, rtol=1e-6, atol=1e-8)
+    central = (kernel.value(beta + h) - kernel.value(beta - h)) / (2 * h)
+    np.testing.assert_allclose(kernel.slope(beta), central, rtol=1e-6, atol=1e-8)
 
 
 @walked
 def test_second_derivative_is_the_derivative_of_slope(kernel):
     kernel = kernel.resolve(ROWS)
     beta, h = _points(kernel), 1e-5
-    scale = _scale(kernel, beta)
-    central = (kernel.slope(beta + h, scale) - kernel.slope(beta - h, scale)) / (2 * h)
+    central = (kernel.slope(beta + h) - kernel.slope(beta - h)) / (2 * h)
     before = beta.copy()
-    np.testing.assert_allclose(kernel.second_derivative(beta, scale), central, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(kernel.second_derivative(beta), central, rtol=1e-6, atol=1e-8)
     np.testing.assert_array_equal(beta, before)
 
 
@@ -85,15 +79,13 @@ def test_second_derivative_is_the_derivative_of_slope(kernel):
 def test_flat_kernel_has_the_slope_at_zero(kernel):
     kernel = kernel.resolve(ROWS)
     zero = np.zeros((1, 1))
-    scale = _scale(kernel, zero)
     flat = kernel.linearised()
-    expected = kernel.slope(zero, scale)
+    expected = kernel.slope(zero)
     if not expected.any():  # a polynomial without offset: the sign of f' beside 0 takes its place
-        expected = np.sign(kernel.slope(zero + 1e-3, scale))
-    np.testing.assert_allclose(flat.slope(zero, scale), expected)
+        expected = np.sign(kernel.slope(zero + 1e-3))
+    np.testing.assert_allclose(flat.slope(zero), expected)
     beta = _points(kernel)
-    scale = _scale(kernel, beta)
-    np.testing.assert_allclose(np.ptp(flat.slope(beta, scale)), 0.0, atol=1e-15)
+    np.testing.assert_allclose(np.ptp(flat.slope(beta)), 0.0, atol=1e-15)
     assert flat.constant_slope
     assert flat.pairing is kernel.pairing
 
@@ -103,9 +95,8 @@ def test_flat_kernel_has_the_slope_at_zero(kernel):
 def test_out_may_be_beta_itself(kernel, method):
     kernel = kernel.resolve(ROWS)
     beta = _points(kernel)
-    scale = _scale(kernel, beta)
-    expected = getattr(kernel, method)(beta.copy(), scale)
-    result = getattr(kernel, method)(beta, scale, out=beta)
+    expected = getattr(kernel, method)(beta.copy())
+    result = getattr(kernel, method)(beta, out=beta)
     assert result is beta
     np.testing.assert_array_equal(result, expected)
 
@@ -123,9 +114,8 @@ def test_the_shortcut_to_the_objective_is_the_value(kernel):
 def test_float32_stays_float32(kernel):
     kernel = kernel.resolve(ROWS)
     beta = _points(kernel).astype(np.float32)
-    scale = _scale(kernel, beta)
-    assert kernel.value(beta, scale).dtype == np.float32
-    assert kernel.unit_slope(beta, scale).dtype == np.float32
+    assert kernel.value(beta).dtype == np.float32
+    assert kernel.unit_slope(beta).dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

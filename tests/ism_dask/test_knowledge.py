@@ -26,7 +26,7 @@ def entries(values, gap):
 
 
 def same(first, second):
-    np.testing.assert_array_equal(first.scores, second.scores)
+    np.testing.assert_array_equal(first.Y, second.Y)
     for one, other in ((first.groups, second.groups), (first.classes, second.classes)):
         assert (one is None) == (other is None)
         if one is not None:
@@ -71,7 +71,7 @@ def test_strings_with_gaps_of_any_kind_are_classes(gap, target):
     known = partial_scores(entries(np.sort(NAMES)[Y], gap), 178, target)
     np.testing.assert_array_equal(known.classes, np.sort(NAMES))
     np.testing.assert_array_equal(known.groups, expected.groups)
-    np.testing.assert_array_equal(known.scores, expected.scores)
+    np.testing.assert_array_equal(known.Y, expected.Y)
 
 
 def test_gaps_of_several_kinds_in_one_column():
@@ -79,7 +79,7 @@ def test_gaps_of_several_kinds_in_one_column():
     np.testing.assert_array_equal(known.groups, [0, 1, -1, -1, -1, -1, 1])
     known = partial_scores([0.5, 1, None, -1, 2], 5, "auto")
     assert known.groups is None
-    np.testing.assert_array_equal(np.isnan(known.scores[:, 0]), [False, False, True, False, False])
+    np.testing.assert_array_equal(np.isnan(known.Y[:, 0]), [False, False, True, False, False])
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_labels_to_avoid_of_another_shape(y, shape):
 def test_the_size_of_scores_does_not_count(factor, target):
     several = np.where(TOLD[:, None], X[:, :2], np.nan)
     for given in (several, several[:, 0]):
-        expected = partial_scores(given, 178, target).scores
-        scaled = partial_scores(given * factor, 178, target).scores
+        expected = partial_scores(given, 178, target).Y
+        scaled = partial_scores(given * factor, 178, target).Y
         np.testing.assert_array_equal(scaled, np.sign(factor) * expected)
         np.testing.assert_allclose(expected[TOLD].mean(axis=0), 0, atol=1e-12)
         np.testing.assert_allclose(expected[TOLD].std(axis=0), 1)

@@ -15,7 +15,7 @@ from ism_dask.engines import Problem, blocks
 from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.operator import relative_residual
-from ism_dask.estimators import partial_fit
+from ism_dask.estimators import reservoir
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.shards import cut
@@ -65,7 +65,7 @@ def _stream(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_the_error_of_a_sample_is_the_residual_under_all_rows(
     monkeypatch: pytest.MonkeyPatch, forgetting: float
 ) -> None:
-    monkeypatch.setattr(partial_fit, "HELD_ROWS", 250)
+    monkeypatch.setattr(reservoir, "HELD_ROWS", 250)
     weights = (1 - forgetting) ** (2 - np.arange(1200) // 400)
     stated, seen = [], []
     for seed in range(3):
@@ -89,7 +89,7 @@ def test_the_error_of_predictions_is_their_residual_under_all_rows(
     monkeypatch: pytest.MonkeyPatch, forgetting: float
 ) -> None:
     """In blocks of 50 rows, the fit and all rows."""
-    monkeypatch.setattr(partial_fit, "HELD_ROWS", 400)
+    monkeypatch.setattr(reservoir, "HELD_ROWS", 400)
     monkeypatch.setattr(blocks, "number_of_blocks", lambda n: n // 50)
     weights = (1 - forgetting) ** (2 - np.arange(1200) // 400)
     stated, seen = [], []
@@ -110,12 +110,12 @@ def test_the_error_of_predictions_is_their_residual_under_all_rows(
 
 
 def test_sums_over_a_sample_are_those_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_fit, "HELD_ROWS", 50)
+    monkeypatch.setattr(reservoir, "HELD_ROWS", 50)
     sums, rng = [], np.random.default_rng(0)
     numbers = np.arange(200.0)
     for _ in range(400):
-        held = partial_fit.Reservoir.of(numbers[:80, None], numbers[:80], rng).limited()
-        block = partial_fit.Reservoir.of(numbers[80:, None], numbers[80:], rng)
+        held = reservoir.Reservoir.of(numbers[:80, None], numbers[:80], rng).limited()
+        block = reservoir.Reservoir.of(numbers[80:, None], numbers[80:], rng)
         held = held.forgotten(0.5).joined(block).limited()
         assert len(held.X) == 50
         counts = np.maximum(held.weights, held.threshold)

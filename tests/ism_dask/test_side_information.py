@@ -25,7 +25,7 @@ from sklearn.svm import SVC
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Problem
 from ism_dask.engines.select import first_engine
-from ism_dask.estimators.avoidance import _correlation
+from ism_dask.estimators.fitted import _correlation
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.combined import avoiding
 from ism_dask.gamma.residual import _RIDGES, SideRegression, conditional

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 from watchers import watching_iterations
 
-import storage
+from flows.builtin import ingest
 from ism_dask import SupervisedIKDR, hsic
 from ism_dask.kernels import KERNELS, Gaussian, Polynomial
 from ism_dask.solvers import ISM
@@ -182,7 +182,7 @@ def test_dask_arrays_fit_and_transform_lazily():
 
 
 def test_opened_data_sets_are_rows():
-    stored = storage.ingest("wine")
+    stored = ingest("wine")
     model = SupervisedIKDR(2)
     plain = clone(model).fit(X, Y)
     for rows in (stored, stored.X):
@@ -190,7 +190,7 @@ def test_opened_data_sets_are_rows():
         np.testing.assert_allclose(fitted.components_, plain.components_, atol=1e-9)
         np.testing.assert_allclose(fitted.transform(rows), plain.transform(X), atol=1e-8)
     with pytest.raises(ValueError, match="64 features, but SupervisedIKDR is expecting 13"):
-        plain.transform(storage.ingest("digits"))
+        plain.transform(ingest("digits"))
 
 
 def test_float32_and_bytes_use_single_precision_tiles(plain):
@@ -301,7 +301,7 @@ def _with(value):
         (SupervisedIKDR(), X, np.arange(178), "178 different whole numbers"),
         (SupervisedIKDR(), X[:, :1], Y, "minimum of 2 is required"),
         (SupervisedIKDR(), X[0], Y, "Expected 2D array"),
-        (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "2 rows and 2 features"),
+        (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "rows and columns; got shape"),
     ],
 )
 def test_bad_input_is_told_clearly(estimator, rows, y, message):

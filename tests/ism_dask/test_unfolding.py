@@ -29,12 +29,11 @@ from ism_dask.estimators.placement import Placement
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
 from ism_dask.unfolding import neighbour_search as searches
-from ism_dask.unfolding import normal_equations, refinement
-from ism_dask.unfolding.ascent import climb
+from ism_dask.unfolding import program, unfold
+from ism_dask.unfolding.ascent import CoordinateObjective, climb
 from ism_dask.unfolding.laplacian import smooth_basis
 from ism_dask.unfolding.neighbour_graph import neighbour_graph
-from ism_dask.unfolding.normal_equations import EdgeSums, Scales, vector_of
-from ism_dask.unfolding.objective import CoordinateObjective
+from ism_dask.unfolding.program import EdgeSums, Scales, vector_of
 from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel
 
 WINE, Y = load_wine(return_X_y=True)
@@ -323,7 +322,7 @@ def test_chunks_frames_and_precisions_give_the_same(colored):
 
 def test_a_cluster_comes_to_the_same_bits(colored, monkeypatch):
     monkeypatch.setattr(searches, "_ROWS_PER_TASK", 50)
-    monkeypatch.setattr(normal_equations, "_EDGES_PER_TASK", 300)
+    monkeypatch.setattr(program, "_EDGES_PER_TASK", 300)
     alone = ColoredMVU().fit(X, Y)
     with (
         LocalCluster(
@@ -541,7 +540,7 @@ def test_an_unfinished_refinement_is_reported():
 
 
 def test_a_refinement_that_rounding_ends_is_no_matter_of_its_steps(monkeypatch):
-    monkeypatch.setattr(refinement, "climb", partial(climb, stationary=0.0))
+    monkeypatch.setattr(unfold, "climb", partial(climb, stationary=0.0))
     with pytest.warns(ConvergenceWarning, match="rounding lets no step improve.*nearer to 1"):
         ended = ColoredMVU().fit(X, Y)
     assert ended.status_ is Status.ROUNDING

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,7 @@ from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, StorageError, list_runs
-from storage.checkpoints import NEWEST, checkpoint_key
-from storage.partial_results import PartialResults
+from storage.partial_results import PartialResults, checkpoint_key
 from storage.values import from_json, to_json
 
 REQUEST = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
@@ -61,14 +59,14 @@ def test_what_is_no_checkpoint_is_damaged(wrong: object) -> None:
     checkpoints.results.save(checkpoint_key(1), REQUEST, wrong)
     with pytest.raises(DamagedStore, match="not a checkpoint"):
         checkpoints.read(1)
-    assert checkpoints.newest() is None
+    assert checkpoints.find() is None
     assert checkpoints.find(REQUEST) is None
 
 
 def test_the_newest_of_what_is_asked_is_found() -> None:
     checkpoints = Checkpoints.of_run("own")
     assert checkpoints.find(REQUEST) is None
-    assert checkpoints.newest() is None
+    assert checkpoints.find() is None
     for seed in range(5):
         checkpoints.save(REQUEST, checkpoint(seed))
     found = checkpoints.find(REQUEST)
@@ -76,7 +74,6 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
     assert same(found, checkpoint(4))
     assert checkpoints.numbers == [3, 4, 5]
     assert checkpoints.find({**REQUEST, "tol": 0.01}) is None
-    assert checkpoints.newest_number == 5
     assert list_runs() == ()
     checkpoints.results.clear()
     assert checkpoints.find(REQUEST) is None
@@ -111,40 +108,6 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
     assert "The checkpoint before it is taken" in line
     with pytest.raises(DamagedStore):
         checkpoints.read(2)
-
-
-def test_one_that_is_gone_is_missed() -> None:
-    checkpoints = Checkpoints.of_run("own")
-    for seed in (0, 1):
-        checkpoints.save(REQUEST, checkpoint(seed))
-    shutil.rmtree(checkpoints.results.path(checkpoint_key(2)))
-    messages: list[str] = []
-    found = checkpoints.find(REQUEST, messages.append)
-    assert found is not None
-    assert same(found, checkpoint(0))
-    assert "00000002, the newest checkpoint, is missing" in messages[0]
-    # Its number is not given again: what is told of it would be told of another.
-    checkpoints.save(REQUEST, checkpoint(2))
-    assert checkpoints.numbers == [1, 3]
-
-
-def test_a_damaged_number_of_the_newest_is_told_and_the_newest_found() -> None:
-    checkpoints = Checkpoints.of_run("own")
-    checkpoints.save(REQUEST, checkpoint(0))
-    for damage in (lambda: checkpoints.results.save(NEWEST, {}, "2"), _cut_newest):
-        damage()
-        messages: list[str] = []
-        found = checkpoints.find(REQUEST, messages.append)
-        assert found is not None
-        assert same(found, checkpoint(0))
-        assert "The newest checkpoint that is there is taken" in messages[0]
-    checkpoints.save(REQUEST, checkpoint(1))
-    assert checkpoints.newest_number == 2
-
-
-def _cut_newest() -> None:
-    path = PartialResults.of_run("own").path(NEWEST) / "zarr.json"
-    path.write_bytes(path.read_bytes()[:-1])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage import DatasetInfo, StorageError, ingest, open_dataset, write_dataset
+from storage import DatasetInfo, StorageError, open_dataset, write_dataset
 from storage.atomic import workspace
 
 INFO = DatasetInfo("small")
@@ -195,33 +194,7 @@ def test_a_forbidden_home_is_explained(tmp_path: Path) -> None:
     assert "change the permissions" in done.stdout, done.stderr
 
 
-def test_a_home_that_is_a_file_is_explained(tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_is_explained(make_dataset: Maker, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(StorageError, match="could not write"):
-        ingest("wine")
-
-
-def _ingest(force: bool) -> str:
-    return ingest("wine", force=force).data_hash
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("force", [False, True])
-def test_concurrent_ingests_end_with_one_good_data_set(force: bool) -> None:
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        hashes = pool.map(_ingest, [force] * 8, chunksize=1)
-    data = open_dataset("wine")
-    assert set(hashes) == {data.data_hash}
-    data.X.verify()
-    assert entries(data.path.parent) == [".lock", "wine"]
-
-
-@pytest.mark.long
-def test_reading_goes_on_while_the_same_data_are_stored_again() -> None:
-    data = ingest("wine")
-    expected = data.X.read(0, 178)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        again = [pool.apply_async(_ingest, (True,)) for _ in range(10)]
-        while not all(job.ready() for job in again):
-            np.testing.assert_array_equal(data.X.read(0, 178), expected)
-        assert {job.get() for job in again} == {data.data_hash}
+        make_dataset()

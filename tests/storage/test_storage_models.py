@@ -63,7 +63,7 @@ def test_saving_again_replaces() -> None:
     save_model("run", model())
     path = save_model("run", model(class_names=None, feature_names=None))
     assert load_model("run").class_names is None
-    assert sorted(p.name for p in path.parent.iterdir()) == [".lock", "model"]
+    assert sorted(p.name for p in path.parent.iterdir()) == [".lock", "result"]
 
 
 def test_a_failed_save_keeps_the_old() -> None:

@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import (
-    Model,
     UnsafeName,
     home,
     load_model,
     open_dataset,
     safe_name,
 )
-from storage.paths import data_folder, resolve_under
+from storage.paths import resolve_under
 
 BAD = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", ".hidden", "a\0", "é", "a b", "x" * 129]
 
@@ -60,20 +59,9 @@ def test_a_link_out_of_the_root_is_refused(tmp_path: Path) -> None:
 
 def test_folders_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    monkeypatch.setenv("ISM_DASK_DATA", "~/raw")
     assert home() == tmp_path
-    assert data_folder() == Path.home() / "raw"
     monkeypatch.delenv("ISM_DASK_HOME")
-    monkeypatch.delenv("ISM_DASK_DATA")
     assert home() == Path.home() / ".ism-dask"
-    assert data_folder() is None
-
-
-def test_the_public_names_are_all_there() -> None:
-    import storage
-
-    assert all(hasattr(storage, name) for name in storage.__all__)
-    assert Model.__module__ == "storage.models"
 
 
 def test_storage_stands_on_its_own() -> None:

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import (
-    ChecksumMismatch,
     DamagedStore,
     DatasetInfo,
     StorageError,
@@ -25,9 +24,8 @@ from storage import (
     write_dataset,
 )
 from storage.dataset_writing import rechunk
-from storage.digest import content_digest
 from storage.manifest import MANIFEST
-from storage.store import get_array
+from storage.store import StoredGroup
 
 INFO = DatasetInfo("made")
 
@@ -55,8 +53,11 @@ def test_what_is_written_in_blocks_is_read_in_ranges(tmp_path: Path) -> None:
         assert got.flags.c_contiguous
         assert got.flags.writeable
     np.testing.assert_array_equal(data.labels["target"], X[:, 0])
-    assert data.data_hash == content_digest(X, labels)
     assert data.y is None
+    write_dataset(tmp_path / "whole", INFO, [X], labels, chunk_rows=25)
+    assert open_dataset(tmp_path / "whole").data_hash == data.data_hash
+    write_dataset(tmp_path / "other", INFO, [X], {"target": -X[:, 0]}, chunk_rows=25)
+    assert open_dataset(tmp_path / "other").data_hash != data.data_hash
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (4, 3), (0, 51), (51, 52)])
@@ -136,12 +137,6 @@ def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
     with pytest.raises(StorageError, match=message):
         write_dataset(tmp_path / "sets" / "d", info, blocks, labels)
     assert [p.name for p in (tmp_path / "sets").iterdir()] == [".lock"]
-
-
-def test_the_wrong_content_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ChecksumMismatch, match="expected 00"):
-        write_dataset(tmp_path / "d", INFO, [X50], expected_hash="00")
-    assert not (tmp_path / "d").exists()
 
 
 def read_all(path: Path) -> np.ndarray:
@@ -233,13 +228,14 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(
 ) -> None:
     path = make_dataset(seed=0)
     steps = iter(range(100))
+    read = StoredGroup.array
 
-    def get(group: zarr.Group, name: str) -> np.ndarray:
+    def array(group: StoredGroup, name: str) -> np.ndarray:
         if next(steps) == 0:
             make_dataset(seed=1)
-        return get_array(group, name)
+        return read(group, name)
 
-    monkeypatch.setattr("storage.dataset.get_array", get)
+    monkeypatch.setattr(StoredGroup, "array", array)
     opened = open_dataset(path)
     monkeypatch.undo()
     expected = open_dataset(path)
@@ -291,8 +287,14 @@ def test_a_moved_store_opens_by_its_path(make_dataset: Callable[..., Path], tmp_
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("storage.dataset_info.FORMAT_VERSION", 99)
+    monkeypatch.setattr("storage.dataset_writing.FORMAT_VERSION", 99)
     write_dataset(tmp_path / "d", INFO, [X50])
     monkeypatch.undo()
     with pytest.raises(StorageError, match="Upgrade"):
         open_dataset(tmp_path / "d")
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DamagedStore, match=r"manifest\.json.* is missing"):
+        open_dataset(tmp_path / "empty")

@@ -72,5 +72,5 @@ def test_what_is_not_there_is_named(lake: str, monkeypatch: pytest.MonkeyPatch) 
         "config_kwargs": {"retries": {"mode": "standard"}},
     }
     monkeypatch.setitem(fsspec.config.conf, "s3", nobody)
-    with pytest.raises(TableError, match="cannot open"):
+    with pytest.raises(TableError, match="cannot read"):
         ingest_table(f"{lake}/none.csv", "none")

@@ -266,7 +266,7 @@ def test_the_schema_is_stored_and_read_back(tmp_path: Path) -> None:
     assert data.info.table is not None
     schema = TableSchema.from_json(data.info.table["schema"])
     assert TableSchema.from_json(schema.to_json()) == schema
-    assert schema.passed == ("id",)
+    assert schema.options.keep == ("id",)
     assert [feature.missing for feature in schema.features] == [43, 0, 28, 0]
     assert schema.encoded_names == data.feature_names
     assert data.info.table["files"][0]["path"] == str(path)
@@ -384,7 +384,7 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path: Path) -> None
     path = _csv(_frame(), tmp_path)
     first = ingest_table(path, label="churned")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("storage.tables.planning.scan_table", None)
+        patch.setattr("storage.tables.planning.scan_part", None)
         again = ingest_table(path, label="churned")
     assert again.data_hash == first.data_hash
     with pytest.raises(StorageError, match="replace it with --force"):
@@ -427,7 +427,7 @@ def _values(source: Any, **options: Any) -> pd.DataFrame:
 
 
 def test_a_line_break_in_quotes_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.tables.formats._BLOCK_BYTES", 64)
+    monkeypatch.setattr("storage.tables.arrow_files._BLOCK_BYTES", 64)
     rows = "".join(f'{k},"no\nrth"\n' for k in range(40))
     (tmp_path / "a.csv").write_text(f"x,c\n{rows}")
     values = _values(tmp_path / "a.csv")

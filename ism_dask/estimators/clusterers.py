@@ -1,0 +1,249 @@
+"""The clusterers: without labels, with labels to avoid, with scores of some rows; a reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array, check_random_state
+
+from ism_dask._types import Array
+from ism_dask._validation import is_whole, positive_float
+from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.clustering.kmeans import kmeans, seeded_kmeans
+from ism_dask.clustering.spectral_embedding import Graph
+from ism_dask.engines import Auto
+from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.estimators.partial_targets import PartialScores, centred_labels, partial_scores
+from ism_dask.estimators.preparation import SAMPLE_ROWS
+from ism_dask.estimators.row_order import in_given_order
+from ism_dask.gamma.from_embedding import EMBEDDING, AvoidGuide, EmbeddingGuide, normalise_rows
+from ism_dask.kernels import Affinity, Gaussian
+from ism_dask.rows.shards import cut
+
+# Share of the trace of the kernel that landmarks may leave out in `spectral_clusters`.
+_LEFT_OUT = 1e-4
+
+
+@dataclass(eq=False, repr=False)
+class UnsupervisedIKDR(ClusteringIKDR):
+    """Interpretable kernel dimension reduction for clustering, without labels.
+
+    Finds W with orthonormal columns and clusters of the rows in alternating rounds. W makes `X W`
+    depend as strongly as possible on a spectral embedding U of the rows; U is the embedding of the
+    graph of the rows of `X W`.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters k.
+    n_components : int, optional
+        Number of new features q. Default: as many as clusters, if the rows vary in enough
+        directions.
+    kernel, engine, standardize
+        As in `SupervisedIKDR`, for the W of each round.
+    solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
+        As in `SupervisedIKDR`, for the W of each round. With None as its `tol`, "ism" solves each
+        round by the published rule with 0.01; once the embedding has converged, the last rounds
+        continue until W is stationary. A number is the published rule for all rounds. Its
+        `max_seconds` limit all rounds together: the round in progress ends with the best W that it
+        has.
+    outer_tol : float, default 0.01
+        Stop when the eigenvalues of the embedding change by less than this from round to round,
+        with each W solved to convergence.
+    max_outer : int, default 20
+        Maximum number of rounds.
+    n_init : int or "auto", default "auto"
+        Number of starts of k-means; "auto" is 50 up to 5,000 rows and 10 beyond.
+    rotation : {"varimax"} or None, default None
+        As in `SupervisedIKDR`, for the W of the result. The clusters do not change.
+    random_state : int, RandomState or None, default None
+        Seed of everything that is drawn at random. None is a fixed seed, so that fits repeat.
+    on_round : callable, optional
+        Called with a `Round` after each round.
+
+    Attributes
+    ----------
+    labels_ : (n,) array
+        The cluster of each row. Clusters are numbered in the order in which they first appear.
+    embedding_ : (n, k) array
+        The spectral embedding U; `labels_` come from k-means on its rows, scaled to length 1.
+    embedding_eigenvalues_ : (k,) array
+        The eigenvalues of the embedding.
+    cluster_centers_ : (k, k) array
+        The centres of the clusters, among the rows of U scaled to length 1.
+    rounds_ : tuple of Round
+        A record of each round, with the objectives of W and of the embedding.
+    affinity_ : Kernel
+        The kernel that weighs the edges of the graph of the rows of `X W`; docs/clustering.md
+        explains why it differs from `kernel_`.
+    components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
+    n_iter_, status_, certificate_, tolerance_, history_, engine_, engine_note_, engine_error_, \
+    kernel_, \
+    n_features_in_, feature_names_in_
+        As in `SupervisedIKDR`, for the last round; if the rounds did not converge, for the round
+        with the largest J.
+    converged_ : bool
+        Whether the rounds have converged, and the W of the last one as well.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import UnsupervisedIKDR
+    >>> X, _ = load_wine(return_X_y=True)
+    >>> UnsupervisedIKDR(3).fit_predict(X).shape
+    (178,)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class AlternativeIKDR(ClusteringIKDR):
+    """Interpretable kernel dimension reduction for a clustering that avoids given labels.
+
+    As `UnsupervisedIKDR`, but W also makes `X W` depend as little as possible on the given labels:
+    `Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)`, `Omega = D^-1/2 U U^T D^-1/2`. The
+    first W comes from the labels alone. `fit` takes one label for each row, none missing; -1 is a
+    label like any other.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters k.
+    n_components : int, optional
+        Number of new features q. Default: as many as clusters, if the rows vary in enough
+        directions.
+    mu : float, default 30.0
+        Weight of avoiding the labels, relative to the new clusters. Both parts of Gamma have trace
+        one, whatever the number of rows, clusters and classes. (The published method divides both
+        by degrees and does not normalise them.) The part of the labels is spread over as many
+        directions as there are classes, so `mu` must be well above 1. On the Face data, `mu=1`
+        finds the twenty persons again, and `mu` from 20 up finds the poses.
+    kernel, engine, standardize
+        As in `SupervisedIKDR`, for the W of each round.
+    solver, outer_tol, max_outer, n_init, rotation, random_state, on_round
+        As in `UnsupervisedIKDR`.
+
+    Attributes
+    ----------
+    The same as those of `UnsupervisedIKDR`. If the rounds did not converge, they describe the last
+    round.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import AlternativeIKDR
+    >>> X, y = load_wine(return_X_y=True)
+    >>> AlternativeIKDR(3).fit(X, y).labels_.shape
+    (178,)
+    """
+
+    mu: float = field(default=30.0, kw_only=True)
+
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
+        return AvoidGuide(centred_labels(y, n), positive_float("`mu`", self.mu))
+
+
+@dataclass(eq=False, repr=False)
+class SemiSupervisedIKDR(ClusteringIKDR):
+    """Interpretable kernel dimension reduction for clustering, with scores of some of the rows.
+
+    As `UnsupervisedIKDR`, but W makes `X W` depend on the scores as well:
+    `Gamma = D^-1/2 U U^T D^-1/2 + mu H K_Y H`. In each round, a regression on the embedding
+    predicts the scores of the rows that have none. `fit` takes labels (n,), or scores (n,) or
+    (n, t): NaN, None or pandas' NA marks a row without a score; for classes so does -1, as
+    elsewhere in scikit-learn.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters k.
+    n_components : int, optional
+        Number of new features q. Default: as many as clusters, if the rows vary in enough
+        directions.
+    mu : float, default 1.0
+        Weight of the scores, relative to the clusters. The first part of Gamma is divided by
+        degrees, which grow with n. So at 1 the scores dominate, and the clusters decide only what
+        the scores leave open.
+    target : {"auto", "classes", "linear"}, default "auto"
+        How to read the scores: as classes, or as numbers ("linear"). "auto" takes labels and whole
+        numbers as classes.
+    kernel, engine, standardize
+        As in `SupervisedIKDR`, for the W of each round.
+    solver, outer_tol, max_outer, n_init, rotation, random_state, on_round
+        As in `UnsupervisedIKDR`.
+
+    Attributes
+    ----------
+    classes_ : (c,) array
+        The classes, if the scores are classes and there are no more of them than clusters. Clusters
+        0 to c - 1 are then these classes: rows with a given class have its number in `labels_`, and
+        pull other rows towards their cluster. `predict` takes the nearest centre for every row, so
+        for rows with a given class it can differ from `labels_`.
+    All others are the same as those of `UnsupervisedIKDR`. If the rounds did not converge, they
+    describe the last round.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import SemiSupervisedIKDR
+    >>> X, y = load_wine(return_X_y=True)
+    >>> scores = np.where(np.arange(178) % 10 == 0, y, np.nan)
+    >>> SemiSupervisedIKDR(3, 2, target="classes").fit(X, scores).labels_.shape
+    (178,)
+    """
+
+    mu: float = field(default=1.0, kw_only=True)
+    target: str = field(default="auto", kw_only=True)
+
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
+        return partial_scores(y, n, self.target, positive_float("`mu`", self.mu))
+
+    def _clustered(self, rows: Array, guide: EmbeddingGuide, order: Array | None) -> dict[str, Any]:
+        """Return centres and clusters; with fewer classes than clusters, these stay together."""
+        scores = guide if isinstance(guide, PartialScores) else None
+        groups, classes = (None, None) if scores is None else (scores.groups, scores.classes)
+        if groups is None or classes is None or len(classes) > self.n_clusters:
+            return super()._clustered(rows, guide, order)
+        centres, labels = seeded_kmeans(rows, groups, self.n_clusters)
+        return {
+            "cluster_centers_": centres,
+            "labels_": in_given_order(labels, order),
+            "classes_": classes,
+        }
+
+
+def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> Array:
+    """Return the clusters of the rows of Z, found as `UnsupervisedIKDR` finds them in X W.
+
+    It uses the same graph (a gaussian of 3/8 of the median distance), the same embedding and the
+    same k-means, without a projection.
+
+    Parameters
+    ----------
+    Z : (n, q) array
+        The rows, used without standardisation.
+    n_clusters : int
+        Number of clusters.
+    random_state : int, RandomState or None, default None
+        Seed of the samples and of k-means. None is a fixed seed.
+
+    Returns
+    -------
+    (n,) whole numbers: clusters, numbered in the order in which they first appear.
+    """
+    rows = np.asarray(check_array(Z, dtype=[np.float64, np.float32], ensure_min_samples=2))
+    n, q = rows.shape
+    if not is_whole(n_clusters) or not 1 <= n_clusters < n:
+        raise ValueError(
+            f"`n_clusters` must be a whole number from 1 to {n - 1}; got {n_clusters!r}"
+        )
+    random = check_random_state(random_state or 0)
+    indices = np.sort(random.choice(n, min(n, SAMPLE_ROWS), replace=False))
+    sample, seed = rows[indices], int(random.randint(2**31))
+    with single_threaded_blas():
+        affinity = Affinity.of(Gaussian(), sample)
+        graph = Graph.of(cut(rows), affinity, Auto(tol=_LEFT_OUT), sample=sample, seed=seed)
+        U = graph.embedded(np.eye(q), n_clusters).shards.gather_fact(EMBEDDING)[:, :-1]
+        return kmeans(normalise_rows(U), n_clusters, seed=seed)[1]

@@ -1,0 +1,92 @@
+"""How a fit by the dependence criterion is computed, from the problem to the fitted attributes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ism_dask.engines import Engine, as_engine
+from ism_dask.estimators.fitted import (
+    Fitted,
+    contributions,
+    few_features,
+    measured_avoidance,
+    rotated,
+    solution_attributes,
+)
+from ism_dask.estimators.pose import SupervisedProblem, solver_for
+from ism_dask.estimators.preparation import FitRows, Report
+from ism_dask.estimators.wide_rows import WidePrepared, fit_wide
+from ism_dask.kernels import as_kernel
+from ism_dask.records.checkpoint import current_fit
+from ism_dask.records.iteration import Solution, State
+from ism_dask.rows.execution import on_this_machine
+from ism_dask.solvers.ism import state_at
+from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.options import solver_name
+from ism_dask.solvers.whole_space import solution_of_whole_space
+from ism_dask.status import components_advice
+
+
+def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
+    """Return the fit whose X W depends on y most, by HSIC."""
+    parameters, dependence = problem.parameters, problem.dependence
+    kernel, solver = as_kernel(parameters.kernel), solver_for("dependence", parameters.solver)
+    if parameters.max_features is not None:
+        problem.check_dense("`max_features`")
+    search = MultistartSearch(as_engine(parameters.engine), solver.stopping, solver)
+    saved_fit, started = current_fit(), time.perf_counter()
+
+    def solve(rows: FitRows, start: State | None) -> tuple[Engine, Solution, FitRows]:
+        if rows.q == rows.space.size:
+            return *solution_of_whole_space(rows.problem(dependence), search.engine), rows
+        in_time = replace(
+            search,
+            stopping=search.stopping.after(time.perf_counter() - started),
+            on_iteration=partial(report, rows.prepared),
+        )
+        if isinstance(rows.prepared, WidePrepared):
+            return fit_wide(in_time, dependence, rows, start, report)
+        return *in_time.run(rows.problem(dependence), rows.q, start, saved_fit), rows
+
+    prepared, earlier = problem.prepared(kernel), problem.earlier
+    q = problem.n_components(prepared)
+    start = None
+    if earlier is not None and q <= prepared.n_varying:
+        start = state_at(prepared.orthonormal(earlier))
+    engine, solution, rows = solve(problem.fit_rows(prepared, kernel, q), start)
+    of_support: dict[str, Any] = {}
+    if parameters.max_features is not None:
+        few, W, of_support = few_features(
+            problem, rows.sampled(dependence), prepared, solution, rows.seed
+        )
+        few_rows = problem.fit_rows(few, rows.fitted_kernel, q)
+        engine, solution, rows = solve(few_rows, state_at(W))
+    turned = rotated(solution, rows.prepared, parameters.rotation)
+    with on_this_machine():
+        sample = rows.sampled(dependence)
+        evaluate = sample.engine(np.arange(sample.n_rows)).value
+        W = turned.W[: rows.prepared.n_varying]
+        of_features = contributions(evaluate, W, solution.objective)
+    attributes = {
+        **solution_attributes(turned, rows.prepared),
+        **of_support,
+        "kernel_": rows.fitted_kernel,
+        "solver_": solver_name(solver),
+        "tolerance_": solver.stopping.limit,
+        "engine_": engine.name,
+        "engine_note_": engine.note,
+        "contributions_": of_features,
+        "avoided_": measured_avoidance(rows, turned.W, dependence),
+        "components_advice_": components_advice(solution.eigenvalues.tolist(), solution.eigengap),
+        "setting_": None,
+        "selection_": (),
+        "dimension_path_": (),
+        "other_maximum_": 0.0,
+        "_slope_noise": None,
+    }
+    return Fitted(solution, attributes)

@@ -1,0 +1,181 @@
+"""What a fit gives an estimator: the attributes of its solution, none of them set yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.metrics.pairwise import euclidean_distances
+
+from ism_dask._types import Array
+from ism_dask._validation import is_whole
+from ism_dask.estimators.pose import SupervisedProblem
+from ism_dask.estimators.preparation import FitRows, Prepared
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.combined import AvoidingDependence
+from ism_dask.gamma.thin_factors import alignment
+from ism_dask.kernels import as_kernel
+from ism_dask.kernels.widths import mean_of_gaussians, median_distance
+from ism_dask.linalg.rotation import rotate_components
+from ism_dask.records.iteration import Solution
+from ism_dask.rows.execution import on_this_machine
+from ism_dask.solvers.support_selection import RowSample, stable_support
+from ism_dask.status import Status
+
+# The most rows of which all pairs are compared for an `Avoidance`.
+_ROWS = 1000
+# The fewest rows for the estimate without bias.
+_FEWEST_ROWS = 4
+
+
+class Fitted(NamedTuple):
+    """A solution, and the fitted attributes by name."""
+
+    solution: Solution
+    attributes: dict[str, Any]
+
+
+class Contributions(NamedTuple):
+    """What each new feature contributes to J.
+
+    Attributes
+    ----------
+    alone : (q,) array
+        J of each new feature alone.
+    lost : (q,) array
+        By how much J falls if one new feature is left out.
+    """
+
+    alone: Array
+    lost: Array
+
+
+def contributions(evaluate: Callable[[Array], Any], W: Array, objective: float) -> Contributions:
+    """Return the contribution of each column of W (r, q), whose J of all rows is `objective`.
+
+    `evaluate` returns J on a sample as an `objective`. J is scaled by the ratio of that of all rows
+    to it, so that the result is exact if the sample has all rows.
+    """
+    whole = evaluate(W).objective
+    scale = objective / whole if whole else 0.0
+    columns = np.eye(W.shape[1], dtype=bool)
+    alone = np.array([evaluate(W * column).objective for column in columns])
+    without = np.zeros(1)
+    if len(columns) > 1:
+        without = np.array([evaluate(W * ~column).objective for column in columns])
+    return Contributions(scale * alone, objective - scale * without)
+
+
+def solution_attributes(solution: Solution, prepared: Prepared) -> dict[str, Any]:
+    """Return the fitted attributes that a solution for prepared rows gives any estimator."""
+    return {
+        **prepared.projection(solution.W),
+        "eigenvalues_": solution.eigenvalues,
+        "eigengap_": solution.eigengap,
+        "objective_": solution.objective,
+        "n_iter_": solution.n_iter,
+        "status_": solution.status,
+        "converged_": solution.status is Status.CONVERGED,
+        "history_": solution.history,
+        "residual_": solution.residual,
+        "residual_rows_": solution.residual_rows,
+        "engine_error_": solution.error,
+        "certificate_": solution.certificate,
+    }
+
+
+def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Solution:
+    """Return a solution with W rotated as `rotation` says; the eigengap keeps its meaning."""
+    if rotation is None:
+        return solution
+    outside = float(solution.eigenvalues[-1]) - solution.eigengap
+    turn, values = rotate_components(prepared.lift(solution.W.T), solution.eigenvalues)
+    return replace(
+        solution,
+        W=solution.W @ turn,
+        product=solution.product @ turn,
+        eigenvalues=values,
+        eigengap=float(values[-1]) - outside,
+    )
+
+
+def few_features(
+    problem: SupervisedProblem, rows: RowSample, prepared: Prepared, full: Solution, seed: int
+) -> tuple[Prepared, Array, dict[str, Any]]:
+    """Return the rows of the stable features alone, the W to start at, and attributes of both.
+
+    Half-samples of some rows choose the features, starting from the fit to all features.
+    """
+    most = problem.parameters.max_features
+    components = prepared.lift(full.W.T)
+    with on_this_machine():
+        support = stable_support(
+            rows, prepared.feature_space, components.T, most if is_whole(most) else None, seed
+        )
+    few = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
+    attributes = {"full_objective_": full.objective, "stability_": support.frequencies}
+    return few, few.orthonormal(components), attributes
+
+
+@dataclass(frozen=True)
+class Avoidance:
+    """HSIC correlations with s, the variables to avoid: 0 if independent, at most 1.
+
+    They have no bias, so that they can be slightly negative. A correlation of fitted rows is still
+    smaller than that of other rows, since W was fitted to avoid s on them.
+
+    Attributes
+    ----------
+    features : float
+        The correlation of all features with s.
+    new_features : float
+        The correlation of the new features with s.
+    n_rows : int
+        The number of rows of the fit that it was measured on.
+    """
+
+    features: float
+    new_features: float
+    n_rows: int
+
+
+def measured_avoidance(rows: FitRows, W: Array, dependence: Dependence) -> Avoidance | None:
+    """Return the correlations for a solution W, or None if nothing was to be avoided."""
+    if not isinstance(dependence, AvoidingDependence):
+        return None
+    some = np.linspace(0, len(rows.chosen) - 1, min(len(rows.chosen), _ROWS)).astype(int)
+    X = rows.sample[some]
+    side = dependence.avoided.part(rows.chosen[some])
+    kernel_of_s = side.factor * side.gamma.signs @ side.factor.T
+    of_all, of_new = (_kernel(each) for each in (X, X @ W[: X.shape[1]]))
+    return Avoidance(_correlation(of_all, kernel_of_s), _correlation(of_new, kernel_of_s), len(X))
+
+
+def _kernel(points: Array) -> Array:
+    """Return the mean (m, m) of gaussian kernels of three widths of points (m, k)."""
+    if not np.ptp(points, axis=0).any():
+        return np.ones((len(points), len(points)))
+    median = median_distance(points, "the median distance of the rows")
+    return mean_of_gaussians(euclidean_distances(points, squared=True), median)
+
+
+def _correlation(K: Array, L: Array) -> float:
+    """Return the correlation of two kernels (m, m) by the estimate of HSIC without bias."""
+    if len(K) < _FEWEST_ROWS:
+        return 0.0
+    return alignment(_centred(K), _centred(L))
+
+
+def _centred(K: Array) -> Array:
+    """Return a kernel without diagonal, centred so that inner products have no bias.
+
+    After Szekely and Rizzo, "Partial distance correlation" (2014), and Song et al. (2012).
+    """
+    m = len(K)
+    off = K - np.diag(np.diag(K))
+    sums = off.sum(axis=0)
+    centred = off - (sums + sums[:, None]) / (m - 2) + sums.sum() / ((m - 1) * (m - 2))
+    np.fill_diagonal(centred, 0.0)
+    return np.asarray(centred)

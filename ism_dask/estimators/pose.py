@@ -1,0 +1,342 @@
+"""Pose the problem of a supervised fit: what a user gives, checked and in an order of its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from ism_dask._types import Array
+from ism_dask._validation import check_bool, check_choice, is_whole, positive_float
+from ism_dask.engines import EngineOptions
+from ism_dask.estimators.checks import check_rows, row_source
+from ism_dask.estimators.partial_targets import target_as_array
+from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows
+from ism_dask.estimators.row_order import row_order, sampling_order
+from ism_dask.estimators.wide_rows import MOST_DENSE_COLUMNS, is_wide, prepare_wide
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.classes import check_labels
+from ism_dask.gamma.combined import avoiding
+from ism_dask.gamma.labels import is_indicator
+from ism_dask.gamma.residual import SideRegression, conditional
+from ism_dask.gamma.side_information import SideInformation
+from ism_dask.gamma.targets import target_dependence, target_name
+from ism_dask.gamma.weighted import check_weights, weighted_by_class
+from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.rows.shards import ROWS_PER_SHARD, cut
+from ism_dask.rows.source import is_row_source
+from ism_dask.rows.sparse import SparseRows, is_sparse
+from ism_dask.rows.standardise import tile_dtype
+from ism_dask.solvers import Ascent, Solver, as_solver
+
+if TYPE_CHECKING:
+    from ism_dask.estimators.supervised import SupervisedIKDR
+
+PREDICTION, DEPENDENCE = "prediction", "dependence"
+# The names of the criteria, each with that of its usual solver.
+CRITERIA = {PREDICTION: "ascent", DEPENDENCE: "ism"}
+# Rows of up to this size are loaded into memory by fits that need no pairs of all rows.
+MEMORY_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class SupervisedProblem:
+    """What a supervised fit is to solve.
+
+    Attributes
+    ----------
+    parameters : SupervisedIKDR
+        The estimator. Its parameters are read, and nothing of it is set.
+    X : (n, d) rows
+    y : (n,) or (n, t) array
+    weights : (n,) array or None
+    avoid : SideInformation or None
+        What X W is not to depend on.
+    given : SideInformation or None
+        What X W is to explain y beyond.
+    """
+
+    parameters: SupervisedIKDR
+    X: Any
+    y: Array
+    weights: Array | None = None
+    avoid: SideInformation | None = None
+    given: SideInformation | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Which of "avoid" and "given" there are."""
+        both = {"avoid": self.avoid, "given": self.given}
+        return tuple(name for name, side in both.items() if side is not None)
+
+    @property
+    def earlier(self) -> Array | None:
+        """The components (q, d) of the estimator's last fit, if this one is to continue there."""
+        return getattr(self.parameters, "components_", None) if self.parameters.warm_start else None
+
+    @cached_property
+    def dependence(self) -> Dependence:
+        """The dependence that W is to explain."""
+        return self.dependence_on(self.parameters.target)
+
+    def dependence_on(self, target: str) -> Dependence:
+        """Return the dependence to explain, with y read as `target` says."""
+        dependence = target_dependence(self.y, target, self.weights)
+        if self.regression is not None:
+            dependence = conditional(dependence, self.regression, self.weights)
+        if self.avoid is not None:
+            avoided, weight = self.avoid.dependence(self.weights), self.parameters.avoid_weight
+            dependence = avoiding(dependence, avoided, weight, self.weights)
+        return dependence
+
+    @cached_property
+    def regression(self) -> SideRegression | None:
+        """The regression on what is given, if something is."""
+        if self.given is None:
+            return None
+        return SideRegression.of(self.given.dependence(self.weights), self.weights)
+
+    def prepared(self, kernel: Kernel, support: Array | None = None) -> Prepared:
+        """Return the rows for the solver, of all features or of those of a support (d,) alone."""
+        standardize, whiten = self.parameters.standardize, self.parameters.whiten
+        if is_wide(self.X):
+            if whiten or self.given is not None:
+                self.check_dense("`whiten`" if whiten else "`given`")
+            return prepare_wide(
+                self.X, kernel, self.dependence, standardize=standardize, weights=self.weights
+            )
+        prepared = prepare_rows(
+            self.X, kernel, standardize=standardize, weights=self.weights, support=support
+        )
+        prepared = replace(prepared, varying_only=support is not None)
+        if self.regression is not None:
+            prepared = prepared.beyond(self.regression)
+        return prepared.whitened(self.weights) if whiten else prepared
+
+    def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
+        """Return all that a fit of W (d, q) needs except Gamma."""
+        order = sampling_order(self.X, self.y, *self._keys, unitless=True)
+        return prepared.fit_rows(kernel, self.parameters.random_state, q, self.weights, order)
+
+    def n_components(self, prepared: Prepared) -> int:
+        """Return the number of new features, that of an earlier fit if this one continues it."""
+        given, most = self.parameters.n_components, self.parameters.max_features
+        q = prepared.n_components(given, limited(self.usual_components, most))
+        if self.earlier is not None:
+            q = self._checked_components(self.earlier)
+        if is_whole(most) and most < q:
+            raise ValueError(
+                f"`max_features` is {most}, but {q} new features need {q} features or more; raise "
+                f"it, or set n_components={most}"
+            )
+        return q
+
+    @property
+    def usual_components(self) -> int:
+        """The usual number of new features: one for each column of y, or fewer than classes."""
+        classes = self.dependence.classes
+        return self.dependence.columns if classes is None else max(len(classes) - 1, 1)
+
+    def check_dense(self, what: str, advice: str = "") -> None:
+        """Raise a ValueError for sparse rows with too many columns; `what` needs dense ones."""
+        if is_wide(self.X):
+            raise ValueError(
+                f"{what} needs dense rows, and the {self.X.shape[1]} columns of sparse X are too "
+                f"many; expected at most {MOST_DENSE_COLUMNS}{advice}"
+            )
+
+    def check_same_sides(self, sides: tuple[str, ...], what: str) -> None:
+        """Raise a ValueError unless the fit had the same of avoid and given."""
+        if self.sides != sides:
+            raise ValueError(
+                f"the fit had {' and '.join(sides) or 'neither avoid nor given'}, {what} "
+                f"has {' and '.join(self.sides) or 'neither'}; give it the same"
+            )
+
+    def in_order(self) -> SupervisedProblem:
+        """Return the problem without rows of weight 0, with rows in an order of their own."""
+        counted = self
+        if self.weights is not None and not is_row_source(self.X):
+            counted = self._at(np.flatnonzero(self.weights))
+        order = row_order(counted.X, counted.y, *counted._keys, unitless=True)
+        return counted if order is None else counted._at(order)
+
+    def _at(self, rows: Array) -> SupervisedProblem:
+        """Return the problem of some rows (k,), or of all in another order."""
+        avoid, given = (each and each.at(rows) for each in (self.avoid, self.given))
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self, X=self.X[rows], y=self.y[rows], weights=weights, avoid=avoid, given=given
+        )
+
+    @property
+    def _keys(self) -> list[Array]:
+        """The numbers by which equal rows of equal y are sorted."""
+        sides = [each.sort_keys for each in (self.avoid, self.given) if each is not None]
+        return sides if self.weights is None else [self.weights, *sides]
+
+    def _checked_components(self, earlier: Array) -> int:
+        """Return the number of earlier components (q, d); raise a ValueError if they do not fit."""
+        (q, d), given = earlier.shape, self.parameters.n_components
+        if d != self.X.shape[1]:
+            raise ValueError(
+                f"`warm_start` continues from `components_` of {d} features, but X has "
+                f"{self.X.shape[1]}; set warm_start=False"
+            )
+        if given not in (None, "auto", q):
+            raise ValueError(
+                f"`warm_start` continues from `components_` with {q} new features, but "
+                f"`n_components` is {given}; set warm_start=False"
+            )
+        return int(q)
+
+
+def pose(
+    parameters: SupervisedIKDR,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    avoid: Any = None,
+    given: Any = None,
+) -> SupervisedProblem:
+    """Return the problem that a fit to these rows solves; raise a ValueError for misfits.
+
+    The arguments are those of `SupervisedIKDR.fit`.
+    """
+    check_parameters(parameters)
+    X, y = rows_and_target(parameters, X, y)
+    most, d = parameters.max_features, X.shape[1]
+    if not (most is None or most == "auto" or (is_whole(most) and 1 <= most <= d)):
+        raise ValueError(
+            f"`max_features` must be a whole number from 1 to {d} for {d} features, "
+            f'"auto" or None; got {most!r}'
+        )
+    X = rows_in_memory(X) if parameters.criterion == PREDICTION else X
+    weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
+    sides = [
+        None if side is None else SideInformation.of(name, side, len(y))
+        for name, side in (("avoid", avoid), ("given", given))
+    ]
+    problem = SupervisedProblem(parameters, X, y, weights, *sides).in_order()
+    _ = problem.dependence  # raises a ValueError if nothing is left to explain
+    return problem
+
+
+def check_parameters(parameters: SupervisedIKDR) -> None:
+    """Raise a ValueError if a parameter is out of range, whatever the rows."""
+    check_criterion(parameters.criterion, parameters.kernel, parameters.solver, parameters.engine)
+    parameters.check_parameters()
+    for name in ("whiten", "warm_start"):
+        check_bool(f"`{name}`", getattr(parameters, name))
+    if parameters.avoid_weight != 0:
+        positive_float("`avoid_weight`", parameters.avoid_weight, "or 0")
+
+
+def solver_for(criterion: str, solver: str | Solver) -> Solver:
+    """Return a solver; "auto" is the usual one of the criterion."""
+    is_auto = isinstance(solver, str) and solver == "auto"
+    return as_solver(CRITERIA.get(criterion, "ascent") if is_auto else solver)
+
+
+def check_criterion(
+    criterion: str, kernel: str | Kernel, solver: str | Solver, engine: str | EngineOptions
+) -> None:
+    """Raise a ValueError if the kernel, solver or engine cannot serve the criterion."""
+    check_choice("`criterion`", criterion, CRITERIA)
+    predicts = criterion == PREDICTION
+    if predicts != isinstance(solver_for(criterion, solver), Ascent):
+        raise ValueError(
+            f"`solver`={solver!r} does not serve criterion={criterion!r}; take "
+            "solver='auto', or criterion="
+            + ("'dependence', which the spectral method solves" if predicts else "'prediction'")
+        )
+    if not predicts:
+        return
+    if engine != "auto":
+        raise ValueError(
+            f"`engine`={engine!r} is for criterion='dependence'; the prediction of y is "
+            "computed in blocks of rows, with engine='auto'"
+        )
+    if not as_kernel(kernel).is_positive_definite:
+        raise ValueError(
+            f"`kernel`={kernel!r} is not positive definite, so that no regression can use "
+            "it; expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels "
+            "are for criterion='dependence'"
+        )
+
+
+def limited(number: int, most: int | str | None) -> int:
+    """Return a number of new features, limited by the `most` features that they may use."""
+    return min(number, most) if is_whole(most) else number
+
+
+def rows_and_target(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
+    """Return X (n, d) and y (n,) or (n, t) as arrays for a fit; raise a ValueError for misfits."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None: give "
+            "the labels or numbers that X W is to depend on"
+        )
+    y = column_target(y)
+    X, y = check_rows(estimator, row_source(X), y, multi_output=y.ndim == 2)
+    return X, y
+
+
+def rows_in_memory(X: Any) -> Any:
+    """Return X (n, d) as an array in memory, unless it is too large, or sparse and wide.
+
+    So a fit to few rows comes to the same bits wherever they are.
+    """
+    if isinstance(X, np.ndarray) or is_wide(X) or not is_small(X):
+        return X
+    with_few_columns = SparseRows(X, ROWS_PER_SHARD) if is_sparse(X) else X
+    return cut(with_few_columns).rows(np.arange(X.shape[0]))
+
+
+def is_small(X: Any) -> bool:
+    """Return whether rows X (n, d) take little memory as an array."""
+    return math.prod(X.shape) * tile_dtype(X.dtype).itemsize <= MEMORY_BYTES
+
+
+def row_weights(
+    y: Array, target: str, class_weight: dict[Any, float] | str | None, sample_weight: Any
+) -> Array | None:
+    """Return the weight (n,) of each row of y, from the weights of classes and of rows.
+
+    None means that all rows count alike. `target` says how y is read, as in `SupervisedIKDR`.
+    """
+    weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+    if class_weight is None:
+        return weights
+    if target_name(y, target) != "classes":
+        raise ValueError(
+            f"`class_weight`={class_weight!r} is for classes, but `y` is read as numbers; give "
+            "`sample_weight`, or target='classes'"
+        )
+    return weighted_by_class(y, class_weight, weights)
+
+
+def column_target(y: Any) -> Array:
+    """Return y as an array of labels or numbers; (n, 1) becomes (n,), with scikit-learn's warning.
+
+    Raise a ValueError if labels are missing.
+    """
+    if is_sparse(y):
+        if y.ndim != 2 or not is_indicator(np.asarray(y.data)):
+            raise ValueError(
+                "a sparse `y` must be an indicator of labels, (n, t) of 0 and 1; give other "
+                "targets as a dense array"
+            )
+        y = y.astype(np.uint8).toarray()
+    labels = target_as_array(y)
+    if not (labels.ndim == 2 and labels.shape[1] > 1):
+        labels = column_or_1d(labels, warn=True)
+    if labels.dtype.kind in "OmM":
+        for column in labels.reshape(len(labels), -1).T:
+            check_labels(column)
+    return labels

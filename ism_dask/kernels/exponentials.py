@@ -1,0 +1,222 @@
+"""Kernels that are exponentials of distances: the gaussians and the laplacian."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from typing import Self
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask._validation import check_positive_int, squarable_float
+from ism_dask.kernels.base import PointwiseKernel
+from ism_dask.kernels.pairing import DISTANCE
+from ism_dask.kernels.widths import median_distance, neighbor_distances
+
+# The names of the rules that compute a width from the data.
+WIDTHS = ("root", "median")
+
+
+def scaled_median_distance(sample: Array, share: float) -> float:
+    """Return the median distance of rows (m, d) times the root of the share of columns in use.
+
+    Standardised columns contribute alike to squared distances, so this is the typical distance
+    between rows of q columns.
+    """
+    return sqrt(share) * median_distance(sample, 'sigma="root"')
+
+
+@dataclass(frozen=True)
+class SharedWidth(PointwiseKernel):
+    """A kernel of squared distances with one width for all rows."""
+
+    sigma: float | str = "root"
+
+    pairing = DISTANCE
+    slope_is_psd = True
+    positive_definite = True
+
+    def __post_init__(self) -> None:
+        """Check the width."""
+        if not (isinstance(self.sigma, str) and self.sigma in WIDTHS):
+            squarable_float("`sigma`", self.sigma, 'or "root" or "median"')
+
+    def resolve(self, sample: Array, share: float = 1.0) -> Self:
+        """Return the kernel with a number for sigma."""
+        if self.sigma == "root":
+            return replace(self, sigma=scaled_median_distance(sample, share))
+        return replace(self, sigma=median_distance(sample)) if self.sigma == "median" else self
+
+    @property
+    def width_is_free(self) -> bool:
+        """Whether sigma is the rule of thumb "root"."""
+        return self.sigma == "root"
+
+    def widened(self, factor: float) -> Self:
+        """Return the kernel with its width multiplied by `factor`."""
+        return replace(self, sigma=factor * self._width)
+
+    @property
+    def _width(self) -> float:
+        if isinstance(self.sigma, str):
+            name = type(self).__name__
+            raise TypeError(f"{name}(sigma={self.sigma!r}) has no width yet: call resolve(rows)")
+        return self.sigma
+
+    @property
+    def similarity(self) -> Self:
+        """The kernel itself: it is never negative, and its matrix is positive definite."""
+        return self
+
+
+def clipped_exponential(exponent: Array) -> Array:
+    """Compute exp in place, clipped to at most 1: rounding can make an exponent far above 0.
+
+    It is at least 1e-26 (1e-260 in double precision), which is negligible beside 1: subnormal
+    numbers would make every product with them a hundred times slower.
+    """
+    np.clip(exponent, -600.0 if exponent.dtype == np.float64 else -60.0, 0.0, out=exponent)
+    return np.exp(exponent, out=exponent)
+
+
+class _Exponential(PointwiseKernel):
+    """`f(beta) = exp(-rate * beta)` of squared distances."""
+
+    pairing = DISTANCE
+
+    @property
+    @abstractmethod
+    def _rate(self) -> float: ...
+
+    @property
+    def amplitude(self) -> float:
+        """Minus the rate."""
+        return -self._rate
+
+    def value(self, beta: Array, out: Array | None = None) -> Array:
+        """Return `exp(-rate * beta)`."""
+        return clipped_exponential(np.multiply(beta, -self._rate, out=out))
+
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
+        """Return f itself."""
+        return self.value(beta, out)
+
+    def second_derivative(self, beta: Array) -> Array:
+        """Return `rate^2 f`."""
+        value = self.value(beta)
+        return np.multiply(value, self._rate**2, out=value)
+
+
+@dataclass(frozen=True)
+class Gaussian(_Exponential, SharedWidth):
+    """`f(beta) = exp(-beta / 2 sigma^2)` of squared distances.
+
+    Parameters
+    ----------
+    sigma : float, "root" or "median", default "root"
+        The width. "median" is the median distance between the standardised rows, as in the paper.
+        "root" is that times sqrt(q / d): about the distance between rows in q columns.
+        Clusterers and `hsic` use all columns, so that both widths are the same there.
+    """
+
+    @property
+    def _rate(self) -> float:
+        return 0.5 / self._width**2
+
+    @property
+    def value_by_slope(self) -> tuple[float, float]:
+        """`(-2 sigma^2, 0)`."""
+        return -1.0 / self._rate, 0.0
+
+
+@dataclass(frozen=True)
+class RelativeGaussian(_Exponential):
+    """`f(beta_ij) = exp(-beta_ij / 2 s_i s_j)`: each row i has a width s_i of its own.
+
+    Parameters
+    ----------
+    neighbor : int
+        s_i is the distance from row i to its `neighbor`-th nearest other row among the anchors,
+        or to the farthest if there are fewer.
+    anchors : (m, d) array, optional
+        The rows to measure distances to. `fit` takes them from the standardised data: all rows
+        up to 5,000, and a seeded sample above. A sample is thinner, which makes all widths
+        larger by about the same factor.
+    """
+
+    neighbor: int = 7
+    anchors: Array | None = field(default=None, repr=False, compare=False)
+
+    per_row_width = True
+    _rate = 0.5
+
+    def __post_init__(self) -> None:
+        """Check the rank of the neighbour."""
+        check_positive_int("`neighbor`", self.neighbor)
+
+    def resolve(self, sample: Array, share: float = 1.0) -> RelativeGaussian:
+        """Return the kernel with `sample` as anchors, unless it already has anchors."""
+        return self if self.anchors is not None else replace(self, anchors=sample)
+
+    def with_rows_mapped(self, lift: Callable[[Array], Array]) -> RelativeGaussian:
+        """Return the kernel with its anchors replaced by `lift(anchors)`."""
+        return self if self.anchors is None else replace(self, anchors=lift(self.anchors))
+
+    def widths(self, rows: Array) -> Array:
+        """Return the (n,) distances to the `neighbor`-th nearest distinct anchor."""
+        if self.anchors is None:
+            raise TypeError("RelativeGaussian has no anchors yet: call resolve(rows) first")
+        if self.anchors.shape[1] != rows.shape[1]:
+            raise ValueError(
+                f"the anchors of this RelativeGaussian have {self.anchors.shape[1]} features, the "
+                f"rows {rows.shape[1]}; its widths belong to the space they were taken in"
+            )
+        return neighbor_distances(rows, self.anchors, self.neighbor)
+
+
+@dataclass(frozen=True)
+class Laplacian(SharedWidth):
+    """`f(beta) = exp(-sqrt(2 (beta + c^2)) / sigma)` of squared distances.
+
+    This is the exponential of a multiquadric. As a density of distances its standard deviation
+    is sigma, like that of a gaussian with this sigma.
+    """
+
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters: at offset 0 the slope at beta = 0 is infinite."""
+        super().__post_init__()
+        squarable_float("`offset`", self.offset)
+
+    @property
+    def amplitude(self) -> float:
+        """`-1 / (sqrt(2) sigma)`."""
+        return -sqrt(0.5) / self._width
+
+    def value(self, beta: Array, out: Array | None = None) -> Array:
+        """Return `exp(-sqrt(2 (beta + c^2)) / sigma)`."""
+        root = root_of(beta, self.offset, out)
+        return clipped_exponential(np.multiply(root, -sqrt(2.0) / self._width, out=root))
+
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
+        """Return `f / sqrt(beta + c^2)`."""
+        root = root_of(beta, self.offset, None)
+        value = np.exp(np.multiply(root, -sqrt(2.0) / self._width, out=out), out=out)
+        return np.divide(value, root, out=value)
+
+    def second_derivative(self, beta: Array) -> Array:
+        """Return `f (1 / 2 sigma^2 r^2 + 1 / 2 sqrt(2) sigma r^3)` for `r = sqrt(beta + c^2)`."""
+        root, amplitude = root_of(beta, self.offset, None), self.amplitude
+        return self.value(beta) * (amplitude**2 - 0.5 * amplitude / root) / root**2
+
+
+def root_of(beta: Array, offset: float, out: Array | None) -> Array:
+    """Return `sqrt(beta + offset^2)`."""
+    # Rounding can make beta negative, by more than c^2 if c is small.
+    root = np.maximum(beta, 0.0, out=out)
+    np.add(root, offset**2, out=root)
+    return np.sqrt(root, out=root)

@@ -1,1 +1,0 @@
-"""Loaders of raw files: each module reads one raw format into a `RawData`."""

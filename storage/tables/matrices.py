@@ -1,0 +1,149 @@
+"""Matrices in files as tables: NPY, NPZ, Zarr and HDF5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from storage.errors import TableError
+from storage.tables.files import ZARR, TableFiles, explain_errors, format_suffix
+from storage.tables.sources import Table, batch_rows, matrix_table, spans
+
+# An archive of NumPy is unpacked into memory.
+_MOST_UNPACKED = 2**31
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixPart:
+    """Rows of the matrix in a file; the columns are called `column_0`, `column_1` and so on.
+
+    Attributes
+    ----------
+    description : str
+        The path.
+    span : tuple of int, optional
+        The first row that it has, and the one after the last. Default: all rows.
+    """
+
+    description: str
+    span: tuple[int, int] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process open the file: pickled, some arrays are their rows, others fail."""
+        return type(self), (self.description, self.span)
+
+    @cached_property
+    def array(self) -> Any:
+        """The matrix (rows, d), whose slices are read from disk when they are taken."""
+        with explain_errors(self.description):
+            array = OPENERS[format_suffix(self.description)](self.description)
+        if array.ndim != 2 or not _is_real(array.dtype) or 0 in array.shape:
+            raise TableError(
+                f"{self.description} has an array of shape {array.shape} of {array.dtype}; "
+                "expected rows and columns of real numbers"
+            )
+        return array
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return matrix_table(np.asarray(self.array[:1])).schema
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches with these columns."""
+        step = batch_rows(self.array.shape[1])
+        first, stop = self.span or (0, self.array.shape[0])
+        for start in range(first, stop, step):
+            rows = matrix_table(np.asarray(self.array[start : min(start + step, stop)]))
+            yield from rows.select(list(columns)).to_batches()
+
+    def pieces(self) -> list[MatrixPart]:
+        """Return some rows each, unless another process would have to read all of the file."""
+        if type(self.array) is np.ndarray:
+            return [self]
+        return [replace(self, span=span) for span in spans(self.array.shape[0])]
+
+
+def open_matrices(files: TableFiles, _types: object) -> Table:
+    """Open files with a matrix each; raise a TableError unless these have the same columns."""
+    if not files.is_local:
+        raise TableError(
+            f"{files.paths[0]} is remote: {files.suffix} files are read from local folders only; "
+            "copy it, or use Parquet"
+        )
+    parts = tuple(MatrixPart(path) for path in files.paths)
+    first = parts[0].array
+    for part in parts:
+        array = part.array
+        if array.shape[1] != first.shape[1] or array.dtype != first.dtype:
+            raise TableError(
+                f"{part.description} has {array.shape[1]} columns of {array.dtype}, and "
+                f"{files.paths[0]} has {first.shape[1]} of {first.dtype}; expected the same"
+            )
+    return Table(files.description, parts[0].schema, parts, files)
+
+
+def _open_npy(path: str) -> Any:
+    # Memory-mapped: the size in the header is checked against the length of the file, before any
+    # memory is allocated.
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _open_npz(path: str) -> Any:
+    with np.load(path, allow_pickle=False) as archive:
+        names = archive.files
+        if len(names) != 1:
+            raise TableError(f"{path} has the arrays {', '.join(names)}; expected one")
+        size = archive.zip.getinfo(f"{names[0]}.npy").file_size
+        if size > _MOST_UNPACKED:
+            raise TableError(
+                f"{path} takes {size / 2**30:.1f} GiB unpacked; save it as .npy, which is read "
+                "in parts"
+            )
+        return archive[names[0]]
+
+
+def _open_zarr(path: str) -> Any:
+    import zarr  # noqa: PLC0415
+
+    opened = zarr.open(path, mode="r")
+    if isinstance(opened, zarr.Group):
+        return _only_matrix(path, (array for _, array in opened.arrays()))
+    return opened
+
+
+def _open_hdf5(path: str) -> Any:
+    try:
+        import h5py  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise TableError(
+            f"{path} needs h5py, which is not installed: pip install 'ism-dask[hdf5]'"
+        ) from error
+    return _only_matrix(path, h5py.File(path, "r").values())
+
+
+def _only_matrix(path: str, arrays: Iterable[Any]) -> Any:
+    """Return the one array of two dimensions in a file; raise a TableError for another number."""
+    matrices = [each for each in arrays if getattr(each, "ndim", 0) == 2]
+    if len(matrices) != 1:
+        raise TableError(f"{path} has {len(matrices)} matrices at its top; expected one")
+    return matrices[0]
+
+
+def _is_real(dtype: np.dtype[Any]) -> bool:
+    """Return whether numbers of this type are real, and of no more than 64 bits."""
+    return dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
+OPENERS: Mapping[str, Callable[[str], Any]] = {
+    ".npy": _open_npy,
+    ".npz": _open_npz,
+    ZARR: _open_zarr,
+    ".h5": _open_hdf5,
+    ".hdf5": _open_hdf5,
+}

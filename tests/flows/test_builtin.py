@@ -1,0 +1,178 @@
+"""Every data set of the registry: raw files in, the same numbers out."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows.builtin import ingest
+from flows.builtin.catalogue import DATASETS
+from flows.builtin.ingestion import content_digest
+from flows.builtin.raw_data import RawFileError
+from flows.builtin.raw_files import find_or_download
+from storage import (
+    DatasetNotFound,
+    StorageError,
+    ingest_table,
+    is_complete,
+    list_datasets,
+    open_dataset,
+)
+
+CASES = [(name, split) for name, spec in DATASETS.items() for split in spec.splits]
+SHAPES = {
+    ("wine", "all"): (178, 13, np.float64, {"cultivar": 3}),
+    ("cancer", "all"): (683, 9, np.uint8, {"diagnosis": 2}),
+    ("face", "all"): (624, 960, np.uint8, {"identity": 20, "pose": 4}),
+    ("mnist", "test"): (10_000, 784, np.uint8, {"digit": 10}),
+    ("mnist", "train"): (60_000, 784, np.uint8, {"digit": 10}),
+    ("flower", "all"): (256, 3, np.uint8, {}),
+    ("digits", "all"): (1797, 64, np.uint8, {"digit": 10}),
+    ("breast_cancer", "all"): (569, 30, np.float64, {"diagnosis": 2}),
+}
+
+
+@pytest.fixture
+def raw_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Point to the raw files where the data set of the test needs some."""
+    name = request.node.callspec.params["name"]
+    if any(split.raw for split in DATASETS[name].splits.values()):
+        folder = request.getfixturevalue("reference_data")
+        monkeypatch.setenv("ISM_DASK_DATA", str(folder))
+
+
+@pytest.mark.parametrize(("name", "split"), CASES)
+@pytest.mark.usefixtures("raw_files")
+def test_round_trip(name: str, split: str) -> None:
+    spec = DATASETS[name]
+    data = ingest(name, split)
+    rows, columns, dtype, classes = SHAPES[name, split]
+    raw = spec.load(*(find_or_download(name, file) for file in spec.splits[split].raw))
+    X = data.X.read(0, rows)
+    assert data.X.shape == X.shape == (rows, columns) == (spec.splits[split].rows, spec.columns)
+    assert X.dtype == data.X.dtype == dtype
+    np.testing.assert_array_equal(X, raw.X)
+    assert {key: len(names) for key, names in data.class_names.items()} == classes
+    for label, codes in raw.labels.items():
+        np.testing.assert_array_equal(data.labels[label], codes)
+        assert len(np.unique(codes)) == classes[label]
+    assert data.data_hash == content_digest(raw.X, raw.labels) == spec.splits[split].content_sha256
+    assert data.y is (data.labels[spec.default_label] if spec.default_label else None)
+
+
+def test_what_the_data_sets_say_about_themselves(
+    reference_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISM_DASK_DATA", str(reference_data))
+    face, cancer, mnist = ingest("face"), ingest("cancer"), ingest("mnist")
+    assert face.image_shape == (30, 32)
+    assert face.class_names["pose"] == ("left", "right", "straight", "up")
+    np.testing.assert_array_equal(face.y, face.labels["identity"])
+    assert cancer.feature_names is not None
+    assert cancer.feature_names[5] == "bare_nuclei"
+    assert np.bincount(cancer.labels["diagnosis"]).tolist() == [444, 239]
+    assert (mnist.split, mnist.image_shape, mnist.X.chunk_rows) == ("test", (28, 28), 4096)
+    assert mnist.labels["digit"][:5].tolist() == [7, 2, 1, 0, 4]
+    assert [line.folder for line in list_datasets()] == ["cancer", "face", "mnist-test"]
+    assert open_dataset("mnist-test").data_hash == mnist.data_hash
+    assert open_dataset(mnist.path).data_hash == mnist.data_hash
+
+
+def test_ingest_again_does_nothing_and_force_gives_the_same_bytes() -> None:
+    progress: list[tuple[int, int]] = []
+    first = ingest("wine", progress=lambda done, rows: progress.append((done, rows)))
+    inode = first.path.stat().st_ino
+    assert ingest("wine").path.stat().st_ino == inode
+    again = ingest("wine", force=True)
+    assert again.path.stat().st_ino != inode
+    assert again.X == first.X
+    assert progress == [(178, 178)]
+    first.X.verify()
+
+
+def test_ingest_repairs_a_store_that_lacks_a_file() -> None:
+    data = ingest("wine")
+    (data.path / "X" / "c" / "0" / "0").unlink()
+    assert not is_complete(data.path)
+    assert ingest("wine").X.read(0, 178).shape == (178, 13)
+
+
+def test_a_table_under_a_known_name_is_replaced_only_if_forced() -> None:
+    ingest_table(np.eye(3), "wine")
+    with pytest.raises(StorageError, match="a table is stored as 'wine'"):
+        ingest("wine")
+    assert ingest("wine", force=True).X.shape == (178, 13)
+
+
+def test_unknown_names_say_what_there_is() -> None:
+    with pytest.raises(DatasetNotFound, match="wine, cancer, face, mnist"):
+        ingest("iris")
+    with pytest.raises(DatasetNotFound, match="mnist has test, train"):
+        ingest("mnist", "validation")
+    with pytest.raises(DatasetNotFound, match=r"no data set 'wine' at .*ism-dask ingest"):
+        open_dataset("wine")
+    assert list_datasets() == ()
+
+
+def test_the_list_shows_damage() -> None:
+    data = ingest("wine")
+    (data.path / "labels" / "cultivar" / "c" / "0").write_bytes(b"")
+    (line,) = list_datasets()
+    assert (line.folder, line.info) == ("wine", None)
+    assert "labels/cultivar/c/0" in line.problem
+
+
+def test_a_missing_raw_file_without_a_home_says_where_to_put_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ISM_DASK_DATA", str(tmp_path))
+    with pytest.raises(RawFileError, match=r"flower\.png.*ISM_DASK_DATA"):
+        ingest("flower")
+
+
+def test_wrong_values_are_refused_and_the_old_store_stays(
+    reference_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ISM_DASK_DATA", str(reference_data))
+    good = ingest("cancer")
+    other = tmp_path / "raw"
+    shutil.copytree(reference_data / "cancer", other, copy_function=shutil.copyfile)
+    other.chmod(0o755)
+    file = other / "breast-cancer-wisconsin.data"
+    file.write_text(file.read_text().replace("1000025,5", "1000025,6", 1))
+    monkeypatch.setenv("ISM_DASK_DATA", str(other))
+    with pytest.raises(RawFileError, match=r"breast-cancer-wisconsin\.data"):
+        ingest("cancer", force=True)
+    monkeypatch.delenv("ISM_DASK_DATA")
+    assert open_dataset("cancer").data_hash == good.data_hash
+    assert sorted(p.name for p in good.path.parent.iterdir()) == [".lock", "cancer"]
+
+
+def _ingest(force: bool) -> str:
+    return ingest("wine", force=force).data_hash
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("force", [False, True])
+def test_concurrent_ingests_end_with_one_good_data_set(force: bool) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        hashes = pool.map(_ingest, [force] * 8, chunksize=1)
+    data = open_dataset("wine")
+    assert set(hashes) == {data.data_hash}
+    data.X.verify()
+    assert sorted(each.name for each in data.path.parent.iterdir()) == [".lock", "wine"]
+
+
+@pytest.mark.long
+def test_reading_goes_on_while_the_same_data_are_stored_again() -> None:
+    data = ingest("wine")
+    expected = data.X.read(0, 178)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        again = [pool.apply_async(_ingest, (True,)) for _ in range(10)]
+        while not all(job.ready() for job in again):
+            np.testing.assert_array_equal(data.X.read(0, 178), expected)
+        assert {job.get() for job in again} == {data.data_hash}
