@@ -293,8 +293,3 @@ def _slack(evaluation: Evaluation) -> float:
     """Return the decrease of J that approximation and rounding may cause."""
     share = min(evaluation.error / 4, _TIE) if evaluation.approximate else 0.0
     return (share + evaluation.noise) * abs(evaluation.objective)
-
-
-def meets_solver_tolerance(W: Array, product: Array) -> bool:
-    """Return whether the residual of W (d, k), with Phi W (d, k), lets the other solvers end."""
-    return relative_residual(W, product) <= SOLVER_TOLERANCE

@@ -167,9 +167,11 @@ class _SearchRun:
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
         """Return an engine that is nearer to the true kernel, if the solution needs one."""
-        # By the published rule landmarks that change from W to W may make W alternate between two.
+        # Landmarks that change from W to W make J jump: an earlier W has a larger J than the last,
+        # which is stationary, or W alternates between two.
+        jumps = self._is_published or solution.history[-1].settled
         insufficient = solution.status in (Status.APPROXIMATE, Status.STALLED) or (
-            engine.approximate and self._is_published and solution.status is Status.SWINGS
+            engine.approximate and jumps and solution.status is Status.SWINGS
         )
         return engine.finer() if insufficient and not self.time_is_up else None
 

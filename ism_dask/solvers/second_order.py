@@ -16,7 +16,7 @@ from ism_dask.engines.operator import Operator, ProductEvaluation, relative_resi
 from ism_dask.linalg.eigen import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import Stopping
-from ism_dask.solvers.ism import meets_solver_tolerance
+from ism_dask.solvers.ism import SOLVER_TOLERANCE
 from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.status import Status
@@ -85,7 +85,7 @@ def refine_by_newton(
         return replace(solution, status=Status.OVER_CAP) if timed_out else solution
     ritz = RitzPairs.of(operator, W)
     status = Status.OVER_CAP if timed_out else solution.status
-    if meets_solver_tolerance(ritz.W, ritz.product):
+    if relative_residual(ritz.W, ritz.product) <= SOLVER_TOLERANCE:
         status = Status.CONVERGED
     return replace(solution, **vars(ritz), status=status)
 
