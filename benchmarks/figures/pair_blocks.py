@@ -11,11 +11,11 @@ from sklearn.neighbors import KNeighborsClassifier
 from benchmarks.fits import Fit, fit
 from benchmarks.measure import Figure, say
 from benchmarks.rows import Labelled, first_subspace, labelled, mnist_train, problem_of
+from flows.builtin import ingest
 from ism_dask.engines import Blocks, EngineOptions, Exact, Landmarks
 from ism_dask.kernels import Gaussian, Kernel, Multiquadric
 from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.linalg.subspaces import subspace_sine
-from storage import ingest
 
 _SIZES, _MOST_FITTED, _Q = (20_000, 60_000), 20_000, 5
 _BLOCKS = (1000, 2500, 5000)
