@@ -53,10 +53,10 @@ def read_history(name: str) -> list[dict[str, Any]]:
         If the file is not as it was written.
     """
     path = refresh_folder(name) / HISTORY
-    try:
-        content = read_sealed(path, "the history of refreshes")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    with explain_os_errors(path, "read"):
+        if not path.exists():
+            return []
+    content = read_sealed(path, "the history of refreshes")
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise StorageError(

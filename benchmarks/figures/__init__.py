@@ -31,7 +31,7 @@ from benchmarks.figures.ingested import (
     ingest_workers,
     newcomer,
 )
-from benchmarks.figures.large import mnist60k, polynomial60k
+from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
@@ -63,6 +63,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         mnist60k,
         polynomial60k,
         blocks,
+        verified60k,
         slope,
         crossover,
         workers,

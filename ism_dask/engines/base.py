@@ -141,6 +141,10 @@ class Engine(ABC):
         """Return a more accurate engine of the same kind, or None if there is none."""
         return None if self.double is self else self.double
 
+    def steady(self, W: Array) -> Engine:
+        """Return an engine of the same kind whose J is continuous in W near this one (d, k)."""
+        return self
+
     def _same_kind(self, problem: Problem) -> Engine:
         other = type(self)(problem, self.q)
         other.note = self.note

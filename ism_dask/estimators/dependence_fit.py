@@ -54,7 +54,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         return *in_time.run(rows.problem(dependence), rows.q, start, saved_fit), rows
 
     prepared, earlier = problem.prepared(kernel), problem.earlier
-    q = problem.n_components(prepared, earlier)
+    q = problem.n_components(prepared)
     start = None
     if earlier is not None and q <= prepared.n_varying:
         start = state_at(prepared.orthonormal(earlier))

@@ -121,12 +121,12 @@ class SupervisedProblem:
         order = sampling_order(self.X, self.y, *self._keys, unitless=True)
         return prepared.fit_rows(kernel, self.parameters.random_state, q, self.weights, order)
 
-    def n_components(self, prepared: Prepared, earlier: Array | None) -> int:
-        """Return the number of new features, for a fit from earlier components (q, d) or none."""
+    def n_components(self, prepared: Prepared) -> int:
+        """Return the number of new features, that of an earlier fit if this one continues it."""
         given, most = self.parameters.n_components, self.parameters.max_features
         q = prepared.n_components(given, limited(self.usual_components, most))
-        if earlier is not None:
-            q = self._checked_components(earlier)
+        if self.earlier is not None:
+            q = self._checked_components(self.earlier)
         if is_whole(most) and most < q:
             raise ValueError(
                 f"`max_features` is {most}, but {q} new features need {q} features or more; raise "

@@ -36,11 +36,10 @@ from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.checkpoint import current_fit
-from ism_dask.records.dimension_trial import DimensionTrial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.blocks import MEMORY_BYTES, deal, is_balanced
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.selection.dimension import MOST_FEATURES, choose_dimension
+from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial, choose_dimension
 from ism_dask.selection.folds import Trial
 from ism_dask.selection.growth import FIRST_ROWS, judged_by_unseen, stages
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
@@ -362,7 +361,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the same, computed on the cluster if one is active."""
     parameters, most = problem.parameters, problem.parameters.max_features
     prepared, is_warm = problem.prepared(as_kernel(parameters.kernel)), problem.earlier is not None
-    q = problem.n_components(prepared, problem.earlier)
+    q = problem.n_components(prepared)
     fit, trials = PredictionFit.of(problem, prepared, q, report), tuple[DimensionTrial, ...]()
     chooses = parameters.n_components in (None, "auto") and not is_warm
     if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:

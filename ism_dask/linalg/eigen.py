@@ -249,11 +249,8 @@ def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Ar
 def _zero_threshold(matrix: Array, values: Array, noise: float) -> float:
     """Return the absolute value below which eigenvalues of `matrix` are zero up to rounding."""
     share = max(noise, len(matrix) * float(np.finfo(np.float64).eps))
-    return share * max(float(np.abs(values).max()), _norm_lower_bound(matrix))
-
-
-def _norm_lower_bound(matrix: Array) -> float:
-    return float(np.abs(matrix).sum(axis=1).max()) / np.sqrt(len(matrix))
+    least_norm = np.abs(matrix).sum(axis=1).max() / np.sqrt(len(matrix))
+    return share * float(max(np.abs(values).max(), least_norm))
 
 
 def _with_fixed_null_space(

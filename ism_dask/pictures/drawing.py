@@ -106,10 +106,7 @@ def draw_weight_image(
 def draw_objective(ax: Axes, numbers: Sequence[int], values: Sequence[float], unit: str) -> None:
     """Draw the objective J by iteration or round, as `unit` names it."""
     ax.plot(numbers, values, color=BLUE, marker="o")
-    ax.set_xlabel(unit)
-    ax.set_ylabel("objective J")
-    ax.yaxis.set_major_formatter(_TICKS)
-    _mark_integers(ax, numbers[0], numbers[-1])
+    _name_whole_numbers(ax, unit, "objective J", numbers)
 
 
 def draw_dimension_shares(
@@ -117,8 +114,7 @@ def draw_dimension_shares(
 ) -> None:
     """Draw the share of y that is explained by the number of new features."""
     ax.plot(numbers, explained, color=BLUE, marker="o")
-    ax.set_ylabel("share of y explained")
-    _mark_dimensions(ax, numbers, chosen)
+    _mark_dimensions(ax, "share of y explained", numbers, chosen)
 
 
 def draw_dimension_gains(
@@ -131,16 +127,14 @@ def draw_dimension_gains(
     """Draw the gain of each feature after the first, and the gain from which on it is taken."""
     drawn = ax.plot(numbers[1:], gains[1:], color=BLUE, marker="o")
     drawn += ax.plot(numbers[1:], needed[1:], color=RED, marker="s", ls="--")
-    ax.set_ylabel("log evidence per row, over one feature fewer")
-    _mark_dimensions(ax, numbers, chosen)
+    _mark_dimensions(ax, "log evidence per row, over one feature fewer", numbers, chosen)
     return list(zip(drawn, ("gain", "gain that is needed"), strict=True))
 
 
-def _mark_dimensions(ax: Axes, numbers: Sequence[int], chosen: int) -> None:
+def _mark_dimensions(ax: Axes, quantity: str, numbers: Sequence[int], chosen: int) -> None:
     ax.axvline(chosen, color=GREY, ls=":")
-    ax.set_xlabel(f"number of new features q (dotted: {chosen}, chosen)")
-    ax.yaxis.set_major_formatter(_TICKS)
-    _mark_integers(ax, numbers[0], numbers[-1])
+    unit = f"number of new features q (dotted: {chosen}, chosen)"
+    _name_whole_numbers(ax, unit, quantity, numbers)
 
 
 def draw_measure(
@@ -160,10 +154,8 @@ def draw_measure(
     positive = heights > 0
     ax.plot(numbers, np.where(positive, heights, np.nan), color=RED, marker="s", ls="--")
     tolerance = ax.axhline(limit, color=RED, ls=":")
+    _name_whole_numbers(ax, unit, MEASURE_LABELS[measure], numbers)
     _set_decades(ax, "y", np.append(heights[positive], limit))
-    ax.set_xlabel(unit)
-    ax.set_ylabel(MEASURE_LABELS[measure])
-    _mark_integers(ax, numbers[0], numbers[-1])
     return [(tolerance, f"tolerance {limit:.4g}")]
 
 
@@ -177,24 +169,19 @@ def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
         gap = f"eigengap {values[-1] - next_value:.4g}"
         drawn += ax.plot([q + 1], [next_value], "o", color=GREY, mfc="none", label="the next one")
         drawn.append(ax.vlines(q + 0.5, next_value, values[-1], color=RED, lw=2, label=gap))
-    ax.set_xlabel("new feature")
-    ax.set_ylabel("eigenvalue of Phi")
-    ax.yaxis.set_major_formatter(_TICKS)
-    _mark_integers(ax, 1, q + (next_value is not None))
+    numbers = range(1, q + 1 + (next_value is not None))
+    _name_whole_numbers(ax, "new feature", "eigenvalue of Phi", numbers)
     return [(each, str(each.get_label())) for each in drawn]
 
 
 def draw_variances(ax: Axes, values: Array, q: int) -> Entries:
     """Draw the eigenvalues (m,) of an unfolding; the first q belong to its coordinates."""
-    axes = np.arange(1, len(values) + 1)
+    axes = range(1, len(values) + 1)
     share = values[:q].sum() / values.sum()
     label = f"coordinates: {share:.0%} of the variance"
     drawn = ax.plot(axes[:q], values[:q], "o", color=BLUE, label=label)
     drawn += ax.plot(axes[q:], values[q:], "o", color=GREY, mfc="none", label="the others")
-    ax.set_xlabel("axis of the unfolding")
-    ax.set_ylabel("eigenvalue of K")
-    ax.yaxis.set_major_formatter(_TICKS)
-    _mark_integers(ax, 1, len(values))
+    _name_whole_numbers(ax, "axis of the unfolding", "eigenvalue of K", axes)
     return [(each, str(each.get_label())) for each in drawn]
 
 
@@ -244,10 +231,7 @@ def draw_accuracy(ax: Axes, folds: Sequence[int], values: Sequence[float], mean:
     """Draw the accuracy of each fold, and their mean as a dashed line."""
     ax.plot(folds, values, "o", color=BLUE)
     level = ax.axhline(mean, color=GREY, ls="--")
-    ax.set_xlabel("fold")
-    ax.set_ylabel("accuracy")
-    ax.yaxis.set_major_formatter(_TICKS)
-    _mark_integers(ax, folds[0], folds[-1])
+    _name_whole_numbers(ax, "fold", "accuracy", folds)
     return [(level, f"mean {mean:.4f}")]
 
 
@@ -307,7 +291,10 @@ def _name_axes(ax: Axes, names: AxisNames) -> None:
     ax.yaxis.set_major_formatter(_TICKS)
 
 
-def _mark_integers(ax: Axes, first: int, last: int) -> None:
-    """Give whole numbers from `first` to `last` a place each on the x axis."""
-    ax.set_xlim(first - 0.5, last + 0.5)
+def _name_whole_numbers(ax: Axes, unit: str, quantity: str, numbers: Sequence[int]) -> None:
+    """Name the axes, and give whole numbers of a `unit` a place each on the x axis."""
+    ax.set_xlabel(unit)
+    ax.set_ylabel(quantity)
+    ax.yaxis.set_major_formatter(_TICKS)
+    ax.set_xlim(numbers[0] - 0.5, numbers[-1] + 0.5)
     ax.locator_params(axis="x", integer=True, min_n_ticks=1)

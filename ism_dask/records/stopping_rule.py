@@ -31,6 +31,9 @@ _CYCLE = 0.1
 # and J has varied by at most the share _SPREAD. A larger variation of J may lead to a higher
 # maximum, so such an iteration gets _MORE_PATIENCE steps.
 _FALL, _SPREAD, _PATIENCE, _MORE_PATIENCE = 0.5, 3e-3, 20, 100
+# It swings if within _SWINGS steps, each of which turns W by a sine of _TURN at least, the residual
+# has not fallen to the share _FALL and J has varied by at most the share _SWING.
+_SWINGS, _TURN, _SWING = 3, 0.9, 3e-4
 # J has reached a plateau by its mean change over this many steps.
 STEPS = 5
 
@@ -112,19 +115,9 @@ class Stopping:
 
     def is_stuck(self, history: Sequence[Record]) -> bool:
         """Return whether the spectral iteration will not converge, but another solver may."""
-        return self._cycles(history) or (self.tol is None and self._is_slow(history))
-
-    def _is_slow(self, history: Sequence[Record]) -> bool:
-        """Return whether residual and J hardly change any more, or the steps are too many."""
-        if len(history) >= _MORE_PATIENCE:
-            return True
-        if len(history) <= _PATIENCE:
-            return False
-        last = history[-1 - _PATIENCE :]
-        objectives = [record.objective for record in last]
-        spread = max(objectives) - min(objectives)
-        falls = last[-1].residual <= _FALL * last[0].residual
-        return not falls and spread <= _SPREAD * abs(objectives[-1])
+        if self.tol is not None:
+            return self._cycles(history)
+        return self._cycles(history) or _swings(history) or _is_slow(history)
 
     def _cycles(self, history: Sequence[Record]) -> bool:
         """Return whether the iteration alternates between two subspaces and will not stop doing so.
@@ -153,6 +146,26 @@ class Stopping:
     def _moves(self, record: Record) -> bool:
         rotates = self.tol is None and record.angle >= ANGLE
         return rotates or record.change >= self._smallest_change
+
+
+def _swings(history: Sequence[Record]) -> bool:
+    """Return whether W turns and turns back, while neither residual nor J changes much."""
+    turns = all(record.angle >= _TURN for record in history[-_SWINGS:])
+    return turns and _stays(history, _SWINGS, _SWING)
+
+
+def _is_slow(history: Sequence[Record]) -> bool:
+    """Return whether residual and J hardly change any more, or the steps are too many."""
+    return len(history) >= _MORE_PATIENCE or _stays(history, _PATIENCE, _SPREAD)
+
+
+def _stays(history: Sequence[Record], steps: int, share: float) -> bool:
+    """Return whether in some steps the residual has not halved, and J varied by a share at most."""
+    last = history[-1 - steps :]
+    if len(last) <= steps or last[-1].residual <= _FALL * last[0].residual:
+        return False
+    objectives = [record.objective for record in last]
+    return max(objectives) - min(objectives) <= share * abs(objectives[-1])
 
 
 def is_stationary(residual: float, angle: float, product: float, objective: float) -> bool:

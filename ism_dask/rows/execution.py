@@ -54,13 +54,11 @@ _THREADS: dict[int, ThreadPoolExecutor] = {}
 
 def task_budget() -> int:
     """Return the bytes that one task may take on the machines that will run the tasks."""
-    client = cluster()
-    if client is None:
+    if cluster() is None:
         return _free_bytes(int(time.monotonic()))
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
     budgets = [
         max(0.0, _PAUSE_SHARE * w["memory_limit"] - _LIBRARY_BYTES) / w["nthreads"]
-        for w in workers
+        for w in _workers()
         if w["memory_limit"]
     ]
     return int(min(budgets)) if budgets else sys.maxsize
@@ -139,15 +137,14 @@ def results_in_order(
     if len(cloudpickle.dumps(shared)) >= _SMALL_ARGUMENT:
         (shared,) = as_tasks([shared])
     task = named_task(function.__name__.strip("_"), function)
-    at_once = _ITEMS_PER_THREAD * _cluster_threads()
+    at_once = _ITEMS_PER_THREAD * max(1, sum(worker["nthreads"] for worker in _workers()))
     for start in range(0, len(items), at_once):
         yield from computed([task(shared, item) for item in items[start : start + at_once]])
 
 
-def _cluster_threads() -> int:
-    """Return the number of threads of all workers of the active cluster."""
-    workers = cluster().scheduler_info(n_workers=-1)["workers"].values()
-    return max(1, sum(worker["nthreads"] for worker in workers))
+def _workers() -> list[dict[str, Any]]:
+    """Return what the scheduler of the active cluster says of its workers."""
+    return list(cluster().scheduler_info(n_workers=-1)["workers"].values())
 
 
 def wait_for_a_worker() -> None:
@@ -239,14 +236,10 @@ def counted_pass(total: int) -> Iterator[str | None]:
         if number is not None and client is not None and client not in _LISTENING:
             # Once for each client: the scheduler keeps every topic for good.
             _LISTENING.add(client)
-            client.subscribe_topic(_TOPIC, _count_task)
+            client.subscribe_topic(_TOPIC, lambda event: task_done(event[1]))
         yield number
 
 
 def report_done(number: str) -> None:
     """Report from a worker to the driver that a task of the pass called `number` is done."""
     sys.modules["distributed"].get_worker().log_event(_TOPIC, number)
-
-
-def _count_task(event: tuple[float, str]) -> None:
-    task_done(event[1])

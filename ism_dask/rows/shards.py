@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed, delayed
+from dask.tokenize import TokenizationError, tokenize
 
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
@@ -24,8 +25,7 @@ from ism_dask.rows.execution import (
     task_budget,
     wait_for_a_worker,
 )
-from ism_dask.rows.fingerprint import fingerprint
-from ism_dask.rows.source import RowRange, is_row_source
+from ism_dask.rows.source import RowSource, is_row_source
 from ism_dask.rows.sparse import SparseRows, StandardisedSparse, is_sparse, rows_between
 from ism_dask.rows.standardise import Standardisation, tile_dtype
 from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task
@@ -120,7 +120,7 @@ class Shards:
     @property
     def max_shards_per_task(self) -> int | None:
         """Maximum number of shards passed to one task; None if tasks read shards one by one."""
-        read = all(isinstance(part.raw, RowRange) for part in self.parts)
+        read = all(isinstance(part.raw, partial) for part in self.parts)
         return None if read else max(1, _TASK_SHARD_BYTES // self.raw_bytes)
 
     def standardised(self, affine: Standardisation) -> Shards:
@@ -134,7 +134,8 @@ class Shards:
 
     def derive(self, fact: RowFact, function: Callable[..., Any], *args: Any) -> Shards:
         """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
-        derived = self._attach(fact, self._map(function, args, self.parts))
+        call = self._caller(Task.on_shard, self._make_task(function, *args))
+        derived = self._attach(fact, [call(part.argument) for part in self.parts])
         return derived._labelled(fact, function, args, self.dtype, self.affine)
 
     def persisted(self) -> Shards:
@@ -193,7 +194,7 @@ class Shards:
             return total if finish is None else finish(total)
         call = self._caller(Task.on_shards, task)
         arguments = [part.argument for part in self.parts]
-        calls = [call(arguments[run]) for run in self._runs]
+        calls = [call(arguments[run]) for run in self.runs]
         return task.summed(calls, finish, self._pass_key(task, finish))
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any, calls: int = 4) -> Any:
@@ -266,12 +267,7 @@ class Shards:
         return None if None in labels else fingerprint(*labels, *how)
 
     @property
-    def runs(self) -> int:
-        """Number of tasks of a fold, each of which returns a partial sum."""
-        return len(self._runs)
-
-    @property
-    def _runs(self) -> list[slice]:
+    def runs(self) -> list[slice]:
         """The shards of each task of a fold, as slices.
 
         The last tasks have one shard each, so that all workers finish at about the same time.
@@ -293,12 +289,6 @@ class Shards:
         if len(self.parts) > 1 or isinstance(self.parts[0].raw, Delayed):
             return False
         return cluster() is None
-
-    def _map(
-        self, function: Callable[..., Any], args: tuple[Any, ...], parts: Sequence[ShardRef]
-    ) -> list[Any]:
-        call = self._caller(Task.on_shard, self._make_task(function, *args))
-        return [call(part.argument) for part in parts]
 
     def _make_task(self, function: Callable[..., Any], *args: Any) -> Task:
         return Task(self.dtype, self.affine, function, args)
@@ -331,28 +321,38 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     n, d = (int(size) for size in X.shape)
     dtype = tile_dtype(X.dtype)
     rows = rows_per_shard or _default_rows(X, n, d, dtype)
-    starts = range(0, n, rows)
+    ranges = [(start, min(start + rows, n)) for start in range(0, n, rows)]
     nonzeros = None
     if is_sparse(X):
-        slices = [rows_between(X, start, min(start + rows, n)) for start in starts]
+        slices = [rows_between(X, *each) for each in ranges]
         nonzeros, raws = max(each.nnz for each in slices), as_tasks(slices)
-    elif isinstance(X, SparseRows):
-        ends = [min(start + rows, n) for start in starts]
-        raws = [
-            RowRange(X.part(*pair), 0, pair[1] - pair[0]) for pair in zip(starts, ends, strict=True)
-        ]
     elif is_row_source(X):
-        raws = [RowRange(X, start, min(start + rows, n)) for start in starts]
+        raws = [_reader(X, *each) for each in ranges]
     elif is_dask(X):
         raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
     else:
-        raws = as_tasks([X[start : start + rows] for start in starts])
-    parts = tuple(ShardRef(start, raw) for start, raw in zip(starts, raws, strict=True))
+        raws = as_tasks([X[start:stop] for start, stop in ranges])
+    parts = tuple(ShardRef(start, raw) for (start, _), raw in zip(ranges, raws, strict=True))
     label = fingerprint(X, rows) if result_store() else None
     itemsize = np.dtype(X.dtype).itemsize
     shards = Shards(parts, n, d, dtype, itemsize, nonzeros=nonzeros, label=label)
     _check_memory(shards)
     return shards
+
+
+def _reader(X: RowSource, start: int, stop: int) -> partial[Array]:
+    """Return the call that reads rows `start` to `stop`, which the task makes that loads them."""
+    if isinstance(X, SparseRows):
+        return partial(X.part(start, stop).read, 0, stop - start)
+    return partial(X.read, start, stop)
+
+
+def fingerprint(*values: Any) -> str | None:
+    """Return a digest of values, or None if another process could not come to the same one."""
+    try:
+        return tokenize(*values, ensure_deterministic=True)
+    except TokenizationError:
+        return None
 
 
 def _check_memory(shards: Shards) -> None:

@@ -1,4 +1,4 @@
-"""Sources of rows: data sets that any process can read, and ranges of their rows."""
+"""Sources of rows: data sets that any process can read."""
 
 from __future__ import annotations
 
@@ -24,18 +24,3 @@ class RowSource(Protocol):
 def is_row_source(X: Any) -> TypeGuard[RowSource]:
     """Return whether X is a `RowSource`; an array is not, and none of its attributes is read."""
     return not isinstance(X, np.ndarray) and isinstance(X, RowSource)
-
-
-class RowRange:
-    """A range of rows of a `RowSource`, read only when a task loads it.
-
-    It is not a dataclass, since Dask would search every field of a dataclass for collections, each
-    time.
-    """
-
-    def __init__(self, source: RowSource, start: int, stop: int) -> None:
-        self.source, self.start, self.stop = source, start, stop
-
-    def load(self) -> Array:
-        """Read the rows."""
-        return self.source.read(self.start, self.stop)

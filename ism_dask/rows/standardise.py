@@ -52,16 +52,12 @@ class Standardisation:
             return StandardisedSparse(raw.astype(dtype, copy=False), self.mean, self.scale)
         # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
         rows = raw if self.varying.all() else np.take(raw, np.flatnonzero(self.varying), axis=1)
-        rows = rows.astype(self._working_dtype(dtype), order="C")
+        rows = rows.astype(dtype if self._fits_single else np.float64, order="C")
         rows -= self._mean.astype(rows.dtype)
         rows /= self._scale.astype(rows.dtype)
         if self.basis is not None:
             rows = rows @ self.basis.astype(rows.dtype)
         return rows.astype(dtype, copy=False)
-
-    def _working_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the precision to compute in for a result in `dtype`."""
-        return dtype if self._fits_single else np.dtype(np.float64)
 
     @cached_property
     def _mean(self) -> Array:

@@ -24,7 +24,6 @@ from ism_dask.rows.execution import (
     report_done,
 )
 from ism_dask.rows.saved_sums import SavedPass, compute_with_parts, level_of_parts
-from ism_dask.rows.source import RowRange
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.worker import prepare_worker
@@ -58,7 +57,10 @@ class LoadedShard:
 
 @dataclass(frozen=True)
 class ShardRef:
-    """A shard before it is loaded; each field may still be a Dask task."""
+    """A shard before it is loaded; each field may still be a Dask task.
+
+    `raw` is the rows, or a `partial` that reads them from a `RowSource`.
+    """
 
     start: int
     raw: Any
@@ -82,7 +84,11 @@ class ShardRef:
 
 
 class _ShardPayload:
-    """A shard whose fields are computed. Not a dataclass, for the same reason as `RowRange`."""
+    """A shard whose fields are computed.
+
+    It is not a dataclass, since Dask would search every field of a dataclass for collections, each
+    time.
+    """
 
     def __init__(self, start: int, raw: Any, facts: Mapping[RowFact, Any]) -> None:
         self.start, self.raw, self.facts = start, raw, facts
@@ -94,7 +100,7 @@ class _ShardPayload:
 
 
 class Task:
-    """A function of shards, with its other arguments. Not a dataclass, like `RowRange`."""
+    """A function of shards, with its other arguments. Not a dataclass, like `_ShardPayload`."""
 
     def __init__(
         self,
@@ -156,27 +162,27 @@ class Task:
             saved = SavedPass(key, len(parts))
             if saved.result:
                 return saved.result[0]
-            self._report_restored(sum(len(parts[number]) for number in saved.parts))
+            for part in saved.parts:
+                for _ in parts[part]:  # calls that need not be made, since their sum is saved
+                    self._report()
             result = _sum_of_parts([add_all(part) for part in parts], saved, finish)
             saved.complete(result)
             return result
 
-    def _report_restored(self, n_calls: int) -> None:
-        """Report calls that need not be made, since their sum is saved."""
-        if self.number is not None:
-            for _ in range(n_calls):
-                task_done(self.number)
-
     def _reported(self, result: Any) -> Any:
-        """Return `result` after reporting that a task is done, if anyone watches the pass."""
+        """Return `result` after reporting that a task is done."""
+        self._report()
+        return result
+
+    def _report(self) -> None:
+        """Report that a task is done, if anyone watches the pass."""
         if self.number is not None and not task_done(self.number) and os.getpid() != self.driver:
             report_done(self.number)
-        return result
 
     def _load(self, part: _ShardPayload, indices: Array | None = None) -> LoadedShard:
         if os.getpid() != self.driver:
             prepare_worker()
-        rows = part.raw.load() if isinstance(part.raw, RowRange) else part.raw
+        rows = part.raw() if isinstance(part.raw, partial) else part.raw
         facts = {name: _aligned(values) for name, values in part.facts.items()}
         if indices is not None:
             rows = rows[indices]

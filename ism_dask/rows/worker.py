@@ -32,19 +32,15 @@ def reuse_pages() -> None:
 
 @cache
 def prepare_worker() -> None:
-    """Prepare a worker's process for tasks: one BLAS thread, and reuse of freed memory."""
-    pin_process()
-    name, value = _NANNY_SETTING
-    if sys.platform == "linux" and os.environ.get(name) == value:
-        _raise_thresholds()
-
-
-def _raise_thresholds() -> None:
-    """Let malloc reuse freed memory up to some tens of megabytes.
+    """Prepare a worker's process for tasks: one BLAS thread, and reuse of freed memory.
 
     With the thresholds that Dask sets, every array gets new pages from the system, and clearing
-    them took a third of the time of a fit.
+    them took a third of the time of a fit. So malloc may reuse some tens of megabytes.
     """
+    pin_process()
+    name, value = _NANNY_SETTING
+    if sys.platform != "linux" or os.environ.get(name) != value:
+        return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # other C libraries have no mallopt
         mallopt(_MMAP_THRESHOLD, _LARGEST_MAPPED)

@@ -18,8 +18,9 @@ from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_
 _WIDTH, _RIDGE = 1.6, 0.1
 # The name of the start by linear regression.
 LINEAR = "linear"
-# Distances below this are those of a row from itself.
-_SAME = 1e-9
+# Rows at a smaller distance count as equal: their slopes are reciprocals of distances, and would
+# drown all others in a sum.
+_SAME = 1e-4
 # The most rows of a gradient start, and the most functions of y that it explains.
 _GRADIENT_ROWS, _FUNCTIONS = 600, 8
 # With many columns, gradients cost most of a selection, and fewer rows have to do.

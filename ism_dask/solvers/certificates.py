@@ -27,7 +27,9 @@ def hessian_of(
     """Return the Hessian at a W (r + s, q); its products raise TimeIsUpError after a time limit."""
     problem = engine.problem
     by_curvature = problem.shards.n_rows <= _FEW_ROWS and not engine.approximate
-    operator = PaddedOperator(engine.double if by_curvature else engine, len(ritz.W) - problem.d)
+    # Single precision is far more accurate than an engine that approximates.
+    used = engine.double if by_curvature else engine.steady(ritz.W[: problem.d])
+    operator = PaddedOperator(used, len(ritz.W) - problem.d, rough=engine.approximate)
     limited = TimeLimited(operator, stopping or Stopping())
     return ScaledHessian.at(limited, ritz, by_differences=not by_curvature)
 

@@ -31,8 +31,8 @@ _LEAST_RISE = 1e-6
 _CAUTION = 0.3
 # The displacement of W if the spectral step would leave it by itself, but in many small steps.
 _NUDGE = 0.03
-# Subspaces with a smaller sine between them are equal.
-_SAME = 1e-3
+# Subspaces with a smaller sine between them are equal, also by an engine that approximates.
+_SAME, _SAME_NEARLY = 1e-3, 0.03
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def _after_spectral_steps(operator: TimeLimited, solution: Solution, W: Array) -
         evaluation = operator.phi(W)
         if evaluation.objective > highest:
             best, highest = W, evaluation.objective
-        if any(subspace_sine(before, W) < _SAME for before in visited[1:]):
+        same = _SAME_NEARLY if evaluation.approximate else _SAME
+        if any(subspace_sine(before, W) < same for before in visited[1:]):
             return Verdict(best, objective=highest)
         visited.append(W)
     return Verdict(best, certain=False, objective=highest)

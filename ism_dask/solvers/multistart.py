@@ -21,6 +21,7 @@ from ism_dask.engines import (
     candidate_engines,
     first_that_serves,
 )
+from ism_dask.engines.operator import relative_residual
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
@@ -29,9 +30,9 @@ from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.certificates import certificate_of, hessian_of
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
 from ism_dask.solvers.local_maximum import verify_maximum
-from ism_dask.solvers.scaled_hessian import Extremes
+from ism_dask.solvers.scaled_hessian import Extremes, inverse_gaps
 from ism_dask.solvers.second_order import refine_by_newton
-from ism_dask.solvers.stiefel import solve_fully, solve_roughly
+from ism_dask.solvers.stiefel import FINE, ROUGH, solve_fully, solve_roughly
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
@@ -166,9 +167,9 @@ class _SearchRun:
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
         """Return an engine that is nearer to the true kernel, if the solution needs one."""
-        # Landmarks that change from W to W make J jump, and W may then alternate between two.
+        # By the published rule landmarks that change from W to W may make W alternate between two.
         insufficient = solution.status in (Status.APPROXIMATE, Status.STALLED) or (
-            engine.approximate and solution.status is Status.SWINGS
+            engine.approximate and self._is_published and solution.status is Status.SWINGS
         )
         return engine.finer() if insufficient and not self.time_is_up else None
 
@@ -217,11 +218,16 @@ class _SearchRun:
         solution = self._run_solver(solver.solve, operator, state, watcher, resumes=solver.resumes)
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
-        climbs = self.problem.gamma.is_psd or self.search.stopping.tol is None
+        climbs = self.problem.gamma.is_psd or not self._is_published
         swings = solution.status is Status.SWINGS
         if climbs and swings and not self._finer(operator.engine, solution):
-            solution = self._ascend(operator, continue_from(solution), watcher)
+            solution = self._ascend(operator, solution, watcher)
         return self._refined(operator, solution)
+
+    @property
+    def _is_published(self) -> bool:
+        """Whether a number as `tol` ends the run."""
+        return self.search.stopping.tol is not None
 
     @property
     def _constant(self) -> int:
@@ -229,14 +235,27 @@ class _SearchRun:
         return self.q + 1
 
     def _ascend(
-        self, operator: PaddedOperator, state: State, watcher: Callable[[State], None] | None
+        self,
+        operator: PaddedOperator,
+        solution: Solution,
+        watcher: Callable[[State], None] | None,
     ) -> Solution:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
-        engine = operator.engine
-        rough = PaddedOperator(engine, self._constant, rough=True)
-        if engine.double is not engine:
-            state = continue_from(self._run_solver(solve_roughly, rough, state, watcher))
-        solution = self._run_solver(solve_fully, operator, state, watcher)
+        W = solution.W
+        engine = operator.engine.steady(W[: self.problem.d])
+        guess = None
+        if not self._is_published:
+            guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
+        rest = FINE if engine.approximate else ROUGH
+        if engine.double is not engine and relative_residual(W, solution.product) > rest:
+            rough = PaddedOperator(engine, self._constant, rough=True)
+            climb = partial(solve_roughly, precondition=guess, rest=rest)
+            solution = self._run_solver(climb, rough, continue_from(solution), watcher)
+        reached = solution.status is Status.CONVERGED
+        if not reached or relative_residual(solution.W, solution.product) > FINE:
+            climb = partial(solve_fully, precondition=guess)
+            steady = PaddedOperator(engine, self._constant)
+            solution = self._run_solver(climb, steady, continue_from(solution), watcher)
         if solution.status is Status.MAX_ITER and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution

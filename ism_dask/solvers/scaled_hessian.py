@@ -15,6 +15,7 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.engines.operator import DOUBLE_NOISE, Operator, check_finite
 from ism_dask.linalg.eigen import nearest_orthonormal
+from ism_dask.solvers.lbfgs import Precondition
 
 if TYPE_CHECKING:
     from ism_dask.records.iteration import Solution
@@ -161,8 +162,7 @@ class ScaledHessian:
         """
         W = ritz.W
         evaluation = operator.phi(W)
-        basis = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
-        values, rotation = scipy.linalg.eigh(basis.T @ check_finite(evaluation.phi) @ basis)
+        outside, gaps = _gaps(evaluation.phi, W, ritz.eigenvalues)
         step = _COARSE_STEP if evaluation.approximate else _STEP
         # Short steps need a gradient in double precision.
         precise = evaluation.approximate or evaluation.noise <= DOUBLE_NOISE
@@ -170,16 +170,15 @@ class ScaledHessian:
             operator,
             W,
             ritz.product if precise else operator.gradient(W).product,
-            basis @ rotation,
-            ritz.eigenvalues - values[:, None],
+            outside,
+            gaps,
             step if by_differences else None,
             evaluation.approximate,
         )
 
     @property
     def _scales(self) -> Array:
-        sizes = np.abs(self.gaps)
-        return np.sqrt(np.maximum(sizes, _LEAST_GAP * sizes.max()))
+        return np.sqrt(_sizes(self.gaps))
 
     @property
     def _most_products(self) -> int:
@@ -247,6 +246,42 @@ class ScaledHessian:
     def _direction(self, vector: Array) -> Array:
         scaled = vector.reshape(self.gaps.shape) / self._scales
         return np.asarray(self.outside @ scaled)
+
+
+def inverse_gaps(phi: Array, W: Array, eigenvalues: Array) -> Precondition:
+    """Return the inverse of the Hessian of J near W (d, q) as far as Phi (d, d) tells it.
+
+    It makes the slope a spectral step, to first order.
+
+    Parameters
+    ----------
+    phi : (d, d) array
+    W : (d, q) array
+        Rotated so that `W^T Phi W` is diagonal.
+    eigenvalues : (q,) array
+        That diagonal.
+    """
+    outside, gaps = _gaps(phi, W, eigenvalues)
+    sizes = _sizes(gaps)
+    largest = float(sizes.max())
+    shares = largest / sizes - 1.0
+
+    def precondition(Z: Array) -> Array:
+        return np.asarray(Z + outside @ (shares * (outside.T @ Z))) / largest
+
+    return precondition
+
+
+def _gaps(phi: Array, W: Array, eigenvalues: Array) -> tuple[Array, Array]:
+    """Return the eigenvectors of Phi outside of W, and the gaps, as `ScaledHessian` has them."""
+    basis = np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :]
+    values, rotation = scipy.linalg.eigh(basis.T @ check_finite(phi) @ basis)
+    return basis @ rotation, eigenvalues - values[:, None]
+
+
+def _sizes(gaps: Array) -> Array:
+    sizes = np.abs(gaps)
+    return np.maximum(sizes, _LEAST_GAP * sizes.max())
 
 
 def _lanczos_slack(size: int, steps: int, spread: float) -> float:

@@ -10,7 +10,7 @@ from ism_dask.engines.operator import Operator, ProductEvaluation
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers.cayley_ascent import cayley_ascent
-from ism_dask.solvers.lbfgs import lbfgs_ascent
+from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
@@ -37,23 +37,28 @@ def climb(
     *,
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
+    precondition: Precondition | None,
     rest: float,
     still: float,
 ) -> Solution:
     """Return the solution of L-BFGS from the W of `state`, whose history and count continue.
 
-    J rises in every step. `rest` and `still` are parameters of `SolverLog`.
+    J rises in every step. `precondition` is a parameter of `lbfgs_ascent`, `rest` and `still` are
+    parameters of `SolverLog`.
     """
     log = SolverLog(operator, q, stopping, on_iteration, state, rest=rest, still=still)
-    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation)
+    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition)
     return log.ended(follow(log, steps, stopping))
 
 
-# Until J no longer changes. `rest` is below the residual that `converged` allows, because single
+# The residual at which a climb ends. It is below the one that `converged` allows, because single
 # precision and the engine have a share in the residual, too.
-solve_fully = partial(climb, rest=0.4 * RESIDUAL, still=1e-15)
-# Only as far as single precision is of use.
-solve_roughly = partial(climb, rest=2e-3, still=1e-7)
+FINE = 0.4 * RESIDUAL
+# The residual down to which single precision is of use, unless the engine approximates.
+ROUGH = 2e-3
+# Until J no longer changes, and as far as single precision resolves J.
+solve_fully = partial(climb, rest=FINE, still=1e-15)
+solve_roughly = partial(climb, still=1e-7)
 
 
 def follow(

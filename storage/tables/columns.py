@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from storage.tables.sources import Part
 
 # Different values are counted up to this number; a label may have as many classes.
 MAX_CLASSES = 1000
+_FLOAT64 = pa.float64()
 # Whole numbers from here on are not all floats.
 _LARGEST = 2.0**53
 # Types of Arrow that no encoding exists for, with their names for people.
@@ -64,9 +64,7 @@ def incomplete_rows(columns: pa.RecordBatch) -> NDArray[np.bool_]:
 
 def as_floats(values: pa.Array) -> NDArray[Any]:
     """Return numbers or booleans as float64, NaN where there is none."""
-    # Unsafe: whole numbers beyond 2^53 are rounded.
-    numbers = values.cast(pa.float64(), safe=False)
-    return np.asarray(numbers.to_numpy(zero_copy_only=False))
+    return np.asarray(_as_float64(values).to_numpy(zero_copy_only=False))
 
 
 def as_texts(values: pa.Array) -> pa.Array:
@@ -107,45 +105,49 @@ def scan_part(
 
     `on_rows` is called with the number of rows read so far.
     """
-    scan = empty = empty_scan(kinds, options)
+    scan = empty_scan(kinds, options)
+    apart = frozenset(options.apart)
     for batch in part.batches(list(kinds)):
         columns = used = read_columns(batch, kinds)
         if options.missing == DROP and (absent := incomplete_rows(columns)).any():
             used = columns.filter(pa.array(~absent))
-        counted = {
-            name: _count(before, column.null_count, values, count=name in options.apart)
-            for (name, before), column, values in zip(
-                empty.columns.items(), columns.columns, used.columns, strict=True
-            )
-        }
+        with np.errstate(over="ignore", invalid="ignore"):  # sums with infinite numbers
+            counted = {
+                known.name: _count(known, column.null_count, values, known.name in apart)
+                for known, column, values in zip(
+                    scan.columns.values(), columns.columns, used.columns, strict=True
+                )
+            }
         left_out = columns.num_rows - used.num_rows
-        scan = scan.merge(TableScan(counted, columns.num_rows, left_out))
+        scan.add(TableScan(counted, columns.num_rows, left_out))
         on_rows(scan.rows)
     return scan
 
 
-def _count(column: Column, missing: int, values: pa.Array, *, count: bool) -> Column:
+def _count(column: Column, missing: int, values: pa.Array, count: bool) -> Column:
     """Return what the values of a batch hold; `count` the different numbers, too, not only levels.
 
-    `column` is the column before any rows.
+    `column` is the column of the rows before, whose name and kind are those of the result.
     """
+    facts: dict[str, Any] = {"most": column.most, "missing": missing}
     if column.kind == CATEGORY:
-        return replace(column, missing=missing, **_counts(values, column.most))
-    numbers = as_floats(values)
-    known = np.isfinite(numbers)
-    finite = numbers if known.all() else numbers[known]
-    infinite = len(numbers) - len(finite) - values.null_count
-    column = replace(column, missing=missing, infinite=infinite, present=len(finite))
-    if not len(finite):
-        return column
-    whole = count and bool(np.abs(finite).max() < _LARGEST and (finite == np.rint(finite)).all())
-    if whole:
-        column = replace(column, **_counts(as_texts(values), column.most))
-    with np.errstate(over="ignore"):
-        total = float(finite.sum())
-    return replace(
-        column, total=total, low=float(finite.min()), high=float(finite.max()), whole=whole
-    )
+        return Column(column.name, column.kind, **facts, **_counts(values, column.most))
+    finite = as_floats(values)
+    # What is known of a sum that is finite is known of each number: one pass is enough.
+    total = finite.sum()
+    if not np.isfinite(total):
+        finite = finite[np.isfinite(finite)]
+        facts["infinite"] = len(values) - len(finite) - values.null_count
+        total = finite.sum()
+    if len(finite):
+        facts |= {"present": len(finite), "total": float(total)}
+        facts |= {"low": float(finite.min()), "high": float(finite.max())}
+    if count and len(finite):
+        most = max(-facts["low"], facts["high"])
+        facts["whole"] = bool(most < _LARGEST and (finite == np.rint(finite)).all())
+        if facts["whole"]:
+            facts |= _counts(as_texts(values), column.most)
+    return Column(column.name, column.kind, **facts)
 
 
 def _counts(texts: pa.Array, most: int) -> dict[str, Any]:
@@ -160,11 +162,16 @@ def _counts(texts: pa.Array, most: int) -> dict[str, Any]:
 
 def _as_numbers(values: pa.Array) -> pa.Array:
     """Return numbers as float64, null where they are NaN."""
-    numbers = values.cast(pa.float64(), safe=False)
+    numbers = _as_float64(values)
     floats = as_floats(numbers)
     if np.count_nonzero(np.isnan(floats)) == numbers.null_count:
         return numbers
     return pa.array(floats, from_pandas=True)
+
+
+def _as_float64(values: pa.Array) -> pa.Array:
+    # Unsafe: whole numbers beyond 2^53 are rounded. Casts take a while where batches are short.
+    return values if values.type == _FLOAT64 else values.cast(_FLOAT64, safe=False)
 
 
 _READ: Mapping[str, Callable[[pa.Array], pa.Array]] = {

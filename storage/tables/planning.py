@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from functools import partial, reduce
+from functools import partial
 from itertools import tee
 from pathlib import Path
 from typing import NamedTuple
@@ -98,20 +99,24 @@ def plan_table(
     files = table.versions()
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.apart])
-    start, new = empty_scan(kinds, options), table
+    scan, new = empty_scan(kinds, options), table
     if earlier is not None and earlier.schema.kinds != kinds:
         earlier = None
     if earlier is not None:
-        start, new = earlier.schema.scan, table.between(earlier.files, None)
+        scan, new = deepcopy(earlier.schema.scan), table.between(earlier.files, None)
     parts = new.pieces() if folder is None else copied_pieces(new, kinds, folder)
     parts, taken = (parts, parts) if isinstance(parts, list) else tee(parts)
     work = partial(scan_part, kinds=kinds, options=options)
     scans = list(work_on_rows(work, parts, executor, on_rows))
-    schema = _decided(table, reduce(TableScan.merge, scans, start), features, options)
-    pieces, rows = list(taken), [scan.rows_stored for scan in scans]
+    pieces, rows = list(taken), [each.rows_stored for each in scans]
+    for each in scans:
+        scan.add(each)
+    schema = _decided(table, scan, features, options)
     keeps = earlier is not None and _keeps_encoding(earlier.schema, schema)
     if earlier is not None and not keeps:
-        pieces, rows = [table.between(0, earlier.files), *pieces], [start.rows_stored, *rows]
+        pieces = [table.between(0, earlier.files), *pieces]
+        rows = [earlier.schema.scan.rows_stored, *rows]
+
     return TablePlan(table, schema, files, pieces, rows, keeps)
 
 

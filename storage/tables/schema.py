@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -75,7 +75,7 @@ class TableOptions:
         return self.label if self.weights is None else (*self.label, self.weights)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Column:
     """A column of the table: what a scan has counted of it, and what it serves as.
 
@@ -153,26 +153,25 @@ class Column:
             return not self.overflows and len(self.counts) <= 1
         return self.low == self.high
 
-    def merge(self, other: Column) -> Column:
-        """Return the column with the rows of both."""
-        counts = Counter(self.counts)
-        counts.update(other.counts)
-        ranges = [each for each in (self, other) if each.present]
-        return replace(
-            self,
-            missing=self.missing + other.missing,
-            infinite=self.infinite + other.infinite,
-            present=self.present + other.present,
-            total=self.total + other.total,
-            low=min((each.low for each in ranges), default=0.0),
-            high=max((each.high for each in ranges), default=0.0),
-            counts=dict(islice(counts.items(), self.most + 1)),
-            overflows=self.overflows or other.overflows or len(counts) > self.most,
-            whole=self.whole and other.whole,
-        )
+    def add(self, other: Column) -> None:
+        """Add the rows of another column, which has the same name and kind."""
+        self.__dict__.pop("levels", None)  # there may be more of them
+        if other.present:
+            self.low = min(self.low, other.low) if self.present else other.low
+            self.high = max(self.high, other.high) if self.present else other.high
+        self.missing += other.missing
+        self.infinite += other.infinite
+        self.present += other.present
+        self.total += other.total
+        self.whole = self.whole and other.whole
+        for value, rows in other.counts.items():
+            self.counts[value] = self.counts.get(value, 0) + rows
+        self.overflows = self.overflows or other.overflows or len(self.counts) > self.most
+        if self.overflows:
+            self.counts = dict(islice(self.counts.items(), self.most + 1))
 
 
-@dataclass(frozen=True)
+@dataclass
 class TableScan:
     """The columns and rows of a table, or of a piece of it, as a scan has counted them.
 
@@ -193,13 +192,12 @@ class TableScan:
         """The number of rows that are not left out."""
         return self.rows - self.rows_left_out
 
-    def merge(self, other: TableScan) -> TableScan:
-        """Return the scan of the rows of both, which have the same columns."""
-        return TableScan(
-            {name: column.merge(other.columns[name]) for name, column in self.columns.items()},
-            self.rows + other.rows,
-            self.rows_left_out + other.rows_left_out,
-        )
+    def add(self, other: TableScan) -> None:
+        """Add the rows of another scan, which has the same columns."""
+        for name, column in other.columns.items():
+            self.columns[name].add(column)
+        self.rows += other.rows
+        self.rows_left_out += other.rows_left_out
 
 
 @dataclass(frozen=True)

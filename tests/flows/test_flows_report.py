@@ -40,7 +40,7 @@ from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from flows.text import number
 from ism_dask import SupervisedIKDR, plot
 from ism_dask.pictures.drawing import draw_weights, short_name
-from ism_dask.records.dimension_trial import DimensionTrial
+from ism_dask.selection.dimension import DimensionTrial
 from storage import (
     DatasetInfo,
     Model,

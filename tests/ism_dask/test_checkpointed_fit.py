@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -139,42 +139,42 @@ def test_rounds_in_pieces_have_the_bits_of_whole_ones(name: str, every: int) -> 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
-    from ism_dask.clustering.alternation import alternate
+    from ism_dask.clustering.alternation import Alternation, AlternationResult, EmbeddedW
+    from ism_dask.gamma.from_embedding import ClusterGuide
     from ism_dask.records.checkpoint import OuterState
+    from ism_dask.solvers.multistart import MultistartSearch
 
-    class Turns:
+    objectives, asked = (1.0, 3.0, 2.0, 2.5), list[int]()
+
+    class Turns(Alternation):
         """Rounds of which the second has the largest J, and none settles."""
 
-        objectives = (1.0, 3.0, 2.0, 2.5)
-
-        def __init__(self) -> None:
-            self.asked: list[float] = []
-
-        def begin(self) -> Any:
+        def _first_embedding(self) -> Any:
             return _embedding(0.0)
 
-        def solve(self, embedding: Any, last: Solution | None) -> tuple[str, Solution]:
-            number = 0 if last is None else 1 + self.objectives.index(last.objective)
-            self.asked.append(number)
-            return f"engine {number}", _solution(self.objectives[number])
+        def _solve(self, embedding: Any, last: Solution | None, *, fully: bool) -> EmbeddedW:
+            number = 0 if last is None else 1 + objectives.index(last.objective)
+            asked.append(number)
+            solution = _solution(objectives[number])
+            return EmbeddedW(cast(Any, f"engine {number}"), solution, self._embed(solution))
 
-        def embed(self, solution: Solution) -> Any:
+        def _embed(self, solution: Solution) -> Any:
             return _embedding(solution.objective)
 
-        def without_time_limit(self) -> Any:
-            return self
+    def run(saved_fit: CheckpointedFit) -> AlternationResult:
+        search, nothing = MultistartSearch("auto", ISM().stopping), cast(Any, None)
+        turns = Turns(nothing, ClusterGuide(), nothing, 2, 1, search, saved_fit)
+        return turns.run(1e-9, 4, lambda _: None)
 
     saved: list[Checkpoint] = []
-    settings: dict[str, Any] = {"tol": 1e-9, "max_outer": 4, "comparable": True}
-    whole = alternate(Turns(), CheckpointedFit(keep=saved.append), **settings)
-    assert whole.best.solved == "engine 1"
+    assert run(CheckpointedFit(keep=saved.append)).best.engine == "engine 1"
     (after_three,) = [each for each in saved if len(_standing(each).rounds) == 3]
     assert isinstance(after_three.outer, OuterState)
-    again = Turns()
-    resumed = alternate(again, CheckpointedFit(after_three), **settings)
-    assert (resumed.best.solved, resumed.best.solution.objective) == ("engine 1", 3.0)
+    asked.clear()
+    resumed = run(CheckpointedFit(after_three))
+    assert (resumed.best.engine, resumed.best.solution.objective) == ("engine 1", 3.0)
     assert [each.objective for each in resumed.rounds] == [1.0, 3.0, 2.0, 2.5]
-    assert again.asked == [3, 1]
+    assert asked == [3, 1]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

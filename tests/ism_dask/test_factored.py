@@ -581,6 +581,27 @@ def test_a_seed_decides_the_landmarks():
     assert 0 < fits[0].engine_error_ < 0.1
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_steady_landmarks_give_a_j_without_jumps(dtype):
+    X, y = _data(2000)
+    dependence = target_dependence(y)
+    engine = LandmarkEngine(
+        Problem.from_dependence(cut(X.astype(dtype)), Gaussian(2.0), dependence), 2
+    )
+    W, Z = _basis(6, 2), 1e-3 * _basis(6, 2, seed=3)
+    Z -= W @ (W.T @ Z)
+    steady = engine.steady(W)
+    assert steady.objective(W) == pytest.approx(engine.objective(W), abs=engine.phi(W).error)
+
+    def bend(some):
+        """Return how far J on both sides is from a straight line, as a share of J."""
+        sides = [some.objective(np.linalg.qr(W + each)[0]) for each in (Z, -Z)]
+        return abs(sum(sides) / 2 / some.objective(W) - 1)
+
+    assert bend(steady) < 2e-6 < bend(engine)
+    assert steady.double.objective(W) == steady.objective(W)
+
+
 def test_single_precision_start_is_that_of_the_definition():
     X, y = _data()
     problem = Problem.from_dependence(

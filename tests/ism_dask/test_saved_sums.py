@@ -16,8 +16,7 @@ from sklearn.base import clone
 from ism_dask.kernels import Gaussian
 from ism_dask.records.partial_results import saving_partial_results
 from ism_dask.rows import saved_sums
-from ism_dask.rows.fingerprint import fingerprint
-from ism_dask.rows.shards import cut
+from ism_dask.rows.shards import cut, fingerprint
 from ism_dask.rows.tasks import RowFact
 from ism_dask.solvers import ISM
 

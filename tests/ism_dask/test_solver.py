@@ -149,6 +149,24 @@ def test_what_comes_to_no_end_is_given_up_in_the_end():
     assert stopping.is_stuck(history(100, falls=0.98, wanders=1))
 
 
+def test_a_w_that_turns_to_and_fro_is_given_up_at_once():
+    """So do columns for which J has no use: what they gain is less than the share 3e-4 of J."""
+
+    def history(*residuals, angle=1.0, rise=1e-4):
+        return [
+            Record(k, 9.0 + rise * (k % 2), (k + 1.0,), 0.5, angle, 0.0, True, residual=residual)
+            for k, residual in enumerate(residuals, start=1)
+        ]
+
+    stopping = Stopping(tol=None, max_iter=200)
+    assert stopping.is_stuck(history(2e-3, 1e-3, 2e-3, 2e-3))
+    assert not stopping.is_stuck(history(2e-3, 1e-3, 2e-3))
+    assert not stopping.is_stuck(history(2e-3, 1e-3, 1e-3, 1e-3))
+    assert not stopping.is_stuck(history(2e-3, 1e-3, 2e-3, 2e-3, angle=0.8))
+    assert not stopping.is_stuck(history(2e-3, 1e-3, 2e-3, 2e-3, rise=0.1))
+    assert not Stopping(tol=0.01, max_iter=200).is_stuck(history(2e-3, 1e-3, 2e-3, 2e-3))
+
+
 NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0)]
 
 

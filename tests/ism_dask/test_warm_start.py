@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from models import hsic_model
 from scipy.linalg import subspace_angles
+from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from ism_dask import SupervisedIKDR
@@ -76,3 +77,20 @@ def test_another_shape_is_refused():
         model.set_params(n_components=3).fit(X, y)
     with pytest.raises(ValueError, match="`components_` of 6 features, but X has 4"):
         model.set_params(n_components=2).fit(X[:, :4], y)
+
+
+def test_sparse_rows_with_many_columns_are_fitted_from_the_last_w():
+    X, y = _rows(150)
+    words = csr_array(np.hstack([X, np.zeros((150, 2500))]))
+    model = hsic_model(2, warm_start=True).fit(words, y)
+    steps = model.n_iter_
+    assert model.fit(words, y).n_iter_ <= steps
+    assert model.components_.shape == (2, 2506)
+
+
+def test_a_fit_by_another_criterion_leaves_no_attribute_of_the_last_one():
+    X, y = _rows(100)
+    model = SupervisedIKDR(2, max_features=3).fit(X, y)
+    model.set_params(criterion="dependence", max_features=None).fit(X, X[:, 0])
+    fresh = hsic_model(2).fit(X, X[:, 0])
+    assert vars(model).keys() == vars(fresh).keys()

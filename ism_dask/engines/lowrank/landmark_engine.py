@@ -59,6 +59,8 @@ class LandmarkEngine(LowRankEngine):
     def __init__(self, problem: Problem, q: int, tol: float = TOLERANCE) -> None:
         super().__init__(problem, q)
         self.tol = self._user_tol = tol
+        # The landmarks of each term, as indices of the sample; None chooses them for each W.
+        self._chosen: list[list[int] | None] | None = None
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
@@ -88,7 +90,16 @@ class LandmarkEngine(LowRankEngine):
 
     def _with_tol(self, problem: Problem, tol: float) -> LandmarkEngine:
         other = type(self)(problem, self.q, tol)
-        other.note, other._user_tol = self.note, self._user_tol
+        other.note, other._user_tol, other._chosen = self.note, self._user_tol, self._chosen
+        return other
+
+    def steady(self, W: Array) -> LandmarkEngine:
+        """Return the engine that has the same rows as landmarks for every W: those for W (d, k)."""
+        factors = self._term_factors((self.sample @ W.astype(self.sample.dtype)).astype(np.float64))
+        other = self._with_tol(self.problem, self.tol)
+        other._chosen = [
+            each.chosen if isinstance(each, SampledLandmarks) else None for each in factors
+        ]
         return other
 
     def curvature(self, W: Array, Z: Array) -> Array:
@@ -177,6 +188,8 @@ class LandmarkEngine(LowRankEngine):
             features = term.features(Z.shape[1])
             if features is not None and features.size <= _FEW_MONOMIALS:
                 factors.append(features)
+            elif self._chosen is not None:
+                factors.append(Nystrom.at(term, Z[self._chosen[index]]))
             else:
                 seed = [problem.seed, index]
                 n = problem.shards.n_rows

@@ -62,6 +62,11 @@ class SampledLandmarks:
         self._grow()
 
     @property
+    def chosen(self) -> list[int]:
+        """The indices of the landmarks in the sample, as long as no other rows were added."""
+        return self._cholesky.pivots
+
+    @property
     def map(self) -> Nystrom:
         """The Nystrom map of the landmarks."""
         if self._map is None or self._map.size != self._cholesky.size:

@@ -159,19 +159,19 @@ class PivotedCholesky:
         self._rng = np.random.default_rng(seed)
         self._Z = Z
         self._factor = np.empty((len(Z), 0))
-        self._pivots: list[int] = []
+        self.pivots: list[int] = []
         self.left = unit_slope_diagonal(term, Z)
         self._floor = _ROUNDING_SHARE * float(self.left.max(initial=0.0))
 
     @property
     def size(self) -> int:
         """The number of landmarks so far."""
-        return len(self._pivots)
+        return len(self.pivots)
 
     @property
     def landmarks(self) -> Nystrom:
         """The Nystrom map of the landmarks."""
-        return Nystrom.at(self.term, self._Z[self._pivots])
+        return Nystrom.at(self.term, self._Z[self.pivots])
 
     def propose(self) -> bool:
         """Add a block of landmarks; return False if no remainder was left to add any."""
@@ -201,9 +201,9 @@ class PivotedCholesky:
             return False
         new_columns = scipy.linalg.solve_triangular(triangle, columns[:, accepted].T, lower=True).T
         self._factor = np.hstack([self._factor, new_columns])
-        self._pivots += block[accepted].tolist()
+        self.pivots += block[accepted].tolist()
         self.left = np.maximum(self.left - (new_columns**2).sum(axis=1), 0.0)
-        self.left[self._pivots] = 0.0
+        self.left[self.pivots] = 0.0
         return True
 
     def _accepted(self, block: Array) -> tuple[list[int], Array]:
