@@ -120,7 +120,9 @@ def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]
             G[np.diag_indices(n)] -= G.sum(axis=1)
             square += G.T @ G
         moments = root @ (Z.T @ square @ Z) @ root
-        metric = moments * (d / max(np.trace(moments), _TINY))
+        total = float(np.trace(moments))
+        if total > d * _TINY:  # else y does not depend on X at all
+            metric = moments * (d / total)
         if number in rounds:
             results.append(metric)
     return results

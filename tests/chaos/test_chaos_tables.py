@@ -247,7 +247,7 @@ def test_two_ingestions_of_one_name(tally: Begin, tmp_path: Path, count: int) ->
         row.add(survived=all(hashes) and whole, wrong=found.data_hash not in hashes)
 
 
-NAMES = ("../x", "a/b", "/x", "..", "", "x" * 300, "\N{GRINNING FACE}", "a\nb", "a b", "wine")
+NAMES = ("../x", "a/b", "/x", "..", "", "x" * 300, "\N{GRINNING FACE}", "a\nb", "a b", ".")
 
 
 def test_hostile_names_of_data_sets(tally: Begin, tmp_path: Path) -> None:

@@ -208,6 +208,7 @@ def test_minus_one_is_a_class_where_the_model_has_it():
     assert names_in(plot.scatter(fitted, X, signs)) == ["-1", "1"]
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("lazy", [False, True])
 def test_many_rows_are_a_choice_that_stays(fitted, lazy):
     many = pd.concat([X] * 30)
