@@ -260,7 +260,10 @@ class Engine(ABC):
 
         It is the central difference of two gradients, which is right to about 1e-9.
         """
-        step = _STEP / float(np.linalg.norm(Z))
+        length = float(np.linalg.norm(Z))
+        if not length:
+            return np.zeros_like(Z)
+        step = _STEP / length
         ahead, behind = (self.gradient(W + sign * step * Z).product for sign in (1.0, -1.0))
         return np.asarray((ahead - behind) / (2.0 * step))
 

@@ -39,6 +39,7 @@ class ExactEngine(Engine):
         """Return Phi0, the matrix of the start, which has a closed form."""
         return ConstantSlope(self.problem.linearised(), self.q).phi0()
 
+    @ignore_overflow
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
         # Each call ends with a d x b x d product, a twelfth of the work, so one call per head.

@@ -65,7 +65,8 @@ def contributions(evaluate: Callable[[Array], Any], W: Array, objective: float) 
     without = np.zeros(1)
     if len(columns) > 1:
         without = np.array([evaluate(W * ~column).objective for column in columns])
-    return Contributions(scale * alone, objective - scale * without)
+    with np.errstate(invalid="ignore"):  # J of a part of W may overflow
+        return Contributions(scale * alone, objective - scale * without)
 
 
 def solution_attributes(solution: Solution, prepared: Prepared) -> dict[str, Any]:

@@ -50,7 +50,11 @@ def solve(
 
 def _run(posed: _PymanoptProblem, search: Any) -> Status:
     try:
-        search.run(posed.problem(), initial_point=posed.trace.start)
+        with np.errstate(invalid="raise"):
+            search.run(posed.problem(), initial_point=posed.trace.start)
+    except FloatingPointError:
+        # pymanopt divides by the slope, which is 0 where J is flat; `ended` checks the residual.
+        return Status.CONVERGED
     except TimeIsUpError:
         return Status.OVER_CAP
     except _Converged:

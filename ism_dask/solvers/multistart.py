@@ -258,7 +258,9 @@ class _SearchRun:
             climb = partial(solve_fully, precondition=guess)
             steady = PaddedOperator(engine, self._constant)
             solution = self._run_solver(climb, steady, continue_from(solution), watcher)
-        if solution.status is Status.MAX_ITER and one_step_agrees(operator, solution):
+        # Rounding may hide the last rise of J from the steps.
+        ended = solution.status in (Status.MAX_ITER, Status.STALLED)
+        if ended and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution
 

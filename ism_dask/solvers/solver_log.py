@@ -146,7 +146,11 @@ class SolverLog:
             self.note(self.start, self.evaluation)
         candidate = self.state.current if last else self.state.best
         ritz = RitzPairs.of(self._operator, candidate.W)
-        if status is Status.CONVERGED and relative_residual(ritz.W, ritz.product) > RESIDUAL:
+        residual = relative_residual(ritz.W, ritz.product)
+        if candidate is self.state.current:
+            # Of Phi W in the precision of the steps, which may be finer than that of Phi.
+            residual = min(residual, relative_residual(candidate.W, self._last.product))
+        if status is Status.CONVERGED and residual > RESIDUAL:
             status = otherwise
         return Solution(
             **vars(ritz),
