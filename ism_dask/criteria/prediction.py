@@ -18,6 +18,7 @@ from scipy.linalg import lapack
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import PointwiseKernel
+from ism_dask.linalg.lapack import factorise, solution
 from ism_dask.linalg.square_matrices import square_matrices
 
 
@@ -187,16 +188,13 @@ class _Solved:
         np.copyto(system, K)
         noise = block.size * regression.ridge
         system.flat[:: n + 1] += noise if block.weights is None else noise / block.weights
-        # LAPACK takes columns, which are the rows of a symmetric matrix: without `.T` it would
-        # copy the matrix, which costs more than to factor it.
-        factor, info = lapack.dpotrf(system.T, lower=1, clean=0, overwrite_a=1)
-        if info:
+        if not factorise(system):
             raise ValueError(
                 f"the kernel matrix of {n} rows with the ridge {regression.ridge:g} is not "
                 "positive definite in double precision; take a larger ridge, or a kernel that is "
                 "positive definite"
             )
-        return cls(Z, K, factor, lapack.dpotrs(factor, block.Y, lower=1)[0])
+        return cls(Z, K, system, solution(system, block.Y))
 
     @property
     def half_log_determinant(self) -> float:
@@ -206,8 +204,8 @@ class _Solved:
     @cached_property
     def inverse_diagonal(self) -> Array:
         """The diagonal (n,) of the inverse of the system; the factor is overwritten."""
-        inverse = np.tril(lapack.dtrtri(self.factor, lower=1, overwrite_c=1)[0])
-        return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
+        inverse = np.triu(lapack.dtrtri(self.factor.T, lower=0, overwrite_c=1)[0])
+        return np.asarray(np.einsum("ij,ij->i", inverse, inverse))
 
 
 def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None = None) -> Array:
