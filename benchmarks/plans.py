@@ -54,6 +54,6 @@ def _worker_bytes(problem: Problem, q: int, m: int, workers: int, threads: int) 
     """
     shards = problem.shards
     stored = shards.n_rows * (shards.dtype.itemsize * q + _FACT_BYTES) // workers
-    levels = math.ceil(math.log(max(2, shards.runs), FAN))
+    levels = math.ceil(math.log(max(2, len(shards.runs)), FAN))
     waiting = (FAN - 1) * levels * partial_bytes(problem, m)
     return threads * task_bytes(problem, m) + stored + waiting
