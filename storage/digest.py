@@ -20,8 +20,8 @@ def chunked_digest(
 ) -> str:
     """Return the SHA-256 of the digests of the chunks of X, in their order, and of its labels.
 
-    It depends on the chunks, whose digests can be computed side by side and kept when rows are
-    appended, and not on their compression. Of X, only `shape` and `dtype` are read.
+    It depends on the chunks, whose digests can be computed side by side and used again when rows
+    are appended, and not on their compression. Of X, only `shape` and `dtype` are read.
     """
     rows, columns = X.shape
     header = f"X {X.dtype.newbyteorder('<').str} {columns} by {chunk_rows}\n"

@@ -71,8 +71,8 @@ def store_unless_stored(
         on_schema(plan.schema)
         # Another process may have stored it during the scan.
         stored = None if force else _find_stored(name, options, plan.files)
-        kept = grown[0] if grown is not None and plan.keeps_earlier else None
-        return stored or _store_table(plan, name, kept, progress, executor)
+        earlier = grown[0] if grown is not None and plan.keeps_earlier else None
+        return stored or _store_table(plan, name, earlier, progress, executor)
 
 
 def _scan_progress(progress: Progress) -> OnRows:

@@ -91,9 +91,11 @@ def crossval_trust(result: CrossvalResult) -> tuple[Fact, ...]:
     engine_note = text.fold_notes({each.fold: each.ending.engine_note for each in folds})
     widest = max(moved, key=lambda each: each.angle or 0.0)
     convergence = _convergence(worst if not warnings else None, *warnings)
-    kept = len(folds) - len(moved)
-    if kept and worst.status != _START:
-        convergence = replace(convergence, notes=(f"{text.count_noun(kept, 'fold')} kept a start",))
+    starts = len(folds) - len(moved)
+    if starts and worst.status != _START:
+        convergence = replace(
+            convergence, notes=(f"{text.count_noun(starts, 'fold')} kept a start",)
+        )
     facts = (
         convergence,
         *_stationarity(worst, widest, result.settings, f"{worst.residual:.2g} {checked}"),
@@ -129,7 +131,7 @@ def _trust_in_w(result: FitResult | ClusterResult, not_converged: str) -> tuple[
 def _stationarity(
     ending: FitEnding, widest: FitEnding, settings: Mapping[str, Any], residual: str
 ) -> tuple[Fact, ...]:
-    """Return how far W is from a stationary point; nothing for a start that was kept."""
+    """Return how far W is from a stationary point; nothing for a start."""
     if ending.status == _START:
         return ()
     return (

@@ -36,7 +36,7 @@ _SLICES, _WHITENING_RIDGE = 10, 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Starts (d, q) by name, each computed when it is asked for.
+    """Starts (d, q) by name, each computed at its first use.
 
     Attributes
     ----------

@@ -39,7 +39,7 @@ ROUNDS = FitPlan(STOPPING, Stopping(0.01, max_iter=20))
 
 @pytest.fixture
 def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let passes be told of that are over in no time."""
+    """Report passes that are over in no time."""
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
 
@@ -110,22 +110,22 @@ class Clock:
         return self.now
 
 
-def told_after(ticks: Iterable[tuple[float, float]]) -> list[str]:
-    """Return what is told after each tick, a time and a share."""
+def texts_after(ticks: Iterable[tuple[float, float]]) -> list[str]:
+    """Return the text after each tick, a time and a share."""
     clock = Clock()
-    left, told = TimeLeft(clock), []
+    left, texts = TimeLeft(clock), []
     for clock.now, share in ticks:
         left.tick(share)
-        told.append(left.after("text"))
-    return told
+        texts.append(left.after("text"))
+    return texts
 
 
-def test_the_time_left_is_told_from_two_seconds_on() -> None:
-    told = told_after((number / 2, number / 80) for number in range(1, 81))
-    assert told[:3] == ["text"] * 3
-    assert told[3] == "text, about 40 s left"
-    assert told[39] == "text, about 20 s left"
-    assert told[-2:] == ["text, about 1 s left", "text"]
+def test_the_time_left_is_shown_from_two_seconds_on() -> None:
+    texts = texts_after((number / 2, number / 80) for number in range(1, 81))
+    assert texts[:3] == ["text"] * 3
+    assert texts[3] == "text, about 40 s left"
+    assert texts[39] == "text, about 20 s left"
+    assert texts[-2:] == ["text, about 1 s left", "text"]
 
 
 def test_the_time_left_counts_down_between_reports() -> None:
@@ -142,16 +142,16 @@ def test_the_time_left_counts_down_between_reports() -> None:
 
 def test_a_stage_of_another_pace_is_forgotten() -> None:
     first = [(at, at / 40) for at in range(1, 21)]
-    told = told_after([*first, *((at, 0.5 + (at - 20) / 400) for at in range(21, 101))])
-    assert told[19] == "text, about 20 s left"
-    assert told[25] == "text"  # the share grows at two paces
-    assert told[99] == "text, about 2 min left"
+    texts = texts_after([*first, *((at, 0.5 + (at - 20) / 400) for at in range(21, 101))])
+    assert texts[19] == "text, about 20 s left"
+    assert texts[25] == "text"  # the share grows at two paces
+    assert texts[99] == "text, about 2 min left"
 
 
 def test_the_time_left_of_values_that_stay_cannot_be_known() -> None:
-    told = told_after((at, min(at, 20) / 100) for at in range(1, 100))
-    assert "left" in told[19]
-    assert told[45:] == ["text"] * 54
+    texts = texts_after((at, min(at, 20) / 100) for at in range(1, 100))
+    assert "left" in texts[19]
+    assert texts[45:] == ["text"] * 54
 
 
 @pytest.mark.parametrize("fall", [0.5, 0.8, 0.9])
@@ -180,7 +180,7 @@ def test_the_time_left_of_a_residual_that_falls_geometrically(
     assert np.mean(np.abs(np.log(ratios)) < math.log(1.5)) > 0.8
 
 
-def test_durations_are_told_in_words() -> None:
+def test_durations_are_put_into_words() -> None:
     assert [duration(seconds) for seconds in (1.0, 99.0, 100.0, 5000.0, 7300.0)] == [
         "1 s",
         "99 s",
@@ -226,7 +226,7 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
     assert diary.shares[-1] < 1
 
 
-def test_short_passes_are_not_told_of() -> None:
+def test_short_passes_are_not_reported() -> None:
     diary = Diary()
     progress = FitReports(ProgressShare(), PLAN)
     with watch_progress(diary):
@@ -282,7 +282,7 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
 
 
 @pytest.mark.usefixtures("_every_pass")
-def test_whoever_cannot_be_told_does_not_stop_the_fit_from_aside() -> None:
+def test_a_watcher_that_fails_does_not_stop_the_fit_from_aside() -> None:
     class Gone(Diary):
         def tick(self, share: float, text: str) -> None:
             super().tick(share, text)
@@ -394,6 +394,6 @@ def test_a_long_text_leaves_room_for_the_bar(width: int) -> None:
     text = "fold 10 of 10, iteration 12, rows 50%, objective 0.123456, 12 min left"
     progress.add_task(text, total=1.0, completed=0.4)
     console.print(progress.get_renderable())
-    told = console.file.getvalue()
-    assert re.match(r"fold 10 of 10, .*… [━╸╺ ]{5,} 40% 0:00:00\n$", told), told
-    assert len(told) <= width + 1
+    shown = console.file.getvalue()
+    assert re.match(r"fold 10 of 10, .*… [━╸╺ ]{5,} 40% 0:00:00\n$", shown), shown
+    assert len(shown) <= width + 1

@@ -144,7 +144,7 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
     from ism_dask.records.checkpoint import OuterState
     from ism_dask.solvers.multistart import MultistartSearch
 
-    objectives, asked = (1.0, 3.0, 2.0, 2.5), list[int]()
+    objectives, visited = (1.0, 3.0, 2.0, 2.5), list[int]()
 
     class Turns(Alternation):
         """Rounds of which the second has the largest J, and none settles."""
@@ -154,7 +154,7 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
 
         def _solve(self, embedding: Any, last: Solution | None, *, fully: bool) -> EmbeddedW:
             number = 0 if last is None else 1 + objectives.index(last.objective)
-            asked.append(number)
+            visited.append(number)
             solution = _solution(objectives[number])
             return EmbeddedW(cast(Any, f"engine {number}"), solution, self._embed(solution))
 
@@ -170,11 +170,11 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
     assert run(CheckpointedFit(keep=saved.append)).best.engine == "engine 1"
     (after_three,) = [each for each in saved if len(_standing(each).rounds) == 3]
     assert isinstance(after_three.outer, OuterState)
-    asked.clear()
+    visited.clear()
     resumed = run(CheckpointedFit(after_three))
     assert (resumed.best.engine, resumed.best.solution.objective) == ("engine 1", 3.0)
     assert [each.objective for each in resumed.rounds] == [1.0, 3.0, 2.0, 2.5]
-    assert asked == [3, 1]
+    assert visited == [3, 1]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
