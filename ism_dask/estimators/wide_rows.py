@@ -34,7 +34,6 @@ from ism_dask.solvers.ism import continue_from
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.solver_log import SolverLog
-from ism_dask.solvers.stiefel import follow
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 
@@ -256,7 +255,7 @@ def _climb(
         engine, rows.q, stopping, on_iteration, start, rest=_REST * RESIDUAL, still=_STILL
     )
     steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, _precondition(rows))
-    follow(log, steps, stopping)
+    log.follow(steps)
     return log.state
 
 

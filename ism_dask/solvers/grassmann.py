@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Operator, ProductEvaluation
-from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.engines.operator import ProductEvaluation
+from ism_dask.records.iteration import Solution
 from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
@@ -20,14 +18,7 @@ from ism_dask.status import Status
 _LEAST_GRADIENT = 1e-10
 
 
-def solve(
-    operator: Operator,
-    q: int,
-    stopping: Stopping,
-    *,
-    on_iteration: Callable[[State], None] | None = None,
-    state: State | None = None,
-) -> Solution:
+def solve(log: SolverLog) -> Solution:
     """Return the solution of trust-region steps; `max_iter` counts the quadratic models."""
     try:
         from pymanopt.optimizers import TrustRegions  # noqa: PLC0415
@@ -36,11 +27,10 @@ def solve(
             "`solver`='grassmann' needs pymanopt, which is not installed: "
             "pip install 'ism-dask[rivals]'"
         ) from error
-    log = SolverLog(operator, q, stopping, on_iteration, state)
     if log.may_end_now:
         return log.ended(Status.CONVERGED)
     search = TrustRegions(
-        max_iterations=stopping.max_iter,
+        max_iterations=log.max_iter,
         max_time=np.inf,  # the log checks the time limit, also within iterations
         min_gradient_norm=_LEAST_GRADIENT,
         verbosity=0,

@@ -29,10 +29,11 @@ from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.certificates import certificate_of, hessian_of
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
+from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.local_maximum import verify_maximum
 from ism_dask.solvers.scaled_hessian import Extremes, inverse_gaps
 from ism_dask.solvers.second_order import refine_by_newton
-from ism_dask.solvers.stiefel import FINE, ROUGH, solve_fully, solve_roughly
+from ism_dask.solvers.solver_log import SolverLog, with_log
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
@@ -41,6 +42,13 @@ from ism_dask.status import Status
 _LOOSE = ISM(tol=0.03).stopping
 # Continuation: the factors of the kernel's width, one after the other, before the width itself.
 _WIDER = (4.0, 2.0, 1.4)
+# The residual at which gradient steps end. It is below the one that `converged` allows, because
+# single precision and the engine have a share in the residual, too.
+_FINE = 0.4 * RESIDUAL
+# The residual down to which single precision is of use, unless the engine approximates.
+_ROUGH = 2e-3
+# Gradient steps also end when J changes less, and sooner as single precision resolves J.
+_STILL, _ROUGHLY_STILL = 1e-15, 1e-7
 # How often a converged run may continue from a better W that the check finds. Each time J rises.
 _MOST_CONTINUATIONS = 20
 
@@ -248,16 +256,17 @@ class _SearchRun:
         guess = None
         if not self._is_published:
             guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
-        rest = FINE if engine.approximate else ROUGH
+        rest = _FINE if engine.approximate else _ROUGH
+        climb = partial(_climb, guess)
         if engine.double is not engine and relative_residual(W, solution.product) > rest:
             rough = PaddedOperator(engine, self._constant, rough=True)
-            climb = partial(solve_roughly, precondition=guess, rest=rest)
-            solution = self._run_solver(climb, rough, continue_from(solution), watcher)
+            roughly = with_log(climb, rest=rest, still=_ROUGHLY_STILL)
+            solution = self._run_solver(roughly, rough, continue_from(solution), watcher)
         reached = solution.status is Status.CONVERGED
-        if not reached or relative_residual(solution.W, solution.product) > FINE:
-            climb = partial(solve_fully, precondition=guess)
+        if not reached or relative_residual(solution.W, solution.product) > _FINE:
+            fully = with_log(climb, rest=_FINE, still=_STILL)
             steady = PaddedOperator(engine, self._constant)
-            solution = self._run_solver(climb, steady, continue_from(solution), watcher)
+            solution = self._run_solver(fully, steady, continue_from(solution), watcher)
         # Rounding may hide the last rise of J from the steps.
         ended = solution.status in (Status.MAX_ITER, Status.STALLED)
         if ended and one_step_agrees(operator, solution):
@@ -318,6 +327,30 @@ class _SearchRun:
     @property
     def _seconds(self) -> float:
         return self.saved_fit.seconds - self.began
+
+
+def solution_of_whole_space(
+    problem: Problem, options: str | EngineOptions
+) -> tuple[Engine, Solution]:
+    """Return an engine, and the solution with as many new features as `problem` has features.
+
+    J is the same for every W, so that every W is a maximum. The W that is returned makes
+    `W^T Phi W` diagonal. No direction is outside of W: the eigengap is the last eigenvalue minus
+    zero, the eigenvalue of directions in which the rows are constant.
+    """
+    q, start = problem.d, state_at(np.eye(problem.d))
+
+    def solve(engine: Engine) -> tuple[Engine, Solution]:
+        log = SolverLog(PaddedOperator(engine, 0), q, Stopping(), None, start)
+        return engine, with_true_residual(engine, log.ended(Status.CONVERGED))
+
+    return first_that_serves(candidate_engines(options, problem, q), solve)
+
+
+def _climb(precondition: Precondition | None, log: SolverLog) -> Solution:
+    """Return the solution of L-BFGS, by which J rises in every step."""
+    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition)
+    return log.ended(log.follow(steps))
 
 
 def _seconds_of(state: State | None) -> float:
