@@ -15,7 +15,7 @@ from ism_dask.clustering.kmeans import kmeans, seeded_kmeans
 from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.estimators.partial_targets import PartialScores, centred_labels, partial_scores
+from ism_dask.estimators.partial_targets import centred_labels, partial_scores
 from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.estimators.row_order import in_given_order
 from ism_dask.gamma.from_embedding import EMBEDDING, AvoidGuide, EmbeddingGuide, normalise_rows
@@ -202,8 +202,7 @@ class SemiSupervisedIKDR(ClusteringIKDR):
 
     def _clustered(self, rows: Array, guide: EmbeddingGuide, order: Array | None) -> dict[str, Any]:
         """Return centres and clusters; with fewer classes than clusters, these stay together."""
-        scores = guide if isinstance(guide, PartialScores) else None
-        groups, classes = (None, None) if scores is None else (scores.groups, scores.classes)
+        groups, classes = (getattr(guide, name, None) for name in ("groups", "classes"))
         if groups is None or classes is None or len(classes) > self.n_clusters:
             return super()._clustered(rows, guide, order)
         centres, labels = seeded_kmeans(rows, groups, self.n_clusters)

@@ -118,7 +118,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         validate_data(self, given, skip_check_array=True)
         # Without a y, all clusterers are unsupervised.
         guide = ClusterGuide() if y is None else self._guide(y, n)
-        order = row_order(X, guide.targets)
+        order = row_order(X, guide.Y)
         if order is not None:
             X, guide = X[order], guide.reordered(order)
         with single_threaded_blas(), reported_fit(self, X, y) as report:
@@ -153,7 +153,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         prepared = prepare_rows(X, kernel, standardize=self.standardize)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
-        order = sampling_order(X, guide.targets)
+        order = sampling_order(X, guide.Y)
         rows = prepared.fit_rows(kernel, self.random_state, X.shape[1], order=order)
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         graph = Graph.of(rows.shards, affinity, as_engine(self.engine), **rows.parameters)
