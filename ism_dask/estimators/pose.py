@@ -86,18 +86,17 @@ class SupervisedProblem:
         """Return the dependence to explain, with y read as `target` says."""
         dependence = target_dependence(self.y, target, self.weights)
         if self.regression is not None:
-            dependence = conditional(dependence, self.regression, self.weights)
+            dependence = conditional(dependence, self.regression)
         if self.avoid is not None:
-            avoided, weight = self.avoid.dependence(self.weights), self.parameters.avoid_weight
-            dependence = avoiding(dependence, avoided, weight, self.weights)
+            avoided = self.avoid.dependence(self.weights)
+            dependence = avoiding(dependence, avoided, self.parameters.avoid_weight)
         return dependence
 
     @cached_property
     def regression(self) -> SideRegression | None:
         """The regression on what is given, if something is."""
-        if self.given is None:
-            return None
-        return SideRegression.of(self.given.dependence(self.weights), self.weights)
+        given = self.given
+        return None if given is None else SideRegression.of(given.dependence(self.weights))
 
     def prepared(self, kernel: Kernel, support: Array | None = None) -> Prepared:
         """Return the rows for the solver, of all features or of those of a support (d,) alone."""

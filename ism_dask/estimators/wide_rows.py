@@ -125,7 +125,8 @@ def prepare_wide(
     # Constant columns stay: they are 0 once the mean is subtracted, and so is W there.
     affine = replace(affine, varying=np.ones(d, dtype=bool), indicators=None)
     rows = raw.standardised(affine)
-    start = rows.with_rows(GAMMA_FACTS, dependence.facts).fold(_times_factor, dependence.gamma)
+    gamma, facts = dependence.weighted
+    start = rows.with_rows(GAMMA_FACTS, facts).fold(_times_factor, gamma)
     count = n - 1 if n <= _FEW_ROWS else _DIRECTIONS
     directions = np.hstack([start, _directions_of_variance(rows, count)])
     return _within(rows, affine, origin, _orthonormal(directions))

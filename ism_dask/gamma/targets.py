@@ -6,6 +6,7 @@ A kernel of numbers is replaced by a low-rank factor, so that every engine can u
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
@@ -15,7 +16,7 @@ from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.classes import class_dependence, kinds_of
 from ism_dask.gamma.labels import is_indicator, labels_dependence
-from ism_dask.gamma.weighted import repeated_rows, with_weights
+from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels.widths import WIDTHS, mean_of_gaussians, median_distance
 
 # The most rows from which the median distance of y is computed.
@@ -112,8 +113,7 @@ def target_dependence(y: Array, target: str = "auto", weights: Array | None = No
     "labels", one other number for each row as "multiscale", and several as "gaussian": with
     several, narrow kernels have no low-rank factor.
     """
-    dependence = TARGETS[target_name(y, target)](y, weights)
-    return dependence if weights is None else with_weights(dependence, weights)
+    return replace(TARGETS[target_name(y, target)](y, weights), weights=weights)
 
 
 def target_name(y: Array, target: str) -> str:
