@@ -8,11 +8,10 @@ shards; otherwise the eigenvectors come from products with tiles of K.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -62,22 +61,6 @@ _RESIDUAL_NOTE = "the embedding's eigenvectors are off by {:.1g} of the largest 
 _ROUGH_NOTE = "the graph of X W stands on {} landmarks, which may leave {:g} of its trace"
 # Rows that are embedded at a time.
 _ROWS_AT_ONCE = 1024
-
-
-class Extension(ABC):
-    """A map from projected rows to their embedding, also for rows that were not in the fit.
-
-    Attributes
-    ----------
-    kernel : Kernel
-        The affinity.
-    """
-
-    kernel: Kernel
-
-    @abstractmethod
-    def __call__(self, Z: Array) -> Array:
-        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +169,7 @@ class Graph:
 
 
 @dataclass(frozen=True, eq=False)
-class FactorExtension(Extension):
+class FactorExtension:
     """The embedding by a low-rank factor F of the kernel: `U = H D^-1/2 F V S^-1`.
 
     Attributes
@@ -213,7 +196,7 @@ class FactorExtension(Extension):
     projection: Array
 
     def __call__(self, Z: Array) -> Array:
-        """Return U and `D^-1/2`, side by side."""
+        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
         rows, roots = self.normalised(Z.astype(np.float64))
         return np.column_stack([(rows - self.mean) @ self.projection, roots])
 
@@ -229,7 +212,7 @@ class FactorExtension(Extension):
 
 
 @dataclass(frozen=True, eq=False)
-class KernelExtension(Extension):
+class KernelExtension:
     """The embedding by the kernel with all rows of the fit.
 
     Attributes
@@ -253,7 +236,7 @@ class KernelExtension(Extension):
     offset: Array
 
     def __call__(self, Z: Array) -> Array:
-        """Return U and `D^-1/2`, side by side."""
+        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
         sums = np.concatenate(
             [
                 self.kernel.matrix(Z[batch], self.rows) @ self.weights
@@ -262,6 +245,10 @@ class KernelExtension(Extension):
         )
         roots = _inverse_roots(sums[:, -1] + self.degree_regulariser)
         return np.column_stack([sums[:, :-1] * roots[:, None] - self.offset, roots])
+
+
+# Maps projected rows to their embedding, also rows that were not in the fit.
+Extension: TypeAlias = FactorExtension | KernelExtension
 
 
 def _by_factor(

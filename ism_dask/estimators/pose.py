@@ -206,6 +206,15 @@ def pose(
 
     The arguments are those of `SupervisedIKDR.fit`.
     """
+    problem = as_given(parameters, X, y, sample_weight, avoid=avoid, given=given).in_order()
+    _ = problem.dependence  # raises a ValueError if nothing is left to explain
+    return problem
+
+
+def as_given(
+    parameters: SupervisedIKDR, X: Any, y: Any, sample_weight: Any, *, avoid: Any, given: Any
+) -> SupervisedProblem:
+    """Return the same problem with all rows in the order in which they are given."""
     check_parameters(parameters)
     X, y = rows_and_target(parameters, X, y)
     most, d = parameters.max_features, X.shape[1]
@@ -220,9 +229,7 @@ def pose(
         None if side is None else SideInformation.of(name, side, len(y))
         for name, side in (("avoid", avoid), ("given", given))
     ]
-    problem = SupervisedProblem(parameters, X, y, weights, *sides).in_order()
-    _ = problem.dependence  # raises a ValueError if nothing is left to explain
-    return problem
+    return SupervisedProblem(parameters, X, y, weights, *sides)
 
 
 def check_parameters(parameters: SupervisedIKDR) -> None:
