@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
@@ -175,8 +174,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             **solution_attributes(rotated(best.solution, prepared, self.rotation), prepared),
             "solver_": solver_name(self._solver),
             "tolerance_": ROUND_TOL if by_rounds else self.plan.iterations.limit,
-            "engine_": best.engine.name,
-            "engine_note_": "; ".join(filter(None, [best.engine.note, best.embedding.note])),
+            "engine_": best.engine,
+            "engine_note_": "; ".join(filter(None, [best.engine_note, best.embedding.note])),
             "kernel_": rows.fitted_kernel,
             "rounds_": result.rounds,
             "converged_": converged,
@@ -239,10 +238,3 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         if not (isinstance(self.n_init, str) and self.n_init == "auto"):
             check_positive_int("`n_init`", self.n_init, 'or "auto"')
         positive_float("`outer_tol`", self.outer_tol)
-
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that float32 stays float32."""
-        tags = super().__sklearn_tags__()
-        if tags.transformer_tags is not None:
-            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

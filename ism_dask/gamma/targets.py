@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
@@ -37,20 +38,11 @@ def linear_dependence(y: Array, weights: Array | None = None) -> Dependence:
     return Dependence(ThinGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
 
-def gaussian_dependence(y: Array, weights: Array | None = None) -> Dependence:
-    """Return the `Dependence` on numbers y (n,) or (n, t) by a gaussian kernel of median width."""
-    return _kernel_dependence(y, weights, WIDTHS[:1])
-
-
-def multiscale_dependence(y: Array, weights: Array | None = None) -> Dependence:
-    """Return the `Dependence` on numbers y under the mean of gaussian kernels of three widths.
-
-    The widths are the median distance, a half and a quarter of it.
-    """
-    return _kernel_dependence(y, weights, WIDTHS)
-
-
 def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...]) -> Dependence:
+    """Return the `Dependence` on numbers y (n,) or (n, t) under the mean of gaussian kernels.
+
+    Their widths are multiples of the median distance.
+    """
     points = standardise_target(y, weights)
     counted = points if weights is None else points[repeated_rows(weights)]
     median = median_distance(_rows_for_median(counted), "the median width of the kernel of `y`")
@@ -99,8 +91,8 @@ TARGETS: dict[str, Callable[[Array, Array | None], Dependence]] = {
     "classes": class_dependence,
     "labels": labels_dependence,
     "linear": linear_dependence,
-    "gaussian": gaussian_dependence,
-    "multiscale": multiscale_dependence,
+    "gaussian": partial(_kernel_dependence, widths=WIDTHS[:1]),
+    "multiscale": partial(_kernel_dependence, widths=WIDTHS),
 }
 
 

@@ -58,16 +58,12 @@ def draw_weights(ax: Axes, names: Sequence[str], weights: Array) -> None:
     heights = np.arange(len(weights))
     bars = ax.barh(heights, weights, color=np.where(weights >= 0, BLUE, RED))
     ax.bar_label(bars, [f"{weight:+.2f}" for weight in weights], padding=3, fontsize="small")
-    ax.set_yticks(heights, list(map(short_name, names)), parse_math=False)
-    ax.grid(visible=False)  # its lines would cross the numbers
-    ax.invert_yaxis()
+    _name_rows(ax, names, WEIGHT_LABEL)
     ax.axvline(0.0, color=ax.spines["left"].get_edgecolor(), lw=0.8)
     low, high = min(0.0, *weights), max(0.0, *weights)
     if low < high:
         room = _ROOM * (high - low)
         ax.set_xlim(low - room * (low < 0), high + room * (high > 0))
-    ax.set_xlabel(WEIGHT_LABEL)
-    ax.xaxis.set_major_formatter(_TICKS)
 
 
 def draw_shares(ax: Axes, names: Sequence[str], intervals: Array, clear: int) -> Entries:
@@ -84,12 +80,8 @@ def draw_shares(ax: Axes, names: Sequence[str], intervals: Array, clear: int) ->
             continue
         ax.hlines(heights[part], low[part], high[part], color=colour, lw=2)
         drawn += [(each, name) for each in ax.plot(shares[part], heights[part], "o", color=colour)]
-    ax.set_yticks(heights, list(map(short_name, names)), parse_math=False)
-    ax.grid(visible=False)
-    ax.invert_yaxis()
+    _name_rows(ax, names, SHARE_LABEL)
     ax.set_xlim(left=0.0)
-    ax.set_xlabel(SHARE_LABEL)
-    ax.xaxis.set_major_formatter(_TICKS)
     return drawn
 
 
@@ -289,6 +281,15 @@ def _name_axes(ax: Axes, names: AxisNames) -> None:
     ax.set_ylabel(names[1], parse_math=False)
     ax.xaxis.set_major_formatter(_TICKS)
     ax.yaxis.set_major_formatter(_TICKS)
+
+
+def _name_rows(ax: Axes, names: Sequence[str], quantity: str) -> None:
+    """Name what is drawn from the top down, and the x axis."""
+    ax.set_yticks(range(len(names)), list(map(short_name, names)), parse_math=False)
+    ax.grid(visible=False)  # its lines would cross the numbers
+    ax.invert_yaxis()
+    ax.set_xlabel(quantity)
+    ax.xaxis.set_major_formatter(_TICKS)
 
 
 def _name_whole_numbers(ax: Axes, unit: str, quantity: str, numbers: Sequence[int]) -> None:
