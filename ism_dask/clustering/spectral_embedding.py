@@ -97,16 +97,13 @@ class Graph:
     affinity : Affinity
     problem : Problem
         A problem whose slopes are the values of the kernel, with a Gamma of ones: its row sums are
-        the degrees.
-    sample : (s, d) array
-        Some of the rows, to determine widths.
+        the degrees. Its sample determines widths.
     engine : EngineOptions
         How to compute the affinities.
     """
 
     affinity: Affinity
     problem: Problem
-    sample: Array
     engine: EngineOptions
 
     @classmethod
@@ -115,36 +112,30 @@ class Graph:
         shards: Shards,
         affinity: Affinity,
         engine: EngineOptions,
-        *,
-        sample: Array,
         **parameters: Any,
     ) -> Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
 
-        An engine that can only compute Phi does not serve the graph: `Auto` takes its place.
+        The sample is among them. An engine that can only compute Phi does not serve the graph:
+        `Auto` takes its place.
         """
         ones = Dependence(ThinGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = ValueAsSlope.of(affinity.whole)
-        problem = Problem.from_dependence(shards, values, ones, sample=sample, **parameters)
+        problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
             engine = Auto(blocks=False)
-        return cls(affinity, problem, sample, engine)
+        return cls(affinity, problem, engine)
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
         # W may have further coordinates, in which the rows are constant.
         W = W[: self.problem.d]
-        sample = self.sample @ W
+        sample = np.asarray(self.problem.sample) @ W
         kernel = self.affinity.between(sample)
         points = with_projection(self.problem.shards, W).persisted()
         points = points.fact_as_rows(PROJECTED, W.shape[1])
-
-        def embedded(engine: Engine) -> Embedding:
-            if isinstance(engine, LandmarkEngine):
-                return _by_factor(engine, kernel, points, sample, k)
-            return _by_kernel(kernel, points, k, engine.name, extended=True)
-
         problem = replace(self.problem, kernel=ValueAsSlope.of(kernel))
+        embedded = partial(_by_engine, kernel, points, sample, k, extended=True)
         return first_that_serves(list(self._engines(problem, k)), embedded)
 
     def start(self, k: int) -> Embedding:
@@ -152,12 +143,8 @@ class Graph:
         problem, kernel = self.problem, self.affinity.whole
         if problem.shards.n_rows <= _DENSE:
             return _by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
-
-        def embedded(engine: Engine) -> Embedding:
-            if isinstance(engine, LandmarkEngine):
-                return _by_factor(engine, kernel, problem.shards, engine.sample, k)
-            return _by_kernel(kernel, problem.shards, k, engine.name, extended=False)
-
+        sample = np.asarray(problem.sample)
+        embedded = partial(_by_engine, kernel, problem.shards, sample, k, extended=False)
         return first_that_serves(self.engine.loosened(_START_TOL).engines(problem, k), embedded)
 
     def _engines(self, problem: Problem, k: int) -> Iterator[Engine]:
@@ -249,6 +236,14 @@ class KernelExtension:
 
 # Maps projected rows to their embedding, also rows that were not in the fit.
 Extension: TypeAlias = FactorExtension | KernelExtension
+
+
+def _by_engine(
+    kernel: Kernel, points: Shards, sample: Array, k: int, engine: Engine, *, extended: bool
+) -> Embedding:
+    if isinstance(engine, LandmarkEngine):
+        return _by_factor(engine, kernel, points, sample, k)
+    return _by_kernel(kernel, points, k, engine.name, extended=extended)
 
 
 def _by_factor(
