@@ -94,7 +94,8 @@ class Alternation:
             solution, embedding = found.solution, found.embedding
             change = _change(embedding.values, before.values)
             # The solver returned the W it started from without converging: the next would, too.
-            stalled = solution.status is not Status.CONVERGED and _same_W(solution, last)
+            same = last is not None and np.array_equal(solution.W, last.W)
+            stalled = same and solution.status is not Status.CONVERGED
             converged = change < tol and not stalled and fully
             time_is_up = solution.status is Status.OVER_CAP
             is_last = converged or stalled or time_is_up or len(rounds) + 1 >= max_outer
@@ -154,10 +155,6 @@ class Alternation:
         stopping = stopping if fully else replace(stopping, tol=ROUND_TOL)
         search = replace(self.search, stopping=stopping)
         return search.run(self.problem(gamma, rows), self.q, state, self.saved_fit)
-
-
-def _same_W(solution: Solution, last: Solution | None) -> bool:
-    return last is not None and np.array_equal(solution.W, last.W)
 
 
 def _change(values: Array, before: Array) -> float:

@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
+from ism_dask._validation import check_choice
 from ism_dask.gamma.classes import class_dependence, is_missing
 from ism_dask.gamma.from_embedding import ScoreGuide
 from ism_dask.gamma.targets import finite_numbers, standardise_target
@@ -33,8 +34,7 @@ def centred_labels(y: Any, n: int) -> Array:
 
 def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> ScoreGuide:
     """Return the scores of n rows in y, read as classes or numbers according to `target`."""
-    if target not in _SCORES:
-        raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
+    check_choice("`target`", target, _SCORES)
     given = _target_array(y, n, _MISSING_ADVICE)
     missing = rows_without_score(given)
     if missing.all():

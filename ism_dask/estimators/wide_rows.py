@@ -182,16 +182,7 @@ def fit_wide(
 ) -> tuple[Engine, Solution, FitRows]:
     """Return the engine, the solution in a subspace, and the rows in it.
 
-    Parameters
-    ----------
-    search : MultistartSearch
-        The search for W in a subspace.
-    dependence : Dependence
-    rows : FitRows
-        The rows in the first subspace.
-    start : State or None
-    report : callable
-        Called with the prepared rows and the state after each iteration.
+    `search` looks for W in each subspace; `rows` are those in the first one.
     """
     started, q = time.perf_counter(), rows.q
     if isinstance(search.engine, Auto):

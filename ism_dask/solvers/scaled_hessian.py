@@ -247,15 +247,8 @@ class ScaledHessian:
 def inverse_gaps(phi: Array, W: Array, eigenvalues: Array) -> Precondition:
     """Return the inverse of the Hessian of J near W (d, q) as far as Phi (d, d) tells it.
 
-    It makes the slope a spectral step, to first order.
-
-    Parameters
-    ----------
-    phi : (d, d) array
-    W : (d, q) array
-        Rotated so that `W^T Phi W` is diagonal.
-    eigenvalues : (q,) array
-        That diagonal.
+    It makes the slope a spectral step, to first order. W is rotated so that `W^T Phi W` is
+    diagonal, with these eigenvalues (q,).
     """
     outside, gaps = _gaps(phi, W, eigenvalues)
     sizes = _sizes(gaps)

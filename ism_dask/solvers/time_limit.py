@@ -23,14 +23,8 @@ class TimeIsUpError(Exception):
 class TimeLimited:
     """Evaluates another operator until a time limit, and checks that gradients are finite.
 
-    The clock starts when the object is made. After the time limit each evaluation raises
-    TimeIsUpError.
-
-    Parameters
-    ----------
-    operator : Operator
-    stopping : Stopping
-        Its `max_seconds` are the time limit.
+    The clock starts when the object is made. After the `max_seconds` of the stopping rule each
+    evaluation raises TimeIsUpError.
     """
 
     def __init__(self, operator: Operator, stopping: Stopping) -> None:
