@@ -372,7 +372,10 @@ class PredictionFit:
     def _block(self, target: Target, rows: Array) -> Block:
         """Return some of the rows (k,), in ascending order, as one block."""
         X = self._in_memory
-        X = self.prepared.shards.rows(rows) if X is None else X[rows]
+        if X is None:
+            X = self.prepared.shards.rows(rows)
+        elif len(rows) < len(X):  # all rows need no copy
+            X = X[rows]
         return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
 
     def _all_blocks(self, target: Target) -> RegressionBlocks:
