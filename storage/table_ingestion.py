@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.atomic import workspace
-from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
-from storage.dataset_info import DatasetInfo
+from storage.dataset import Dataset, DatasetInfo, dataset_path, is_complete, open_dataset
 from storage.errors import StorageError, TableError
 from storage.paths import safe_name
 from storage.table_writing import write_table

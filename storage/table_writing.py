@@ -19,8 +19,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.dataset import Dataset
-from storage.dataset_info import FORMAT_VERSION, DatasetInfo, check_labels
+from storage.dataset import FORMAT_VERSION, Dataset, DatasetInfo, check_labels
 from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError

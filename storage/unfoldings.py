@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.rows.moments import ColumnMoments
-from storage.dataset import open_dataset
-from storage.dataset_info import folder_name
+from storage.dataset import folder_name, open_dataset
 from storage.errors import DatasetNotFound, StorageError
 from storage.models import SavedTransformer
 from storage.runs import UNFOLD, load_result, save_run
