@@ -112,7 +112,7 @@ def write_table(
             X, folder, chain(before, work_on_rows(work, jobs, executor, on_rows))
         )
         if plan.table.versions() != plan.files:
-            raise _changed(plan.table)
+            raise _changed(plan.table.description)
         check_labels(info, labels, *X.shape)
         known.update({_chunk_file(number): chunk.file for number, chunk in chunks.items()})
         put_labels(group, labels)
@@ -140,7 +140,7 @@ def write_piece(
         blocks = _encoded(job.part, schema, labels)
         for rows in rechunk(blocks, chunk_rows, chunk_rows - row % chunk_rows):
             if row + len(rows) > job.start + job.rows:
-                raise _changed(job.part)
+                raise _changed(job.part.description)
             if len(rows) == chunk_rows and row % chunk_rows == 0:
                 whole[row // chunk_rows] = _write_chunk(X, folder, row, rows, disk)
             else:
@@ -149,7 +149,7 @@ def write_piece(
             on_rows(row - job.start)
         piece.chunks.update({number: synced() for number, synced in whole.items()})
     if row != job.start + job.rows:
-        raise _changed(job.part)
+        raise _changed(job.part.description)
     if job.rows:
         piece.labels.update({key: np.concatenate(parts) for key, parts in labels.items()})
     return piece
@@ -231,5 +231,5 @@ def _write_chunk(
     return lambda: Chunk(digest, file.result())
 
 
-def _changed(part: Part) -> TableError:
-    return TableError(f"{part.description} changed while it was read; ingest it again")
+def _changed(description: str) -> TableError:
+    return TableError(f"{description} changed while it was read; ingest it again")

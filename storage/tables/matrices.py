@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,61 +12,51 @@ import pyarrow as pa
 
 from storage.errors import TableError
 from storage.tables.files import ZARR, TableFiles, explain_errors, format_suffix
-from storage.tables.sources import Table, batch_rows, matrix_table, spans
+from storage.tables.sources import Part, Read, Table, batch_rows, matrix_table, spans
 
 # An archive of NumPy is unpacked into memory.
 _MOST_UNPACKED = 2**31
 
 
-@dataclass(frozen=True, eq=False)
-class MatrixPart:
-    """Rows of the matrix in a file; the columns are called `column_0`, `column_1` and so on.
+@dataclass(frozen=True)
+class _MatrixFile:
+    """A file with a matrix; the columns are called `column_0`, `column_1` and so on."""
 
-    Attributes
-    ----------
-    description : str
-        The path.
-    span : tuple of int, optional
-        The first row that it has, and the one after the last. Default: all rows.
-    """
-
-    description: str
-    span: tuple[int, int] | None = None
+    path: str
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let another process open the file: pickled, some arrays are their rows, others fail."""
-        return type(self), (self.description, self.span)
+        return type(self), (self.path,)
 
     @cached_property
     def array(self) -> Any:
         """The matrix (rows, d), whose slices are read from disk when they are taken."""
-        with explain_errors(self.description):
-            array = OPENERS[format_suffix(self.description)](self.description)
+        with explain_errors(self.path):
+            array = OPENERS[format_suffix(self.path)](self.path)
         if array.ndim != 2 or not _is_real(array.dtype) or 0 in array.shape:
             raise TableError(
-                f"{self.description} has an array of shape {array.shape} of {array.dtype}; "
+                f"{self.path} has an array of shape {array.shape} of {array.dtype}; "
                 "expected rows and columns of real numbers"
             )
         return array
 
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return matrix_table(np.asarray(self.array[:1])).schema
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches with these columns."""
+    def read(self, first: int, stop: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from number `first` to before `stop`, in batches with these columns."""
         step = batch_rows(self.array.shape[1])
-        first, stop = self.span or (0, self.array.shape[0])
         for start in range(first, stop, step):
             rows = matrix_table(np.asarray(self.array[start : min(start + step, stop)]))
-            yield from rows.select(list(columns)).to_batches()
+            yield from rows.select(columns).to_batches()
 
-    def pieces(self) -> list[MatrixPart]:
-        """Return some rows each, unless another process would have to read all of the file."""
-        if type(self.array) is np.ndarray:
-            return [self]
-        return [replace(self, span=span) for span in spans(self.array.shape[0])]
+    def split(self) -> list[Read]:
+        """Return what reads some rows each; another process would have to unpack all of an NPZ."""
+        rows = self.array.shape[0]
+        ranges = [(0, rows)] if type(self.array) is np.ndarray else spans(rows)
+        return [partial(self.read, start, stop) for start, stop in ranges]
+
+    def part(self) -> Part:
+        """Return the part of a table that has its rows."""
+        schema = matrix_table(np.asarray(self.array[:1])).schema
+        return Part(self.path, schema, partial(self.read, 0, self.array.shape[0]), self.split)
 
 
 def open_matrices(files: TableFiles, _types: object) -> Table:
@@ -76,16 +66,15 @@ def open_matrices(files: TableFiles, _types: object) -> Table:
             f"{files.paths[0]} is remote: {files.suffix} files are read from local folders only; "
             "copy it, or use Parquet"
         )
-    parts = tuple(MatrixPart(path) for path in files.paths)
-    first = parts[0].array
+    parts = tuple(_MatrixFile(path).part() for path in files.paths)
+    schema = parts[0].schema
     for part in parts:
-        array = part.array
-        if array.shape[1] != first.shape[1] or array.dtype != first.dtype:
+        if part.schema != schema:
             raise TableError(
-                f"{part.description} has {array.shape[1]} columns of {array.dtype}, and "
-                f"{files.paths[0]} has {first.shape[1]} of {first.dtype}; expected the same"
+                f"{part.description} has {len(part.schema)} columns of {part.schema.types[0]}, and "
+                f"{files.paths[0]} has {len(schema)} of {schema.types[0]}; expected the same"
             )
-    return Table(files.description, parts[0].schema, parts, files)
+    return Table(files.description, schema, parts, files)
 
 
 def _open_npy(path: str) -> Any:

@@ -20,13 +20,13 @@ from storage.tables.sources import Part, Table
 
 
 def encode_new_rows(
-    part: Part, schema: TableSchema, problems: Problems, passed: Sequence[str] = ()
+    part: Part | Table, schema: TableSchema, problems: Problems, passed: Sequence[str] = ()
 ) -> Iterator[EncodedRows]:
     """Yield the rows of a table in batches, one or more, encoded; its columns have any order.
 
     Parameters
     ----------
-    part : Part
+    part : Part or Table
         Has columns that `check_columns` has accepted.
     schema : TableSchema
     problems : Problems

@@ -114,7 +114,8 @@ def plan_table(
     schema = _decided(table, scan, features, options)
     keeps = earlier is not None and _keeps_encoding(earlier.schema, schema)
     if earlier is not None and not keeps:
-        pieces = [table.between(0, earlier.files), *pieces]
+        stored = table.between(0, earlier.files)
+        pieces = [Part(stored.description, stored.schema, stored.batches), *pieces]
         rows = [earlier.schema.scan.rows_stored, *rows]
 
     return TablePlan(table, schema, files, pieces, rows, keeps)
