@@ -18,7 +18,7 @@ from pyarrow.fs import LocalFileSystem
 
 from storage.atomic import explain_os_errors
 from storage.errors import TableError
-from storage.tables.columns import read_columns
+from storage.tables.encoding import read_columns
 from storage.tables.files import TableFiles
 from storage.tables.sources import Part, Read, Table, batch_rows, is_piece
 

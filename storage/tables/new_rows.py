@@ -12,8 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.columns import kind_of
-from storage.tables.encoding import EncodedRows, Problems, encode_batch
+from storage.tables.encoding import EncodedRows, Problems, encode_batch, kind_of
 from storage.tables.formats import open_table
 from storage.tables.schema import CATEGORY, TableSchema
 from storage.tables.sources import Part, Table
