@@ -53,7 +53,8 @@ class PartialResults:
     """The partial results of one run, each under a key, from which the run continues.
 
     Each is stored with its request, all that decides it, such as settings and digests of data.
-    `find` returns it for an equal request only.
+    `find` returns it for an equal request only. It and `read` raise DamagedStore for a result of
+    which a file is missing or altered, or which another version has written.
 
     Attributes
     ----------
@@ -69,26 +70,14 @@ class PartialResults:
         return cls(resolve_under(run_folder(name), PARTIAL))
 
     def find(self, key: str, request: Mapping[str, Any]) -> Any:
-        """Return the result under a key, or None if there is none for this request.
-
-        Raises
-        ------
-        DamagedStore
-            If a file of it is missing or altered.
-        """
+        """Return the result under a key, or None if there is none for this request."""
         if not exists_settled(self.path(key)):
             return None
         saved_request, value = self.read(key)
         return value if _is_equal(saved_request, request) else None
 
     def save(self, key: str, request: Mapping[str, Any], value: Any) -> None:
-        """Save a result atomically, replacing an earlier one.
-
-        Raises
-        ------
-        StorageError
-            If it could not be written. An earlier one stays as it was.
-        """
+        """Save a result atomically, replacing an earlier one, which stays if that fails."""
         converted, arrays = to_json(value)
         record = {"request": request, "value": converted}
         commit_group(self.path(key), FORMAT_VERSION, record, partial(put_arrays, arrays=arrays))
@@ -107,13 +96,7 @@ class PartialResults:
         remove_folder(self.folder)
 
     def read(self, key: str) -> tuple[dict[str, Any], Any]:
-        """Return a result after its request.
-
-        Raises
-        ------
-        DamagedStore
-            If a file of it is missing or altered, or another version has written it.
-        """
+        """Return a result after its request."""
         saved = open_checked(self.path(key), FORMAT_VERSION)
         with reading(self.path(key)):
             arrays = {name: saved.array(name) for name in saved.names}
@@ -144,10 +127,7 @@ class Checkpoints:
     def save(self, request: Mapping[str, Any], checkpoint: Checkpoint) -> None:
         """Save a checkpoint with the request that it belongs to; remove all but the newest three.
 
-        Raises
-        ------
-        StorageError
-            If it could not be written. Earlier checkpoints stay as they were.
+        If that fails, earlier checkpoints stay as they were.
         """
         number = max(self.numbers, default=0) + 1
         self.results.save(checkpoint_key(number), request, checkpoint)
@@ -172,13 +152,7 @@ class Checkpoints:
         return None
 
     def read(self, number: int) -> tuple[dict[str, Any], Checkpoint]:
-        """Return a checkpoint after its request.
-
-        Raises
-        ------
-        DamagedStore
-            If a file of it is missing or altered.
-        """
+        """Return a checkpoint after its request; raise DamagedStore if it is not as written."""
         request, checkpoint = self.results.read(checkpoint_key(number))
         if not isinstance(checkpoint, Checkpoint):
             path, what = self.results.path(checkpoint_key(number)), type(checkpoint).__name__

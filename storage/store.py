@@ -57,7 +57,7 @@ def commit_group(
     target : Path
         Folder to create or replace. On any failure an existing one stays as it was.
     version : int
-        The version of the format of `record` and arrays.
+        That of the format.
     record : Mapping
         Plain values, stored with the version as the attributes of the group.
     fill : callable
@@ -126,15 +126,7 @@ def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class StoredGroup:
-    """A committed group.
-
-    Attributes
-    ----------
-    root : Path
-    record : dict
-        As it was written.
-    manifest : Manifest
-    """
+    """A committed group; its record is as it was written."""
 
     root: Path
     record: dict[str, Any]
@@ -155,10 +147,7 @@ class StoredGroup:
 def open_checked(root: Path, version: int) -> StoredGroup:
     """Open a committed group: manifest, file lengths and metadata are checked now, chunks later.
 
-    Raises
-    ------
-    DamagedStore
-        If one of them is not as it was written, or in the format of another version.
+    Raise DamagedStore if one is not as it was written, or in the format of another version.
     """
     manifest = read_manifest(root)
     check_presence(root, manifest)

@@ -33,9 +33,8 @@ class SavedUnfolding(SavedTransformer):
         As they are stored in the data set.
     scale : ndarray of shape (d,)
         By which the fit has divided each column.
-    coordinates : ndarray of shape (n, q)
-    corrections : ndarray of shape (n, q), optional
-        Those of the fit, if it has some.
+    coordinates, corrections : ndarray of shape (n, q)
+        The corrections are those of the fit, if it has some.
     values : ndarray of shape (n,), optional
         The class code or number of each row.
     placement : Placement, optional

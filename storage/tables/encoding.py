@@ -203,7 +203,6 @@ class EncodedRows:
 
     Attributes
     ----------
-    X : (n, d) array
     labels : dict of str to (n,) array
         Class codes, or float64 numbers, by their keys in the data set.
     passed : RecordBatch

@@ -82,7 +82,6 @@ class TableFiles:
 
     Attributes
     ----------
-    filesystem : AbstractFileSystem
     paths : tuple of str
         Without protocol, as the file system takes them.
     suffix : str

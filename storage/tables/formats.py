@@ -35,7 +35,6 @@ def open_table(
 
     Parameters
     ----------
-    source : path, address, glob, sequence of these, frame or array
     kinds : mapping of str to str, optional
         The kinds of columns that are known. Those of other columns of text files are inferred.
     passed : sequence of str
@@ -46,17 +45,14 @@ def open_table(
     TableError
         If it is none of them, or cannot be opened.
     """
-    if not (isinstance(source, str | Path) or _are_paths(source)):
+    given = source if isinstance(source, Sequence) and not isinstance(source, str) else [source]
+    if not all(isinstance(each, str | Path) for each in given):
         return _open_frame(source)
     types = {name: _TYPES[kind] for name, kind in (kinds or {}).items()}
     types |= dict.fromkeys(passed, pa.string())
     files = find_files(source, FORMATS)
     with explain_errors(files.description):
         return FORMATS[files.suffix](files, types)
-
-
-def _are_paths(source: Any) -> bool:
-    return isinstance(source, Sequence) and all(isinstance(each, str | Path) for each in source)
 
 
 def _open_frame(frame: Any) -> Table:

@@ -33,7 +33,8 @@ class _MatrixFile:
         """The matrix (rows, d), whose slices are read from disk when they are taken."""
         with explain_errors(self.path):
             array = OPENERS[format_suffix(self.path)](self.path)
-        if array.ndim != 2 or not _is_real(array.dtype) or 0 in array.shape:
+        is_real = array.dtype.kind in "biuf" and array.dtype.itemsize <= 8
+        if array.ndim != 2 or not is_real or 0 in array.shape:
             raise TableError(
                 f"{self.path} has an array of shape {array.shape} of {array.dtype}; "
                 "expected rows and columns of real numbers"
@@ -122,11 +123,6 @@ def _only_matrix(path: str, arrays: Iterable[Any]) -> Any:
     if len(matrices) != 1:
         raise TableError(f"{path} has {len(matrices)} matrices at its top; expected one")
     return matrices[0]
-
-
-def _is_real(dtype: np.dtype[Any]) -> bool:
-    """Return whether numbers of this type are real, and of no more than 64 bits."""
-    return dtype.kind in "biuf" and dtype.itemsize <= 8
 
 
 OPENERS: Mapping[str, Callable[[str], Any]] = {

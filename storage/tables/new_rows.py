@@ -27,7 +27,6 @@ def encode_new_rows(
     ----------
     part : Part or Table
         Has columns that `check_columns` has accepted.
-    schema : TableSchema
     problems : Problems
         Collects the reasons why rows do not fit.
     passed : sequence of str
