@@ -144,12 +144,9 @@ def _find_grown(name: str, options: TableOptions, table: Table) -> Dataset | Non
 
     These files have to be in the versions in which they were stored.
     """
-    data, files = _open_complete(name), table.versions()
-    if data is None:
-        return None
-    count = len((data.info.table or {}).get("files", ()))
-    is_grown = 0 < count < len(files) and is_made_alike(data, options, files[:count])
-    return data if is_grown else None
+    files, stored = table.versions(), _open_complete(name)
+    count = len((stored.info.table or {}).get("files", ())) if stored else 0
+    return find_made_from(name, files[:count], options) if count < len(files) else None
 
 
 def dataset_name(source: Any, name: str | None = None) -> str:
@@ -161,10 +158,20 @@ def dataset_name(source: Any, name: str | None = None) -> str:
     return safe_name(table_name(source) if name is None else name)
 
 
-def find_made_from(name: str, files: Sequence[SourceFile]) -> Dataset | None:
-    """Return the data set `name` if it was made from these files, with whatever options."""
+def find_made_from(
+    name: str, files: Sequence[SourceFile], options: TableOptions | None = None
+) -> Dataset | None:
+    """Return the data set `name` if it was made from these files, in these versions, None if not.
+
+    `options`, if given, are those that it has to be made with.
+    """
     data = _open_complete(name)
-    return data if data is not None and _is_made_from(data, files) else None
+    table = (data.info.table or {}) if data else {}
+    if not have_versions(files) or table.get("files") != list(map(asdict, files)):
+        return None
+    # As JSON, which is stored, has them.
+    wanted = json.loads(json.dumps(asdict(options))) if options else None
+    return data if wanted in (None, table["schema"]["options"]) else None
 
 
 def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
@@ -173,7 +180,7 @@ def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) 
     Raise a StorageError if it was made otherwise.
     """
     data = _open_complete(name)
-    if data is None or is_made_alike(data, options, files):
+    if data is None or find_made_from(name, files, options) is not None:
         return data
     raise StorageError(
         f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "
@@ -181,22 +188,8 @@ def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) 
     )
 
 
-def is_made_alike(data: Dataset, options: TableOptions, files: Sequence[SourceFile]) -> bool:
-    """Return whether a data set was made from these files, with these options."""
-    schema = (data.info.table or {}).get("schema", {})
-    # As JSON, which is stored, has them.
-    wanted = json.loads(json.dumps(asdict(options)))
-    return schema.get("options") == wanted and _is_made_from(data, files)
-
-
 def _open_complete(name: str) -> Dataset | None:
     return open_dataset(name) if is_complete(dataset_path(name)) else None
-
-
-def _is_made_from(data: Dataset, files: Sequence[SourceFile]) -> bool:
-    """Return whether a data set was made from these files, in these versions."""
-    stored = (data.info.table or {}).get("files")
-    return have_versions(files) and stored == [file.to_json() for file in files]
 
 
 def _store_table(
@@ -222,7 +215,7 @@ def _store_table(
         default_label=plan.schema.explained[0].key if plan.schema.explained else None,
         table={
             "schema": plan.schema.to_json(),
-            "files": [file.to_json() for file in plan.files],
+            "files": [asdict(file) for file in plan.files],
             "weights": label_key(weights) if weights else None,
         },
     )

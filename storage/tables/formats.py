@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import zarr
 
 from storage.errors import TableError
 from storage.tables.arrow_files import open_columnar, open_text
-from storage.tables.files import explain_errors, find_files
-from storage.tables.matrices import OPENERS, open_matrices
+from storage.tables.files import ZARR, TableFiles, explain_errors, find_files, format_suffix
 from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
-from storage.tables.sources import Part, Table, batch_rows, matrix_table, spans
+from storage.tables.sources import Part, Read, Table, batch_rows, matrix_table, spans
 
-FORMATS: Mapping[str, Callable[..., Table]] = {
-    ".csv": partial(open_text, delimiter=","),
-    ".tsv": partial(open_text, delimiter="\t"),
-    ".parquet": partial(open_columnar, file_format="parquet"),
-    ".feather": partial(open_columnar, file_format="feather"),
-    ".arrow": partial(open_columnar, file_format="feather"),
-    **dict.fromkeys(OPENERS, open_matrices),
-}
 _TYPES = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
+# An archive of NumPy is unpacked into memory.
+_MOST_UNPACKED = 2**31
 
 
 def open_table(
@@ -62,8 +57,10 @@ def _open_frame(frame: Any) -> Table:
     with explain_errors(description):
         first = loads[0]()
     is_lazy = len(loads) > 1
-    schema = _widened(first.schema, loads[1:]) if is_lazy else first.schema.remove_metadata()
-    if not is_lazy:
+    if is_lazy:
+        schema = _widened(first.schema, loads[1:])
+    else:
+        schema = first.schema.remove_metadata()
         loads = [partial(first.slice, start, stop - start) for start, stop in spans(len(first))]
     reads = [partial(_read_frame, load, schema) for load in loads]
     parts = tuple(Part(description, schema, read) for read in reads)
@@ -83,11 +80,11 @@ def _frame_parts(frame: Any) -> list[Callable[[], pa.Table]]:
     """Return functions that give the parts of a frame as pyarrow Tables, in order of rows."""
     if hasattr(frame, "dask") and hasattr(frame, "blocks"):  # Dask array
         rows = frame.rechunk({1: -1})
-        return [partial(_computed_part, rows.blocks[k]) for k in range(rows.numblocks[0])]
+        return [partial(_as_table, rows.blocks[k]) for k in range(rows.numblocks[0])]
     if hasattr(frame, "to_dask_dataframe") and frame.chunks:  # xarray, cut into chunks
         frame = frame.to_dask_dataframe()[list(frame.data_vars)]
     if hasattr(frame, "to_delayed"):  # Dask DataFrame
-        return [partial(_computed_part, part) for part in frame.to_delayed()]
+        return [partial(_as_table, part) for part in frame.to_delayed()]
     return [partial(_as_table, frame)]
 
 
@@ -109,14 +106,10 @@ def _widened(first: pa.Schema, others: Sequence[Callable[[], pa.Table]]) -> pa.S
     )
 
 
-def _computed_part(part: Any) -> pa.Table:
-    return _as_table(part.compute())
-
-
 def _as_table(frame: Any) -> pa.Table:
-    """Return a frame in memory as a pyarrow Table."""
-    if isinstance(frame, pa.Table):
-        return frame
+    """Return a frame in memory, or a part that is computed, as a pyarrow Table."""
+    if hasattr(frame, "dask"):
+        frame = frame.compute()
     if hasattr(frame, "to_dataframe") and hasattr(frame, "data_vars"):  # an xarray Dataset
         frame = frame.to_dataframe()
     if hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas; its index is no column
@@ -142,3 +135,125 @@ def _column_names(matrix: Any) -> list[str] | None:
     coordinates = getattr(matrix, "coords", {})
     column = matrix.dims[1] if coordinates else ""
     return [str(each) for each in coordinates[column].values] if column in coordinates else None
+
+
+@dataclass(frozen=True)
+class _MatrixFile:
+    """A file with a matrix; the columns are called `column_0`, `column_1` and so on."""
+
+    path: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process open the file: pickled, some arrays are their rows, others fail."""
+        return type(self), (self.path,)
+
+    @cached_property
+    def array(self) -> Any:
+        """The matrix (rows, d), whose slices are read from disk when they are taken."""
+        with explain_errors(self.path):
+            array = _OPENERS[format_suffix(self.path)](self.path)
+        is_real = array.dtype.kind in "biuf" and array.dtype.itemsize <= 8
+        if array.ndim != 2 or not is_real or 0 in array.shape:
+            raise TableError(
+                f"{self.path} has an array of shape {array.shape} of {array.dtype}; "
+                "expected rows and columns of real numbers"
+            )
+        return array
+
+    def read(self, first: int, stop: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from number `first` to before `stop`, in batches with these columns."""
+        step = batch_rows(self.array.shape[1])
+        for start in range(first, stop, step):
+            rows = matrix_table(np.asarray(self.array[start : min(start + step, stop)]))
+            yield from rows.select(columns).to_batches()
+
+    def split(self) -> list[Read]:
+        """Return what reads some rows each; another process would have to unpack all of an NPZ."""
+        rows = self.array.shape[0]
+        ranges = [(0, rows)] if type(self.array) is np.ndarray else spans(rows)
+        return [partial(self.read, start, stop) for start, stop in ranges]
+
+    def part(self) -> Part:
+        """Return the part of a table that has its rows."""
+        schema = matrix_table(np.asarray(self.array[:1])).schema
+        return Part(self.path, schema, partial(self.read, 0, self.array.shape[0]), self.split)
+
+
+def _open_matrices(files: TableFiles, _types: object) -> Table:
+    """Open files with a matrix each; raise a TableError unless these have the same columns."""
+    if not files.is_local:
+        raise TableError(
+            f"{files.paths[0]} is remote: {files.suffix} files are read from local folders only; "
+            "copy it, or use Parquet"
+        )
+    parts = tuple(_MatrixFile(path).part() for path in files.paths)
+    schema = parts[0].schema
+    for part in parts:
+        if part.schema != schema:
+            raise TableError(
+                f"{part.description} has {len(part.schema)} columns of {part.schema.types[0]}, and "
+                f"{files.paths[0]} has {len(schema)} of {schema.types[0]}; expected the same"
+            )
+    return Table(files.description, schema, parts, files)
+
+
+def _open_npy(path: str) -> Any:
+    # Memory-mapped: the size in the header is checked against the length of the file, before any
+    # memory is allocated.
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _open_npz(path: str) -> Any:
+    with np.load(path, allow_pickle=False) as archive:
+        names = archive.files
+        if len(names) != 1:
+            raise TableError(f"{path} has the arrays {', '.join(names)}; expected one")
+        size = archive.zip.getinfo(f"{names[0]}.npy").file_size
+        if size > _MOST_UNPACKED:
+            raise TableError(
+                f"{path} takes {size / 2**30:.1f} GiB unpacked; save it as .npy, which is read "
+                "in parts"
+            )
+        return archive[names[0]]
+
+
+def _open_zarr(path: str) -> Any:
+    opened = zarr.open(path, mode="r")
+    if isinstance(opened, zarr.Group):
+        return _only_matrix(path, (array for _, array in opened.arrays()))
+    return opened
+
+
+def _open_hdf5(path: str) -> Any:
+    try:
+        import h5py  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise TableError(
+            f"{path} needs h5py, which is not installed: pip install 'ism-dask[hdf5]'"
+        ) from error
+    return _only_matrix(path, h5py.File(path, "r").values())
+
+
+def _only_matrix(path: str, arrays: Iterable[Any]) -> Any:
+    """Return the one array of two dimensions in a file; raise a TableError for another number."""
+    matrices = [each for each in arrays if getattr(each, "ndim", 0) == 2]
+    if len(matrices) != 1:
+        raise TableError(f"{path} has {len(matrices)} matrices at its top; expected one")
+    return matrices[0]
+
+
+_OPENERS: Mapping[str, Callable[[str], Any]] = {
+    ".npy": _open_npy,
+    ".npz": _open_npz,
+    ZARR: _open_zarr,
+    ".h5": _open_hdf5,
+    ".hdf5": _open_hdf5,
+}
+FORMATS: Mapping[str, Callable[..., Table]] = {
+    ".csv": partial(open_text, delimiter=","),
+    ".tsv": partial(open_text, delimiter="\t"),
+    ".parquet": partial(open_columnar, file_format="parquet"),
+    ".feather": partial(open_columnar, file_format="feather"),
+    ".arrow": partial(open_columnar, file_format="feather"),
+    **dict.fromkeys(_OPENERS, _open_matrices),
+}
