@@ -45,7 +45,7 @@ def open_table(
         return _open_frame(source)
     types = {name: _TYPES[kind] for name, kind in (kinds or {}).items()}
     types |= dict.fromkeys(passed, pa.string())
-    files = find_files(source, FORMATS)
+    files = find_files(source)
     with explain_errors(files.description):
         return FORMATS[files.suffix](files, types)
 

@@ -181,10 +181,13 @@ def _decided(
         )
     used = {*features, *options.apart, *options.keep}
     types = [table.schema.field(name).type for name in features]
+    labels = [_label(scan.columns[name], options) for name in options.label]
+    if options.weights is not None:
+        labels.append(_weights(scan.columns[options.weights]))
     schema = TableSchema(
         options=options,
         features=tuple(scanned),
-        labels=_labels(scan, options),
+        labels=tuple(labels),
         dropped=tuple(name for name in table.schema.names if name not in used),
         rows=scan.rows,
         rows_left_out=scan.rows_left_out,
@@ -241,11 +244,6 @@ def _fits_float32(kind: pa.DataType) -> bool:
     if pa.types.is_integer(kind):
         return bool(kind.bit_width <= 16)
     return not (pa.types.is_float64(kind) or pa.types.is_decimal(kind))
-
-
-def _labels(scan: TableScan, options: TableOptions) -> tuple[Column, ...]:
-    labels = tuple(_label(scan.columns[name], options) for name in options.label)
-    return labels if options.weights is None else (*labels, _weights(scan.columns[options.weights]))
 
 
 def _weights(column: Column) -> Column:
