@@ -1,4 +1,4 @@
-"""Partial results of a run that is under way: checkpoints, sums of passes, folds, stages."""
+"""Partial results of a run that is under way: checkpoints, folds, stages."""
 
 from __future__ import annotations
 
