@@ -79,6 +79,10 @@ class Shards:
         double = replace(origin, dtype=np.dtype(np.float64))
         return double._with_facts(part.facts for part in self.parts)
 
+    def cast(self, dtype: np.dtype[Any]) -> Shards:
+        """Return the same rows in another precision from when they are loaded on."""
+        return replace(self, dtype=dtype)
+
     def backed_by(self, source: Shards) -> Shards:
         """Return the shards with the shards they were made from, cut alike, for `in_double`."""
         return replace(self, source=source)
