@@ -134,8 +134,7 @@ def prepare_wide(
 
 def _within(rows: Shards, affine: Standardisation, origin: Array, basis: Array) -> WidePrepared:
     """Return sparse rows (n, d) in the subspace with an orthonormal basis (d, r)."""
-    double = rows.in_double().times(basis)
-    shards = replace(double, dtype=rows.dtype).backed_by(double)
+    shards = rows.in_double().times(basis).cast(rows.dtype)
     return WidePrepared(shards, affine, origin, varying_only=True, basis=basis, rows=rows)
 
 

@@ -15,8 +15,7 @@ from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, StorageError, list_runs
-from storage.partial_results import PartialResults, checkpoint_key
-from storage.values import from_json, to_json
+from storage.partial_results import PartialResults, checkpoint_key, from_json, to_json
 
 REQUEST = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
 
