@@ -12,7 +12,7 @@ from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
-from ism_dask.gamma.classes import class_dependence, is_missing
+from ism_dask.gamma.classes import check_complete, class_dependence, is_missing
 from ism_dask.gamma.from_embedding import ScoreGuide
 from ism_dask.gamma.targets import finite_numbers, standardise_target
 
@@ -23,12 +23,7 @@ _MISSING_ADVICE = "Rows of which nothing is known get NaN"
 def centred_labels(y: Any, n: int) -> Array:
     """Return one-hot labels minus the share of each class: (n, c)."""
     labels = _one_column(_target_array(y, n, "Each row needs a label to avoid"))
-    missing = int(rows_without_score(labels).sum())
-    if missing:
-        raise ValueError(
-            f"`y` must have a label to avoid for each row; {missing} of {n} rows have none (NaN, "
-            "None or pandas' NA). Drop these rows from X and y, or give them a class of their own"
-        )
+    check_complete("`y`", labels)
     return class_dependence(labels).factor
 
 

@@ -41,11 +41,6 @@ class TimeLimited:
         """The space of the operator."""
         return space_of(self._operator)
 
-    def phi0(self) -> Array:
-        """Return Phi0, the (d, d) matrix of the spectral start."""
-        self._check_time()
-        return self._operator.phi0()
-
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and the (d, d) matrix Phi at W (d, k)."""
         self._check_time()
