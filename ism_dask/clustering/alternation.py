@@ -9,7 +9,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
-from ism_dask.engines import Engine, Problem
+from ism_dask.engines import Problem
 from ism_dask.gamma.base import ThinGamma
 from ism_dask.gamma.from_embedding import EmbeddingGuide
 from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
@@ -28,12 +28,10 @@ _ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedW:
-    """A W, the embedding of X W, and the name and the remark of the engine that found W."""
+    """A W and the embedding of X W."""
 
     solution: Solution
     embedding: Embedding
-    engine: str
-    engine_note: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,14 +112,12 @@ class Alternation:
             better = outer is None or solution.objective >= outer.best.objective
             if outer is None or converged or better or not self.guide.comparable:
                 best = found
-                outer = OuterState(rounds, solution, solution, best.engine, best.engine_note)
+                outer = OuterState(rounds, solution, solution)
             else:
                 outer = replace(outer, rounds=rounds, last=solution)
             if is_last:
                 # After an interruption, the best round may be in the checkpoint only.
-                best = best or EmbeddedW(
-                    outer.best, self._embed(outer.best), outer.engine, outer.engine_note
-                )
+                best = best or EmbeddedW(outer.best, self._embed(outer.best))
                 return AlternationResult(best, rounds, converged and not time_is_up, time_is_up)
             saved_fit.commit_outer(outer)
 
@@ -131,14 +127,14 @@ class Alternation:
         first = self.guide.initial_gamma(embedding.shards)
         if first is None:
             return embedding
-        return self._embed(self._search(*first, None, fully=self._always_fully)[1])
+        return self._embed(self._search(*first, None, fully=self._always_fully))
 
     def _solve(self, embedding: Embedding, last: Solution | None, *, fully: bool) -> EmbeddedW:
         """Fit W to an embedding, starting from the last solution if there is one."""
         state = None if last is None else restart_from(last)
         gamma, rows = self.guide.gamma(embedding.shards)
-        engine, solution = self._search(gamma, rows, state, fully=fully)
-        return EmbeddedW(solution, self._embed(solution), engine.name, engine.note)
+        solution = self._search(gamma, rows, state, fully=fully)
+        return EmbeddedW(solution, self._embed(solution))
 
     def _embed(self, solution: Solution) -> Embedding:
         return self.graph.embedded(solution.W, self.n_clusters)
@@ -150,7 +146,7 @@ class Alternation:
 
     def _search(
         self, gamma: ThinGamma, rows: Shards, state: State | None, *, fully: bool
-    ) -> tuple[Engine, Solution]:
+    ) -> Solution:
         stopping = self.search.stopping.after(self.saved_fit.seconds)
         stopping = stopping if fully else replace(stopping, tol=ROUND_TOL)
         search = replace(self.search, stopping=stopping)

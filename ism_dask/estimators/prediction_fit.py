@@ -307,6 +307,7 @@ class PredictionFit:
             residual=ascent.residual,
             residual_rows=self.n_rows,
             in_double=True,
+            engine="blocks",
         )
 
     @property
@@ -433,8 +434,6 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         "kernel_": result.regression.kernel.with_rows_mapped(prepared.lift_rows),
         "solver_": "ascent",
         "tolerance_": result.ascent.limit,
-        "engine_": "blocks",
-        "engine_note_": "",
         "contributions_": of_features,
         "avoided_": avoided,
         "setting_": result.choice.setting,

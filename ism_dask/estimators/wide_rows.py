@@ -178,8 +178,8 @@ def fit_wide(
     rows: FitRows,
     start: State | None,
     report: Report,
-) -> tuple[Engine, Solution, FitRows]:
-    """Return the engine, the solution in a subspace, and the rows in it.
+) -> tuple[Solution, FitRows]:
+    """Return the solution in a subspace, and the rows in it.
 
     `search` looks for W in each subspace; `rows` are those in the first one.
     """
@@ -188,7 +188,7 @@ def fit_wide(
         # J in all columns, whose rows are sparse, has to be that of the search.
         search = replace(search, engine=replace(search.engine, blocks=False))
     engines = candidate_engines(search.engine, _wide_problem(rows, dependence), q)
-    engine, solution = search.run(rows.problem(dependence), q, start)
+    solution = search.run(rows.problem(dependence), q, start)
     for _ in range(_CLIMBS):
         in_columns = first_that_serves(engines, partial(_in_all_columns, rows, solution))
         stopping = search.stopping.after(time.perf_counter() - started)
@@ -200,7 +200,7 @@ def fit_wide(
         search = replace(search, on_iteration=partial(report, rows.prepared))
         before = replace(solution, n_iter=reached.iteration, history=reached.history)
         state = continue_from(before, rows.prepared.lower(reached.best.W.T))
-        engine, solution = search.run(rows.problem(dependence), q, state)
+        solution = search.run(rows.problem(dependence), q, state)
         # J by landmarks jumps from W to W, which ends a climb early: the next one takes more.
         finer = engines[0].finer() if engines[0].approximate else None
         engines = engines if finer is None else [finer, *engines]
@@ -208,13 +208,13 @@ def fit_wide(
         in_columns = first_that_serves(engines, partial(_in_all_columns, rows, solution))
     residual, residual_rows = in_columns.residual, in_columns.residual_rows
     if solution.status is Status.CONVERGED and residual > RESIDUAL:
-        status = Status.APPROXIMATE if engine.approximate else Status.STALLED
-        solution = replace(solution, status=status)
+        approximate = any(each.approximate for each in engines if each.name == solution.engine)
+        solution = replace(solution, status=Status.APPROXIMATE if approximate else Status.STALLED)
     certificate = Certificate(reason=_UNCERTIFIED, residual=residual, residual_rows=residual_rows)
     solution = replace(
         solution, residual=residual, residual_rows=residual_rows, certificate=certificate
     )
-    return engine, solution, rows
+    return solution, rows
 
 
 def _wide_problem(rows: FitRows, dependence: Dependence) -> Problem:
