@@ -65,10 +65,6 @@ class ClassGamma(Gamma):
         U[np.arange(len(facts)), facts[:, 0]] += 1
         return U
 
-    def groups(self, facts: Array) -> Array:
-        """Return the class of each row."""
-        return np.asarray(facts[:, 0])
-
     def part(self, facts: Array) -> tuple[ClassGamma, Array]:
         """Return the Gamma of some rows, and their facts; a class may have none of these rows."""
         counts = np.bincount(facts[:, 0], minlength=len(self.frequencies))
