@@ -20,7 +20,7 @@ from ism_dask.estimators.fitted import (
 )
 from ism_dask.estimators.pose import SupervisedProblem, solver_for
 from ism_dask.estimators.preparation import FitRows, Report
-from ism_dask.estimators.wide_rows import WidePrepared, fit_wide
+from ism_dask.estimators.wide_rows import WidePrepared, check_dense, fit_wide
 from ism_dask.kernels import as_kernel
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
@@ -36,7 +36,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     parameters, dependence = problem.parameters, problem.dependence
     kernel, solver = as_kernel(parameters.kernel), solver_for("dependence", parameters.solver)
     if parameters.max_features is not None:
-        problem.check_dense("`max_features`")
+        check_dense(problem.X, "`max_features`")
     search = MultistartSearch(as_engine(parameters.engine), solver.stopping, solver)
     saved_fit, started = current_fit(), time.perf_counter()
 

@@ -31,6 +31,7 @@ from ism_dask.estimators.pose import (
 )
 from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.estimators.preparation import Prepared, Report, seed_of
+from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
@@ -392,7 +393,7 @@ class PredictionFit:
 
 def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W predicts y best."""
-    problem.check_dense('criterion="prediction"', '. Take criterion="dependence" for more')
+    check_dense(problem.X, 'criterion="prediction"', '. Take criterion="dependence" for more')
     # Small rows are here, and tasks of a cluster would take longer.
     with on_this_machine() if is_small(problem.X) else nullcontext():
         return _predicted(problem, report)

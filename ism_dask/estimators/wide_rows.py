@@ -96,6 +96,15 @@ def is_wide(X: Any) -> bool:
     return is_sparse(X) and X.shape[1] > MOST_DENSE_COLUMNS
 
 
+def check_dense(X: Any, what: str, advice: str = "") -> None:
+    """Raise a ValueError for sparse rows with too many columns; `what` needs dense ones."""
+    if is_wide(X):
+        raise ValueError(
+            f"{what} needs dense rows, and the {X.shape[1]} columns of sparse X are too many; "
+            f"expected at most {MOST_DENSE_COLUMNS}{advice}"
+        )
+
+
 def prepare_wide(
     X: Any,
     kernel: Kernel,
