@@ -163,7 +163,7 @@ def test_columns_of_texts_and_dates_are_named(library: str, fitted: SupervisedIK
     [
         ({"a": 1}, "got a dict"),
         ((label for label in Y), "got a generator"),
-        (np.ma.masked_equal(Y, 2), "no label in 48 of 178 rows"),
+        (np.ma.masked_equal(Y, 2), "no value in 48 of 178 rows"),
     ],
 )
 def test_targets_that_are_no_columns_are_refused(y: object, message: str) -> None:
