@@ -295,10 +295,13 @@ class PredictionFit:
         phi = regression.phi(sample.blocks.blocks[0], W)
         inside = float(np.linalg.eigvalsh(W.T @ phi @ W)[0])
         more = self.q - W.shape[1]
+        outside = largest_eigenvalue_outside(phi, W)
+        if self.prepared.n_constant > more:
+            outside = max(outside, 0.0)  # Phi is 0 along directions in which the rows are constant
         return Solution(
             W=scipy.linalg.block_diag(W, np.eye(more)),
             eigenvalues=np.pad(ascent.eigenvalues, (0, more)),
-            eigengap=inside - largest_eigenvalue_outside(phi, W),
+            eigengap=inside - outside,
             objective=value.objective,
             error=0.0,
             product=np.pad(value.product, [(0, more), (0, more)]),
