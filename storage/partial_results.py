@@ -179,10 +179,7 @@ def _is_equal(saved: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
 def to_json(value: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     """Return a value as plain JSON, and the numbers of all arrays in it by the name of the dtype.
 
-    Raises
-    ------
-    TypeError
-        If it is, or contains, a value of another type.
+    Raise TypeError for a value that is, or contains, one of another type.
     """
     arrays: dict[str, list[NDArray[Any]]] = {}
     record = _plain(value, arrays)
@@ -193,7 +190,7 @@ def from_json(record: Any, arrays: Arrays) -> Any:
     """Return the value that `to_json` has written; raise ValueError for anything else."""
     try:
         return _restored(record, arrays)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is no value of a run: {error!r}") from error
 
 
@@ -243,7 +240,10 @@ def _restored(value: Any, arrays: Arrays) -> Any:
 
 def _made(kind: str, parts: dict[str, Any], arrays: Arrays) -> Any:
     if kind == "array":
-        return _array(arrays[parts["of"]], parts["start"], parts["shape"])
+        start, shape = parts["start"], parts["shape"]
+        if min([start, *shape]) < 0:
+            raise ValueError(f"an array of shape {shape} from {start} on")
+        return arrays[parts["of"]][start : start + math.prod(shape)].reshape(shape).copy()
     if kind == "list":
         return list(parts["items"])
     if kind == "Status":
@@ -253,12 +253,3 @@ def _made(kind: str, parts: dict[str, Any], arrays: Arrays) -> Any:
     if set(parts) != set(names):
         raise ValueError(f"a {kind} has other fields than {', '.join(names)}")
     return restored(record, parts)
-
-
-def _array(numbers: NDArray[Any], start: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    if not all(isinstance(each, int) and each >= 0 for each in (start, *shape)):
-        raise ValueError(f"an array of shape {shape} from {start} on")
-    end = start + math.prod(shape)
-    if end > len(numbers):
-        raise ValueError(f"numbers {start} to {end}, of {len(numbers)}")
-    return numbers[start:end].reshape(shape).copy()

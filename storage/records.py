@@ -45,7 +45,13 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return _plain_mapping(value, where)
+        wrong = [key for key in value if not isinstance(key, str) or key == _FLOAT_KEY]
+        if wrong:
+            raise StorageError(
+                f"`{where}` has the key {wrong[0]!r}; expected strings other than {_FLOAT_KEY!r}. "
+                "Rename the key before saving."
+            )
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
@@ -56,17 +62,6 @@ def _plain(value: Any, where: str) -> Any:
         f"`{where}` is a {type(value).__name__}; expected None, a bool, number, string, list, "
         "tuple, array or a mapping of these. Convert it before saving."
     )
-
-
-def _plain_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Return a mapping in JSON's own types; its keys must be strings other than `_FLOAT_KEY`."""
-    wrong = [key for key in value if not isinstance(key, str) or key == _FLOAT_KEY]
-    if wrong:
-        raise StorageError(
-            f"`{where}` has the key {wrong[0]!r}; expected strings other than {_FLOAT_KEY!r}. "
-            "Rename the key before saving."
-        )
-    return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
 
 
 _DIGEST_KEY = "digest"

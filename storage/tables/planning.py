@@ -93,7 +93,7 @@ def plan_table(
     scan, count = empty_scan(kinds, options), 0
     if earlier is not None and before is not None and before.kinds == kinds:
         scan, count = deepcopy(before.scan), len(earlier["files"])
-    new, stored_rows = table.between(count, None), scan.rows_stored
+    new, stored_rows = replace(table, parts=table.parts[count:]), scan.rows_stored
     parts = new.pieces() if folder is None else copied_pieces(new, kinds, folder)
     parts, taken = (parts, parts) if isinstance(parts, list) else tee(parts)
     work = partial(scan_part, kinds=kinds, options=options)
@@ -104,7 +104,7 @@ def plan_table(
     schema = _decided(table, scan, features, options)
     keeps = before is not None and _keeps_encoding(before, schema)
     if count and not keeps:
-        stored = table.between(0, count)
+        stored = replace(table, parts=table.parts[:count])
         pieces = [Part(stored.description, stored.schema, stored.batches), *pieces]
         rows = [stored_rows, *rows]
     return TablePlan(table, schema, files, pieces, rows, keeps)

@@ -94,10 +94,6 @@ class Table:
         """Return the files with their present versions; none for a frame."""
         return self.files.versions() if self.files is not None else ()
 
-    def between(self, start: int, stop: int | None) -> Table:
-        """Return the table of the parts from number `start` to before `stop`."""
-        return replace(self, parts=self.parts[start:stop])
-
 
 def is_piece(rows: int) -> bool:
     """Return whether so many rows are enough for a piece of a table."""

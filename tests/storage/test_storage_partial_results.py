@@ -57,7 +57,7 @@ def test_what_cannot_be_saved_or_read_is_refused() -> None:
         with pytest.raises(TypeError):
             to_json((1.0, wrong))
     record, arrays = to_json({"W": np.eye(3)})
-    with pytest.raises(ValueError, match="numbers 0 to 9, of 8"):
+    with pytest.raises(ValueError, match="cannot reshape array of size 8"):
         from_json(record, {"float64": arrays["float64"][:-1]})
     for kind in ("os.system", ["State"], None, "Certificate"):
         with pytest.raises(ValueError, match=r"no value of a run|other fields"):
