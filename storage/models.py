@@ -250,12 +250,9 @@ def picture_path(model: Path, file: str) -> Path:
 
 
 def read_pictures(model: Path) -> dict[str, bytes]:
-    """Read the pictures stored with the model in a folder: their content by file name.
+    """Return the pictures saved with the model in a folder: their content by file name.
 
-    Raises
-    ------
-    DamagedStore
-        If one is missing or altered.
+    Raise DamagedStore if one is missing or altered.
     """
     return {
         PurePosixPath(name).name: checked_bytes(model, name, entry)

@@ -76,12 +76,8 @@ def to_sealed_json(entry: Mapping[str, Any]) -> str:
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
     """Return the record in a file whose text `to_sealed_json` has made.
 
-    Raises
-    ------
-    FileNotFoundError, NotADirectoryError
-        If there is no such file.
-    DamagedStore
-        If the file is not as it was written; the message names its content `what`.
+    Raise FileNotFoundError or NotADirectoryError if there is none, and DamagedStore, which names
+    its content `what`, if the file is not as it was written.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -100,10 +96,7 @@ def read_sealed(path: Path, what: str) -> dict[str, Any]:
 def restored(kind: Any, value: Any) -> Any:
     """Return a value of JSON as the type `kind`: dataclasses, tuples and mappings of them, too.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If it does not fit the type, or lacks a field of a dataclass.
+    Raise ValueError or TypeError if it does not fit, or lacks a field of a dataclass.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):

@@ -56,10 +56,8 @@ def commit_group(
     ----------
     target : Path
         Folder to create or replace. On any failure an existing one stays as it was.
-    version : int
-        That of the format.
-    record : Mapping
-        Plain values, stored with the version as the attributes of the group.
+    version, record : int, Mapping
+        The version of the format, and plain values, stored as the attributes of the group.
     fill : callable
         Writes the arrays into the group and returns the digest of their values. It may add files
         that it has synced to `known`.

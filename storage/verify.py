@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,7 @@ def stored_items() -> list[StoredItem]:
 
 
 # Yields the problems of the file or folder at a path.
-Check = Callable[[Path, OnBytes], Iterator[Problem]]
+Check = Callable[[Path, OnBytes], Iterable[Problem]]
 
 
 def _problems_at(path: Path, check: Check, on_bytes: OnBytes) -> Iterator[Problem]:
@@ -114,7 +114,7 @@ def _problems_at(path: Path, check: Check, on_bytes: OnBytes) -> Iterator[Proble
     try:
         yield from check(resolve_under(path.parent, path.name), on_bytes)
     except StorageError as error:
-        yield Problem(path, str(error))
+        yield Problem(path, error.what)
     except OSError as error:
         yield Problem(path, f"cannot be read ({error.strerror or error})")
 
@@ -190,14 +190,11 @@ def _check_partial_results(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]
     yield from _unexpected_entries(folder, lambda name: (folder / name).is_dir())
 
 
-def _check_lease(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    try:
+def _check_lease(path: Path, on_bytes: OnBytes) -> tuple[Problem, ...]:
+    with suppress(FileNotFoundError):  # a running process may have removed it meanwhile
         on_bytes(path.stat().st_size)
         read_sealed(path, "a lease")
-    except FileNotFoundError:  # a running process may have removed it meanwhile
-        return
-    except DamagedStore as error:
-        yield Problem(path, error.what)
+    return ()
 
 
 def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:

@@ -275,16 +275,9 @@ def encode_batch(
 ) -> EncodedRows:
     """Return the rows of a batch, encoded by a schema.
 
-    Parameters
-    ----------
-    batch : RecordBatch
-        Its columns are read by name.
-    problems : Problems
-        Collects what does not fit the schema.
-    passed : sequence of str
-        Columns that are passed through.
-    buffer : (m, d) array, optional
-        Memory for X, if it has enough rows: fresh memory costs as much time as the encoding.
+    `problems` collects what does not fit the schema, and the columns `passed` are passed through.
+    `buffer` (m, d) is memory for X, if it has enough rows: fresh memory costs as much time as the
+    encoding.
     """
     columns = read_columns(batch, schema.kinds)
     beside = batch.select(list(passed))
