@@ -187,10 +187,9 @@ def visible_entries(folder: Path) -> list[Path]:
 
 def remove_leftovers(parent: Path) -> None:
     """Remove the workspaces in `parent` of processes that died, and undo their swaps."""
-    with suppress(OSError):  # a folder that cannot be written has no workspaces
-        if parent.is_dir():
-            with _lock_workspaces(parent):
-                _remove_dead_workspaces(parent)
+    # A folder that is missing, or cannot be written, has no workspaces.
+    with suppress(OSError), _lock_workspaces(parent):
+        _remove_dead_workspaces(parent)
 
 
 def remove_folder(path: Path) -> None:

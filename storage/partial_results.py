@@ -54,12 +54,8 @@ class PartialResults:
 
     Each is stored with its request, all that decides it, such as settings and digests of data.
     `find` returns it for an equal request only. It and `read` raise DamagedStore for a result of
-    which a file is missing or altered, or which another version has written.
-
-    Attributes
-    ----------
-    folder : Path
-        Has a Zarr group for each result.
+    which a file is missing or altered, or which another version has written. Each is a Zarr group
+    in the folder.
     """
 
     folder: Path
@@ -109,13 +105,7 @@ class PartialResults:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run, from which it continues after an interruption.
-
-    Attributes
-    ----------
-    results : PartialResults
-        The partial results of the run, which the checkpoints are among.
-    """
+    """The checkpoints among the results of one run, from which it continues when interrupted."""
 
     results: PartialResults
 

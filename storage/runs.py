@@ -27,11 +27,12 @@ from storage.manifest import read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
 from storage.store import (
+    StoredGroup,
     commit_group,
     folder_of,
     open_checked,
     put_arrays,
-    read_again_if_replaced,
+    read_checked,
     reading,
 )
 
@@ -239,8 +240,7 @@ def load_result(
     if not exists_settled(path):
         raise RunNotFound(f"no result at {path}; expected the folder of one that was saved")
 
-    def read(path: Path) -> _Result:
-        saved = open_checked(path, FORMAT_VERSION)
+    def read(saved: StoredGroup) -> _Result:
         if saved.record.get("kind") not in kinds:
             raise RunNotFound(f"the run {str(name_or_path)!r} {advice}")
         names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
@@ -255,7 +255,7 @@ def load_result(
             result: _Result = restored(kind, entries)
         return result
 
-    return read_again_if_replaced(path, read)
+    return read_checked(path, FORMAT_VERSION, read)
 
 
 def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
@@ -271,11 +271,10 @@ def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
         If a file of it is missing or altered.
     """
 
-    def read(path: Path) -> dict[str, NDArray[Any]]:
-        saved = open_checked(path, FORMAT_VERSION)
+    def read(saved: StoredGroup) -> dict[str, NDArray[Any]]:
         return {key: saved.array(key) for key in saved.names if not names or key in names}
 
-    return read_again_if_replaced(_path_of(name), read)
+    return read_checked(_path_of(name), FORMAT_VERSION, read)
 
 
 def publish_run(source: str, target: str) -> None:

@@ -33,11 +33,18 @@ from storage.dataset import (
     open_dataset,
 )
 from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
-from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
 from storage.paths import safe_name
-from storage.store import commit_group, create_array, folder_of, open_checked, put_array
+from storage.store import (
+    chunk_digest,
+    chunked_digest,
+    commit_group,
+    create_array,
+    folder_of,
+    open_checked,
+    put_array,
+)
 from storage.tables.encoding import Problems, encode_batch
 from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.planning import TablePlan, plan_table

@@ -10,7 +10,6 @@ from typing import Any
 
 from storage.atomic import exists_settled, remove_leftovers, visible_entries
 from storage.dataset import datasets_folder, open_dataset, stored_folders
-from storage.digest import chunk_digest, chunked_digest
 from storage.errors import DamagedStore, RunNotFound, StorageError
 from storage.manifest import MANIFEST, checked_bytes, damaged_store, read_manifest
 from storage.models import load_model
@@ -37,6 +36,7 @@ from storage.runs import (
     runs_folder,
     saved_run_path,
 )
+from storage.store import chunk_digest, chunked_digest
 
 # How often a store is read at most if another process replaces it during each reading.
 _TRIES = 5

@@ -181,7 +181,11 @@ def _types_by_file(dataset: pa_dataset.Dataset) -> dict[str, Types]:
 def _common_type(name: str, kinds: Types) -> pa.DataType:
     """Return the type that a column of CSV files has, from what its first rows in each file are."""
     given = {path: kind for path, kind in kinds.items() if not pa.types.is_null(kind)}
-    numeric = [path for path, kind in given.items() if _is_numeric(kind)]
+    numeric = [
+        path
+        for path, kind in given.items()
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    ]
     if len(numeric) == len(given):
         return pa.float64()
     others = {path: kind for path, kind in given.items() if path not in numeric}
@@ -200,10 +204,6 @@ def _check_one_type(name: str, kinds: Types) -> None:
                 f"the column {name!r} is {other} in {other_path} and {first} in {path}; expected "
                 "one type"
             )
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -57,14 +57,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of any origin.
+    """A table of any origin, with a description and a schema like those of its parts.
 
     Attributes
     ----------
-    description : str
-        For people, such as the path.
-    schema : pyarrow.Schema
-        Names and types of the columns.
     parts : tuple of Part
         Each has some of the rows, in their order: for a table in files, those of one file.
     files : TableFiles, optional
