@@ -128,14 +128,12 @@ def scan_part(
         if options.missing == DROP and (absent := incomplete_rows(columns)).any():
             used = columns.filter(pa.array(~absent))
         with np.errstate(over="ignore", invalid="ignore"):  # sums with infinite numbers
-            counted = {
-                known.name: _count(known, column.null_count, values, known.name in apart)
-                for known, column, values in zip(
-                    scan.columns.values(), columns.columns, used.columns, strict=True
-                )
-            }
-        left_out = columns.num_rows - used.num_rows
-        scan.add(TableScan(counted, columns.num_rows, left_out))
+            for known, column, values in zip(
+                scan.columns.values(), columns.columns, used.columns, strict=True
+            ):
+                known.add(_count(known, column.null_count, values, known.name in apart))
+        scan.rows += columns.num_rows
+        scan.rows_left_out += columns.num_rows - used.num_rows
         on_rows(scan.rows)
     return scan
 
