@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,6 @@ RECORDS: dict[str, type[Any]] = {
 }
 # In the JSON, a list stands for a tuple, and a mapping with this key for all but a mapping.
 _KIND = "__kind__"
-
-# One array for each dtype: all numbers of that dtype in a value.
-Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,7 @@ def to_json(value: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     return record, {name: np.concatenate(each) for name, each in arrays.items()}
 
 
-def from_json(record: Any, arrays: Arrays) -> Any:
+def from_json(record: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Return the value that `to_json` has written; raise ValueError for anything else."""
     try:
         return _restored(record, arrays)
@@ -219,7 +216,7 @@ def _plain_array(array: NDArray[Any], arrays: dict[str, list[NDArray[Any]]]) -> 
     return {_KIND: "array", "of": array.dtype.name, "start": start, "shape": list(array.shape)}
 
 
-def _restored(value: Any, arrays: Arrays) -> Any:
+def _restored(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if isinstance(value, list):
         return tuple(_restored(each, arrays) for each in value)
     if not isinstance(value, Mapping):
@@ -228,7 +225,7 @@ def _restored(value: Any, arrays: Arrays) -> Any:
     return _made(value[_KIND], parts, arrays) if _KIND in value else parts
 
 
-def _made(kind: str, parts: dict[str, Any], arrays: Arrays) -> Any:
+def _made(kind: str, parts: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
     if kind == "array":
         start, shape = parts["start"], parts["shape"]
         if min([start, *shape]) < 0:

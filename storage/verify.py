@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,19 +120,15 @@ def _problems_at(path: Path, check: Check, on_bytes: OnBytes) -> Iterator[Proble
         yield Problem(path, f"cannot be read ({error.strerror or error})")
 
 
-def _store_check(read: Callable[[Path], object]) -> Check:
-    """Return the check of a store that `read` reads, once all its files are whole."""
-
-    def check(root: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-        problems: list[Problem] = []
-        for _ in range(_TRIES):
-            before = _inode(root)
-            problems = [] if before is None else list(_problems_of_store(root, read, on_bytes))
-            if not problems or _inode(root) == before:
-                break
-        yield from problems
-
-    return check
+def _check_store(read: Callable[[Path], object], root: Path, on_bytes: OnBytes) -> list[Problem]:
+    """Return the problems of a store that `read` reads, once all its files are whole."""
+    problems: list[Problem] = []
+    for _ in range(_TRIES):
+        before = _inode(root)
+        problems = [] if before is None else list(_problems_of_store(root, read, on_bytes))
+        if not problems or _inode(root) == before:
+            break
+    return problems
 
 
 def _problems_of_store(
@@ -174,7 +171,7 @@ def _read_result(path: Path) -> None:
 
 
 def _check_run(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    yield from _problems_at(folder / RESULT, _store_check(_read_result), on_bytes)
+    yield from _problems_at(folder / RESULT, partial(_check_store, _read_result), on_bytes)
     yield from _problems_at(folder / PARTIAL, _check_partial_results, on_bytes)
     yield from _problems_at(folder / LEASE, _check_lease, on_bytes)
     # Two entries are not checked: each request rebuilds the report from the rest, and only people
@@ -184,7 +181,7 @@ def _check_run(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
 
 def _check_partial_results(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     results = PartialResults(folder)
-    check = _store_check(lambda path: results.read(path.name))
+    check = partial(_check_store, lambda path: results.read(path.name))
     for key in results.keys(""):
         yield from _problems_at(folder / key, check, on_bytes)
     yield from _unexpected_entries(folder, lambda name: (folder / name).is_dir())
@@ -226,7 +223,7 @@ def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> I
 
 
 _CHECKS: dict[str, Check] = {
-    "data set": _store_check(_read_values),
+    "data set": partial(_check_store, _read_values),
     "run": _check_run,
     "history": _check_history,
 }

@@ -166,12 +166,9 @@ def _types_by_file(dataset: pa_dataset.Dataset) -> dict[str, Types]:
     columns = {each.path: each.physical_schema for each in dataset.get_fragments()}
     path, first = next(iter(columns.items()))
     for other_path, other in columns.items():
-        for has, names, lacks, others in (
-            (path, first.names, other_path, frozenset(other.names)),
-            (other_path, other.names, path, frozenset(first.names)),
-        ):
-            if missing := [name for name in names if name not in others]:
-                raise TableError(f"{has} has the column {missing[0]!r}, which {lacks} lacks")
+        for name in sorted({*first.names} ^ {*other.names}):
+            has, lacks = (path, other_path) if name in first.names else (other_path, path)
+            raise TableError(f"{has} has the column {name!r}, which {lacks} lacks")
     return {
         name: {path: schema.field(name).type for path, schema in columns.items()}
         for name in first.names
