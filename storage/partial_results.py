@@ -1,4 +1,4 @@
-"""Partial results of a run that is under way: checkpoints, sums of passes, folds, stages.
+"""Partial results of a run that is under way: checkpoints, folds, stages.
 
 They are plain JSON and arrays of numbers, without pickle. A value may be None, a number, a text, an
 array, a record of a fit, or a tuple, list or mapping of values. It comes back equal to the last

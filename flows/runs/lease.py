@@ -19,7 +19,6 @@ from flows.errors import FlowError, RunHeldError
 from flows.services.leases import FAILED, Lease, find_lease
 from flows.services.records import ProcessIdentity
 from flows.text import count_noun
-from ism_dask.records.partial_results import SUMS
 from storage import Checkpoints, StorageError, lease_path, run_folder
 from storage.atomic import explain_os_errors, lock_file, make_folder
 
@@ -30,11 +29,9 @@ _LOCK = ".lease"
 
 def describe_unfinished(lease: Lease) -> dict[str, Any]:
     """Return an entry for a run that is not complete: facts for programs, a sentence for people."""
-    checkpoints = Checkpoints.of_run(lease.run)
-    newest = checkpoints.find()
+    newest = Checkpoints.of_run(lease.run).find()
     facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
-    within = ", saved within the first iteration" if checkpoints.results.keys(SUMS) else ""
-    progress = within if newest is None else f", saved up to {newest.progress}"
+    progress = "" if newest is None else f", saved up to {newest.progress}"
     advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
     description = f"{lease.kind}, {lease.description}{progress}{advice}"
     return {**facts, "description": description}

@@ -24,7 +24,7 @@ from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
-from ism_dask.records.partial_results import SUMS, saving_partial_results
+from ism_dask.records.partial_results import saving_partial_results
 from storage import Checkpoints, DamagedStore, PartialResults, run_folder
 from storage.runs import STALLED
 
@@ -162,13 +162,10 @@ class ResumableRun:
             where = f"{which}{start.progress}"
             progress_note(f"resuming at {where} (--afresh starts from the beginning)")
 
-        saved = SavedResults(self, identity)
-
         def keep(checkpoint: Checkpoint) -> None:
             self.lease.check()
             checkpoints.save(identity, checkpoint)
             self.saves.number += 1
-            saved.retire_sums()
             self.log.add(f"checkpoint saved: {which}to go on at {checkpoint.progress}")
 
         throttle = CheckpointThrottle(keep, self.checkpoint_interval)
@@ -180,7 +177,7 @@ class ResumableRun:
 
         try:
             fit = CheckpointedFit(start, on_checkpoint)
-            with saving_checkpoints(fit), saving_partial_results(saved):
+            with saving_checkpoints(fit), saving_partial_results(SavedResults(self, identity)):
                 yield throttle
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
@@ -225,47 +222,19 @@ class SavedResults:
     def __init__(self, run: ResumableRun, request: Mapping[str, Any]) -> None:
         self.run, self._request = run, request
         self._store = PartialResults.of_run(run.run)
-        self._recent: set[str] = set()
-        self._resumes_pass = False
 
     def find(self, key: str) -> Any:
         """Return a saved result, or None; a damaged one is reported, and computed again."""
         try:
-            result = self._store.find(key, self._request)
+            return self._store.find(key, self._request)
         except DamagedStore as error:
             progress_note(f"{error} It is computed again")
             return None
-        if result is not None:
-            self._recent.add(key)
-            if key.startswith(SUMS) and not self._resumes_pass:
-                self._resumes_pass = True
-                progress_note("resuming within a pass over the rows, from saved sums")
-        return result
 
     def save(self, key: str, result: Any) -> None:
         """Save a result; raise FlowError if another process has taken the lease over."""
         self.run.lease.check()
-        self._recent.add(key)
         self._store.save(key, self._request, result)
-
-    def remove(self, key: str) -> None:
-        """Remove a result."""
-        self._store.remove(key)
-
-    def keys(self, start: str) -> list[str]:
-        """Return the keys of the saved results, also of other fits, that begin with `start`."""
-        return self._store.keys(start)
-
-    def retire_sums(self) -> None:
-        """Remove the sums of passes that were neither found nor saved since the last call.
-
-        Those since the last but one checkpoint stay: a fit that continues from the last checkpoint
-        begins with the pass at its W.
-        """
-        recent, self._recent = self._recent, set()
-        for key in self._store.keys(SUMS):
-            if key not in recent:
-                self._store.remove(key)
 
 
 class FitSpeed:

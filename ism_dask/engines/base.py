@@ -11,20 +11,22 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.operator import DOUBLE_NOISE, Evaluation, PhiEvaluation, ProductEvaluation
-from ism_dask.engines.rounding_error import Maximum, ProblemSize, rounding_error
+from ism_dask.engines.precision import largest_summand
 from ism_dask.engines.row_facts import INVERSE_WIDTHS, with_inverse_widths
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.rows.execution import task_budget
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.sparse import StandardisedSparse
-from ism_dask.rows.tasks import LoadedShard
 
 # The tolerance of approximate engines by default.
 TOLERANCE = 1e-4
 # The length of the step of a central difference: it balances its error and that of rounding.
 _STEP = 1e-5
+# Roundings of a pair of rows beside those of sums: of their numbers, of Gamma and of f.
+_ROUNDINGS = 128
+# The number of rows of the sample if the problem has none.
+_SAMPLE_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class Problem:
 
         `parameters` are the attributes that differ from their defaults.
         """
-        attached = shards.with_rows(GAMMA_FACTS, dependence.facts)
-        return cls.from_gamma(attached, kernel, dependence.gamma, **parameters)
+        gamma, facts = dependence.weighted
+        return cls.from_gamma(shards.with_rows(GAMMA_FACTS, facts), kernel, gamma, **parameters)
 
     @classmethod
     def from_gamma(cls, shards: Shards, kernel: Kernel, gamma: Gamma, **parameters: Any) -> Problem:
@@ -119,7 +121,6 @@ class Engine(ABC):
         self.problem = problem
         self.q = q
         self._checked_size = 0
-        self._rounding_errors: dict[int, float] = {}
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
@@ -166,8 +167,8 @@ class Engine(ABC):
         return {"bound": bound, "noise": noise, "approximate": self.approximate}
 
     def _relative_error(self, objective: float, left_out: float, summed: int) -> float:
-        """Return a bound on the relative error of J."""
-        absolute = left_out + self._rounding_bound(summed)
+        """Return the relative error of J: the bound on what is left out, and that of rounding."""
+        absolute = left_out + self._rounding_error(summed)
         is_finite = objective and np.isfinite(objective) and np.isfinite(absolute)
         share = float(absolute / abs(objective)) if is_finite else np.inf
         # Divide by the true J, which may be smaller than the computed one.
@@ -178,36 +179,39 @@ class Engine(ABC):
         """The unit roundoff, half the machine epsilon, in the precision of the rows."""
         return 0.5 * float(np.finfo(self.problem.shards.dtype).eps)
 
-    def _rounding_bound(self, summed: int) -> float:
-        """Return a bound on the rounding error of J, computed once because it holds for every W."""
-        if summed not in self._rounding_errors:
-            shards = self.problem.shards
-            # Rows are added one after the other, and the sums of shards in a tree.
-            sums = shards.largest + len(shards.parts) + summed
-            share = rounding_error(
-                self.problem.kernel,
-                self._problem_size,
-                self._unit_roundoff,
-                sums,
-                factored=summed > 0,
-            )
-            self._rounding_errors[summed] = share * self._absolute_sum
-        return self._rounding_errors[summed]
+    def _rounding_error(self, summed: int) -> float:
+        """Return an estimate of the rounding error of J, too large by far in most cases.
 
-    @cached_property
-    def _problem_size(self) -> ProblemSize:
-        problem = self.problem
-        max_row_norm = problem.shards.fold(_longest_row).number
-        finest = 1.0
-        n_per_row = sum(term.per_row_width for _, term in problem.kernel.terms)
-        if n_per_row:
-            widths = problem.shards.fact_as_rows(INVERSE_WIDTHS, n_per_row)
-            finest = widths.fold(_finest_width).number
-        return ProblemSize(problem.shards.n_rows, problem.d, self.q, max_row_norm, finest)
+        Every summand is taken to have the most roundings of any, all of one sign.
+        """
+        problem, q = self.problem, self.q
+        # Rows are added one after the other, and the sums of shards in a tree.
+        sums = problem.shards.largest + len(problem.shards.parts) + summed
+        # A number of a projected row is a sum of d products, and beta one of q products.
+        of_beta = 2 * (problem.d * np.sqrt(q) + q)
+        return float((sums + of_beta + _ROUNDINGS) * self._unit_roundoff * self._absolute_sum)
 
     @cached_property
     def _absolute_sum(self) -> float:
-        return self.problem.gamma.absolute_sum_bound(self.problem.shards)
+        """A bound on the sum of `|Gamma_ij| (|f| + |beta f'|)`, as far as the sample shows it.
+
+        The rows are dense: the J of a fit to sparse ones is that of their subspace.
+        """
+        problem, finest = self.problem, 1.0
+        if any(term.per_row_width for _, term in problem.kernel.terms):
+            finest = float(problem.shards.gather_fact(INVERSE_WIDTHS).max())
+        longest = float(np.linalg.norm(self.sample, axis=1).max())
+        size = largest_summand(problem.kernel, longest, finest)
+        return size * problem.gamma.absolute_sum_bound(problem.shards)
+
+    @cached_property
+    def sample(self) -> Array:
+        """Some of the rows (s, d)."""
+        if self.problem.sample is not None:
+            return self.problem.sample
+        n = self.problem.shards.n_rows
+        chosen = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE_ROWS)).astype(int))
+        return self.problem.shards.rows(chosen)
 
     def _check_memory(self, size: int, needed: float, what: str) -> None:
         """Raise MemoryError, before the first tile, unless `needed` bytes fit a task's budget.
@@ -270,15 +274,3 @@ class Engine(ABC):
 
 def _drop_rows(rows: Array) -> Array:
     return rows[:0]
-
-
-def _longest_row(piece: LoadedShard) -> Maximum:
-    X: Any = piece.X
-    if isinstance(X, StandardisedSparse):
-        return Maximum(X.longest())
-    X = X.astype(np.float64, copy=False)
-    return Maximum(float(np.sqrt(np.einsum("ij,ij->i", X, X).max())))
-
-
-def _finest_width(piece: LoadedShard) -> Maximum:
-    return Maximum(float(piece.X.max()))

@@ -24,13 +24,13 @@ from ism_dask.rows.tasks import LoadedShard
 def shuffled(problem: Problem, block_rows: int) -> Shards:
     """Return the rows of a problem with each block as a shard."""
     shards, n = problem.shards, problem.shards.n_rows
-    rows = shards.load_rows(np.arange(n))
+    rows = shards.in_double().load_rows(np.arange(n))
     blocks = _dealt_rows(n, block_rows, problem.seed)
     order = np.concatenate(blocks)
     dealt = cut(rows.X[order], max(map(len, blocks)))
     for fact, values in rows.facts.items():
         dealt = dealt.with_rows(fact, values[order])
-    return dealt
+    return dealt.cast(shards.dtype)
 
 
 def _dealt_rows(n: int, block_rows: int, seed: int) -> list[Array]:

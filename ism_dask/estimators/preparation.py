@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.engines import Engine, Exact, Problem
-from ism_dask.engines.rounding_error import needs_double
+from ism_dask.engines.precision import needs_double
 from ism_dask.estimators.checks import is_lazy
 from ism_dask.estimators.row_order import without_rounding
 from ism_dask.gamma.base import Dependence
@@ -202,11 +202,12 @@ class Prepared:
 
         W is orthonormal in these coordinates: in terms of the columns, `W^T Sigma W = I`.
         """
-        shards = _with_weights(self.shards.in_double(), weights)
-        total = shards.n_rows if weights is None else weights.sum()
-        covariance = shards.fold(_covariance_sums) / total
+        double = self.shards.in_double()
+        total = double.n_rows if weights is None else weights.sum()
+        covariance = _with_weights(double, weights).fold(_covariance_sums) / total
         whitening = whitening_transform(covariance, _WHITENING_RIDGE)
-        return replace(self, shards=self.shards.times(whitening), whitening=whitening)
+        shards = double.times(whitening).cast(self.shards.dtype)
+        return replace(self, shards=shards, whitening=whitening)
 
     def beyond(self, given: SideRegression) -> Prepared:
         """Return the rows minus what is given explains of each column, computed now.
@@ -408,9 +409,7 @@ def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Pre
     # Centred rows always span a direction that is nothing but rounding.
     basis = Q[:, sizes > _ROUNDINGS * max(rows.shape) * np.finfo(np.float64).eps * sizes[0]]
     coordinates = rows @ basis
-    double = cut(coordinates)
-    single = cut(coordinates.astype(shards.dtype), double.largest).backed_by(double)
-    return Prepared(single, affine, origin, basis)
+    return Prepared(cut(coordinates).cast(shards.dtype), affine, origin, basis)
 
 
 def _with_weights(shards: Shards, weights: Array | None) -> Shards:

@@ -201,8 +201,9 @@ default "auto"
     engine_note_ : str
         Why "auto" dropped an engine that it tried first; empty if it did not.
     engine_error_ : float
-        Bound on the relative error of `objective_` due to approximation and rounding; infinite if
-        no bound is available. With "blocks", the standard error of `objective_` between blocks.
+        Bound on the relative error of `objective_` due to approximation, with a wide estimate of
+        that due to rounding; infinite if it exceeds 1. With "blocks", the standard error of
+        `objective_` between blocks.
     kernel_ : Kernel
         The kernel with the numbers, such as widths, that the data gave it.
     components_advice_ : str
@@ -444,9 +445,8 @@ default "auto"
         return solver_for(self.criterion, self.solver)
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that y is required and that float32 stays float32."""
+        """Declare that y is required and that rows may be sparse."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

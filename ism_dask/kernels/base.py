@@ -108,9 +108,6 @@ class PointwiseKernel(Kernel):
     positive_definite : bool
         Whether the matrix of the kernel itself is positive semi-definite for any rows, so that a
         regression can use it.
-    roundings : int
-        Bound on the rounding error of a value of f beside that of beta, in units of rounding:
-        64 for a few operations and an exponential.
     """
 
     pairing: ClassVar[Pairing]
@@ -118,7 +115,6 @@ class PointwiseKernel(Kernel):
     constant_slope: ClassVar[bool] = False
     slope_is_psd: ClassVar[bool] = False
     positive_definite: ClassVar[bool] = False
-    roundings: ClassVar[int] = 64
 
     @abstractmethod
     def value(self, beta: Array, out: Array | None = None) -> Array:

@@ -45,11 +45,6 @@ class Polynomial(PointwiseKernel):
         return float(self.degree)
 
     @property
-    def roundings(self) -> int:  # type: ignore[override]
-        """Four for each factor of the power, and those of the base class."""
-        return 4 * self.degree + 64
-
-    @property
     def value_by_slope(self) -> tuple[float, float]:
         """`(c / p, 1 / p)`."""
         return self.offset / self.degree, 1.0 / self.degree

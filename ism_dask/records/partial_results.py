@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
@@ -10,9 +10,6 @@ from typing import Any, Protocol, TypeVar
 from ism_dask._context import bound
 
 _Result = TypeVar("_Result")
-
-# The keys of all sums of passes over the rows begin with this.
-SUMS = "sum-"
 
 
 class ResultStore(Protocol):
@@ -26,12 +23,6 @@ class ResultStore(Protocol):
 
     def save(self, key: str, result: Any) -> None:
         """Save a result, in place of an earlier one."""
-
-    def remove(self, key: str) -> None:
-        """Remove a result, if it is saved."""
-
-    def keys(self, start: str) -> Sequence[str]:
-        """Return the keys of the saved results that begin with `start`."""
 
 
 _STORE: ContextVar[ResultStore | None] = ContextVar("result_store", default=None)

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed, delayed
-from dask.tokenize import TokenizationError, tokenize
 
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.records.partial_results import result_store
 from ism_dask.rows.execution import (
     as_tasks,
     cluster,
@@ -59,8 +57,6 @@ class Shards:
     must be importable by a worker, must not change their arguments, must return new arrays, and get
     X as float32 or float64. `nonzeros` is the most nonzero numbers of a shard of sparse rows, else
     None.
-
-    `label` identifies rows and facts in any process, or is None if no sums of passes are saved.
     """
 
     parts: tuple[ShardRef, ...]
@@ -71,7 +67,6 @@ class Shards:
     affine: Standardisation | None = None
     source: Shards | None = None
     nonzeros: int | None = None
-    label: str | None = None
 
     def in_double(self) -> Shards:
         """Return the same rows in double precision, with the same facts.
@@ -81,8 +76,12 @@ class Shards:
         if self.dtype == np.float64:
             return self
         origin = self if self.source is None else self.source
-        double = replace(origin, dtype=np.dtype(np.float64))._labelled("double", of=self)
+        double = replace(origin, dtype=np.dtype(np.float64))
         return double._with_facts(part.facts for part in self.parts)
+
+    def cast(self, dtype: np.dtype[Any]) -> Shards:
+        """Return the same rows in another precision from when they are loaded on."""
+        return replace(self, dtype=dtype)
 
     def backed_by(self, source: Shards) -> Shards:
         """Return the shards with the shards they were made from, cut alike, for `in_double`."""
@@ -130,13 +129,12 @@ class Shards:
     def with_rows(self, fact: RowFact, values: Array) -> Shards:
         """Return the shards with `values` (n, ...) attached as the fact of this name, cut alike."""
         slices = [values[a:b] for a, b in pairwise(self.bounds)]
-        return self._attach(fact, as_tasks(slices))._labelled(fact, values)
+        return self._attach(fact, as_tasks(slices))
 
     def derive(self, fact: RowFact, function: Callable[..., Any], *args: Any) -> Shards:
         """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
         call = self._caller(Task.on_shard, self._make_task(function, *args))
-        derived = self._attach(fact, [call(part.argument) for part in self.parts])
-        return derived._labelled(fact, function, args, self.dtype, self.affine)
+        return self._attach(fact, [call(part.argument) for part in self.parts])
 
     def persisted(self) -> Shards:
         """Return the shards with their facts computed now, for use in many folds."""
@@ -145,17 +143,15 @@ class Shards:
     def fact_as_rows(self, fact: RowFact, width: int) -> Shards:
         """Return shards whose rows are a fact (b, width), so that folds do not read X."""
         parts = tuple(replace(part, raw=part.facts[fact]) for part in self.parts)
-        size = self.dtype.itemsize
-        rows = replace(
+        return replace(
             self,
             parts=parts,
             n_raw_columns=width,
-            raw_itemsize=size,
+            raw_itemsize=self.dtype.itemsize,
             affine=None,
             source=None,
             nonzeros=None,
         )
-        return rows._labelled("rows", fact)
 
     def times(self, matrix: Array) -> Shards:
         """Return shards of the rows times `matrix` (d, k), computed now, without facts."""
@@ -168,13 +164,11 @@ class Shards:
 
     def with_fact_of(self, other: Shards, fact: RowFact) -> Shards:
         """Return the shards with a fact of `other`, which is cut alike, beside their own facts."""
-        attached = self._attach(fact, [part.facts[fact] for part in other.parts])
-        return attached._labelled(fact, of=other)
+        return self._attach(fact, [part.facts[fact] for part in other.parts])
 
     def with_only_fact_of(self, other: Shards, fact: RowFact) -> Shards:
         """Return the shards with a fact of `other`, which is cut alike, as their only fact."""
-        alone = self._with_facts({fact: part.facts[fact]} for part in other.parts)
-        return alone._labelled("alone", fact, of=other)
+        return self._with_facts({fact: part.facts[fact]} for part in other.parts)
 
     def fold(
         self,
@@ -195,7 +189,7 @@ class Shards:
         call = self._caller(Task.on_shards, task)
         arguments = [part.argument for part in self.parts]
         calls = [call(arguments[run]) for run in self.runs]
-        return task.summed(calls, finish, self._pass_key(task, finish))
+        return task.summed(calls, finish)
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any, calls: int = 4) -> Any:
         """Return the sum of `function(head, tail, *args)` over all unordered pairs of shards.
@@ -215,7 +209,7 @@ class Shards:
             # The tail is split, since workers would wait for the last of an odd number of heads.
             size = min(-(-len(tail) // calls), self.max_shards_per_task or len(tail))
             tasks += [call(head, tail[i : i + size]) for i in range(0, len(tail), size)]
-        return task.summed(tasks, key=self._pass_key(task, len(tasks)))
+        return task.summed(tasks)
 
     def gather_fact(self, fact: RowFact) -> Array:
         """Return a fact of all rows (n, ...)."""
@@ -252,19 +246,6 @@ class Shards:
         """Return the shards with these facts in place of their own."""
         pairs = zip(self.parts, facts, strict=True)
         return replace(self, parts=tuple(replace(part, facts=each) for part, each in pairs))
-
-    def _labelled(self, *how: Any, of: Shards | None = None) -> Shards:
-        """Return the shards with the label of shards that were made in this way, also of others."""
-        return self if self.label is None else replace(self, label=self._fingerprint(of, *how))
-
-    def _pass_key(self, task: Task, *how: Any) -> Callable[[], str | None]:
-        """Return a function that returns the key of a pass, None if its sums cannot be saved."""
-        work = (task.function, task.args, task.dtype, task.affine)
-        return lambda: self._fingerprint(None, work, self._run_length, *how)
-
-    def _fingerprint(self, other: Shards | None, *how: Any) -> str | None:
-        labels = self.label, (other or self).label
-        return None if None in labels else fingerprint(*labels, *how)
 
     @property
     def runs(self) -> list[slice]:
@@ -333,9 +314,7 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     else:
         raws = as_tasks([X[start:stop] for start, stop in ranges])
     parts = tuple(ShardRef(start, raw) for (start, _), raw in zip(ranges, raws, strict=True))
-    label = fingerprint(X, rows) if result_store() else None
-    itemsize = np.dtype(X.dtype).itemsize
-    shards = Shards(parts, n, d, dtype, itemsize, nonzeros=nonzeros, label=label)
+    shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize, nonzeros=nonzeros)
     _check_memory(shards)
     return shards
 
@@ -345,14 +324,6 @@ def _reader(X: RowSource, start: int, stop: int) -> partial[Array]:
     if isinstance(X, SparseRows):
         return partial(X.part(start, stop).read, 0, stop - start)
     return partial(X.read, start, stop)
-
-
-def fingerprint(*values: Any) -> str | None:
-    """Return a digest of values, or None if another process could not come to the same one."""
-    try:
-        return tokenize(*values, ensure_deterministic=True)
-    except TokenizationError:
-        return None
 
 
 def _check_memory(shards: Shards) -> None:

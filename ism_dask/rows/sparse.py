@@ -99,15 +99,6 @@ class StandardisedSparse:
         """Return the rows with numbers of another type."""
         return StandardisedSparse(self.S.astype(dtype, copy=copy), self.mean, self.scale)
 
-    def longest(self) -> float:
-        """Return the norm of the longest row, by differences from the norm of the mean."""
-        middle = self.mean / self.scale
-        scaled = self.S.astype(np.float64).copy()
-        scaled.data /= self.scale[scaled.indices]
-        squares = np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel()
-        squares += middle @ middle - 2.0 * (scaled @ middle)
-        return float(np.sqrt(max(squares.max(), 0.0)))
-
 
 @dataclass(frozen=True, eq=False)
 class _Transposed:

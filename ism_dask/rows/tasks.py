@@ -15,15 +15,7 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.observe.progress import task_done
-from ism_dask.rows.execution import (
-    as_tasks,
-    cluster,
-    computed,
-    counted_pass,
-    named_task,
-    report_done,
-)
-from ism_dask.rows.saved_sums import SavedPass, compute_with_parts, level_of_parts
+from ism_dask.rows.execution import computed, counted_pass, named_task, report_done
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.worker import prepare_worker
@@ -133,7 +125,8 @@ class Task:
         total = self.on_shard(parts[0])
         for part in parts[1:]:
             total = _add_in_place(total, self.on_shard(part))
-        return self._reported(total)
+        self._report()
+        return total
 
     def on_rows(self, part: Any, indices: Array) -> Any:
         """Apply the function to some rows of a shard; the other rows are not standardised."""
@@ -143,36 +136,15 @@ class Task:
         """Apply the function to a shard and an iterator over shards."""
         first = self._load(head)
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
-        return self._reported(self.function(first, pieces, *self.args))
-
-    def summed(
-        self,
-        calls: list[Any],
-        finish: Callable[[Any], Any] | None = None,
-        key: Callable[[], str | None] = lambda: None,
-    ) -> Any:
-        """Return the sum of calls of this task, or `finish` of the sum.
-
-        The calls are added in a tree that depends only on their number. In a block of
-        `saving_partial_results`, sums of a long pass are saved under the key that `key` returns.
-        """
-        size = FAN ** level_of_parts(len(calls), FAN)
-        parts = [calls[i : i + size] for i in range(0, len(calls), size)]
-        with counted_pass(len(calls)) as self.number:
-            saved = SavedPass(key, len(parts))
-            if saved.result:
-                return saved.result[0]
-            for part in saved.parts:
-                for _ in parts[part]:  # calls that need not be made, since their sum is saved
-                    self._report()
-            result = _sum_of_parts([add_all(part) for part in parts], saved, finish)
-            saved.complete(result)
-            return result
-
-    def _reported(self, result: Any) -> Any:
-        """Return `result` after reporting that a task is done."""
+        result = self.function(first, pieces, *self.args)
         self._report()
         return result
+
+    def summed(self, calls: list[Any], finish: Callable[[Any], Any] | None = None) -> Any:
+        """Return the sum of calls of this task, or `finish` of the sum."""
+        with counted_pass(len(calls)) as self.number:
+            total = add_all(calls)
+            return computed([total if finish is None else delayed(finish, pure=False)(total)])[0]
 
     def _report(self) -> None:
         """Report that a task is done, if anyone watches the pass."""
@@ -191,25 +163,6 @@ class Task:
             return LoadedShard(part.start, self.affine.apply(rows, self.dtype), facts)
         rows = rows.astype(self.dtype, copy=False)
         return LoadedShard(part.start, rows if is_sparse(rows) else _aligned(rows), facts)
-
-
-def _sum_of_parts(parts: list[Any], saved: SavedPass, finish: Callable[[Any], Any] | None) -> Any:
-    """Return the sum of the parts of a pass, or `finish` of it; parts of a long pass are saved."""
-    client, missing = cluster(), {}
-    if saved.is_active and isinstance(parts[0], Delayed):
-        missing = {i: part for i, part in enumerate(parts) if i not in saved.parts}
-    if client is None:
-        add = named_task("save_sum", saved.add)
-        missing = {i: add(i, part) for i, part in missing.items()}
-    restored = dict(zip(saved.parts, as_tasks(list(saved.parts.values())), strict=True))
-    replaced = missing | restored
-    total = add_all([replaced.get(i, part) for i, part in enumerate(parts)])
-    if finish is not None:
-        is_task = isinstance(total, Delayed)
-        total = delayed(finish, pure=False)(total) if is_task else finish(total)
-    if client is not None and missing:
-        return compute_with_parts(client, total, missing, saved)
-    return computed([total])[0]
 
 
 def add_all(calls: list[Any]) -> Any:

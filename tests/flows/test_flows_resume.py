@@ -23,7 +23,7 @@ from flows.errors import FlowError
 from flows.interface.progress import watch_progress
 from flows.runs.fit import fit_and_save
 from flows.runs.lease import hold_lease
-from flows.runs.resumable import SavedResults, resumable_run
+from flows.runs.resumable import resumable_run
 from flows.services.leases import Lease, find_lease
 from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
@@ -435,24 +435,6 @@ def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(
     with pytest.raises(StorageError, match="a chunk"):
         work()
     assert Checkpoints.of_run("mine").numbers == [1]
-
-
-def test_sums_of_passes_stay_until_the_second_checkpoint_after_them(settings: FitSettings) -> None:
-    diary = Diary()
-    with watch_progress(diary), resumable_run("mine", "fit", settings, {}) as this:
-        before = SavedResults(this, {"fold": 1})
-        for key in ("sum-one-0000", "sum-two-0000", "sum-two-0001"):
-            before.save(key, (1.5, None))
-        before.retire_sums()
-        later = SavedResults(this, {"fold": 1})  # of the process that goes on
-        assert later.find("sum-two-0000") == (1.5, None)
-        assert later.find("sum-two-0001") == (1.5, None)
-        later.retire_sums()
-        assert later.keys("sum-") == ["sum-two-0000", "sum-two-0001"]
-        assert SavedResults(this, {"fold": 2}).find("sum-two-0000") is None
-        later.retire_sums()
-        assert later.keys("sum-") == []
-    assert diary.notes == ["resuming within a pass over the rows, from saved sums"]
 
 
 def test_a_damaged_part_is_told_and_computed_again(settings: FitSettings) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from awkward import Definition, hostile, rank_deficient, small
+from awkward import Case, Definition, hostile, rank_deficient, small
 from models import HSIC_SOLVERS, hsic_model
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
@@ -87,6 +87,16 @@ def test_j_is_within_its_bound(block):
     told = re.compile("cannot serve|all but constant|`tol` of the engine|overflows")
     assert all(told.search(reason) for reason in refusals), refusals
     assert len(refusals) < 0.7 * BLOCK
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
+def test_j_of_whitened_rows_in_single_precision_is_within_its_bound(kernel):
+    X = WINE.astype(np.float32)
+    case = Case(X, VINEYARD, "classes", kernel, 2, {"whiten": True})
+    model = fit(case)
+    J = Definition.of(case, model).objective(model.components_.T)
+    assert abs(model.objective_ - J) <= model.engine_error_ * abs(J)
+    assert model.engine_error_ < 1e-6
 
 
 @blocks(1, 33)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.lowrank.pivoted_cholesky import unit_slope_diagonal
+from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom, unit_slope_diagonal
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, moment_columns, moment_sums
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
@@ -45,14 +45,6 @@ class LargestRemainders:
             np.concatenate([self.rows, other.rows]),
             np.concatenate([self.points, other.points]),
         )
-
-
-@dataclass(frozen=True)
-class RemainderRounding:
-    """Bounds on the rounding error of a term's remainder: of its trace, and of its effect on J."""
-
-    trace: float = 0.0
-    objective: float = 0.0
 
 
 # The trace of a term's unit slope, the trace of the remainder, and the largest remainders.
@@ -94,9 +86,7 @@ class RemainderMeasure:
         gram = self._gram(self.gamma.factor(facts), moment_columns(Z)[:, : self._width])
         return moment_sums(Z, F, facts, self.gamma), gram, tuple(terms)
 
-    def left_out(
-        self, gram: Array, found: tuple[TermRemainder, ...], rounding: tuple[RemainderRounding, ...]
-    ) -> float:
+    def left_out(self, gram: Array, found: tuple[TermRemainder, ...], n_rows: int) -> float:
         """Return a bound on the part of J that the landmarks omit.
 
         The part of a term is `sum_ij M_ij E_ij`, with `M = Gamma o (a + b beta)` and a positive
@@ -108,16 +98,16 @@ class RemainderMeasure:
             The Gram matrix that `measure` returns, summed over all rows.
         found : tuple of TermRemainder
             The remainders of all rows, one for each term.
-        rounding : tuple of RemainderRounding
-            The rounding errors, one for each term.
+        n_rows : int
+            The number of all rows.
         """
-        low = high = rounded = 0.0
-        for (weight, term), (_, rest, _), error in zip(
-            self.kernel.terms, found, rounding, strict=True
-        ):
-            ends = weight * term.amplitude * (rest + error.trace) * self._ends(term, gram)
-            low, high, rounded = low + ends.min(), high + ends.max(), rounded + error.objective
-        return max(abs(low), abs(high)) + rounded
+        low = high = 0.0
+        maps = self.expansion.maps
+        for (weight, term), (_, rest, _), each in zip(self.kernel.terms, found, maps, strict=True):
+            rounding = n_rows * each.rounding if isinstance(each, Nystrom) else 0.0
+            ends = weight * term.amplitude * (rest + rounding) * self._ends(term, gram)
+            low, high = low + ends.min(), high + ends.max()
+        return max(abs(low), abs(high))
 
     @property
     def _width(self) -> int | None:

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import TOLERANCE, Problem
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
-from ism_dask.engines.lowrank.error_bound import (
-    RemainderMeasure,
-    RemainderRounding,
-    TermRemainder,
-    measure_landmark_error,
-)
+from ism_dask.engines.lowrank.error_bound import RemainderMeasure, measure_landmark_error
 from ism_dask.engines.lowrank.landmark_selection import SampledLandmarks
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
-from ism_dask.engines.rounding_error import Maximum
 from ism_dask.engines.row_facts import PROJECTED
 from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard
 
 # A term with at most this many monomials uses them instead of landmarks.
 _FEW_MONOMIALS = 256
-# The number of candidate rows if the problem has no sample.
-_SAMPLE_ROWS = 5000
 # From this number of rows on, landmarks are faster than tiles (measured, see docs/engines.md).
 _FROM_ROWS = 4000
 # If W is not stationary under the true kernel, the tolerance is multiplied by the first factor, as
 # long as it stays above this share of the user's tolerance.
 _FINER_FACTOR, _LEAST_TOL_SHARE = 0.1, 0.009
-# If rounding enlarges the bound by more than this factor, the weights are measured over all rows.
-_ROUNDING_FACTOR = 1.05
 
 
 class LandmarkEngine(LowRankEngine):
@@ -137,48 +123,10 @@ class LandmarkEngine(LowRankEngine):
                 if isinstance(factor, SampledLandmarks) and not factor.accepts(remainder)
             ]
             if not too_coarse:
-                left_out = self._omitted_bound(points, audit, gram, remainders)
+                left_out = audit.left_out(gram, remainders, points.n_rows)
                 return expansion, self._moments(sums), left_out
             for factor, remainder in too_coarse:
                 factor.improve(remainder)
-
-    def _omitted_bound(
-        self,
-        points: Shards,
-        audit: RemainderMeasure,
-        gram: Array,
-        remainders: tuple[TermRemainder, ...],
-    ) -> float:
-        """Return a bound on the part of J that the landmarks omit, including rounding errors."""
-        maps = audit.expansion.maps
-        largest = [each.largest_weights if isinstance(each, Nystrom) else 0.0 for each in maps]
-        without_rounding = audit.left_out(
-            gram, remainders, self._rounding_errors_of(maps, [0.0] * len(maps))
-        )
-        bound = audit.left_out(gram, remainders, self._rounding_errors_of(maps, largest))
-        if bound <= _ROUNDING_FACTOR * without_rounding:
-            return bound
-        # With a small remainder rounding matters, so measure how long the weights really are.
-        measured = points.fold(_largest_weights, audit.expansion)
-        return audit.left_out(
-            gram, remainders, self._rounding_errors_of(maps, [w.number for w in measured])
-        )
-
-    def _rounding_errors_of(
-        self, maps: Sequence[FeatureMap], weights: Sequence[float]
-    ) -> tuple[RemainderRounding, ...]:
-        """Return the rounding errors of each term, given its map and the bound on its weights."""
-        n, reach, rounding = self.problem.shards.n_rows, self._problem_size.max_row_norm, []
-        terms = zip(self.problem.kernel.terms, maps, weights, strict=True)
-        for (weight, term), each, longest in terms:
-            if not isinstance(each, Nystrom):
-                rounding.append(RemainderRounding())
-                continue
-            entry = each.rounding(reach, longest)
-            constant, rate = term.value_by_slope or (0.0, 0.0)
-            error_of_f = abs(weight * term.amplitude) * (abs(constant) + abs(rate) * 4 * reach**2)
-            rounding.append(RemainderRounding(n * entry, error_of_f * entry * self._absolute_sum))
-        return tuple(rounding)
 
     def _term_factors(self, Z: Array) -> list[FeatureMap | SampledLandmarks]:
         """Return the few monomials of each term, or its landmarks, given a sample Z (s, k)."""
@@ -195,25 +143,3 @@ class LandmarkEngine(LowRankEngine):
                 n = problem.shards.n_rows
                 factors.append(SampledLandmarks(term, Z, n, self.tol, seed))
         return factors
-
-    @cached_property
-    def sample(self) -> Array:
-        """The rows (s, d) that are candidates for landmarks."""
-        if self.problem.sample is not None:
-            return self.problem.sample
-        n = self.problem.shards.n_rows
-        chosen = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE_ROWS)).astype(int))
-        return self.problem.shards.rows(chosen)
-
-
-def _largest_weights(piece: LoadedShard, expansion: FactoredSlope) -> tuple[Maximum, ...]:
-    """Return the largest norm of the weights of each term's map, 0 for an exact map."""
-    Z = piece.X.astype(np.float64, copy=False)
-    largest = []
-    for each in expansion.maps:
-        number = 0.0
-        if isinstance(each, Nystrom):
-            weights = each.weights(each(Z))
-            number = float(np.sqrt(np.einsum("ij,ij->i", weights, weights).max()))
-        largest.append(Maximum(number))
-    return tuple(largest)

@@ -25,9 +25,8 @@ _LONG_WARM_UP, _DEAR_ROWS = 384, 20_000
 # ... and since the decrease gets steeper, the engine declines only if the extrapolation needs this
 # many times the most landmarks.
 _PATIENCE = 8
-# The most by which a row's remainder grows if the diagonal of the landmarks' matrix is raised, in
-# units of that raise. Tolerances below the machine epsilon get no such allowance.
-_RAISE_FACTOR, _EPS = 4.0, 2.2e-16
+# Tolerances below the machine epsilon get no allowance for rounding.
+_EPS = 2.2e-16
 
 
 class SampledLandmarks:
@@ -76,7 +75,7 @@ class SampledLandmarks:
     def accepts(self, found: TermRemainder) -> bool:
         """Return whether the remainder is at most `tol` of the trace, or only rounding."""
         trace, remainder, _ = found
-        rounding = _RAISE_FACTOR * self._n_rows * self.map.raised if self._tol >= _EPS else 0.0
+        rounding = self._n_rows * self.map.rounding if self._tol >= _EPS else 0.0
         return remainder <= max(self._tol * trace, rounding)
 
     def improve(self, found: TermRemainder) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-import scipy.linalg.lapack
 
 from ism_dask._types import Array
 from ism_dask.engines.base import DeclinedError
@@ -20,9 +19,11 @@ _UNIT = 0.5 * float(np.finfo(np.float64).eps)
 # Pivots below this share of the largest diagonal entry are rounding errors.
 _ROUNDING_SHARE = 1e-13
 # Bound on the error of an entry of the landmarks' matrix beside that of its beta, in roundings.
-_ENTRY_ROUNDINGS = 64
+_ENTRY_ROUNDINGS = 128.0
 # Bound on the relative change of the unit slope per change of beta by `resolution`.
 _STEEPNESS = 4
+# The most by which the remainder of a row grows, in units of the raise of the diagonal.
+_GROWTH = 4.0
 # If the landmarks' matrix is still indefinite, the raise of its diagonal is multiplied by this
 # factor, up to this many times.
 _RAISE_FACTOR, _MOST_RAISES = 30.0, 5
@@ -70,37 +71,10 @@ class Nystrom:
             "which its class declares it to be; take engine='exact'"
         )
 
-    def weights(self, F: Array) -> Array:
-        """Return the (b, m) weights of the landmarks in the approximation of rows of F (b, m)."""
-        return np.asarray(scipy.linalg.solve_triangular(self.triangle, F.T, check_finite=False).T)
-
     @property
-    def largest_weights(self) -> float:
-        """A bound on the norm of a row of `weights`."""
-        inverse = np.triu(scipy.linalg.lapack.dtrtri(self.triangle)[0])
-        return float(np.linalg.norm(inverse)) * self._longest
-
-    def rounding(self, reach: float, weights: float) -> float:
-        """Return a bound on the rounding error of an entry of `F F^T`.
-
-        The error has two sources: the kernel entries that F is solved from, and the solution.
-
-        Parameters
-        ----------
-        reach : float
-            A bound on the norm of a projected row.
-        weights : float
-            A bound on the norm of a row of `weights`.
-        """
-        m, size = self.size, self._longest**2
-        longest = np.full((1, self.points.shape[1]), reach)
-        of_entries = np.sqrt(m) * entry_roundings(self.term, longest) * size
-        return 2.0 * weights * _UNIT * (of_entries + m * np.sqrt(m) * size)
-
-    @property
-    def _longest(self) -> float:
-        """A bound on the norm of a row of F."""
-        return float(np.linalg.norm(self.triangle, axis=0).max(initial=0.0))
+    def rounding(self) -> float:
+        """The most by which rounding, and the raise against it, enlarge the remainder of a row."""
+        return _GROWTH * self.raised
 
     @property
     def size(self) -> int:
@@ -120,10 +94,10 @@ class Nystrom:
 def entry_roundings(term: PointwiseKernel, points: Array) -> float:
     """Return a bound, in roundings, on the error of unit slopes between points (m, q)."""
     if term.pairing is not DISTANCE:
-        return float(term.roundings + _ENTRY_ROUNDINGS)
+        return _ENTRY_ROUNDINGS
     cancelled = 4.0 * (points.shape[1] + 4) * float(INNER.own(points).max(initial=0.0))
     of_beta = 2.0 * min(TOLERATED_ROUNDINGS, cancelled / term.resolution)
-    return term.roundings + _ENTRY_ROUNDINGS + _STEEPNESS * of_beta
+    return _ENTRY_ROUNDINGS + _STEEPNESS * of_beta
 
 
 def unit_slope_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
