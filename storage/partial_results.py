@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from storage.manifest import damaged_store
 from storage.paths import resolve_under
 from storage.records import dumps, restored
 from storage.runs import run_folder
-from storage.store import commit_group, open_checked, put_arrays, reading
+from storage.store import commit_arrays, open_checked, reading
 
 PARTIAL = "partial"
 # The key of a checkpoint goes on with its number.
@@ -36,7 +35,7 @@ _RETAINED = 3
 
 # The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
 # needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 RECORDS: dict[str, type[Any]] = {
     each.__name__: each
     for each in (Candidate, Certificate, Checkpoint, OuterState, Record, Round, Solution, State)
@@ -73,7 +72,7 @@ class PartialResults:
         """Save a result atomically, replacing an earlier one, which stays if that fails."""
         converted, arrays = to_json(value)
         record = {"request": request, "value": converted}
-        commit_group(self.path(key), FORMAT_VERSION, record, partial(put_arrays, arrays=arrays))
+        commit_arrays(self.path(key), FORMAT_VERSION, record, arrays)
 
     def remove(self, key: str) -> None:
         """Remove a result, if it exists."""

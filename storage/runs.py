@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from storage.atomic import (
@@ -26,15 +25,7 @@ from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
-from storage.store import (
-    StoredGroup,
-    commit_group,
-    folder_of,
-    open_checked,
-    put_arrays,
-    read_checked,
-    reading,
-)
+from storage.store import StoredGroup, commit_arrays, open_checked, read_checked, reading
 
 _Result = TypeVar("_Result")
 
@@ -208,16 +199,10 @@ def _commit(
     arrays: Mapping[str, NDArray[Any]],
     files: Mapping[str, bytes],
 ) -> Path:
-    def fill(group: zarr.Group) -> str:
-        for file, content in files.items():
-            path = folder_of(group) / file
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(content)
-        return put_arrays(group, arrays)
-
     target = resolve_under(run_folder(name), RESULT)
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    commit_group(target, FORMAT_VERSION, {**record, "kind": kind, "created": now}, fill)
+    saved = {**record, "kind": kind, "created": now}
+    commit_arrays(target, FORMAT_VERSION, saved, arrays, files)
     _remove_report(name)
     return target
 

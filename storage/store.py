@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -75,6 +76,27 @@ def commit_group(
         data_hash = fill(group)
         write_manifest(work.payload, data_hash, known or {})
         work.publish()
+
+
+def commit_arrays(
+    target: Path,
+    version: int,
+    record: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Commit a group with arrays, and the content of files beside them, by their names."""
+
+    def fill(group: zarr.Group) -> str:
+        for name, values in arrays.items():
+            put_array(group, name, values)
+        for name, content in files.items():
+            path = folder_of(group) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        return arrays_digest(arrays)
+
+    commit_group(target, version, record, fill)
 
 
 def chunk_digest(chunk: NDArray[Any]) -> bytes:
@@ -159,13 +181,6 @@ def put_array(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
     """Write an array of any shape, in chunks of some rows."""
     chunks = (max(1, min(_CHUNK_ROWS, len(values))), *(max(1, n) for n in values.shape[1:]))
     create_array(group, name, values.shape, chunks, values.dtype)[...] = values
-
-
-def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Write arrays by their names; return the digest of their values."""
-    for name, values in arrays.items():
-        put_array(group, name, values)
-    return arrays_digest(arrays)
 
 
 @dataclass(frozen=True, eq=False)
