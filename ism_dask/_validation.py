@@ -26,10 +26,13 @@ def positive_float(what: str, number: object, otherwise: str = "") -> float:
     raise ValueError(f"{what} must be {expected}; got {number!r}")
 
 
-def check_open_interval(what: str, number: object, low: float, high: float) -> None:
+def check_open_interval(
+    what: str, number: object, low: float, high: float, otherwise: str = ""
+) -> None:
     """Raise a ValueError that names `what` unless `number` is between `low` and `high`."""
     if not (isinstance(number, Real) and low < float(number) < high):
-        raise ValueError(f"{what} must be a number in ({low}, {high}); got {number!r}")
+        expected = f"a number in ({low}, {high}) {otherwise}".rstrip()
+        raise ValueError(f"{what} must be {expected}; got {number!r}")
 
 
 def check_bool(what: str, value: object) -> None:

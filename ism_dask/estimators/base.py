@@ -26,6 +26,7 @@ from ism_dask.estimators.checks import (
     array_checks,
     check_lazy,
     check_no_missing,
+    readable,
     row_source,
 )
 from ism_dask.kernels import Kernel
@@ -76,7 +77,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
             return np.concatenate([_of_finite_rows(function, rows) for rows in reads])
         checks = {**array_checks(self), "dtype": [np.float64, np.float32]}
-        X = validate_data(self, X, reset=False, **checks)
+        X = validate_data(self, readable(X), reset=False, **checks)
         check_no_missing(X)
         return function(X)
 

@@ -8,6 +8,8 @@ import numpy as np
 from sklearn.utils import check_array, check_X_y, get_tags
 from sklearn.utils.validation import assert_all_finite, check_consistent_length
 
+from ism_dask._types import Array
+from ism_dask.gamma.classes import is_missing
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
@@ -40,11 +42,44 @@ def check_rows(estimator: Any, X: Any, y: Any = None, **checks: Any) -> Any:
         check_consistent_length(X, y)
         assert_all_finite(y, input_name="y")
         return X, y
+    X = readable(X)
     least = {"ensure_min_samples": 2, "ensure_min_features": 2}
     checks = {**array_checks(estimator), "dtype": "numeric", **least, **checks}
     checked = check_array(X, **checks) if y is None else check_X_y(X, y, **checks)
     check_no_missing(checked if y is None else checked[0])
     return checked
+
+
+def readable(X: Any) -> Any:
+    """Return rows X (n, d) in memory, whose masked numbers become missing ones.
+
+    Raise a ValueError that names the columns of a frame that are texts or dates.
+    """
+    if np.ma.is_masked(X):
+        return X.astype(np.float64).filled(np.nan)
+    if not hasattr(X, "dtypes"):
+        return X
+    named = X.items() if hasattr(X, "items") else ((each.name, each) for each in X.iter_columns())
+    bad = [repr(name) for name, column in named if not _is_numeric(np.asarray(column))]
+    if bad:
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise ValueError(
+            f"X has columns that are no numbers: {', '.join(bad[:5])}{more}. Encode texts with "
+            "scikit-learn's OneHotEncoder or TargetEncoder, turn dates into numbers, or leave "
+            "these columns out"
+        )
+    return X
+
+
+def _is_numeric(column: Array) -> bool:
+    """Return whether the values (n,) that are not missing can be read as numbers."""
+    if column.dtype.kind != "O":
+        return column.dtype.kind in "biufc"
+    try:
+        column[~is_missing(column)].astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def array_checks(estimator: Any) -> dict[str, Any]:

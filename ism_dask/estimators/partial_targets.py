@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
-from ism_dask.gamma.classes import class_dependence, is_missing
+from ism_dask.gamma.classes import class_dependence, is_missing, without_mask
 from ism_dask.gamma.from_embedding import ScoreGuide
 from ism_dask.gamma.targets import finite_numbers, standardise_target
 
@@ -103,12 +103,18 @@ def _target_array(y: Any, n: int, advice: str) -> Array:
 
 
 def target_as_array(y: Any) -> Array:
-    """Return y as an array; NaN among strings stays NaN, which NumPy would make "nan"."""
+    """Return y as an array; NaN among strings stays NaN, which NumPy would make "nan".
+
+    Masked values become None, which stands for a missing one.
+    """
+    y = without_mask(y)
     given = np.asarray(y)
     if given.dtype.kind not in "SUT":
         return given
     objects = np.asarray(y, dtype=object)
-    return given if all(isinstance(value, str | bytes) for value in objects.flat) else objects
+    if not all(isinstance(value, str | bytes) for value in objects.flat):
+        return objects
+    return objects.astype(str) if given.dtype.kind == "T" else given
 
 
 def _one_column(given: Array) -> Array:

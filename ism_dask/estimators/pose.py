@@ -226,7 +226,7 @@ def as_given(
     X = rows_in_memory(X) if parameters.criterion == PREDICTION else X
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
     sides = [
-        None if side is None else SideInformation.of(name, side, len(y))
+        None if side is None else SideInformation.of(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
     ]
     return SupervisedProblem(parameters, X, y, weights, *sides)
@@ -339,6 +339,11 @@ def column_target(y: Any) -> Array:
             )
         y = y.astype(np.uint8).toarray()
     labels = target_as_array(y)
+    if not labels.ndim:
+        raise ValueError(
+            "`y` must have a label or a number for each row, of shape (n,), or (n, t) numbers; got "
+            f"a {type(y).__name__}"
+        )
     if not (labels.ndim == 2 and labels.shape[1] > 1):
         labels = column_or_1d(labels, warn=True)
     if labels.dtype.kind in "OmM":

@@ -61,7 +61,14 @@ class Reservoir:
         )
 
     def joined(self, other: Reservoir) -> Reservoir:
-        """Return the rows of both."""
+        """Return the rows of both; raise a ValueError if their y are of different kinds."""
+        numeric = [each.y.dtype.kind in "biuf" for each in (self, other)]
+        if numeric[0] != numeric[1] or self.y.shape[1:] != other.y.shape[1:]:
+            raise ValueError(
+                f"`y` of shape {other.y.shape} and dtype {other.y.dtype} does not go with that of "
+                f"earlier calls, whose dtype is {self.y.dtype} and whose rows are of shape "
+                f"{self.y.shape[1:]}; call `fit` to begin anew"
+            )
         names = ("X", "y", "weights", "uniform")
         X, y, weights, uniform = (
             np.concatenate([getattr(self, name), getattr(other, name)]) for name in names

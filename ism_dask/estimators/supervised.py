@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ism_dask._validation import check_open_interval
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions, Problem
 from ism_dask.engines.row_variance import relative_row_variance
@@ -29,11 +30,13 @@ from ism_dask.estimators.pose import (
 from ism_dask.estimators.prediction_fit import fit_prediction
 from ism_dask.estimators.preparation import seed_of
 from ism_dask.estimators.reservoir import Reservoir
+from ism_dask.estimators.wide_rows import MOST_DENSE_COLUMNS, is_wide
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.thin_factors import factor_of_target, kernel_correlation, thin_factor
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.shards import cut
+from ism_dask.rows.sparse import is_sparse
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
 
@@ -325,16 +328,22 @@ default "auto"
         -------
         The estimator itself.
         """
-        if not 0 <= forgetting < 1:
-            raise ValueError(f"`forgetting` must be a number from 0 to below 1; got {forgetting!r}")
+        if forgetting != 0:
+            check_open_interval("`forgetting`", forgetting, 0, 1, "or 0")
         if self.whiten:
             raise ValueError("`partial_fit` states no error for whitened features; unset `whiten`")
         earlier: Reservoir | None = getattr(self, "_reservoir", None)
         validate_data(self, X, reset=earlier is None, skip_check_array=True)
         X, y = rows_and_target(self, X, y)
+        if is_wide(X):
+            raise ValueError(
+                f"`partial_fit` needs dense rows, and the {X.shape[1]} columns of sparse X are too "
+                f"many; expected at most {MOST_DENSE_COLUMNS}"
+            )
+        X = X.toarray() if is_sparse(X) else np.asarray(X)
         seen = 0 if earlier is None else earlier.n_rows  # each call draws other numbers
         draws = np.random.default_rng([seed_of(self.random_state), seen])
-        held = Reservoir.of(np.asarray(X), y, draws)
+        held = Reservoir.of(X, y, draws)
         if earlier is not None:
             held = earlier.forgotten(forgetting).joined(held)
         held = held.limited()

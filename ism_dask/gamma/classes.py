@@ -141,6 +141,15 @@ def _distinct(labels: Array) -> tuple[Array, Array, Array]:
         ) from error
 
 
+def without_mask(values: Any) -> Any:
+    """Return a masked array with None, a missing value, where it is masked; others unchanged."""
+    if not np.ma.is_masked(values):
+        return values
+    objects = np.asarray(values.data, dtype=object)
+    objects[np.ma.getmaskarray(values)] = None
+    return objects
+
+
 def is_missing(values: Array) -> Array:
     """Return which values (n, ...) are NaN, None or the NA of pandas, as a boolean array."""
     if values.dtype.kind in "fmM":

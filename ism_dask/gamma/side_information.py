@@ -10,7 +10,13 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.classes import are_too_many, class_dependence, is_missing, kinds_of
+from ism_dask.gamma.classes import (
+    are_too_many,
+    class_dependence,
+    is_missing,
+    kinds_of,
+    without_mask,
+)
 from ism_dask.gamma.combined import frobenius_norm, weighted_sum
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, target_dependence
 
@@ -33,17 +39,18 @@ class SideInformation:
     numbers: Array
 
     @classmethod
-    def of(cls, name: str, s: Any, n_rows: int) -> SideInformation:
+    def of(cls, name: str, s: Any, n_rows: int, weights: Array | None = None) -> SideInformation:
         """Return s (n,) or (n, t), or a frame, by columns; raise a ValueError for bad ones.
 
         Strings, truth values, and whole numbers with up to 20 different values are classes; other
-        numbers are numbers.
+        numbers are numbers. Rows of weight 0 have no say in it.
         """
         labels, numbers = np.empty((n_rows, 0), dtype=np.intp), np.empty((n_rows, 0))
         for title, column in _columns(name, s, n_rows):
             values = _checked(title, column)
-            distinct, codes = np.unique(values, return_inverse=True)
-            if _are_classes(distinct):
+            counted = values if weights is None else values[weights > 0]
+            if _are_classes(np.unique(counted)):
+                codes = np.unique(values, return_inverse=True)[1]
                 labels = np.column_stack([labels, codes])
             else:
                 numbers = np.column_stack([numbers, values.astype(np.float64)])
@@ -100,7 +107,7 @@ def _columns(name: str, s: Any, n_rows: int) -> list[tuple[str, Array]]:
     if hasattr(s, "columns"):
         columns = [(f"`{name}` has column {key!r}, which", np.asarray(s[key])) for key in s.columns]
     else:
-        array = np.asarray(s)
+        array = np.asarray(without_mask(s))
         if array.ndim not in {1, 2}:
             raise ValueError(
                 f"`{name}` has shape {array.shape}; expected ({n_rows},) or ({n_rows}, t), dense"
@@ -129,7 +136,7 @@ def _checked(title: str, column: Array) -> Array:
             f"{title} has no value in {gaps.size} of {len(column)} rows (NaN, None or pandas' NA), "
             f"the first number {gaps[0]}; drop these rows, or give them a class of their own"
         )
-    if column.dtype.kind == "O":
+    if column.dtype.kind in "OT":
         if all(isinstance(value, Real) for value in column):
             column = column.astype(np.float64)
         elif all(isinstance(value, str) for value in column):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,15 @@ _MOST_REPEATED = 10**6
 
 def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:
     """Return weights (n,) of rows as float64; raise a ValueError if they are none."""
-    numbers = np.asarray(weights, dtype=np.float64)
+    given = np.asarray(weights)
+    if np.ma.is_masked(weights):
+        raise ValueError(f"{name} has masked numbers; give these rows the weight 0")
+    try:
+        numbers = given.astype(np.float64, casting="safe" if given.dtype.kind == "c" else "unsafe")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be real numbers, one for each row; got dtype {given.dtype}"
+        ) from error
     if numbers.shape != (n_rows,):
         raise ValueError(
             f"{name} has shape {numbers.shape}; expected ({n_rows},), one for each row"
@@ -32,7 +41,7 @@ def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> A
 
 
 def weighted_by_class(
-    y: Array, class_weight: Mapping[Any, float] | str, weights: Array | None
+    y: Array, class_weight: Mapping[Any, Any] | str, weights: Array | None
 ) -> Array:
     """Return the weights (n,) of rows with labels y (n,), multiplied by the weights of classes.
 
@@ -47,6 +56,11 @@ def weighted_by_class(
         shares = np.zeros(len(classes))
         shares[counted] = weights.sum() / (counted.sum() * sums[counted])
         return np.asarray(shares[codes] * weights)
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(  # noqa: TRY004
+            f"`class_weight` must be a dict of the weights of classes, or 'balanced'; got "
+            f"{class_weight!r}"
+        )
     unknown = [label for label in class_weight if label not in classes.tolist()]
     if unknown:
         raise ValueError(
@@ -54,7 +68,7 @@ def weighted_by_class(
             f"{classes.tolist()}"
         )
     for label, weight in class_weight.items():
-        if not weight >= 0:
+        if not (isinstance(weight, Real) and float(weight) >= 0):
             raise ValueError(
                 f"`class_weight` is {weight!r} for the class {label!r}; expected numbers from 0 up"
             )

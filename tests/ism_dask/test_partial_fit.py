@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from models import hsic_model
 from numpy.testing import assert_allclose
+from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR
@@ -145,3 +146,24 @@ def test_a_share_to_forget_is_below_1(forgetting: float) -> None:
 def test_whitened_features_have_no_stated_error() -> None:
     with pytest.raises(ValueError, match="whiten"):
         SupervisedIKDR(2, whiten=True).partial_fit(X, Y)
+
+
+def test_blocks_of_sparse_rows_are_those_of_dense_rows() -> None:
+    dense, sparse = SupervisedIKDR(1, **PLAIN), SupervisedIKDR(1, **PLAIN)
+    for rows in BLOCKS:
+        dense.partial_fit(X[rows], Y[rows])
+        sparse.partial_fit(csr_array(X[rows]), Y[rows])
+    _assert_same(sparse, dense)
+
+
+def test_a_block_that_does_not_go_with_the_others_changes_nothing() -> None:
+    model = SupervisedIKDR(1, **PLAIN).partial_fit(X[:60], Y[:60])
+    before = model.components_, model.classes_
+    for y in (np.array(["a", "b", "c"])[Y[60:]], np.eye(3)[Y[60:]]):
+        with pytest.raises(ValueError, match="earlier calls"):
+            model.partial_fit(X[60:], y)
+    with pytest.raises(ValueError, match=r"`forgetting` must be a number in \(0, 1\) or 0"):
+        model.partial_fit(X[60:], Y[60:], forgetting="a")
+    assert model.components_ is before[0]
+    assert model.classes_ is before[1]
+    assert model.n_samples_seen_ == 60

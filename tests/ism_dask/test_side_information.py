@@ -263,12 +263,22 @@ def test_a_weight_of_zero_avoids_nothing(make: Callable[..., SupervisedIKDR]) ->
         (np.zeros((N, 2, 2)), "expected \\(60,\\) or"),
         (scipy.sparse.csr_array(np.eye(N)), "dense"),
         (np.array([1j] * N), "expected numbers, or labels"),
+        (np.ma.masked_equal(NUMBERS, NUMBERS[3]), "no value in 1 of 60 rows"),
         (np.array([1, "a"] * 30, dtype=object), "expected numbers, or labels"),
     ],
 )
 def test_bad_side_information_is_refused(argument: str, side: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"`{argument}`.*{message}"):
         SupervisedIKDR(1).fit(ROWS, CLASSES, **{argument: side})
+
+
+@pytest.mark.parametrize("argument", ["avoid", "given"])
+def test_rows_of_weight_zero_do_not_make_classes_numbers(argument: str) -> None:
+    weights = (np.arange(N) >= 3).astype(float)
+    side = np.where(weights, np.arange(N) % 3, np.arange(N) + 0.5)
+    fitted = SupervisedIKDR(1).fit(ROWS, NUMBERS, weights, **{argument: side})
+    rest = SupervisedIKDR(1).fit(ROWS[3:], NUMBERS[3:], **{argument: side[3:]})
+    assert_allclose(fitted.components_, rest.components_, atol=1e-7)
 
 
 @pytest.mark.parametrize("weight", [-1, np.nan, "much", True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from models import hsic_model
@@ -61,6 +62,8 @@ def test_balanced_classes_count_alike_with_weights_and_with_repetitions() -> Non
     [
         ("even", Y, "balanced"),
         ({"dolcetto": 2}, NAMES, "dolcetto"),
+        (1, Y, "must be a dict.*got 1"),
+        ({0: "a"}, Y, "'a' for the class 0; expected numbers from 0 up"),
         ({0: -1}, Y, "-1 for the class 0; expected numbers from 0 up"),
         ({0: 0, 1: 0, 2: 0}, Y, "zero"),
         ("balanced", X[:, 0], "numbers"),
@@ -131,6 +134,8 @@ def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted: SupervisedIKD
     calls = [
         lambda: SupervisedIKDR(2).fit(gaps, Y),
         lambda: SupervisedIKDR(2).fit(_Gaps(), Y),
+        lambda: SupervisedIKDR(2).fit(np.ma.masked_equal(X, X.max()), Y),
+        lambda: fitted.transform(np.ma.masked_equal(X, X.max())),
         lambda: UnsupervisedIKDR(3).fit(gaps),
         lambda: fitted.transform(gaps),
         lambda: fitted.transform(da.from_array(gaps)).compute(),
@@ -140,6 +145,37 @@ def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted: SupervisedIKD
             call()
     filled = make_pipeline(SimpleImputer(), SupervisedIKDR(2, **PLAIN)).fit(gaps, Y)
     assert filled.transform(gaps).shape == (178, 2)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_of_texts_and_dates_are_named(library: str, fitted: SupervisedIKDR) -> None:
+    columns = {"length": X[:, 0], "width": X[:, 1], "maker": NAMES, "day": X[:, 2].astype("M8[D]")}
+    frame = pd.DataFrame(columns) if library == "pandas" else pl.DataFrame(columns)
+    for call in (lambda: SupervisedIKDR(1).fit(frame, Y), lambda: fitted.transform(frame)):
+        with pytest.raises(ValueError, match=r"'maker', 'day'\. Encode texts"):
+            call()
+    numbers = pd.DataFrame({"a": X[:, 0].astype(object), "b": X[:, 1]})
+    assert SupervisedIKDR(1).fit(numbers, Y).n_features_in_ == 2
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ({"a": 1}, "got a dict"),
+        ((label for label in Y), "got a generator"),
+        (np.ma.masked_equal(Y, 2), "no label in 48 of 178 rows"),
+    ],
+)
+def test_targets_that_are_no_columns_are_refused(y: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(2).fit(X, y)
+
+
+def test_strings_of_numpy_are_labels() -> None:
+    labels = NAMES.astype(np.dtypes.StringDType())
+    fitted = SupervisedIKDR(2, **PLAIN).fit(X, labels)
+    _assert_same(fitted, SupervisedIKDR(2, **PLAIN).fit(X, NAMES))
+    assert fitted.classes_.tolist() == ["barbera", "barolo", "grignolino"]
 
 
 @pytest.mark.skipif(not hasattr(SupervisedIKDR, "set_callbacks"), reason="scikit-learn < 1.9")

@@ -105,6 +105,9 @@ def test_equal_weights_are_none(make: Callable[..., SupervisedIKDR]) -> None:
         (np.where(np.arange(len(X)) == 7, -1.0, 1.0), "-1 in row 7"),
         (np.where(np.arange(len(X)) == 7, np.nan, 1.0), "weight 0"),
         (np.zeros(len(X)), "zero"),
+        ("a", "real numbers"),
+        (np.ones(len(X)) * 1j, "real numbers, one for each row; got dtype complex128"),
+        (np.ma.masked_equal(np.arange(len(X)), 7), "masked numbers; give these rows the weight 0"),
         ((CLASSES == 1).astype(float), "one class only"),
     ],
 )
