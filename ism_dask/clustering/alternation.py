@@ -9,7 +9,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
-from ism_dask.engines import Engine, Problem
+from ism_dask.engines import Problem
 from ism_dask.gamma.base import ThinGamma
 from ism_dask.gamma.from_embedding import EmbeddingGuide
 from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
@@ -28,12 +28,10 @@ _ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedW:
-    """A W, the embedding of X W, and the name and the remark of the engine that found W."""
+    """A W and the embedding of X W."""
 
     solution: Solution
     embedding: Embedding
-    engine: str
-    engine_note: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +92,8 @@ class Alternation:
             solution, embedding = found.solution, found.embedding
             change = _change(embedding.values, before.values)
             # The solver returned the W it started from without converging: the next would, too.
-            stalled = solution.status is not Status.CONVERGED and _same_W(solution, last)
+            same = last is not None and np.array_equal(solution.W, last.W)
+            stalled = same and solution.status is not Status.CONVERGED
             converged = change < tol and not stalled and fully
             time_is_up = solution.status is Status.OVER_CAP
             is_last = converged or stalled or time_is_up or len(rounds) + 1 >= max_outer
@@ -113,14 +112,12 @@ class Alternation:
             better = outer is None or solution.objective >= outer.best.objective
             if outer is None or converged or better or not self.guide.comparable:
                 best = found
-                outer = OuterState(rounds, solution, solution, best.engine, best.engine_note)
+                outer = OuterState(rounds, solution, solution)
             else:
                 outer = replace(outer, rounds=rounds, last=solution)
             if is_last:
                 # After an interruption, the best round may be in the checkpoint only.
-                best = best or EmbeddedW(
-                    outer.best, self._embed(outer.best), outer.engine, outer.engine_note
-                )
+                best = best or EmbeddedW(outer.best, self._embed(outer.best))
                 return AlternationResult(best, rounds, converged and not time_is_up, time_is_up)
             saved_fit.commit_outer(outer)
 
@@ -130,14 +127,14 @@ class Alternation:
         first = self.guide.initial_gamma(embedding.shards)
         if first is None:
             return embedding
-        return self._embed(self._search(*first, None, fully=self._always_fully)[1])
+        return self._embed(self._search(*first, None, fully=self._always_fully))
 
     def _solve(self, embedding: Embedding, last: Solution | None, *, fully: bool) -> EmbeddedW:
         """Fit W to an embedding, starting from the last solution if there is one."""
         state = None if last is None else restart_from(last)
         gamma, rows = self.guide.gamma(embedding.shards)
-        engine, solution = self._search(gamma, rows, state, fully=fully)
-        return EmbeddedW(solution, self._embed(solution), engine.name, engine.note)
+        solution = self._search(gamma, rows, state, fully=fully)
+        return EmbeddedW(solution, self._embed(solution))
 
     def _embed(self, solution: Solution) -> Embedding:
         return self.graph.embedded(solution.W, self.n_clusters)
@@ -149,15 +146,11 @@ class Alternation:
 
     def _search(
         self, gamma: ThinGamma, rows: Shards, state: State | None, *, fully: bool
-    ) -> tuple[Engine, Solution]:
+    ) -> Solution:
         stopping = self.search.stopping.after(self.saved_fit.seconds)
         stopping = stopping if fully else replace(stopping, tol=ROUND_TOL)
         search = replace(self.search, stopping=stopping)
         return search.run(self.problem(gamma, rows), self.q, state, self.saved_fit)
-
-
-def _same_W(solution: Solution, last: Solution | None) -> bool:
-    return last is not None and np.array_equal(solution.W, last.W)
 
 
 def _change(values: Array, before: Array) -> float:

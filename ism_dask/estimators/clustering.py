@@ -174,8 +174,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             **solution_attributes(rotated(best.solution, prepared, self.rotation), prepared),
             "solver_": solver_name(self._solver),
             "tolerance_": ROUND_TOL if by_rounds else self.plan.iterations.limit,
-            "engine_": best.engine,
-            "engine_note_": "; ".join(filter(None, [best.engine_note, best.embedding.note])),
+            "engine_note_": "; ".join(
+                filter(None, [best.solution.engine_note, best.embedding.note])
+            ),
             "kernel_": rows.fitted_kernel,
             "rounds_": result.rounds,
             "converged_": converged,

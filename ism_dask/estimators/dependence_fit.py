@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ism_dask.engines import Engine, as_engine
+from ism_dask.engines import as_engine
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -18,7 +18,7 @@ from ism_dask.estimators.fitted import (
 )
 from ism_dask.estimators.pose import SupervisedProblem, solver_for
 from ism_dask.estimators.preparation import FitRows, Report
-from ism_dask.estimators.wide_rows import WidePrepared, fit_wide
+from ism_dask.estimators.wide_rows import WidePrepared, check_dense, fit_wide
 from ism_dask.kernels import as_kernel
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
@@ -34,13 +34,13 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     parameters, dependence = problem.parameters, problem.dependence
     kernel, solver = as_kernel(parameters.kernel), solver_for("dependence", parameters.solver)
     if parameters.max_features is not None:
-        problem.check_dense("`max_features`")
+        check_dense(problem.X, "`max_features`")
     search = MultistartSearch(as_engine(parameters.engine), solver.stopping, solver)
     saved_fit, started = current_fit(), time.perf_counter()
 
-    def solve(rows: FitRows, start: State | None) -> tuple[Engine, Solution, FitRows]:
+    def solve(rows: FitRows, start: State | None) -> tuple[Solution, FitRows]:
         if rows.q == rows.space.size:
-            return *solution_of_whole_space(rows.problem(dependence), search.engine), rows
+            return solution_of_whole_space(rows.problem(dependence), search.engine), rows
         in_time = replace(
             search,
             stopping=search.stopping.after(time.perf_counter() - started),
@@ -48,21 +48,21 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         )
         if isinstance(rows.prepared, WidePrepared):
             return fit_wide(in_time, dependence, rows, start, report)
-        return *in_time.run(rows.problem(dependence), rows.q, start, saved_fit), rows
+        return in_time.run(rows.problem(dependence), rows.q, start, saved_fit), rows
 
     prepared, earlier = problem.prepared(kernel), problem.earlier
     q = problem.n_components(prepared)
     start = None
     if earlier is not None and q <= prepared.n_varying:
         start = state_at(prepared.orthonormal(earlier))
-    engine, solution, rows = solve(problem.fit_rows(prepared, kernel, q), start)
+    solution, rows = solve(problem.fit_rows(prepared, kernel, q), start)
     of_support: dict[str, Any] = {}
     if parameters.max_features is not None:
         few, W, of_support = few_features(
             problem, rows.sampled(dependence), prepared, solution, rows.seed
         )
         few_rows = problem.fit_rows(few, rows.fitted_kernel, q)
-        engine, solution, rows = solve(few_rows, state_at(W))
+        solution, rows = solve(few_rows, state_at(W))
     turned = rotated(solution, rows.prepared, parameters.rotation)
     with on_this_machine():
         evaluate = rows.contributing(dependence).value
@@ -74,8 +74,6 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         "kernel_": rows.fitted_kernel,
         "solver_": solver_name(solver),
         "tolerance_": solver.stopping.limit,
-        "engine_": engine.name,
-        "engine_note_": engine.note,
         "contributions_": of_features,
         "avoided_": measured_avoidance(rows, turned.W, dependence),
         "components_advice_": components_advice(solution.eigenvalues.tolist(), solution.eigengap),

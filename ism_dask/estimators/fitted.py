@@ -82,6 +82,8 @@ def solution_attributes(solution: Solution, prepared: Prepared) -> dict[str, Any
         "history_": solution.history,
         "residual_": solution.residual,
         "residual_rows_": solution.residual_rows,
+        "engine_": solution.engine,
+        "engine_note_": solution.engine_note,
         "engine_error_": solution.error,
         "certificate_": solution.certificate,
     }

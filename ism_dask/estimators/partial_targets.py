@@ -11,7 +11,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
-from ism_dask.gamma.classes import class_dependence, is_missing, without_mask
+from ism_dask._validation import check_choice
+from ism_dask.gamma.classes import check_complete, class_dependence, is_missing, without_mask
 from ism_dask.gamma.from_embedding import ScoreGuide
 from ism_dask.gamma.targets import finite_numbers, standardise_target
 
@@ -22,19 +23,13 @@ _MISSING_ADVICE = "Rows of which nothing is known get NaN"
 def centred_labels(y: Any, n: int) -> Array:
     """Return one-hot labels minus the share of each class: (n, c)."""
     labels = _one_column(_target_array(y, n, "Each row needs a label to avoid"))
-    missing = int(rows_without_score(labels).sum())
-    if missing:
-        raise ValueError(
-            f"`y` must have a label to avoid for each row; {missing} of {n} rows have none (NaN, "
-            "None or pandas' NA). Drop these rows from X and y, or give them a class of their own"
-        )
+    check_complete("`y`", labels)
     return class_dependence(labels).factor
 
 
 def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> ScoreGuide:
     """Return the scores of n rows in y, read as classes or numbers according to `target`."""
-    if target not in _SCORES:
-        raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
+    check_choice("`target`", target, _SCORES)
     given = _target_array(y, n, _MISSING_ADVICE)
     missing = rows_without_score(given)
     if missing.all():

@@ -130,7 +130,10 @@ class Placement:
         Also return its error: how far these rows, from their neighbours (n, k) alone, are from
         their positions. It is the root mean square, as a share of the deviation of the positions.
         """
-        corrections = self.positions - _mean_with_own(self.positions, neighbours)
+        # A row very near to one of these has that row as a neighbour, and not its farthest one.
+        own = np.arange(len(self.positions))[:, None]
+        nearest = np.hstack([own, neighbours[:, :-1]])
+        corrections = self.positions - self.positions[nearest].mean(axis=1)
         corrected = replace(self, corrections=corrections)
         spread = np.linalg.norm(self.positions - self.positions.mean(axis=0))
         placed = corrected.by_both_formulas(self.rows, neighbours)
@@ -175,15 +178,6 @@ class Placement:
 def precision(X: Array) -> np.dtype[np.floating]:
     """Return the dtype of coordinates of X: single precision for single precision, else double."""
     return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-
-
-def _mean_with_own(positions: Array, neighbours: Array) -> Array:
-    """Return the mean position (n, q) of each row and its neighbours (n, k) but the farthest.
-
-    These are the k rows that a row very near to it has as neighbours.
-    """
-    own = np.arange(len(positions))[:, None]
-    return positions[np.hstack([own, neighbours[:, :-1]])].mean(axis=1)
 
 
 def _means(weights: Array, values: Array) -> Array:

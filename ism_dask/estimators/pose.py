@@ -17,7 +17,7 @@ from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order, sampling_order
-from ism_dask.estimators.wide_rows import MOST_DENSE_COLUMNS, is_wide, prepare_wide
+from ism_dask.estimators.wide_rows import check_dense, is_wide, prepare_wide
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
 from ism_dask.gamma.combined import avoiding
@@ -103,7 +103,7 @@ class SupervisedProblem:
         standardize, whiten = self.parameters.standardize, self.parameters.whiten
         if is_wide(self.X):
             if whiten or self.given is not None:
-                self.check_dense("`whiten`" if whiten else "`given`")
+                check_dense(self.X, "`whiten`" if whiten else "`given`")
             return prepare_wide(
                 self.X, kernel, self.dependence, standardize=standardize, weights=self.weights
             )
@@ -138,14 +138,6 @@ class SupervisedProblem:
         """The usual number of new features: one for each column of y, or fewer than classes."""
         classes = self.dependence.classes
         return self.dependence.columns if classes is None else max(len(classes) - 1, 1)
-
-    def check_dense(self, what: str, advice: str = "") -> None:
-        """Raise a ValueError for sparse rows with too many columns; `what` needs dense ones."""
-        if is_wide(self.X):
-            raise ValueError(
-                f"{what} needs dense rows, and the {self.X.shape[1]} columns of sparse X are too "
-                f"many; expected at most {MOST_DENSE_COLUMNS}{advice}"
-            )
 
     def check_same_sides(self, sides: tuple[str, ...], what: str) -> None:
         """Raise a ValueError unless the fit had the same of avoid and given."""

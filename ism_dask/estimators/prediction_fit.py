@@ -31,6 +31,7 @@ from ism_dask.estimators.pose import (
 )
 from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.estimators.preparation import Prepared, Report, seed_of
+from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
@@ -311,6 +312,7 @@ class PredictionFit:
             residual=ascent.residual,
             residual_rows=self.n_rows,
             in_double=True,
+            engine="blocks",
         )
 
     @property
@@ -395,7 +397,7 @@ class PredictionFit:
 
 def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W predicts y best."""
-    problem.check_dense('criterion="prediction"', '. Take criterion="dependence" for more')
+    check_dense(problem.X, 'criterion="prediction"', '. Take criterion="dependence" for more')
     # Small rows are here, and tasks of a cluster would take longer.
     with on_this_machine() if is_small(problem.X) else nullcontext():
         return _predicted(problem, report)
@@ -437,8 +439,6 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         "kernel_": result.regression.kernel.with_rows_mapped(prepared.lift_rows),
         "solver_": "ascent",
         "tolerance_": result.ascent.limit,
-        "engine_": "blocks",
-        "engine_note_": "",
         "contributions_": of_features,
         "avoided_": avoided,
         "setting_": result.choice.setting,

@@ -7,6 +7,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.estimators.pose import SupervisedProblem
 from ism_dask.gamma.base import Dependence, centred_by
+from ism_dask.gamma.classes import ClassGamma
 from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
 from ism_dask.linalg.eigen import largest_pairs
@@ -47,8 +48,8 @@ def _target(problem: SupervisedProblem, reading: str) -> Target:
 
 def _keys(explained: Dependence, U: Array, y: Array) -> Array:
     """Return keys (n,) by which rows of similar y are similar, whatever the names of classes."""
-    if explained.groups is not None:
-        _, firsts, codes = np.unique(explained.groups, return_index=True, return_inverse=True)
+    if isinstance(explained.gamma, ClassGamma):
+        _, firsts, codes = np.unique(explained.facts[:, 0], return_index=True, return_inverse=True)
         return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
     if y.ndim == 1:
         return y.astype(np.float64)

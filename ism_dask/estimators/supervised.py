@@ -30,7 +30,7 @@ from ism_dask.estimators.pose import (
 from ism_dask.estimators.prediction_fit import fit_prediction
 from ism_dask.estimators.preparation import seed_of
 from ism_dask.estimators.reservoir import Reservoir
-from ism_dask.estimators.wide_rows import MOST_DENSE_COLUMNS, is_wide
+from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.thin_factors import factor_of_target, kernel_correlation, thin_factor
 from ism_dask.kernels import Kernel
@@ -335,11 +335,7 @@ default "auto"
         earlier: Reservoir | None = getattr(self, "_reservoir", None)
         validate_data(self, X, reset=earlier is None, skip_check_array=True)
         X, y = rows_and_target(self, X, y)
-        if is_wide(X):
-            raise ValueError(
-                f"`partial_fit` needs dense rows, and the {X.shape[1]} columns of sparse X are too "
-                f"many; expected at most {MOST_DENSE_COLUMNS}"
-            )
+        check_dense(X, "`partial_fit`")
         X = X.toarray() if is_sparse(X) else np.asarray(X)
         seen = 0 if earlier is None else earlier.n_rows  # each call draws other numbers
         draws = np.random.default_rng([seed_of(self.random_state), seen])
@@ -440,7 +436,7 @@ default "auto"
             )
         validate_data(self, row_source(X), reset=False, skip_check_array=True)
         problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
-        problem.check_dense("`certify`")
+        check_dense(problem.X, "`certify`")
         problem.check_same_sides(self.sides_, "`certify`")
         with single_threaded_blas():
             prepared = problem.prepared(self.kernel_)

@@ -250,7 +250,7 @@ default "auto"
             max_iter=self.max_iter if self.refine else 0,
             seed=seed,
         )
-        Y = along_principal_axes(unfolding.coordinates, np.bincount(node))
+        Y = along_principal_axes(unfolding.refined.Y, np.bincount(node))
         embedding = in_given_order(in_units_of(X, units, Y)[node], order)
         positions = units.small(embedding[first])
         placement, error = Placement(units, search, rows, positions).fitted(graph.neighbours)
@@ -293,7 +293,7 @@ default "auto"
         status = Status.CONVERGED
         if not unfolding.exact:
             status = Status.UNCERTIFIED
-        elif refined is not None and not refined.stationary:
+        elif not refined.stationary:
             at_limit = refined.n_iter == self.max_iter
             status = Status.MAX_ITER if at_limit else Status.ROUNDING
         return {
@@ -302,7 +302,7 @@ default "auto"
             "duality_gap_": program.gap,
             "program_objective_": program.objective,
             "objective_": unfolding.value,
-            "n_iter_": 0 if refined is None else refined.n_iter,
+            "n_iter_": refined.n_iter,
             "status_": status,
             "converged_": status is Status.CONVERGED,
         }

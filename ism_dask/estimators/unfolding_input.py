@@ -12,7 +12,7 @@ from ism_dask._types import Array
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.placement import RowUnits, precision
 from ism_dask.estimators.pose import column_target
-from ism_dask.gamma.targets import TARGETS
+from ism_dask.gamma.targets import TARGETS, finite_numbers
 from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
@@ -139,14 +139,8 @@ def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
 
 def _as_factor(y: Any) -> Array:
     """Return a thin factor y (n,) or (n, r) as columns of float64."""
-    try:
-        factor = np.asarray(y.toarray() if is_sparse(y) else y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`y` must be numbers where `target` is 'factor'; got {np.asarray(y).dtype} values"
-        ) from error
+    factor = finite_numbers(y.toarray() if is_sparse(y) else y)
     factor = factor.reshape(len(factor), -1)
-    assert_all_finite(factor, input_name="y")
     if not np.ptp(factor, axis=0).any():
         raise ValueError(
             "each column of `y` is constant, so that its centred kernel is 0; expected a factor "

@@ -96,6 +96,15 @@ def is_wide(X: Any) -> bool:
     return is_sparse(X) and X.shape[1] > MOST_DENSE_COLUMNS
 
 
+def check_dense(X: Any, what: str, advice: str = "") -> None:
+    """Raise a ValueError for sparse rows with too many columns; `what` needs dense ones."""
+    if is_wide(X):
+        raise ValueError(
+            f"{what} needs dense rows, and the {X.shape[1]} columns of sparse X are too many; "
+            f"expected at most {MOST_DENSE_COLUMNS}{advice}"
+        )
+
+
 def prepare_wide(
     X: Any,
     kernel: Kernel,
@@ -178,26 +187,17 @@ def fit_wide(
     rows: FitRows,
     start: State | None,
     report: Report,
-) -> tuple[Engine, Solution, FitRows]:
-    """Return the engine, the solution in a subspace, and the rows in it.
+) -> tuple[Solution, FitRows]:
+    """Return the solution in a subspace, and the rows in it.
 
-    Parameters
-    ----------
-    search : MultistartSearch
-        The search for W in a subspace.
-    dependence : Dependence
-    rows : FitRows
-        The rows in the first subspace.
-    start : State or None
-    report : callable
-        Called with the prepared rows and the state after each iteration.
+    `search` looks for W in each subspace; `rows` are those in the first one.
     """
     started, q = time.perf_counter(), rows.q
     if isinstance(search.engine, Auto):
         # J in all columns, whose rows are sparse, has to be that of the search.
         search = replace(search, engine=replace(search.engine, blocks=False))
     engines = candidate_engines(search.engine, _wide_problem(rows, dependence), q)
-    engine, solution = search.run(rows.problem(dependence), q, start)
+    solution = search.run(rows.problem(dependence), q, start)
     for _ in range(_CLIMBS):
         in_columns = first_that_serves(engines, partial(_in_all_columns, rows, solution))
         stopping = search.stopping.after(time.perf_counter() - started)
@@ -209,7 +209,7 @@ def fit_wide(
         search = replace(search, on_iteration=partial(report, rows.prepared))
         before = replace(solution, n_iter=reached.iteration, history=reached.history)
         state = continue_from(before, rows.prepared.lower(reached.best.W.T))
-        engine, solution = search.run(rows.problem(dependence), q, state)
+        solution = search.run(rows.problem(dependence), q, state)
         # J by landmarks jumps from W to W, which ends a climb early: the next one takes more.
         finer = engines[0].finer() if engines[0].approximate else None
         engines = engines if finer is None else [finer, *engines]
@@ -217,13 +217,13 @@ def fit_wide(
         in_columns = first_that_serves(engines, partial(_in_all_columns, rows, solution))
     residual, residual_rows = in_columns.residual, in_columns.residual_rows
     if solution.status is Status.CONVERGED and residual > RESIDUAL:
-        status = Status.APPROXIMATE if engine.approximate else Status.STALLED
-        solution = replace(solution, status=status)
+        approximate = any(each.approximate for each in engines if each.name == solution.engine)
+        solution = replace(solution, status=Status.APPROXIMATE if approximate else Status.STALLED)
     certificate = Certificate(reason=_UNCERTIFIED, residual=residual, residual_rows=residual_rows)
     solution = replace(
         solution, residual=residual, residual_rows=residual_rows, certificate=certificate
     )
-    return engine, solution, rows
+    return solution, rows
 
 
 def _wide_problem(rows: FitRows, dependence: Dependence) -> Problem:

@@ -77,10 +77,6 @@ class Gamma(ABC):
     def factor(self, facts: Array) -> Array:
         """Return the rows of U (b, r) that belong to `facts` (b, f)."""
 
-    def groups(self, facts: Array) -> Array | None:
-        """Return the group of equal rows of U of each row (b,), or None if there are none."""
-        return None
-
     @abstractmethod
     def part(self, facts: Array) -> tuple[Gamma, Array]:
         """Return the Gamma of some rows alone, centred on them, and their facts (k, f)."""
@@ -177,11 +173,6 @@ class Dependence:
     def factor(self) -> Array:
         """The rows of U (n, r)."""
         return self.gamma.factor(self.facts)
-
-    @property
-    def groups(self) -> Array | None:
-        """The group of rows with equal y that each row belongs to (n,), if y are classes."""
-        return self.gamma.groups(self.facts)
 
     @property
     def weighted(self) -> tuple[Gamma, Array]:

@@ -65,10 +65,6 @@ class ClassGamma(Gamma):
         U[np.arange(len(facts)), facts[:, 0]] += 1
         return U
 
-    def groups(self, facts: Array) -> Array:
-        """Return the class of each row."""
-        return np.asarray(facts[:, 0])
-
     def part(self, facts: Array) -> tuple[ClassGamma, Array]:
         """Return the Gamma of some rows, and their facts; a class may have none of these rows."""
         counts = np.bincount(facts[:, 0], minlength=len(self.frequencies))
@@ -119,15 +115,18 @@ def are_too_many(count: int, n_rows: int) -> bool:
 
 def check_labels(y: Array) -> None:
     """Raise a ValueError if labels y (n,) are missing or cannot be compared with each other."""
-    labels = np.asarray(y)
-    gaps = np.flatnonzero(is_missing(labels))
+    check_complete("`y`", y)
+    _distinct(y)
+
+
+def check_complete(what: str, values: Array) -> None:
+    """Raise a ValueError that names `what` if values (n,) are missing in some rows."""
+    gaps = np.flatnonzero(is_missing(values))
     if gaps.size:
         raise ValueError(
-            f"`y` has no label in {gaps.size} of {len(labels)} rows (NaN, None or pandas' NA), the "
-            f"first number {gaps[0]}; drop these rows from X and y, or give them a class of their "
-            "own"
+            f"{what} has no value in {gaps.size} of {len(values)} rows (NaN, None or pandas' NA), "
+            f"the first number {gaps[0]}; drop these rows, or give them a class of their own"
         )
-    _distinct(labels)
 
 
 def _distinct(labels: Array) -> tuple[Array, Array, Array]:

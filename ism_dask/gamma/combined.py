@@ -20,15 +20,7 @@ class AvoidingDependence(Dependence):
     """`Gamma_y - weight |Gamma_y| / |Gamma_s| Gamma_s`, with Frobenius norms.
 
     The norms make the weight independent of the scales of y and s. With a weight of 0, J is that of
-    y alone.
-
-    Attributes
-    ----------
-    explained : Dependence
-        The dependence on y.
-    avoided : Dependence
-        The dependence on s.
-    weight : float
+    y alone. `explained` is the dependence on y, `avoided` that on s.
     """
 
     explained: Dependence

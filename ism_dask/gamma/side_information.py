@@ -12,8 +12,8 @@ from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import (
     are_too_many,
+    check_complete,
     class_dependence,
-    is_missing,
     kinds_of,
     without_mask,
 )
@@ -130,12 +130,7 @@ def _columns(name: str, s: Any, n_rows: int) -> list[tuple[str, Array]]:
 
 def _checked(title: str, column: Array) -> Array:
     """Return a column (n,) as numbers or strings; raise a ValueError for gaps and odd types."""
-    gaps = np.flatnonzero(is_missing(column))
-    if gaps.size:
-        raise ValueError(
-            f"{title} has no value in {gaps.size} of {len(column)} rows (NaN, None or pandas' NA), "
-            f"the first number {gaps[0]}; drop these rows, or give them a class of their own"
-        )
+    check_complete(title, column)
     if column.dtype.kind in "OT":
         if all(isinstance(value, Real) for value in column):
             column = column.astype(np.float64)

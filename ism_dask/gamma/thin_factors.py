@@ -35,16 +35,11 @@ KERNELS: Mapping[str, Callable[[Array, float], Array]] = {
 
 
 def thin_factor(points: Array, kernel: str, rng: np.random.Generator) -> Array:
-    """Return F (n, m) whose columns have mean 0, with `F F^T` near the centred kernel of points.
+    """Return F (n, m) whose columns have mean 0, with `F F^T` near the kernel of points (n, t).
 
-    Parameters
-    ----------
-    points : (n, t) array
-    kernel : str
-        A name in `KERNELS`.
-    rng : numpy.random.Generator
-        Draws landmarks among more than 1,000 rows. Then `F F^T` is the kernel of the space that the
-        landmarks span, which no permutation of the rows of another factor changes.
+    The kernel, a name in `KERNELS`, is centred. `rng` draws landmarks among more than 1,000 rows.
+    Then `F F^T` is the kernel of the space that the landmarks span, which no permutation of the
+    rows of another factor changes.
     """
     n = len(points)
     median = median_distance(points[:: -(-n // _MEDIAN_ROWS)], "the median distance of the rows")

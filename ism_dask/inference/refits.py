@@ -22,6 +22,7 @@ from ism_dask.estimators.pose import PREDICTION, SupervisedProblem, as_given, ro
 from ism_dask.estimators.prediction_fit import PredictionFit
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import as_kernel
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
@@ -183,7 +184,7 @@ def plan_refits(
     X = row_source(X)
     validate_data(fitted, X, reset=False, skip_check_array=True)
     problem = as_given(fitted, X, y, sample_weight, avoid=avoid, given=given)
-    problem.check_dense("`bootstrap`")
+    check_dense(problem.X, "`bootstrap`")
     n = len(problem.y)
     if n < _FEWEST_ROWS:
         raise ValueError(f"X has {n} rows; a bootstrap needs {_FEWEST_ROWS} or more")

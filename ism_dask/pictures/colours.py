@@ -31,17 +31,9 @@ def largest_weight(weights: Array) -> float:
 
 
 def weight_colours(weights: Array, largest: float) -> Array:
-    """Return the colours of weights, as `draw_weight_image` draws them.
+    """Return the colours (..., 3) of weights (...), as `draw_weight_image` draws them.
 
-    Parameters
-    ----------
-    weights : (...) array
-    largest : float
-        The absolute weight with the strongest colour.
-
-    Returns
-    -------
-    (..., 3) array of uint8: red, green, blue.
+    They are red, green and blue as uint8. `largest` is the absolute weight of the strongest colour.
     """
     from matplotlib import colormaps  # noqa: PLC0415 - slow to import, and few runs have images
 

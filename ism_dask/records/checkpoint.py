@@ -64,15 +64,11 @@ class OuterState:
         The solution of the last round.
     best : Solution
         The solution that the fit returns unless a later round is better.
-    engine, engine_note : str
-        The name and the remark of the engine of the best round.
     """
 
     rounds: tuple[Round, ...]
     last: Solution
     best: Solution
-    engine: str
-    engine_note: str
 
 
 # One run of a solver: its solution, its latest state, or None if it cannot continue from a state.

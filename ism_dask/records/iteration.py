@@ -115,6 +115,8 @@ class Solution:
         Whether the objective and the product are of double precision.
     certificate : Certificate
         Whether W is a local maximum of J.
+    engine, engine_note : str
+        The name of the engine, and why others before it declined.
     """
 
     W: Array
@@ -130,6 +132,8 @@ class Solution:
     residual_rows: int = 0
     in_double: bool = False
     certificate: Certificate = field(default_factory=Certificate)
+    engine: str = ""
+    engine_note: str = ""
 
 
 def relative_change(values: Array, before: Array) -> float:

@@ -67,7 +67,9 @@ def certificate_of(engine: Engine, solution: Solution, extremes: Extremes | None
         upper_bound=measured.upper_bound,
         n_products=measured.n_products,
     )
-    if _is_global(engine.problem, solution):
+    constant = all(term.constant_slope for _, term in engine.problem.kernel.terms)
+    # Phi does not depend on W, and W spans its leading eigenvectors.
+    if constant and solution.eigengap >= -_ROUNDING * abs(float(solution.eigenvalues[0])):
         reason = (
             f"no W has a larger {engine.objective_name}: Phi does not depend on W, and W spans "
             "its leading eigenvectors"
@@ -100,12 +102,6 @@ def _unmeasured(engine: Engine, solution: Solution) -> str:
         "the fit did not measure the Hessian, because `tol`, a limit or another solver than 'ism' "
         "ended it. `certify` of `SupervisedIKDR` does"
     )
-
-
-def _is_global(problem: Problem, solution: Solution) -> bool:
-    """Return whether Phi does not depend on W, and W spans its leading eigenvectors."""
-    constant = all(term.constant_slope for _, term in problem.kernel.terms)
-    return constant and solution.eigengap >= -_ROUNDING * abs(float(solution.eigenvalues[0]))
 
 
 def _doubt(problem: Problem, solution: Solution, extremes: Extremes) -> str:

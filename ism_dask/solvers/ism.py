@@ -183,7 +183,7 @@ class _Run:
         W, values, product = rayleigh_ritz(best.W, point.product)
         following = best.following
         if not published or not np.isfinite(following):
-            following = self._next_eigenvalue(point)
+            following = largest_eigenvalue_outside(self._phi(point), point.W)
         return Solution(
             W=W,
             eigenvalues=values,
@@ -196,10 +196,6 @@ class _Run:
             history=state.history,
             in_double=point.evaluation.noise <= DOUBLE_NOISE,
         )
-
-    def _next_eigenvalue(self, point: _Point) -> float:
-        """Return the largest eigenvalue of Phi outside of W."""
-        return largest_eigenvalue_outside(self._phi(point), point.W)
 
     def _phi(self, point: _Point) -> Array:
         return self.operator.phi(point.W).phi if point.phi is None else point.phi

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import check_finite, space_of
+from ism_dask.engines.operator import check_finite
 from ism_dask.linalg.eigen import leading_eigenpairs, nearest_orthonormal
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Solution
@@ -115,7 +115,7 @@ def _after_spectral_steps(operator: TimeLimited, solution: Solution, W: Array) -
             W.shape[1],
             guess=W,
             noise=evaluation.noise,
-            space=space_of(operator),
+            space=operator.space,
         ).vectors
         evaluation = operator.phi(W)
         if evaluation.objective > highest:

@@ -80,8 +80,8 @@ class MultistartSearch:
         q: int,
         state: State | None = None,
         saved_fit: CheckpointedFit | None = None,
-    ) -> tuple[Engine, Solution]:
-        """Return the best solution, with W (d, q), and its engine.
+    ) -> Solution:
+        """Return the best solution, with W (d, q).
 
         The search starts at `state` if that is given. With continuation or random starts J is never
         below that of a single run, because the search solves that run fully, too. `saved_fit` saves
@@ -95,7 +95,7 @@ class MultistartSearch:
         if looks_further and not run.time_is_up:
             results.append(replace(run, watcher=self.on_iteration).with_more_starts(state))
         # If J is equal, return the later one, whose iterations were reported to the watcher.
-        return max(reversed(results), key=lambda pair: pair[1].objective)
+        return max(reversed(results), key=lambda solution: solution.objective)
 
 
 @dataclass(frozen=True)
@@ -113,62 +113,53 @@ class _SearchRun:
     began: float
     watcher: Callable[[State], None] | None
 
-    def with_more_starts(self, state: State | None) -> tuple[Engine, Solution]:
+    def with_more_starts(self, state: State | None) -> Solution:
         """Return the solution by continuation from wider kernels, or by random starts."""
         for factor in _WIDER if self.search.solver.continuation else ():
             kernel = self.problem.kernel.widened(factor)
             if kernel != self.problem.kernel:  # it has a width
                 wider = replace(self.problem, kernel=kernel)
-                _, solution = self.with_first_engine(wider, partial(self.warm_start, state=state))
-                state = restart_from(solution)
-        return self.with_first_engine(
-            self.problem, partial(self.solve_from_best_start, state=state)
-        )
+                warm_start = partial(self.warm_start, state=state)
+                state = restart_from(self.with_first_engine(wider, warm_start))
+        work = partial(self.solve_from_best_start, state=state)
+        return self.with_first_engine(self.problem, work)
 
-    def with_first_engine(
-        self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
-    ) -> tuple[Engine, Solution]:
+    def with_first_engine(self, problem: Problem, work: Callable[[Engine], Solution]) -> Solution:
         """Return the result of `work` with the first engine that does not decline."""
         engines = candidate_engines(self.search.engine, problem, self.q)
         return first_that_serves(engines, work)
 
-    def warm_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
+    def warm_start(self, engine: Engine, state: State | None) -> Solution:
         """Return a warm start, always by ISM: it comes near a maximum in a few iterations."""
         loose = replace(_LOOSE, max_seconds=self._stopping_now().max_seconds)
         operator = PaddedOperator(engine, self._constant)
-        solution = self.saved_fit.run_or_restore(
+        return self.saved_fit.run_or_restore(
             lambda saved, save: solve(
                 operator, self.q, loose, on_iteration=save, state=saved or state
             )
         )
-        return engine, solution
 
-    def solve_from_best_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
+    def solve_from_best_start(self, engine: Engine, state: State | None) -> Solution:
         """Return the solution from the start of largest J, among random ones and `state`."""
         if self.search.solver.restarts:
-            tried = [] if state is None else [self.warm_start(engine, state)[1]]
+            tried = [] if state is None else [self.warm_start(engine, state)]
             for start in self._random_starts():
                 if tried and self.time_is_up:
                     break
-                tried.append(self.warm_start(engine, start)[1])
+                tried.append(self.warm_start(engine, start))
             state = restart_from(max(tried, key=lambda solution: solution.objective))
         return self.solve_accurately(engine, state)
 
-    def solve_accurately(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
+    def solve_accurately(self, engine: Engine, state: State | None) -> Solution:
         """Return the solution by an engine that is accurate enough for the status "converged"."""
-        result: tuple[Engine, Solution] | None = None
-        while True:
+        solution = self._with_true_status(engine, state)
+        while (finer := self._finer(engine, solution)) is not None:
+            engine = finer
             try:
-                solution = self._with_true_status(engine, state)
+                solution = self._with_true_status(engine, continue_from(solution))
             except DeclinedError:
-                if result is None:
-                    raise
-                return result
-            result = engine, solution
-            finer = self._finer(engine, solution)
-            if finer is None:
-                return result
-            engine, state = finer, continue_from(solution)
+                break
+        return solution
 
     def _finer(self, engine: Engine, solution: Solution) -> Engine | None:
         """Return an engine that is nearer to the true kernel, if the solution needs one."""
@@ -185,7 +176,10 @@ class _SearchRun:
         solution = with_true_residual(engine, solution)
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
             solution = replace(solution, status=Status.APPROXIMATE)
-        return replace(solution, certificate=certificate_of(engine, solution, extremes))
+        certificate = certificate_of(engine, solution, extremes)
+        return replace(
+            solution, certificate=certificate, engine=engine.name, engine_note=engine.note
+        )
 
     def _solve_and_verify(
         self, engine: Engine, state: State | None
@@ -309,10 +303,8 @@ class _SearchRun:
         return self.saved_fit.seconds - self.began
 
 
-def solution_of_whole_space(
-    problem: Problem, options: str | EngineOptions
-) -> tuple[Engine, Solution]:
-    """Return an engine, and the solution with as many new features as `problem` has features.
+def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> Solution:
+    """Return the solution with as many new features as `problem` has features.
 
     J is the same for every W, so that every W is a maximum. The W that is returned makes
     `W^T Phi W` diagonal. No direction is outside of W: the eigengap is the last eigenvalue minus
@@ -320,9 +312,10 @@ def solution_of_whole_space(
     """
     q, start = problem.d, state_at(np.eye(problem.d))
 
-    def solve(engine: Engine) -> tuple[Engine, Solution]:
+    def solve(engine: Engine) -> Solution:
         log = SolverLog(PaddedOperator(engine, 0), q, Stopping(), None, start)
-        return engine, with_true_residual(engine, log.ended(Status.CONVERGED))
+        solution = with_true_residual(engine, log.ended(Status.CONVERGED))
+        return replace(solution, engine=engine.name, engine_note=engine.note)
 
     return first_that_serves(candidate_engines(options, problem, q), solve)
 

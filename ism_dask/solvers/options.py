@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar
 
 import numpy as np
@@ -124,7 +123,12 @@ class ISM(Solver):
         if self.tol is not None:
             check_open_interval("`tol`", self.tol, 0, np.inf)
         if self.angle_tol is not None:
-            _check_angle_tol(self.angle_tol, self.tol)
+            check_open_interval("`angle_tol`", self.angle_tol, 0, np.inf)
+            if self.tol is None:
+                raise ValueError(
+                    f"`angle_tol` goes with `tol`, which is None: then the angle has to be below "
+                    f"{ANGLE:g} in any case; got {self.angle_tol!r}"
+                )
         if not is_whole(self.restarts) or self.restarts < 0:
             raise ValueError(f"`restarts` must be a whole number from 0 up; got {self.restarts!r}")
         check_bool("`continuation`", self.continuation)
@@ -221,14 +225,3 @@ def as_solver(solver: str | Solver) -> Solver:
 def solver_name(solver: Solver) -> str:
     """Return the name of a solver in `SOLVERS`."""
     return next(name for name, kind in SOLVERS.items() if kind is type(solver))
-
-
-def _check_angle_tol(angle_tol: object, tol: float | None) -> None:
-    """Raise a ValueError unless `angle_tol` is above 0 and goes with a `tol`."""
-    if not (isinstance(angle_tol, Real) and float(angle_tol) > 0):
-        raise ValueError(f"`angle_tol` must be None or above 0; got {angle_tol!r}")
-    if tol is None:
-        raise ValueError(
-            f"`angle_tol` goes with `tol`, which is None: then the angle has to be below "
-            f"{ANGLE:g} in any case; got {angle_tol!r}"
-        )

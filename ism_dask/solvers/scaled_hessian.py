@@ -12,10 +12,11 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import DOUBLE_NOISE, Operator, check_finite
+from ism_dask.engines.operator import DOUBLE_NOISE, check_finite
 from ism_dask.linalg.eigen import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 from ism_dask.solvers.lbfgs import Precondition
+from ism_dask.solvers.time_limit import TimeLimited
 
 # The least number of products, which estimates the eigenvalues, and the most, to decide the sign
 # of the largest one: by differences, and by `curvature`, which is for few rows.
@@ -126,7 +127,7 @@ class ScaledHessian:
 
     Attributes
     ----------
-    operator : Operator
+    operator : TimeLimited
     W : (d, q) array
     product : (d, q) array
         Phi W.
@@ -140,7 +141,7 @@ class ScaledHessian:
         Whether the operator has an error beyond rounding.
     """
 
-    operator: Operator
+    operator: TimeLimited
     W: Array
     product: Array
     outside: Array
@@ -150,7 +151,7 @@ class ScaledHessian:
 
     @classmethod
     def at(
-        cls, operator: Operator, solution: Solution, *, by_differences: bool = True
+        cls, operator: TimeLimited, solution: Solution, *, by_differences: bool = True
     ) -> ScaledHessian:
         """Return the Hessian at the W of a solution; this computes Phi once.
 
@@ -247,15 +248,8 @@ class ScaledHessian:
 def inverse_gaps(phi: Array, W: Array, eigenvalues: Array) -> Precondition:
     """Return the inverse of the Hessian of J near W (d, q) as far as Phi (d, d) tells it.
 
-    It makes the slope a spectral step, to first order.
-
-    Parameters
-    ----------
-    phi : (d, d) array
-    W : (d, q) array
-        Rotated so that `W^T Phi W` is diagonal.
-    eigenvalues : (q,) array
-        That diagonal.
+    It makes the slope a spectral step, to first order. W is rotated so that `W^T Phi W` is
+    diagonal, with these eigenvalues (q,).
     """
     outside, gaps = _gaps(phi, W, eigenvalues)
     sizes = _sizes(gaps)

@@ -14,6 +14,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.operator import Operator, ProductEvaluation, relative_residual
 from ism_dask.linalg.eigen import nearest_orthonormal
+from ism_dask.linalg.subspaces import tangent
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers.ism import SOLVER_TOLERANCE, solution_at
@@ -44,19 +45,17 @@ class _QuadraticModel:
     @property
     def slope(self) -> Array:
         """Half of the Riemannian gradient of J."""
-        return self._tangent(self.product)
+        return tangent(self.W, self.product)
 
     def hessian_product(self, Z: Array) -> Array:
         """Return the product of Z with half of the Riemannian Hessian of J."""
         inner = self.W.T @ self.product
-        return self._tangent(self.operator.curvature(self.W, Z)) - Z @ (inner + inner.T) / 2
+        change = self.operator.curvature(self.W, Z)
+        return tangent(self.W, change) - Z @ (inner + inner.T) / 2
 
     def gain(self, Z: Array, HZ: Array) -> float:
         """Return the gain of J that the model predicts along Z, given its `hessian_product`."""
         return float(np.sum((2 * self.slope + HZ) * Z))
-
-    def _tangent(self, Z: Array) -> Array:
-        return Z - self.W @ (self.W.T @ Z)
 
 
 def refine_by_newton(
@@ -65,14 +64,8 @@ def refine_by_newton(
     """Return the solution refined by trust-region steps, at no lower J.
 
     The history stays that of the iteration. The status becomes "converged" if the refined W is
-    stationary, even if the iteration did not converge.
-
-    Parameters
-    ----------
-    operator : Operator
-    solution : Solution
-    stopping : Stopping, optional
-        Its `max_seconds` limit the time of the steps. At the limit the best W so far is returned.
+    stationary, even if the iteration did not converge. When the `max_seconds` of the stopping rule
+    are over, the best W so far is returned.
     """
     W, timed_out = solution.W, False
     try:

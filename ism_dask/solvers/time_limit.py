@@ -23,14 +23,8 @@ class TimeIsUpError(Exception):
 class TimeLimited:
     """Evaluates another operator until a time limit, and checks that gradients are finite.
 
-    The clock starts when the object is made. After the time limit each evaluation raises
-    TimeIsUpError.
-
-    Parameters
-    ----------
-    operator : Operator
-    stopping : Stopping
-        Its `max_seconds` are the time limit.
+    The clock starts when the object is made. After the `max_seconds` of the stopping rule each
+    evaluation raises TimeIsUpError.
     """
 
     def __init__(self, operator: Operator, stopping: Stopping) -> None:
@@ -46,11 +40,6 @@ class TimeLimited:
     def space(self) -> RowSpace | None:
         """The space of the operator."""
         return space_of(self._operator)
-
-    def phi0(self) -> Array:
-        """Return Phi0, the (d, d) matrix of the spectral start."""
-        self._check_time()
-        return self._operator.phi0()
 
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and the (d, d) matrix Phi at W (d, k)."""

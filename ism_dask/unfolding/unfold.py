@@ -58,7 +58,6 @@ class Unfolding:
 
     Attributes
     ----------
-    coordinates : (n, q) array
     eigenvalues : (m,) array
         Those of K = V A V^T, in decreasing order.
     program : SolvedProgram
@@ -66,15 +65,15 @@ class Unfolding:
         Whether the eigenvectors are exact, and the gap proves the solution for A.
     value : float
         F at K = Y Y^T, with Y the coordinates.
-    refined : Ascent or None
+    refined : Ascent
+        The coordinates, which are stationary or unrefined.
     """
 
-    coordinates: Array
     eigenvalues: Array
     program: SolvedProgram
     exact: bool
     value: float
-    refined: Ascent | None
+    refined: Ascent
 
 
 def unfold(
@@ -90,14 +89,12 @@ def unfold(
     )
     eigenvalues, coordinates = _leading(basis, program.A, q)
     objective = CoordinateObjective(graph, side, program)
-    refined = refine(objective, coordinates, max_iter) if max_iter else None
-    Y = coordinates if refined is None else refined.Y
+    refined = refine(objective, coordinates, max_iter)
     return Unfolding(
-        coordinates=Y,
         eigenvalues=eigenvalues,
         program=program,
         exact=program.gap <= GAP and basis.residual <= _RESIDUAL,
-        value=objective.at(Y).value,
+        value=objective.at(refined.Y).value,
         refined=refined,
     )
 
@@ -145,7 +142,7 @@ def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Ascent:
     another process comes to the same bits. That costs no more than a few steps in a hundred.
 
     There and at the end, axes that hold nothing are used if F rises so. Those that do not matter to
-    F at the end are set to 0.
+    F at the end are set to 0. Without any steps, the coordinates count as stationary.
     """
     store, n_iter = result_store(), 0
     if store is not None and (saved := store.find(REFINEMENT)):
@@ -162,4 +159,4 @@ def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Ascent:
             return Ascent(Y, tried.stationary, n_iter)
         if store is not None:
             store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
-    return Ascent(Y, False, n_iter)
+    return Ascent(Y, max_iter == 0, n_iter)

@@ -72,7 +72,7 @@ def test_a_fit_climbs_from_a_saddle_to_a_certified_maximum():
     assert not doubt.is_certified
     assert doubt.residual < 1e-12
     assert "J rises" in doubt.reason
-    _, solution = MultistartSearch("exact", Stopping(None)).run(problem, 1, state_at(saddle))
+    solution = MultistartSearch("exact", Stopping(None)).run(problem, 1, state_at(saddle))
     assert solution.status is Status.CONVERGED
     assert solution.certificate.is_certified
     assert solution.objective > 1.1 * engine.objective(saddle)
@@ -87,8 +87,8 @@ def test_differences_and_curvature_give_the_same_eigenvalues():
     y = np.digitize(X[:, 0] + X[:, 1] ** 2, [0.0, 1.0])
     for kernel in (Gaussian(1.0), Polynomial(3, 1.0)):
         problem = Problem.from_dependence(cut(X), kernel, target_dependence(y))
-        engine, solution = MultistartSearch("exact", Stopping(None)).run(problem, 2)
-        exact = hessian_of(engine, solution)
+        solution = MultistartSearch("exact", Stopping(None)).run(problem, 2)
+        exact = hessian_of(ExactEngine(problem, 2), solution)
         assert exact.step is None
         true, near = exact.extremes(), replace(exact, step=1e-5).extremes()
         assert near.largest == pytest.approx(true.largest, rel=1e-3)

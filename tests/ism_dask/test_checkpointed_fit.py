@@ -155,8 +155,8 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
         def _solve(self, embedding: Any, last: Solution | None, *, fully: bool) -> EmbeddedW:
             number = 0 if last is None else 1 + objectives.index(last.objective)
             visited.append(number)
-            solution = _solution(objectives[number])
-            return EmbeddedW(solution, self._embed(solution), f"engine {number}", "")
+            solution = replace(_solution(objectives[number]), engine=f"engine {number}")
+            return EmbeddedW(solution, self._embed(solution))
 
         def _embed(self, solution: Solution) -> Any:
             return _embedding(solution.objective)
@@ -167,12 +167,13 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
         return turns.run(1e-9, 4, lambda _: None)
 
     saved: list[Checkpoint] = []
-    assert run(CheckpointedFit(keep=saved.append)).best.engine == "engine 1"
+    assert run(CheckpointedFit(keep=saved.append)).best.solution.engine == "engine 1"
     (after_three,) = [each for each in saved if len(_standing(each).rounds) == 3]
     assert isinstance(after_three.outer, OuterState)
     visited.clear()
     resumed = run(CheckpointedFit(after_three))
-    assert (resumed.best.engine, resumed.best.solution.objective) == ("engine 1", 3.0)
+    best = resumed.best.solution
+    assert (best.engine, best.objective) == ("engine 1", 3.0)
     assert [each.objective for each in resumed.rounds] == [1.0, 3.0, 2.0, 2.5]
     assert visited == [3]
 

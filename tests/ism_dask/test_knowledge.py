@@ -101,7 +101,7 @@ def test_columns_of_pandas(dtype, values, classes, framed):
     np.testing.assert_array_equal(known.groups >= 0, [True, True, False, True])
     assert known.groups[0] == known.groups[3] != known.groups[1]
     assert classes is None or known.classes.tolist() == classes
-    with pytest.raises(ValueError, match="1 of 4 rows have none"):
+    with pytest.raises(ValueError, match="no value in 1 of 4 rows"):
         centred_labels(column, 4)
 
 
@@ -133,12 +133,12 @@ def test_labels_that_are_strings_and_numbers_are_told(given):
 @pytest.mark.parametrize("gap", [np.nan, None, pd.NA])
 @pytest.mark.parametrize("labels", [Y, NAMES[Y]])
 def test_labels_to_avoid_that_are_missing_are_counted(labels, gap):
-    with pytest.raises(ValueError, match=r"160 of 178 rows have none .* class of their own"):
+    with pytest.raises(ValueError, match=r"no value in 160 of 178 rows .* class of their own"):
         AlternativeIKDR(3).fit(X, entries(labels, gap))
 
 
 def test_no_label_to_avoid_at_all():
-    with pytest.raises(ValueError, match="178 of 178 rows have none"):
+    with pytest.raises(ValueError, match="no value in 178 of 178 rows"):
         AlternativeIKDR(3).fit(X, np.full(178, np.nan))
 
 

@@ -142,7 +142,7 @@ def test_refusals_name_what_is_wrong(parameters, message):
     [
         (ISM, {"tol": 0.0}, r"`tol` must be a number in \(0, inf\)"),
         (ISM, {"tol": "small"}, r"`tol` must be a number in \(0, inf\); got 'small'"),
-        (ISM, {"angle_tol": -1.0}, "`angle_tol` must be None or above 0"),
+        (ISM, {"angle_tol": -1.0}, r"`angle_tol` must be a number in \(0, inf\)"),
         (ISM, {"angle_tol": 0.1}, "`angle_tol` goes with `tol`, which is None"),
         (ISM, {"restarts": -1}, "`restarts` must be a whole number from 0 up; got -1"),
         (ISM, {"refine": "yes"}, "`refine` must be True or False; got 'yes'"),

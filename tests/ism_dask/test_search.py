@@ -182,7 +182,7 @@ def test_the_cap_is_for_all_starts_together(monkeypatch):
 
     monkeypatch.setattr(multistart._SearchRun, "_solve_once", counted)
     search = MultistartSearch("auto", Stopping(tol=1e-12, max_seconds=1e-9), ISM(restarts=999))
-    _, found = search.run(_problem(Polynomial(3)), 2)
+    found = search.run(_problem(Polynomial(3)), 2)
     assert found.status is Status.OVER_CAP
     assert found.n_iter == 1
     assert len(begun) == 1
@@ -196,7 +196,7 @@ def test_the_cap_is_for_the_last_steps_too():
     assert unrefined.status is Status.OVER_CAP
     np.testing.assert_array_equal(unrefined.W, solution.W)
     search = MultistartSearch("exact", Stopping(tol=1e-12, max_seconds=1e-9), ISM(refine=True))
-    assert search.run(_problem(Gaussian(0.5)), 2)[1].status is Status.OVER_CAP
+    assert search.run(_problem(Gaussian(0.5)), 2).status is Status.OVER_CAP
 
 
 def test_where_an_engine_declines_the_next_one_begins_anew():
@@ -204,9 +204,9 @@ def test_where_an_engine_declines_the_next_one_begins_anew():
     X = np.vstack([X] * 3)[:4100] + np.random.default_rng(0).normal(size=(4100, 64))
     problem = _problem(Gaussian(0.05), X, np.tile(y, 3)[:4100])
     stopping = Stopping(max_iter=1, max_seconds=5.0)
-    engine, found = MultistartSearch("auto", stopping, ISM(restarts=1)).run(problem, 2)
-    assert engine.name == "exact"
-    assert "landmarks declined" in engine.note
+    found = MultistartSearch("auto", stopping, ISM(restarts=1)).run(problem, 2)
+    assert found.engine == "exact"
+    assert "landmarks declined" in found.engine_note
     assert found.W.shape == (64, 2)
 
 

@@ -26,7 +26,6 @@ from ism_dask import SupervisedIKDR
 from ism_dask.engines import Problem
 from ism_dask.engines.select import first_engine
 from ism_dask.estimators.fitted import _correlation
-from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.combined import avoiding
 from ism_dask.gamma.residual import _RIDGES, SideRegression, conditional
 from ism_dask.gamma.side_information import SideInformation
@@ -347,9 +346,3 @@ def test_many_labels_are_their_principal_columns() -> None:
 def test_bad_labels_are_refused(y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SupervisedIKDR(1).fit(ROWS, y)
-
-
-def test_dependences_know_their_groups() -> None:
-    by_class: Dependence = target_dependence(CLASSES)
-    assert_array_equal(by_class.groups, CLASSES)
-    assert target_dependence(NUMBERS).groups is None

@@ -181,7 +181,7 @@ def _searched(load, q, share, **limits):
     engine = _narrow(load, q, share)
     states = []
     search = MultistartSearch("exact", Stopping(max_iter=300, **limits), on_iteration=states.append)
-    return engine, search.run(engine.problem, q)[1], states
+    return engine, search.run(engine.problem, q), states
 
 
 @pytest.mark.parametrize(("load", "q", "share"), NARROW)
@@ -218,7 +218,7 @@ def test_a_status_that_is_met_by_accident_is_not_convergence():
             break
     else:
         pytest.fail("no fit was found that ends by accident")
-    found = MultistartSearch("auto", Stopping(None, max_iter=200)).run(problem, 1)[1]
+    found = MultistartSearch("auto", Stopping(None, max_iter=200)).run(problem, 1)
     assert found.status is Status.CONVERGED
     assert found.residual < 1e-4
     assert found.objective >= bare.objective
