@@ -160,10 +160,7 @@ def _times_size(objective: float, matrix: Array, square: float, size: float) -> 
 
 def _added(sums: Sequence[_Sums]) -> _Sums:
     """Return the sum of the sums of blocks, added in their order."""
-    first, *others = sums
-    for other in others:
-        first = tuple(a + b for a, b in zip(first, other, strict=True))  # type: ignore[assignment]
-    return first
+    return tuple(map(sum, zip(*sums, strict=True)))  # type: ignore[return-value]
 
 
 def _standard_error(sums: _Sums, square: float) -> float:

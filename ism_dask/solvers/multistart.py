@@ -18,7 +18,7 @@ from ism_dask.engines import (
     EngineOptions,
     PaddedOperator,
     Problem,
-    candidate_engines,
+    as_engine,
     first_that_serves,
 )
 from ism_dask.engines.operator import relative_residual
@@ -122,7 +122,7 @@ class _SearchRun:
         self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
     ) -> tuple[Engine, Solution]:
         """Return the result of `work` with the first engine that does not decline."""
-        engines = candidate_engines(self.search.engine, problem, self.q)
+        engines = as_engine(self.search.engine).engines(problem, self.q)
         return first_that_serves(engines, work)
 
     def warm_start(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:

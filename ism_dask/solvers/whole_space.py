@@ -9,7 +9,7 @@ from ism_dask.engines import (
     EngineOptions,
     PaddedOperator,
     Problem,
-    candidate_engines,
+    as_engine,
     first_that_serves,
 )
 from ism_dask.linalg.eigen import rayleigh_ritz
@@ -31,7 +31,7 @@ def solution_of_whole_space(
     def solve(engine: Engine) -> tuple[Engine, Solution]:
         return engine, with_true_residual(engine, _solution(engine))
 
-    return first_that_serves(candidate_engines(options, problem, problem.d), solve)
+    return first_that_serves(as_engine(options).engines(problem, problem.d), solve)
 
 
 def _solution(engine: Engine) -> Solution:
