@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
@@ -218,7 +218,8 @@ def scatter(
     columns = _two_of(features, model._n_features_out)
     projected = model.transform(X)
     n = len(projected)
-    values = None if y is None else _one_per_row(y, n)
+    values = None if y is None else column_or_1d(target_as_array(y))
+    check_consistent_length(projected, values)
     indices = np.arange(n)
     if n > _MAX_POINTS:
         indices = np.sort(np.random.default_rng(0).choice(n, _MAX_POINTS, replace=False))
@@ -310,13 +311,6 @@ def _two_of(features: Sequence[int], q: int) -> list[int]:
     raise ValueError(
         f"`features` must be two whole numbers from 0 to {q - 1}; got {features!r}{advice}"
     )
-
-
-def _one_per_row(y: Any, n: int) -> Array:
-    given = column_or_1d(target_as_array(y))
-    if len(given) != n:
-        raise ValueError(f"`y` must tell of each row of X: X has {n} rows, y has {len(given)}")
-    return np.asarray(given)
 
 
 def _selected_rows(rows: Any, indices: Array) -> Array:

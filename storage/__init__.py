@@ -6,7 +6,9 @@ from typing import Any
 
 from storage.dataset import (
     Dataset,
+    DatasetInfo,
     StoredDataset,
+    ZarrRows,
     dataset_path,
     datasets_folder,
     is_complete,
@@ -14,7 +16,6 @@ from storage.dataset import (
     open_dataset,
     remove_dataset,
 )
-from storage.dataset_info import DatasetInfo
 from storage.dataset_writing import write_dataset
 from storage.errors import (
     DamagedStore,
@@ -65,7 +66,6 @@ from storage.tables.files import check_pyarrow
 from storage.tables.schema import TableOptions
 from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
 from storage.verify import Problem, StoredItem, stored_items
-from storage.zarr_rows import ZarrRows
 
 
 def ingest_table(

@@ -1,21 +1,200 @@
-"""Open and list the stored data sets."""
+"""Stored data sets: their metadata, labels, and rows that any process can read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import zarr
 from numpy.typing import NDArray
 
 from storage.atomic import exists_settled, remove_folder, visible_entries
-from storage.dataset_info import FORMAT_VERSION, DatasetInfo, check_labels
-from storage.errors import DatasetNotFound, StorageError
-from storage.manifest import check_presence, damaged_store, read_manifest
-from storage.paths import home, resolve_under
+from storage.errors import DatasetNotFound, StorageError, misfit
+from storage.manifest import (
+    FileEntry,
+    Manifest,
+    check_presence,
+    checked_bytes,
+    damaged_store,
+    read_manifest,
+)
+from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
-from storage.store import open_checked, read_again_if_replaced
-from storage.zarr_rows import ZarrRows
+from storage.store import open_checked, open_checked_array, read_again_if_replaced, reading
+
+FORMAT_VERSION = 3
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """Names and origin of a data set.
+
+    Attributes
+    ----------
+    name, split : str
+        Name of the data set; "all" when it is not cut into splits.
+    source : str
+        Where the numbers come from, in words.
+    feature_names : tuple of str, optional
+        One per column.
+    class_names : Mapping[str, tuple of str]
+        For each label that has classes, the names of the codes 0, 1, ...
+    image_shape : tuple of int, optional
+        (height, width) if a row is a picture.
+    default_label : str, optional
+        The label that `Dataset.y` returns.
+    table : Mapping, optional
+        For a data set made from a table: its schema, how it was read, and its files.
+    """
+
+    name: str
+    split: str = "all"
+    source: str = ""
+    feature_names: tuple[str, ...] | None = None
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    image_shape: tuple[int, ...] | None = None
+    default_label: str | None = None
+    table: Mapping[str, Any] | None = None
+
+    @property
+    def folder(self) -> str:
+        """Return the name of the data set's folder."""
+        return folder_name(self.name, self.split)
+
+    @property
+    def weights(self) -> str | None:
+        """The name of the label with the weights of the rows, None if all count alike."""
+        return (self.table or {}).get("weights")
+
+
+def folder_name(name: str, split: str) -> str:
+    """Return the folder name of a split; the split "all" has no suffix."""
+    return name if split == "all" else f"{name}-{split}"
+
+
+def check_labels(
+    info: DatasetInfo, labels: Mapping[str, NDArray[Any]], rows: int, columns: int
+) -> None:
+    """Raise StorageError unless names, labels and picture shape fit the rows and columns."""
+    if info.feature_names is not None and len(info.feature_names) != columns:
+        raise misfit("feature_names", len(info.feature_names), f"{columns}, one per column")
+    if info.image_shape is not None and math.prod(info.image_shape) != columns:
+        raise misfit("image_shape", info.image_shape, f"a shape of {columns} pixels")
+    if info.default_label is not None and info.default_label not in labels:
+        raise misfit("default_label", info.default_label, f"one of {sorted(labels)}")
+    unknown = info.class_names.keys() - labels.keys()
+    if unknown:
+        raise misfit("class_names", sorted(unknown), f"only labels given: {sorted(labels)}")
+    for name, codes in labels.items():
+        _check_codes(safe_name(name), codes, rows, info.class_names.get(name))
+
+
+def _check_codes(
+    name: str, codes: NDArray[Any], rows: int, classes: tuple[str, ...] | None
+) -> None:
+    """Raise StorageError unless a label has one finite number, or one code of a class, per row."""
+    if codes.shape != (rows,) or codes.dtype.kind not in "uif" or not np.isfinite(codes).all():
+        actual = f"shape {codes.shape} of {codes.dtype}"
+        raise misfit(f"labels[{name!r}]", actual, f"shape ({rows},) of finite numbers")
+    if classes is None:
+        return
+    if codes.dtype.kind == "f" or codes.min() < 0 or codes.max() >= len(classes):
+        actual = f"{codes.dtype} from {codes.min()} to {codes.max()}"
+        raise misfit(f"labels[{name!r}]", actual, f"integer codes 0 to {len(classes) - 1}")
+
+
+@dataclass(frozen=True)
+class ZarrRows:
+    """A matrix on disk, chunked by rows.
+
+    It pickles to a path and digests; the process that unpickles it opens the array.
+
+    Attributes
+    ----------
+    root : str
+        Folder of the store.
+    digest : str
+        Digest of the store's manifest: two equal objects read equal rows.
+    shape : tuple of int
+        (n, d).
+    dtype : numpy.dtype
+        As stored.
+    chunk_rows : int
+        Rows per chunk; reading whole chunks costs least.
+    files : Mapping[str, FileEntry]
+        The manifest's entries for the array's files.
+    """
+
+    root: str
+    digest: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+    files: Mapping[str, FileEntry] = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, root: Path, manifest: Manifest) -> ZarrRows:
+        """Return the handle of X of the data set at `root`."""
+        files = {k: v for k, v in manifest.files.items() if k.startswith("X/")}
+        opened = open_checked_array(root, "X", files)
+        if opened.ndim != 2 or opened.chunks[1] != max(1, opened.shape[1]):
+            raise damaged_store(
+                root, "X/zarr.json", f"shape {opened.shape} in chunks {opened.chunks}"
+            )
+        n, d = opened.shape
+        path = str(root.resolve())
+        return cls(path, manifest.digest, (n, d), opened.dtype, opened.chunks[0], files)
+
+    @property
+    def ndim(self) -> int:
+        """Return 2."""
+        return 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        """Return what identifies the rows, so that Dask need not hash every file's digest."""
+        return (self.root, self.digest)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Read the rows from `start` up to, but not including, `stop`.
+
+        Returns
+        -------
+        ndarray of shape (stop - start, d)
+            A copy in the stored dtype and C order, which the caller may change.
+
+        Raises
+        ------
+        DamagedStore
+            If a file that holds these rows is missing or altered.
+        """
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError(
+                f"`start`, `stop` are {start}, {stop}; expected 0 <= start <= stop <= {len(self)}."
+            )
+        if start == stop:
+            return np.empty((0, self.shape[1]), self.dtype)
+        chunks = f"X/c/{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
+        with reading(Path(self.root), chunks):
+            return np.ascontiguousarray(_opened_rows(self)[start:stop])
+
+    def verify(self) -> None:
+        """Raise DamagedStore unless every file of the array, read anew, matches the manifest."""
+        for name, entry in self.files.items():
+            checked_bytes(Path(self.root), name, entry)
+
+
+@lru_cache(maxsize=64)
+def _opened_rows(rows: ZarrRows) -> zarr.Array[Any]:
+    """Return the opened array; each process opens it once."""
+    return open_checked_array(Path(rows.root), "X", rows.files)
 
 
 @dataclass(frozen=True, eq=False)

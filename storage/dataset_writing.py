@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from storage.dataset_info import FORMAT_VERSION, DatasetInfo, check_labels
+from storage.dataset import FORMAT_VERSION, DatasetInfo, check_labels
 from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError
 from storage.store import commit_group, create_array, put_array

@@ -79,21 +79,14 @@ def write_manifest(
     The files in `known` are on the disk already, and have these entries.
     """
     paths = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*"))}
-    new = [path for name, path in paths.items() if name not in known]
+    folders = [path for path in paths.values() if path.is_dir()]
+    new = {name: path for name, path in paths.items() if name not in known and path.is_file()}
     with ThreadPoolExecutor(_THREADS) as pool:
-        entries = dict(zip(new, pool.map(_synced_entry, new), strict=True))
-    files = {name: known.get(name) or entries[path] for name, path in paths.items()}
-    manifest = Manifest({name: entry for name, entry in files.items() if entry}, data_hash)
+        entries = dict(zip(new, pool.map(synced_entry, new.values()), strict=True))
+        list(pool.map(sync, folders))
+    files = {name: entry for name in paths if (entry := known.get(name) or entries.get(name))}
     with open_replacement(root / MANIFEST) as handle:
-        handle.write(manifest.text.encode())
-
-
-def _synced_entry(path: Path) -> FileEntry | None:
-    """Sync a file or folder to the disk; return the entry of a file."""
-    if path.is_file():
-        return synced_entry(path)
-    sync(path)
-    return None
+        handle.write(Manifest(files, data_hash).text.encode())
 
 
 def synced_entry(path: Path) -> FileEntry:

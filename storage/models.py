@@ -172,7 +172,12 @@ class Model(SavedTransformer):
         q, d = self.components.shape if self.components.ndim == 2 else (0, 0)
         shapes = {"components": (q, d), "mean": (d,), "scale": (d,), "eigenvalues": (q,)}
         for name, shape in shapes.items():
-            _check_array(name, getattr(self, name), shape)
+            values = getattr(self, name)
+            if values.shape != shape or 0 in shape or values.dtype.kind != "f":
+                expected = f"{shape} of floats, where `components` is (q, d) with q, d >= 1"
+                raise misfit(name, f"shape {values.shape} of {values.dtype}", expected)
+            if not np.isfinite(values).all():
+                raise misfit(name, "partly NaN or infinite", "finite numbers. Fit again")
         if self.feature_names is not None and len(self.feature_names) != d:
             raise misfit("feature_names", f"{len(self.feature_names)} names", str(d))
         labels = self.labels
@@ -228,8 +233,6 @@ def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = N
 
     Parameters
     ----------
-    name : str
-    model : Model
     pictures : Mapping[str, bytes], optional
         Content of files by their names. They are saved with the model, at `picture_path`.
 
@@ -273,12 +276,3 @@ def load_model(name_or_path: str | Path) -> Model:
     """
     advice = "has results but no model; name one of `ism-dask fit` or `ism-dask cluster`"
     return load_result(name_or_path, Model, MODELS, advice)
-
-
-def _check_array(name: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise StorageError unless an array has this shape and finite floats."""
-    if values.shape != shape or 0 in shape or values.dtype.kind != "f":
-        expected = f"{shape} of floats, where `components` is (q, d) with q, d >= 1"
-        raise misfit(name, f"shape {values.shape} of {values.dtype}", expected)
-    if not np.isfinite(values).all():
-        raise misfit(name, "partly NaN or infinite", "finite numbers. Fit again")

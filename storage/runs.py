@@ -56,7 +56,6 @@ class Run:
 
     Attributes
     ----------
-    name : str
     path : Path
         The folder of its result.
     kind : str
@@ -174,11 +173,9 @@ def save_results(
     metrics: Mapping[str, Any],
     versions: Mapping[str, Any],
 ) -> Path:
-    """Save a run that has a record alone, atomically, replacing an earlier one.
+    """Save a run that has a record alone, atomically; return the folder of its result.
 
-    Returns
-    -------
-    The folder of the result.
+    An earlier one is replaced.
     """
     return _commit(name, kind, {"config": config, "metrics": metrics, "versions": versions}, {}, {})
 
@@ -236,12 +233,7 @@ def load_result(
 ) -> _Result:
     """Return the dataclass of type `kind` that `save_run` saved.
 
-    Raises
-    ------
-    RunNotFound
-        If there is none, or if the run is not of one of `kinds`; the message ends with `advice`.
-    DamagedStore
-        If a file of it is missing or altered.
+    Raise RunNotFound, which ends with `advice`, if the run is not of one of `kinds`.
     """
     path = _path_of(name_or_path) if isinstance(name_or_path, str) else name_or_path
     if not exists_settled(path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +13,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import (
-    ByteRequest,
-    OffsetByteRequest,
-    RangeByteRequest,
-    SuffixByteRequest,
-)
+from zarr.abc.store import ByteRequest
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, MemoryStore
 
 from storage.atomic import exists_settled, explain_os_errors, workspace
 from storage.digest import arrays_digest
@@ -62,7 +57,7 @@ def commit_group(
     target : Path
         Folder to create or replace. On any failure an existing one stays as it was.
     version : int
-        The version of the format of `record` and arrays.
+        That of the format.
     record : Mapping
         Plain values, stored with the version as the attributes of the group.
     fill : callable
@@ -131,15 +126,7 @@ def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class StoredGroup:
-    """A committed group.
-
-    Attributes
-    ----------
-    root : Path
-    record : dict
-        As it was written.
-    manifest : Manifest
-    """
+    """A committed group; its record is as it was written."""
 
     root: Path
     record: dict[str, Any]
@@ -160,10 +147,7 @@ class StoredGroup:
 def open_checked(root: Path, version: int) -> StoredGroup:
     """Open a committed group: manifest, file lengths and metadata are checked now, chunks later.
 
-    Raises
-    ------
-    DamagedStore
-        If one of them is not as it was written, or in the format of another version.
+    Raise DamagedStore if one is not as it was written, or in the format of another version.
     """
     manifest = read_manifest(root)
     check_presence(root, manifest)
@@ -227,17 +211,14 @@ def reading(root: Path, name: str = "zarr.json") -> Iterator[None]:
         raise damaged_store(root, name, defect) from error
 
 
-class CheckedStore(LocalStore):
+class CheckedStore(MemoryStore):
     """A read-only Zarr store that returns only bytes that agree with the manifest.
 
-    Zarr by itself reads a missing chunk as zeros. A file whose inode, times and length have not
-    changed since its last check is not hashed again.
+    Zarr by itself reads a missing chunk as zeros.
     """
 
     def __init__(self, root: Path, files: Mapping[str, FileEntry]) -> None:
-        super().__init__(root, read_only=True)
-        self._files = files
-        self._checked_stamps: dict[str, tuple[int, ...]] = {}
+        super().__init__(_CheckedFiles(root, files), read_only=True)
 
     async def get(
         self,
@@ -245,59 +226,37 @@ class CheckedStore(LocalStore):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return the checked content of a file, or None for metadata that is not listed."""
-        return await asyncio.to_thread(self._checked_buffer, key, prototype, byte_range)
+        """Return what `get_sync` returns, while the event loop goes on."""
+        return await asyncio.to_thread(
+            self.get_sync, key, prototype=prototype, byte_range=byte_range
+        )
 
-    def get_sync(
-        self,
-        key: str,
-        *,
-        prototype: BufferPrototype | None = None,
-        byte_range: ByteRequest | None = None,
-    ) -> Buffer | None:
-        """Return the same as `get`, without an event loop."""
-        return self._checked_buffer(key, prototype, byte_range)
 
-    async def get_partial_values(
-        self,
-        prototype: BufferPrototype,
-        key_ranges: Iterable[tuple[str, ByteRequest | None]],
-    ) -> list[Buffer | None]:
-        """Return parts of files; each file is read and checked whole."""
-        return [await self.get(key, prototype, part) for key, part in key_ranges]
+class _CheckedFiles(dict[str, Buffer]):
+    """The content of files, which are read and checked when they are requested, and not retained.
 
-    def _checked_buffer(
-        self, key: str, prototype: BufferPrototype | None, byte_range: ByteRequest | None
-    ) -> Buffer | None:
+    A file whose inode, times and length have not changed since its last check is not hashed again.
+    """
+
+    def __init__(self, root: Path, files: Mapping[str, FileEntry]) -> None:
+        super().__init__()
+        self._root, self._files = root, files
+        self._checked_stamps: dict[str, tuple[int, ...]] = {}
+
+    def __missing__(self, key: str) -> Buffer:
         entry = self._files.get(key)
         if entry is None:
             if any(part.split(".")[0] == "c" for part in key.split("/")):
-                raise damaged_store(self.root, key, "the manifest does not list it")
-            return None
-        data = _part(self._load(key, entry), byte_range)
-        return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
-
-    def _load(self, key: str, entry: FileEntry) -> bytes:
-        """Return the content of a file that matches its entry, else raise DamagedStore."""
-        stamp, data = _read_stamped(self.root / key)
+                raise damaged_store(self._root, key, "the manifest does not list it")
+            raise KeyError(key)
+        stamp, data = _read_stamped(self._root / key)
         if data is None:  # another process may be replacing the store
-            exists_settled(self.root)
-            stamp, data = _read_stamped(self.root / key)
+            exists_settled(self._root)
+            stamp, data = _read_stamped(self._root / key)
         if data is None or self._checked_stamps.get(key) != stamp:
-            check_bytes(self.root, key, entry, data)
+            check_bytes(self._root, key, entry, data)
             self._checked_stamps[key] = stamp
-        return data or b""
-
-
-def _part(data: bytes, byte_range: ByteRequest | None) -> bytes:
-    """Return the part of `data` that Zarr requests, all of it for None."""
-    if isinstance(byte_range, RangeByteRequest):
-        return data[byte_range.start : byte_range.end]
-    if isinstance(byte_range, OffsetByteRequest):
-        return data[byte_range.offset :]
-    if isinstance(byte_range, SuffixByteRequest):
-        return data[-byte_range.suffix :] if byte_range.suffix else b""
-    return data
+        return default_buffer_prototype().buffer.from_bytes(data or b"")
 
 
 def _read_stamped(path: Path) -> tuple[tuple[int, ...], bytes | None]:

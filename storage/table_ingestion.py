@@ -1,31 +1,90 @@
-"""Ingest a table of any origin as a data set of the home."""
+"""Ingest a table of any origin as a data set of the home, onto the rows that it had.
+
+Pieces of the table are read, encoded and written side by side. A thread or process writes the whole
+chunks of its piece. The rows at the ends of the pieces, which share chunks with those of the
+neighbours, come back to be joined.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
 
 from storage.atomic import workspace
-from storage.dataset import Dataset, dataset_path, is_complete, open_dataset
-from storage.dataset_info import DatasetInfo
+from storage.dataset import (
+    FORMAT_VERSION,
+    Dataset,
+    DatasetInfo,
+    check_labels,
+    dataset_path,
+    is_complete,
+    open_dataset,
+)
+from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
+from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
+from storage.manifest import FileEntry, synced_entry
 from storage.paths import safe_name
-from storage.table_writing import write_table
+from storage.store import commit_group, create_array, folder_of, open_checked, put_array
+from storage.tables.encoding import Problems, encode_batch
 from storage.tables.files import SourceFile, have_versions, table_name
-from storage.tables.planning import EarlierFiles, TablePlan, plan_table
+from storage.tables.planning import TablePlan, plan_table
 from storage.tables.schema import CLASSES, TableOptions, TableSchema, label_key
-from storage.tables.side_by_side import OnRows
-from storage.tables.sources import Table
+from storage.tables.side_by_side import OnRows, work_on_rows
+from storage.tables.sources import Part, Table
 
 # The share of the progress that the scan takes.
 _SCANNED = 0.4
 
+Array = NDArray[Any]
 Progress = Callable[[float, str], None]
+
+
+class Chunk(NamedTuple):
+    """The digest of the rows of a chunk, and the entry of its file, which is on the disk."""
+
+    digest: bytes
+    file: FileEntry
+
+
+class Job(NamedTuple):
+    """A part of a table to be written, the number of its first row among all, and of its rows."""
+
+    part: Part
+    start: int
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Rows that were written.
+
+    Attributes
+    ----------
+    chunks : dict of int to Chunk
+        The whole chunks, by number.
+    ends : list of (int, array)
+        The rows (m, d) before and after them, with the number of the first one.
+    labels : dict of str to (rows,) array
+        By their keys in the data set.
+    """
+
+    rows: int
+    chunks: dict[int, Chunk] = field(default_factory=dict)
+    ends: list[tuple[int, Array]] = field(default_factory=list)
+    labels: dict[str, Array] = field(default_factory=dict)
 
 
 def preview_table(
@@ -54,24 +113,23 @@ def store_unless_stored(
     if stored is not None:
         return stored
     grown = _find_grown(name, options, table)
-    target = dataset_path(name)
     if table.files is None:
         executor = None  # its rows are in the memory of this process
     # The processes of an executor may be unable to read a copy.
     copies = table.is_slow and executor is None
-    with workspace(target) if copies else nullcontext() as work:
+    with workspace(dataset_path(name)) if copies else nullcontext() as work:
         plan = plan_table(
             table,
             options,
             _scan_progress(progress),
             folder=None if work is None else work.folder,
-            earlier=None if grown is None else grown[1],
+            earlier=None if grown is None else grown.info.table,
             executor=executor,
         )
         on_schema(plan.schema)
         # Another process may have stored it during the scan.
         stored = None if force else _find_stored(name, options, plan.files)
-        earlier = grown[0] if grown is not None and plan.keeps_earlier else None
+        earlier = grown if plan.keeps_earlier else None
         return stored or _store_table(plan, name, earlier, progress, executor)
 
 
@@ -81,21 +139,57 @@ def _scan_progress(progress: Progress) -> OnRows:
     return lambda rows: progress(_SCANNED * rows / (rows + 10**6), f"scan, {rows:,} rows")
 
 
-def _find_grown(
-    name: str, options: TableOptions, table: Table
-) -> tuple[Dataset, EarlierFiles] | None:
+def _find_grown(name: str, options: TableOptions, table: Table) -> Dataset | None:
     """Return the data set `name` if it has the first files of a table, but not all, None otherwise.
 
     These files have to be in the versions in which they were stored.
     """
-    data, files = _open_complete(name), table.versions()
-    if data is None or not data.info.table:
+    files, stored = table.versions(), _open_complete(name)
+    count = len((stored.info.table or {}).get("files", ())) if stored else 0
+    return find_made_from(name, files[:count], options) if count < len(files) else None
+
+
+def dataset_name(source: Any, name: str | None = None) -> str:
+    """Return the name of the data set of a table; raise an error if it has none."""
+    if name is None and not isinstance(source, str | Path):
+        raise TableError("a table in memory has no name; give it one with `name`")
+    if name is None and not table_name(source):
+        raise TableError(f"{source} gives no name for the data set; give it one with `name`")
+    return safe_name(table_name(source) if name is None else name)
+
+
+def find_made_from(
+    name: str, files: Sequence[SourceFile], options: TableOptions | None = None
+) -> Dataset | None:
+    """Return the data set `name` if it was made from these files, in these versions, None if not.
+
+    `options`, if given, are those that it has to be made with.
+    """
+    data = _open_complete(name)
+    table = (data.info.table or {}) if data else {}
+    if not have_versions(files) or table.get("files") != list(map(asdict, files)):
         return None
-    record = data.info.table
-    count = len(record["files"])
-    if not 0 < count < len(files) or not is_made_alike(data, options, files[:count]):
-        return None
-    return data, EarlierFiles(TableSchema.from_json(record["schema"]), count)
+    # As JSON, which is stored, has them.
+    wanted = json.loads(json.dumps(asdict(options))) if options else None
+    return data if wanted in (None, table["schema"]["options"]) else None
+
+
+def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
+    """Return the data set `name` if it was made alike from the same files, None if there is none.
+
+    Raise a StorageError if it was made otherwise.
+    """
+    data = _open_complete(name)
+    if data is None or find_made_from(name, files, options) is not None:
+        return data
+    raise StorageError(
+        f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "
+        "it was then; replace it with --force (force=True), or choose another name"
+    )
+
+
+def _open_complete(name: str) -> Dataset | None:
+    return open_dataset(name) if is_complete(dataset_path(name)) else None
 
 
 def _store_table(
@@ -121,56 +215,157 @@ def _store_table(
         default_label=plan.schema.explained[0].key if plan.schema.explained else None,
         table={
             "schema": plan.schema.to_json(),
-            "files": [file.to_json() for file in plan.files],
+            "files": [asdict(file) for file in plan.files],
             "weights": label_key(weights) if weights else None,
         },
     )
-    write_table(dataset_path(name), info, plan, earlier=earlier, executor=executor, on_rows=on_rows)
+    _write_table(info, plan, earlier, executor, on_rows)
     return open_dataset(name)
 
 
-def dataset_name(source: Any, name: str | None = None) -> str:
-    """Return the name of the data set of a table; raise an error if it has none."""
-    if name is None and not isinstance(source, str | Path):
-        raise TableError("a table in memory has no name; give it one with `name`")
-    if name is None and not table_name(source):
-        raise TableError(f"{source} gives no name for the data set; give it one with `name`")
-    return safe_name(table_name(source) if name is None else name)
+def _write_table(
+    info: DatasetInfo,
+    plan: TablePlan,
+    earlier: Dataset | None,
+    executor: Executor | None,
+    on_rows: OnRows,
+) -> None:
+    """Write the rows of a plan as a data set, after those of `earlier`, whose chunks are linked."""
+    known: dict[str, FileEntry] = {}
+    d, dtype = len(plan.schema.encoded_names), np.dtype(plan.schema.dtype)
+    first = 0 if earlier is None else len(earlier.X)
+    n = first + sum(plan.rows)
+    chunk_rows = min(n, default_chunk_rows(d, dtype))
+
+    def fill(group: zarr.Group) -> str:
+        folder = folder_of(group)
+        X = create_array(group, "X", (n, d), (chunk_rows, d), dtype, separator=".")
+        before = [] if earlier is None else [_linked(earlier, folder, chunk_rows)]
+        starts = first + np.cumsum([0, *plan.rows[:-1]])
+        jobs = [Job(*each) for each in zip(plan.pieces, map(int, starts), plan.rows, strict=True)]
+        work = partial(write_piece, folder=folder, schema=plan.schema)
+        chunks, labels = _joined(
+            X, folder, chain(before, work_on_rows(work, jobs, executor, on_rows))
+        )
+        if plan.table.versions() != plan.files:
+            raise _changed(plan.table.description)
+        check_labels(info, labels, *X.shape)
+        known.update({_chunk_file(number): chunk.file for number, chunk in chunks.items()})
+        put_labels(group, labels)
+        # A later ingestion goes on from these.
+        digests = [chunks[number].digest for number in sorted(chunks)]
+        listed = np.array([list(each) for each in digests], dtype=np.uint8)
+        put_array(group, "chunk_digests", listed)
+        return chunked_digest(X, chunk_rows, digests, labels)
+
+    commit_group(dataset_path(info.name), FORMAT_VERSION, asdict(info), fill, known)
 
 
-def find_made_from(name: str, files: Sequence[SourceFile]) -> Dataset | None:
-    """Return the data set `name` if it was made from these files, with whatever options."""
-    data = _open_complete(name)
-    return data if data is not None and _is_made_from(data, files) else None
+def write_piece(
+    job: Job, folder: Path, schema: TableSchema, on_rows: OnRows = lambda _: None
+) -> Piece:
+    """Encode the rows of a piece of a table, and write its whole chunks into the group `folder`.
 
-
-def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
-    """Return the data set `name` if it was made alike from the same files, None if there is none.
-
-    Raise a StorageError if it was made otherwise.
+    `on_rows` is called with the number of rows so far.
     """
-    data = _open_complete(name)
-    if data is None or is_made_alike(data, options, files):
-        return data
-    raise StorageError(
-        f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "
-        "it was then; replace it with --force (force=True), or choose another name"
-    )
+    X = zarr.open_array(folder, path="X", mode="r+", zarr_format=3)
+    chunk_rows = X.chunks[0]
+    labels: dict[str, list[Array]] = {label.key: [] for label in schema.labels}
+    piece, row, whole = Piece(job.rows), job.start, {}
+    with ThreadPoolExecutor(1, thread_name_prefix="sync") as disk:
+        blocks = _encoded(job.part, schema, labels)
+        for rows in rechunk(blocks, chunk_rows, chunk_rows - row % chunk_rows):
+            if row + len(rows) > job.start + job.rows:
+                raise _changed(job.part.description)
+            if len(rows) == chunk_rows and row % chunk_rows == 0:
+                whole[row // chunk_rows] = _write_chunk(X, folder, row, rows, disk)
+            else:
+                piece.ends.append((row, rows.copy()))  # the memory is used again
+            row += len(rows)
+            on_rows(row - job.start)
+        piece.chunks.update({number: synced() for number, synced in whole.items()})
+    if row != job.start + job.rows:
+        raise _changed(job.part.description)
+    if job.rows:
+        piece.labels.update({key: np.concatenate(parts) for key, parts in labels.items()})
+    return piece
 
 
-def is_made_alike(data: Dataset, options: TableOptions, files: Sequence[SourceFile]) -> bool:
-    """Return whether a data set was made from these files, with these options."""
-    schema = (data.info.table or {}).get("schema", {})
-    # As JSON, which is stored, has them.
-    wanted = json.loads(json.dumps(asdict(options)))
-    return schema.get("options") == wanted and _is_made_from(data, files)
+def _chunk_file(number: int) -> str:
+    """Return the name of the file of a chunk of X in its group."""
+    return f"X/c.{number}.0"
 
 
-def _open_complete(name: str) -> Dataset | None:
-    return open_dataset(name) if is_complete(dataset_path(name)) else None
+def _linked(data: Dataset, folder: Path, chunk_rows: int) -> Piece:
+    """Link the whole chunks of a data set into the group `folder`; return all its rows."""
+    stored = open_checked(data.path, FORMAT_VERSION)
+    if stored.manifest.data_hash != data.data_hash:
+        raise StorageError(
+            f"another process has replaced {data.info.name!r} while new rows were read for it; "
+            "ingest again"
+        )
+    X = data.X
+    # A short table is one short chunk.
+    whole = len(X) // chunk_rows if X.chunk_rows == chunk_rows else 0
+    chunks = {}
+    for number, digest in enumerate(stored.array("chunk_digests")[:whole]):
+        name = _chunk_file(number)
+        os.link(data.path / name, folder / name)
+        chunks[number] = Chunk(bytes(digest), stored.manifest.files[name])
+    starts = range(whole * chunk_rows, len(X), chunk_rows)
+    ends = [(start, X.read(start, min(start + chunk_rows, len(X)))) for start in starts]
+    return Piece(len(X), chunks, ends, dict(data.labels))
 
 
-def _is_made_from(data: Dataset, files: Sequence[SourceFile]) -> bool:
-    """Return whether a data set was made from these files, in these versions."""
-    stored = (data.info.table or {}).get("files")
-    return have_versions(files) and stored == [file.to_json() for file in files]
+def _joined(
+    X: zarr.Array[Any], folder: Path, pieces: Iterable[Piece]
+) -> tuple[dict[int, Chunk], dict[str, Array]]:
+    """Write the ends of pieces as they come; return all chunks by number, and all labels."""
+    chunks: dict[int, Chunk] = {}
+    labels: dict[str, list[Array]] = {}
+
+    def ends() -> Iterator[tuple[int, Array]]:
+        for piece in pieces:
+            chunks.update(piece.chunks)
+            for key, values in piece.labels.items():
+                labels.setdefault(key, []).append(values)
+            yield from piece.ends
+
+    chunk_rows, joined = X.chunks[0], {}
+    with ThreadPoolExecutor(1, thread_name_prefix="sync") as disk:
+        for number, parts in groupby(ends(), key=lambda end: end[0] // chunk_rows):
+            rows = np.concatenate([rows for _, rows in parts])
+            joined[number] = _write_chunk(X, folder, number * chunk_rows, rows, disk)
+        chunks.update({number: synced() for number, synced in joined.items()})
+    return chunks, {key: np.concatenate(parts) for key, parts in labels.items()}
+
+
+def _encoded(part: Part, schema: TableSchema, labels: dict[str, list[Array]]) -> Iterator[Array]:
+    """Yield the encoded rows of a part in blocks, and add their labels to `labels`."""
+    buffer: Array | None = None
+    problems = Problems()
+    for batch in part.batches(list(schema.kinds)):
+        encoded = encode_batch(batch, schema, problems, buffer=buffer)
+        problems.check(part.description)
+        if buffer is None or len(buffer) < len(encoded.X):
+            buffer = encoded.X
+        for key, values in encoded.labels.items():
+            labels[key].append(values)
+        yield encoded.X
+
+
+def _write_chunk(
+    X: zarr.Array[Any], folder: Path, start: int, rows: Array, disk: Executor
+) -> Callable[[], Chunk]:
+    """Write a chunk; return a function that waits until it is on the disk, and describes it.
+
+    Meanwhile the processor has the next chunk to work on.
+    """
+    X[start : start + len(rows)] = rows
+    file = disk.submit(synced_entry, folder / _chunk_file(start // X.chunks[0]))
+    digest = chunk_digest(rows)
+    return lambda: Chunk(digest, file.result())
+
+
+def _changed(description: str) -> TableError:
+    return TableError(f"{description} changed while it was read; ingest it again")

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.rows.moments import ColumnMoments
-from storage.dataset import open_dataset
-from storage.dataset_info import folder_name
+from storage.dataset import folder_name, open_dataset
 from storage.errors import DatasetNotFound, StorageError
 from storage.models import SavedTransformer
 from storage.runs import UNFOLD, load_result, save_run
@@ -34,9 +33,8 @@ class SavedUnfolding(SavedTransformer):
         As they are stored in the data set.
     scale : ndarray of shape (d,)
         By which the fit has divided each column.
-    coordinates : ndarray of shape (n, q)
-    corrections : ndarray of shape (n, q), optional
-        Those of the fit, if it has some.
+    coordinates, corrections : ndarray of shape (n, q)
+        The corrections are those of the fit, if it has some.
     values : ndarray of shape (n,), optional
         The class code or number of each row.
     placement : Placement, optional

@@ -46,14 +46,7 @@ OnBytes = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is not as it was written.
-
-    Attributes
-    ----------
-    path : Path
-    what : str
-        The defect.
-    """
+    """A file that is not as it was written; `what` is the defect."""
 
     path: Path
     what: str
@@ -91,13 +84,7 @@ class StoredItem:
         return total
 
     def problems(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Problem]:
-        """Yield all problems of the item.
-
-        Parameters
-        ----------
-        on_bytes : callable
-            Called with the length of each file that has been read.
-        """
+        """Yield all problems; call `on_bytes` with the length of each file that has been read."""
         yield from _problems_at(self.path, _CHECKS[self.kind], on_bytes)
 
 

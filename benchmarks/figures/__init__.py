@@ -22,7 +22,7 @@ from benchmarks.figures.dimensions import dimensions
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.few_features import sparse, supports
 from benchmarks.figures.growth import slope
-from benchmarks.figures.heldout import accuracy, stability, umap
+from benchmarks.figures.heldout import accuracy, kernels, stability, umap
 from benchmarks.figures.independence import independence60k, level, power
 from benchmarks.figures.ingested import (
     ingest_csv,
@@ -83,6 +83,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         certainty_elsewhere,
         bootstrap60k,
         accuracy,
+        kernels,
         stability,
         umap,
         optima,

@@ -16,7 +16,7 @@ from flows.builtin.idx import load_mnist
 from flows.builtin.picture import load_colours
 from flows.builtin.raw_data import RawData
 from flows.builtin.raw_files import RawFile
-from storage.dataset_info import folder_name
+from storage.dataset import folder_name
 from storage.errors import DatasetNotFound
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"

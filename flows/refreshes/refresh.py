@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,7 @@ class _Refresh:
         check_credentials(self._ingest.credentials)
         options = table_options(self._ingest)
         files = open_table(self._ingest.dataset, passed=options.keep).versions()
-        return tuple(each.to_json() for each in files) if have_versions(files) else ()
+        return tuple(map(asdict, files)) if have_versions(files) else ()
 
     def _fit(self) -> tuple[FitSettings, FitResult]:
         """Ingest the table and fit W, from the published one if the columns are the same."""

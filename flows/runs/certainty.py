@@ -40,7 +40,7 @@ def bootstrap_on_cluster(
             refits[number] = refit
             part.report(len(refits) / count, f"refit {len(refits)} of {count}")
 
-    fit_on_cluster(settings, this, work, len(plan.y), part="refits")
+    fit_on_cluster(settings, this, work, len(plan.problem.y), part="refits")
     return summarise_refits(plan.fitted, [refits[number] for number in range(count)])
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from flows.runs.matrix_files import Array
 from ism_dask.blas_threads import single_threaded_blas
+from storage.dataset import ZarrRows
 from storage.models import SavedTransformer
-from storage.zarr_rows import ZarrRows
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,6 @@ from storage import Dataset, StorageError, TableError
 from storage.table_ingestion import (
     dataset_name,
     find_made_from,
-    is_made_alike,
     preview_table,
     store_unless_stored,
 )
@@ -53,8 +52,8 @@ def ingest_changed(settings: IngestSettings) -> Dataset:
     options = table_options(settings)
     name = _free_name(settings.dataset, settings.name)
     table = open_table(settings.dataset, passed=options.keep)
-    stored = find_made_from(name, table.versions())
-    if stored is not None and is_made_alike(stored, options, table.versions()):
+    stored = find_made_from(name, table.versions(), options)
+    if stored is not None:
         return stored
     with joined_workers(settings.scheduler) as workers:
         return store_unless_stored(

@@ -28,11 +28,12 @@ _ROUNDING_SHARE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedW:
-    """A W, the engine that found it, and the embedding of X W."""
+    """A W, the embedding of X W, and the name and the remark of the engine that found W."""
 
-    engine: Engine
     solution: Solution
     embedding: Embedding
+    engine: str
+    engine_note: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +63,6 @@ class Alternation:
         Fits W; its time limit is that of all rounds.
     saved_fit : CheckpointedFit
         Its checkpoint may contain earlier rounds.
-    limits_time : bool
-        Whether the time limit is in force.
     """
 
     graph: Graph
@@ -73,7 +72,6 @@ class Alternation:
     q: int
     search: MultistartSearch
     saved_fit: CheckpointedFit
-    limits_time: bool = True
 
     def run(
         self, tol: float, max_outer: int, on_round: Callable[[Round], None]
@@ -115,21 +113,16 @@ class Alternation:
             better = outer is None or solution.objective >= outer.best.objective
             if outer is None or converged or better or not self.guide.comparable:
                 best = found
-                outer = OuterState(rounds, solution, solution, last, fully)
+                outer = OuterState(rounds, solution, solution, best.engine, best.engine_note)
             else:
                 outer = replace(outer, rounds=rounds, last=solution)
             if is_last:
                 # After an interruption, the best round may be in the checkpoint only.
-                best = self._restored_best(outer) if best is None else best
+                best = best or EmbeddedW(
+                    outer.best, self._embed(outer.best), outer.engine, outer.engine_note
+                )
                 return AlternationResult(best, rounds, converged and not time_is_up, time_is_up)
             saved_fit.commit_outer(outer)
-
-    def _restored_best(self, outer: OuterState) -> EmbeddedW:
-        """Compute the best round again from the solutions in the checkpoint."""
-        # That round ended within the time limit; a limit now could lead to another W.
-        timeless, before = replace(self, limits_time=False), outer.before
-        embedding = timeless._first_embedding() if before is None else timeless._embed(before)
-        return timeless._solve(embedding, before, fully=outer.fully)
 
     def _first_embedding(self) -> Embedding:
         """Return the embedding of X, or of X W for the first W that the guide asks for."""
@@ -144,7 +137,7 @@ class Alternation:
         state = None if last is None else restart_from(last)
         gamma, rows = self.guide.gamma(embedding.shards)
         engine, solution = self._search(gamma, rows, state, fully=fully)
-        return EmbeddedW(engine, solution, self._embed(solution))
+        return EmbeddedW(solution, self._embed(solution), engine.name, engine.note)
 
     def _embed(self, solution: Solution) -> Embedding:
         return self.graph.embedded(solution.W, self.n_clusters)
@@ -157,13 +150,8 @@ class Alternation:
     def _search(
         self, gamma: ThinGamma, rows: Shards, state: State | None, *, fully: bool
     ) -> tuple[Engine, Solution]:
-        stopping = self.search.stopping
+        stopping = self.search.stopping.after(self.saved_fit.seconds)
         stopping = stopping if fully else replace(stopping, tol=ROUND_TOL)
-        stopping = (
-            stopping.after(self.saved_fit.seconds)
-            if self.limits_time
-            else replace(stopping, max_seconds=None)
-        )
         search = replace(self.search, stopping=stopping)
         return search.run(self.problem(gamma, rows), self.q, state, self.saved_fit)
 

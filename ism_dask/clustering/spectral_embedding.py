@@ -8,11 +8,10 @@ shards; otherwise the eigenvectors come from products with tiles of K.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -64,22 +63,6 @@ _ROUGH_NOTE = "the graph of X W stands on {} landmarks, which may leave {:g} of 
 _ROWS_AT_ONCE = 1024
 
 
-class Extension(ABC):
-    """A map from projected rows to their embedding, also for rows that were not in the fit.
-
-    Attributes
-    ----------
-    kernel : Kernel
-        The affinity.
-    """
-
-    kernel: Kernel
-
-    @abstractmethod
-    def __call__(self, Z: Array) -> Array:
-        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
-
-
 @dataclass(frozen=True, eq=False)
 class Embedding:
     """The embedding of all rows.
@@ -114,16 +97,13 @@ class Graph:
     affinity : Affinity
     problem : Problem
         A problem whose slopes are the values of the kernel, with a Gamma of ones: its row sums are
-        the degrees.
-    sample : (s, d) array
-        Some of the rows, to determine widths.
+        the degrees. Its sample determines widths.
     engine : EngineOptions
         How to compute the affinities.
     """
 
     affinity: Affinity
     problem: Problem
-    sample: Array
     engine: EngineOptions
 
     @classmethod
@@ -132,36 +112,30 @@ class Graph:
         shards: Shards,
         affinity: Affinity,
         engine: EngineOptions,
-        *,
-        sample: Array,
         **parameters: Any,
     ) -> Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
 
-        An engine that can only compute Phi does not serve the graph: `Auto` takes its place.
+        The sample is among them. An engine that can only compute Phi does not serve the graph:
+        `Auto` takes its place.
         """
         ones = Dependence(ThinGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = ValueAsSlope.of(affinity.whole)
-        problem = Problem.from_dependence(shards, values, ones, sample=sample, **parameters)
+        problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
             engine = Auto(blocks=False)
-        return cls(affinity, problem, sample, engine)
+        return cls(affinity, problem, engine)
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
         # W may have further coordinates, in which the rows are constant.
         W = W[: self.problem.d]
-        sample = self.sample @ W
+        sample = np.asarray(self.problem.sample) @ W
         kernel = self.affinity.between(sample)
         points = with_projection(self.problem.shards, W).persisted()
         points = points.fact_as_rows(PROJECTED, W.shape[1])
-
-        def embedded(engine: Engine) -> Embedding:
-            if isinstance(engine, LandmarkEngine):
-                return _by_factor(engine, kernel, points, sample, k)
-            return _by_kernel(kernel, points, k, engine.name, extended=True)
-
         problem = replace(self.problem, kernel=ValueAsSlope.of(kernel))
+        embedded = partial(_by_engine, kernel, points, sample, k, extended=True)
         return first_that_serves(list(self._engines(problem, k)), embedded)
 
     def start(self, k: int) -> Embedding:
@@ -169,12 +143,8 @@ class Graph:
         problem, kernel = self.problem, self.affinity.whole
         if problem.shards.n_rows <= _DENSE:
             return _by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
-
-        def embedded(engine: Engine) -> Embedding:
-            if isinstance(engine, LandmarkEngine):
-                return _by_factor(engine, kernel, problem.shards, engine.sample, k)
-            return _by_kernel(kernel, problem.shards, k, engine.name, extended=False)
-
+        sample = np.asarray(problem.sample)
+        embedded = partial(_by_engine, kernel, problem.shards, sample, k, extended=False)
         return first_that_serves(self.engine.loosened(_START_TOL).engines(problem, k), embedded)
 
     def _engines(self, problem: Problem, k: int) -> Iterator[Engine]:
@@ -186,7 +156,7 @@ class Graph:
 
 
 @dataclass(frozen=True, eq=False)
-class FactorExtension(Extension):
+class FactorExtension:
     """The embedding by a low-rank factor F of the kernel: `U = H D^-1/2 F V S^-1`.
 
     Attributes
@@ -213,7 +183,7 @@ class FactorExtension(Extension):
     projection: Array
 
     def __call__(self, Z: Array) -> Array:
-        """Return U and `D^-1/2`, side by side."""
+        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
         rows, roots = self.normalised(Z.astype(np.float64))
         return np.column_stack([(rows - self.mean) @ self.projection, roots])
 
@@ -229,7 +199,7 @@ class FactorExtension(Extension):
 
 
 @dataclass(frozen=True, eq=False)
-class KernelExtension(Extension):
+class KernelExtension:
     """The embedding by the kernel with all rows of the fit.
 
     Attributes
@@ -253,7 +223,7 @@ class KernelExtension(Extension):
     offset: Array
 
     def __call__(self, Z: Array) -> Array:
-        """Return U and `D^-1/2`, side by side."""
+        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
         sums = np.concatenate(
             [
                 self.kernel.matrix(Z[batch], self.rows) @ self.weights
@@ -262,6 +232,18 @@ class KernelExtension(Extension):
         )
         roots = _inverse_roots(sums[:, -1] + self.degree_regulariser)
         return np.column_stack([sums[:, :-1] * roots[:, None] - self.offset, roots])
+
+
+# Maps projected rows to their embedding, also rows that were not in the fit.
+Extension: TypeAlias = FactorExtension | KernelExtension
+
+
+def _by_engine(
+    kernel: Kernel, points: Shards, sample: Array, k: int, engine: Engine, *, extended: bool
+) -> Embedding:
+    if isinstance(engine, LandmarkEngine):
+        return _by_factor(engine, kernel, points, sample, k)
+    return _by_kernel(kernel, points, k, engine.name, extended=extended)
 
 
 def _by_factor(

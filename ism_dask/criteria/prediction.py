@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -18,8 +19,13 @@ from scipy.linalg import lapack
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import PointwiseKernel
+from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.linalg.lapack import factorise, solution
 from ism_dask.linalg.square_matrices import square_matrices
+
+_DOUBLE = np.dtype(np.float64)
+# From this ridge on, single precision gives four digits of a regression with kernel values up to 1.
+_SINGLE_RIDGE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +106,24 @@ class RidgeRegression:
     signs : (r,) array or None
         The weight of each column of Y in J, negative for what X W is not to predict; None if all
         are 1.
+    dtype : numpy.dtype
+        The precision of the matrices (n, n) in J and Phi W.
     """
 
     kernel: Kernel
     ridge: float
     signs: Array | None = None
+    dtype: np.dtype[Any] = _DOUBLE
+
+    @property
+    def in_single(self) -> RidgeRegression:
+        """The regression in single precision if its rounding is far below the ridge, else itself.
+
+        The rows have no weights: large ones lower the ridge.
+        """
+        bounded = all(term.pairing is DISTANCE for _, term in self.kernel.terms)
+        single = bounded and self.ridge >= _SINGLE_RIDGE
+        return replace(self, dtype=np.dtype(np.float32)) if single else self
 
     def with_width(self, factor: float, ridge: float) -> RidgeRegression:
         """Return the regression with the kernel's width times `factor` and another ridge."""
@@ -113,7 +132,7 @@ class RidgeRegression:
 
     def explained(self, block: Block, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""
-        with square_matrices(block.n_rows, 3) as (K, system, gamma):
+        with square_matrices(block.n_rows, 3, self.dtype) as (K, system, gamma):
             solved = _Solved.of(self, block, W, K, system)
             self._write_gamma(solved, gamma)
             product = _kernel_product(self.kernel, solved, gamma, block.X, solved.Z)
@@ -157,8 +176,8 @@ class RidgeRegression:
 
     def _write_gamma(self, solved: _Solved, gamma: Array) -> None:
         """Write Gamma (n, n), whose product with the change of K is the change of J."""
-        signs = 1.0 if self.signs is None else self.signs
-        np.matmul(solved.alpha * (self.ridge * signs), solved.alpha.T, out=gamma)
+        signs = self.ridge * (np.ones(1) if self.signs is None else self.signs)
+        np.matmul(solved.alpha * signs.astype(gamma.dtype), solved.alpha.T, out=gamma)
 
     def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
@@ -182,7 +201,7 @@ class _Solved:
         cls, regression: RidgeRegression, block: Block, W: Array, K: Array, system: Array
     ) -> _Solved:
         """Return the regression; K and `system` (n, n) are overwritten."""
-        Z = _projected(block.X, W)
+        Z = _projected(block.X, W, K.dtype)
         kernel_matrix(regression.kernel, Z, Z, out=K)
         n = block.n_rows
         np.copyto(system, K)
@@ -252,6 +271,5 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
     return np.asarray(X.T @ moved.astype(X.dtype, copy=False), dtype=np.float64)
 
 
-def _projected(X: Array, W: Array) -> Array:
-    # In single precision the rounding of J would hide the last steps of an ascent.
-    return np.asarray(X.astype(np.float64, copy=False) @ W)
+def _projected(X: Array, W: Array, dtype: np.dtype[Any] = _DOUBLE) -> Array:
+    return np.asarray(X.astype(dtype, copy=False) @ W.astype(dtype, copy=False))

@@ -65,8 +65,8 @@ class Problem:
 
         `parameters` are the attributes that differ from their defaults.
         """
-        attached = shards.with_rows(GAMMA_FACTS, dependence.facts)
-        return cls.from_gamma(attached, kernel, dependence.gamma, **parameters)
+        gamma, facts = dependence.weighted
+        return cls.from_gamma(shards.with_rows(GAMMA_FACTS, facts), kernel, gamma, **parameters)
 
     @classmethod
     def from_gamma(cls, shards: Shards, kernel: Kernel, gamma: Gamma, **parameters: Any) -> Problem:

@@ -37,7 +37,14 @@ from ism_dask.engines.tiles import TileModel, ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels.graph_kernel import ValueAsSlope
 from ism_dask.linalg.subspaces import tangent
-from ism_dask.rows.blocks import MEMORY_BYTES, PAIR_ROWS, deal, is_balanced, number_of_blocks
+from ism_dask.rows.blocks import (
+    MEMORY_BYTES,
+    PAIR_ROWS,
+    deal,
+    is_balanced,
+    number_of_blocks,
+    rows_of_a_block,
+)
 from ism_dask.rows.execution import side_by_side
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
@@ -79,9 +86,11 @@ class BlocksInMemory(RegressionBlocks):
     blocks: tuple[Block, ...]
 
     @classmethod
-    def dealt(cls, rows: Block, keys: Array, seed: int) -> BlocksInMemory:
-        """Return rows, dealt into blocks by their keys (n,)."""
-        k = number_of_blocks(rows.n_rows)
+    def dealt(
+        cls, rows: Block, keys: Array, seed: int, block_rows: int | None = None
+    ) -> BlocksInMemory:
+        """Return rows, dealt by their keys (n,) into blocks of the usual or another size."""
+        k = number_of_blocks(rows.n_rows, block_rows or rows_of_a_block(rows.n_rows))
         return cls((rows,) if k == 1 else tuple(rows.part(p) for p in deal(keys, k, seed)))
 
     @property
@@ -109,35 +118,45 @@ class BlocksInMemory(RegressionBlocks):
         return side_by_side(calls, self.n_rows if len(calls) > 1 else 0)
 
 
+@dataclass(frozen=True)
+class _DealOfShards:
+    """How the rows of each shard are dealt into blocks, and whether they have weights."""
+
+    block_rows: int
+    seed: int
+    weighted: bool
+
+
 @dataclass(frozen=True, eq=False)
 class BlocksOfShards(RegressionBlocks):
     """Blocks within the shards of rows that are not in memory, or on a cluster."""
 
     shards: Shards
-    weighted: bool
-    seed: int
+    dealt: _DealOfShards
 
     @classmethod
     def of(cls, shards: Shards, rows: Array, weights: Array | None, seed: int) -> BlocksOfShards:
         """Return shards with the target rows Y (n, r) and weights (n,), dealt into blocks."""
         facts = rows if weights is None else np.column_stack([rows, weights])
-        return cls(shards.with_rows(_TARGET, facts).persisted(), weights is not None, seed)
+        shards = shards.with_rows(_TARGET, facts).persisted()
+        dealt = _DealOfShards(rows_of_a_block(shards.n_rows), seed, weights is not None)
+        return cls(shards, dealt)
 
     def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        sums: _Sums = self.shards.fold(_shard_sums, regression, W, self.weighted, self.seed)
+        sums: _Sums = self.shards.fold(_shard_sums, regression, W, self.dealt)
         return sums
 
 
 def _shard_sums(
-    shard: LoadedShard, regression: RidgeRegression, W: Array, weighted: bool, seed: int
+    shard: LoadedShard, regression: RidgeRegression, W: Array, dealt: _DealOfShards
 ) -> _Sums:
     facts = shard.facts[_TARGET]
-    rows = Block(shard.X, facts[:, :-1], facts[:, -1]) if weighted else Block(shard.X, facts)
+    rows = Block(shard.X, facts[:, :-1], facts[:, -1]) if dealt.weighted else Block(shard.X, facts)
     rows = rows.counted
     if not rows.n_rows:
         return _times_size(0.0, np.zeros_like(W), 0.0, 0.0)
-    count = number_of_blocks(rows.n_rows)
-    blocks = deal(rows.Y[:, 0], count, seed + shard.start)
+    count = number_of_blocks(rows.n_rows, dealt.block_rows)
+    blocks = deal(rows.Y[:, 0], count, dealt.seed + shard.start)
     return _added([_sums_of(regression, rows.part(numbers), W) for numbers in blocks])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
 from sklearn.utils.validation import (
     assert_all_finite,
     check_array,
@@ -46,6 +47,12 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     """Computes new features row by row; `set_output` names their container."""
 
     n_features_in_: int
+
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that float32 stays float32."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     def _rowwise(self, X: Any, function: Callable[[Any], Any], width: int | None) -> Any:
         """Apply `function` to blocks of rows of X (n, d), lazily for a Dask array.

@@ -15,7 +15,7 @@ from ism_dask.clustering.kmeans import kmeans, seeded_kmeans
 from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.estimators.partial_targets import PartialScores, centred_labels, partial_scores
+from ism_dask.estimators.partial_targets import centred_labels, partial_scores
 from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.estimators.row_order import in_given_order
 from ism_dask.gamma.from_embedding import EMBEDDING, AvoidGuide, EmbeddingGuide, normalise_rows
@@ -108,20 +108,14 @@ class AlternativeIKDR(ClusteringIKDR):
 
     Parameters
     ----------
-    n_clusters : int
-        Number of clusters k.
-    n_components : int, optional
-        Number of new features q. Default: as many as clusters, if the rows vary in enough
-        directions.
     mu : float, default 30.0
         Weight of avoiding the labels, relative to the new clusters. Both parts of Gamma have trace
         one, whatever the number of rows, clusters and classes. (The published method divides both
         by degrees and does not normalise them.) The part of the labels is spread over as many
         directions as there are classes, so `mu` must be well above 1. On the Face data, `mu=1`
         finds the twenty persons again, and `mu` from 20 up finds the poses.
-    kernel, engine, standardize
-        As in `SupervisedIKDR`, for the W of each round.
-    solver, outer_tol, max_outer, n_init, rotation, random_state, on_round
+    n_clusters, n_components, kernel, solver, engine, standardize, outer_tol, max_outer, n_init, \
+rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -156,11 +150,6 @@ class SemiSupervisedIKDR(ClusteringIKDR):
 
     Parameters
     ----------
-    n_clusters : int
-        Number of clusters k.
-    n_components : int, optional
-        Number of new features q. Default: as many as clusters, if the rows vary in enough
-        directions.
     mu : float, default 1.0
         Weight of the scores, relative to the clusters. The first part of Gamma is divided by
         degrees, which grow with n. So at 1 the scores dominate, and the clusters decide only what
@@ -168,9 +157,8 @@ class SemiSupervisedIKDR(ClusteringIKDR):
     target : {"auto", "classes", "linear"}, default "auto"
         How to read the scores: as classes, or as numbers ("linear"). "auto" takes labels and whole
         numbers as classes.
-    kernel, engine, standardize
-        As in `SupervisedIKDR`, for the W of each round.
-    solver, outer_tol, max_outer, n_init, rotation, random_state, on_round
+    n_clusters, n_components, kernel, solver, engine, standardize, outer_tol, max_outer, n_init, \
+rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -202,8 +190,7 @@ class SemiSupervisedIKDR(ClusteringIKDR):
 
     def _clustered(self, rows: Array, guide: EmbeddingGuide, order: Array | None) -> dict[str, Any]:
         """Return centres and clusters; with fewer classes than clusters, these stay together."""
-        scores = guide if isinstance(guide, PartialScores) else None
-        groups, classes = (None, None) if scores is None else (scores.groups, scores.classes)
+        groups, classes = (getattr(guide, name, None) for name in ("groups", "classes"))
         if groups is None or classes is None or len(classes) > self.n_clusters:
             return super()._clustered(rows, guide, order)
         centres, labels = seeded_kmeans(rows, groups, self.n_clusters)

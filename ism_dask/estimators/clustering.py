@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
@@ -118,7 +117,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         validate_data(self, given, skip_check_array=True)
         # Without a y, all clusterers are unsupervised.
         guide = ClusterGuide() if y is None else self._guide(y, n)
-        order = row_order(X, guide.targets)
+        order = row_order(X, guide.Y)
         if order is not None:
             X, guide = X[order], guide.reordered(order)
         with single_threaded_blas(), reported_fit(self, X, y) as report:
@@ -153,7 +152,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         prepared = prepare_rows(X, kernel, standardize=self.standardize)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
-        order = sampling_order(X, guide.targets)
+        order = sampling_order(X, guide.Y)
         rows = prepared.fit_rows(kernel, self.random_state, X.shape[1], order=order)
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         graph = Graph.of(rows.shards, affinity, as_engine(self.engine), **rows.parameters)
@@ -175,8 +174,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             **solution_attributes(rotated(best.solution, prepared, self.rotation), prepared),
             "solver_": solver_name(self._solver),
             "tolerance_": ROUND_TOL if by_rounds else self.plan.iterations.limit,
-            "engine_": best.engine.name,
-            "engine_note_": "; ".join(filter(None, [best.engine.note, best.embedding.note])),
+            "engine_": best.engine,
+            "engine_note_": "; ".join(filter(None, [best.engine_note, best.embedding.note])),
             "kernel_": rows.fitted_kernel,
             "rounds_": result.rounds,
             "converged_": converged,
@@ -239,10 +238,3 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         if not (isinstance(self.n_init, str) and self.n_init == "auto"):
             check_positive_int("`n_init`", self.n_init, 'or "auto"')
         positive_float("`outer_tol`", self.outer_tol)
-
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that float32 stays float32."""
-        tags = super().__sklearn_tags__()
-        if tags.transformer_tags is not None:
-            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

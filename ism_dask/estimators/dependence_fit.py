@@ -26,9 +26,8 @@ from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers.ism import state_at
-from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.multistart import MultistartSearch, solution_of_whole_space
 from ism_dask.solvers.options import solver_name
-from ism_dask.solvers.whole_space import solution_of_whole_space
 from ism_dask.status import components_advice
 
 

@@ -14,7 +14,6 @@ from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions, as_engine, first_that_serves
 from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels import Kernel, as_kernel
@@ -134,7 +133,8 @@ def aligned_sum(
     if not candidates:
         raise ValueError("`kernels` is empty; expected one kernel or more")
     rows, labels = _sampled(np.asarray(X), np.asarray(y), random_state)
-    gamma = _gamma(target_dependence(labels, target))
+    dependence = target_dependence(labels, target)
+    gamma = dependence.factor * dependence.gamma.signs @ dependence.factor.T
     pairs = [
         _alignment_and_norm(kernel, rows, gamma, standardize=standardize) for kernel in candidates
     ]
@@ -162,14 +162,6 @@ def _sampled(X: Array, y: Array, random_state: Any) -> tuple[Array, Array]:
     random = check_random_state(random_state or 0)
     indices = np.sort(random.choice(len(X), _ROWS, replace=False))
     return X[indices], y[indices]
-
-
-def _gamma(dependence: Dependence) -> Array:
-    """Return Gamma (n, n) of the rows of a dependence; it is centred."""
-    double = np.dtype(np.float64)
-    rows = dependence.gamma.as_rows(dependence.facts, double)
-    columns = dependence.gamma.as_columns(dependence.facts, double)
-    return dependence.gamma.tile(rows, columns, np.empty((len(rows), len(rows))))
 
 
 def _alignment_and_norm(

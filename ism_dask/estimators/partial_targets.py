@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.classes import class_dependence, is_missing, kinds_of
+from ism_dask.gamma.classes import class_dependence, is_missing
 from ism_dask.gamma.from_embedding import ScoreGuide
-from ism_dask.gamma.targets import standardise_target
+from ism_dask.gamma.targets import finite_numbers, standardise_target
 
 _SCORES = ("auto", "classes", "linear")
 _MISSING_ADVICE = "Rows of which nothing is known get NaN"
@@ -30,31 +28,10 @@ def centred_labels(y: Any, n: int) -> Array:
             f"`y` must have a label to avoid for each row; {missing} of {n} rows have none (NaN, "
             "None or pandas' NA). Drop these rows from X and y, or give them a class of their own"
         )
-    return _centred_one_hot(class_dependence(labels))
+    return class_dependence(labels).factor
 
 
-@dataclass(frozen=True, eq=False)
-class PartialScores(ScoreGuide):
-    """A guide by scores Y of some rows, of the weight mu.
-
-    Attributes
-    ----------
-    groups : (n,) array or None
-        If the scores are classes: the number of each row's class, -1 for rows without a class.
-    classes : (c,) array or None
-        The classes.
-    """
-
-    groups: Array | None = None
-    classes: Array | None = None
-
-    def reordered(self, order: Array) -> Self:
-        """Return the same scores for rows in another order (n,)."""
-        groups = None if self.groups is None else self.groups[order]
-        return replace(self, Y=self.Y[order], groups=groups)
-
-
-def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> PartialScores:
+def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> ScoreGuide:
     """Return the scores of n rows in y, read as classes or numbers according to `target`."""
     if target not in _SCORES:
         raise ValueError(f"`target` must be one of {', '.join(_SCORES)}; got {target!r}")
@@ -68,10 +45,10 @@ def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> PartialScore
     values = given[~missing]
     if target == "classes" or (target == "auto" and given.ndim == 1 and not is_continuous(values)):
         return _class_scores(_one_column(given), missing, mu)
-    return PartialScores(_fill_rows(_standardised_scores(values), ~missing), mu)
+    return ScoreGuide(_fill_rows(standardise_target(values), ~missing), mu)
 
 
-def _class_scores(given: Array, missing: Array, mu: float) -> PartialScores:
+def _class_scores(given: Array, missing: Array, mu: float) -> ScoreGuide:
     """Return the scores of labels (n,) of some rows; as in scikit-learn, -1 is no label."""
     unlabelled = missing.copy()
     if given.dtype.kind in "ifO":
@@ -82,53 +59,17 @@ def _class_scores(given: Array, missing: Array, mu: float) -> PartialScores:
             "some, or use UnsupervisedIKDR"
         )
     dependence = class_dependence(given[~unlabelled])
-    groups = np.full(len(given), -1)
-    groups[~unlabelled] = dependence.facts[:, 0]
-    scores = _fill_rows(_centred_one_hot(dependence), ~unlabelled)
-    return PartialScores(scores, mu, groups, dependence.classes)
-
-
-def _centred_one_hot(dependence: Dependence) -> Array:
-    """Return one-hot classes minus the share of each class: (m, c)."""
-    codes = dependence.facts[:, 0].astype(np.intp)
-    Y = np.eye(int(codes.max()) + 1)[codes]
-    return np.asarray(Y - Y.mean(axis=0))
-
-
-def _standardised_scores(values: Array) -> Array:
-    """Return scores (m,) or (m, t) as columns (m, t) of mean 0 and deviation 1."""
-    numbers = _numbers(values).reshape(len(values), -1)
-    constant = np.flatnonzero(np.ptp(numbers, axis=0) == 0)
-    if constant.size:
-        raise ValueError(
-            f"`y` has a column of scores that are all equal (column {constant[0]}, where "
-            f"{len(numbers)} rows have {numbers[0, constant[0]]:g}); leave it out"
-        )
-    return standardise_target(numbers)
+    return ScoreGuide(_fill_rows(dependence.factor, ~unlabelled), mu, dependence.classes)
 
 
 def is_continuous(values: Array) -> bool:
     """Return whether the scores (m,), none missing, are numbers that are not all whole."""
     if values.dtype.kind == "O" and all(isinstance(value, Real | Decimal) for value in values):
-        values = _numbers(values)
+        values = finite_numbers(values)
     if values.dtype.kind != "f":
         return False
     with np.errstate(invalid="ignore"):  # scikit-learn casts to int64: 1e200 does not fit
         return bool(type_of_target(values).startswith("continuous"))
-
-
-def _numbers(values: Array) -> Array:
-    """Return `values` of any shape in float64, or raise a ValueError."""
-    try:
-        with np.errstate(over="ignore"):
-            numbers = values.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"`y` must be numbers where it is no labels; got {kinds_of(values)}: {error}. Labels "
-            'are one for each row, a `y` of shape (n,), and go with target="classes"'
-        ) from error
-    _check_no_infinity(numbers, _MISSING_ADVICE)
-    return numbers
 
 
 def _fill_rows(values: Array, has_scores: Array) -> Array:

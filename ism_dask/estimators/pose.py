@@ -86,18 +86,17 @@ class SupervisedProblem:
         """Return the dependence to explain, with y read as `target` says."""
         dependence = target_dependence(self.y, target, self.weights)
         if self.regression is not None:
-            dependence = conditional(dependence, self.regression, self.weights)
+            dependence = conditional(dependence, self.regression)
         if self.avoid is not None:
-            avoided, weight = self.avoid.dependence(self.weights), self.parameters.avoid_weight
-            dependence = avoiding(dependence, avoided, weight, self.weights)
+            avoided = self.avoid.dependence(self.weights)
+            dependence = avoiding(dependence, avoided, self.parameters.avoid_weight)
         return dependence
 
     @cached_property
     def regression(self) -> SideRegression | None:
         """The regression on what is given, if something is."""
-        if self.given is None:
-            return None
-        return SideRegression.of(self.given.dependence(self.weights), self.weights)
+        given = self.given
+        return None if given is None else SideRegression.of(given.dependence(self.weights))
 
     def prepared(self, kernel: Kernel, support: Array | None = None) -> Prepared:
         """Return the rows for the solver, of all features or of those of a support (d,) alone."""
@@ -207,6 +206,15 @@ def pose(
 
     The arguments are those of `SupervisedIKDR.fit`.
     """
+    problem = as_given(parameters, X, y, sample_weight, avoid=avoid, given=given).in_order()
+    _ = problem.dependence  # raises a ValueError if nothing is left to explain
+    return problem
+
+
+def as_given(
+    parameters: SupervisedIKDR, X: Any, y: Any, sample_weight: Any, *, avoid: Any, given: Any
+) -> SupervisedProblem:
+    """Return the same problem with all rows in the order in which they are given."""
     check_parameters(parameters)
     X, y = rows_and_target(parameters, X, y)
     most, d = parameters.max_features, X.shape[1]
@@ -221,9 +229,7 @@ def pose(
         None if side is None else SideInformation.of(name, side, len(y))
         for name, side in (("avoid", avoid), ("given", given))
     ]
-    problem = SupervisedProblem(parameters, X, y, weights, *sides).in_order()
-    _ = problem.dependence  # raises a ValueError if nothing is left to explain
-    return problem
+    return SupervisedProblem(parameters, X, y, weights, *sides)
 
 
 def check_parameters(parameters: SupervisedIKDR) -> None:

@@ -36,8 +36,14 @@ from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.checkpoint import current_fit
-from ism_dask.records.iteration import Solution
-from ism_dask.rows.blocks import MEMORY_BYTES, deal, is_balanced
+from ism_dask.records.iteration import Solution, State
+from ism_dask.rows.blocks import (
+    MANY_ROWS,
+    MEMORY_BYTES,
+    deal,
+    is_balanced,
+    rows_of_a_block,
+)
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial, choose_dimension
 from ism_dask.selection.folds import Trial
@@ -46,7 +52,7 @@ from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
-from ism_dask.solvers.lbfgs import Curvature, no_curvature
+from ism_dask.solvers.lbfgs import Curvature, Precondition, no_curvature
 from ism_dask.solvers.support_selection import RowSample
 from ism_dask.status import Status
 
@@ -217,8 +223,9 @@ class PredictionFit:
             setting = judged_by_unseen(sample, unseen, W, setting)
             if len(rows) < len(self._counting):
                 block = self._block(target, rows)
-                blocks = BlocksInMemory.dealt(block, target.keys[rows], self.seed)
-                evaluate = partial(blocks.explained, sample.at(setting))
+                block_rows = rows_of_a_block(len(self._counting))
+                blocks = BlocksInMemory.dealt(block, target.keys[rows], self.seed, block_rows)
+                evaluate = partial(blocks.explained, self._for_steps(sample.at(setting)))
                 W, _ = ascend_roughly(evaluate, W, sample.precondition, _STAGE_STEPS, curvature)
             seen = rows
         return replace(choice, W=W, setting=setting)
@@ -228,23 +235,53 @@ class PredictionFit:
     ) -> FittedPrediction:
         """Return the fit to all rows from the choice's W (r, q)."""
         target = self.targets[name]
-        solver = solver_for(PREDICTION, self.problem.parameters.solver)
         regression = replace(sample.at(choice.setting), signs=target.signs)
         blocks = self._all_blocks(target)
-        keeps_start = choice.is_start and not self._stages
-        ascent = ascend(
-            partial(blocks.explained, regression),
-            choice.W,
-            sample.precondition,
-            max_iter=0 if keeps_start else solver.max_iter,
-            max_seconds=solver.max_seconds,
-            on_iteration=None if self.report is None else partial(self.report, self.prepared),
-            curvature=curvature,
-        )
-        if keeps_start:
+        if choice.is_start and not self._stages:
+            ascent = ascend(partial(blocks.explained, regression), choice.W, max_iter=0)
             ascent = replace(ascent, status=Status.START)
+        else:
+            ascent = self._ascent(blocks, regression, choice.W, sample.precondition, curvature)
         solution = self._solution(ascent, sample, regression)
         return FittedPrediction(solution, ascent, choice, name, regression, sample)
+
+    def _ascent(
+        self,
+        blocks: RegressionBlocks,
+        regression: RidgeRegression,
+        W: Array,
+        precondition: Precondition,
+        curvature: Curvature,
+    ) -> AscentResult:
+        """Return the ascent over all rows from W (r, q), which ends in double precision."""
+        solver = solver_for(PREDICTION, self.problem.parameters.solver)
+        report = None if self.report is None else partial(self.report, self.prepared)
+
+        def climbed(
+            regression: RidgeRegression,
+            W: Array,
+            state: State | None = None,
+            curvature: Curvature | None = None,
+        ) -> AscentResult:
+            return ascend(
+                partial(blocks.explained, regression),
+                W,
+                precondition,
+                max_iter=solver.max_iter,
+                max_seconds=solver.max_seconds,
+                state=state,
+                on_iteration=report,
+                curvature=curvature,
+            )
+
+        quick = self._for_steps(regression)
+        ascent = climbed(quick, W, curvature=curvature)
+        return ascent if quick is regression else climbed(regression, ascent.W, ascent.state)
+
+    def _for_steps(self, regression: RidgeRegression) -> RidgeRegression:
+        """Return the regression in the precision of the steps: single where rows are many."""
+        many = len(self._counting) >= MANY_ROWS and self.weights is None
+        return regression.in_single if many else regression
 
     def _solution(
         self, ascent: AscentResult, sample: Sample, regression: RidgeRegression
@@ -335,7 +372,10 @@ class PredictionFit:
     def _block(self, target: Target, rows: Array) -> Block:
         """Return some of the rows (k,), in ascending order, as one block."""
         X = self._in_memory
-        X = self.prepared.shards.rows(rows) if X is None else X[rows]
+        if X is None:
+            X = self.prepared.shards.rows(rows)
+        elif len(rows) < len(X):  # all rows need no copy
+            X = X[rows]
         return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
 
     def _all_blocks(self, target: Target) -> RegressionBlocks:

@@ -6,10 +6,9 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.estimators.pose import SupervisedProblem
-from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.base import Dependence, centred_by
 from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
-from ism_dask.gamma.weighted import centred_by
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.selection.target import LAW, MEAN, Target
 
@@ -38,7 +37,7 @@ def _target(problem: SupervisedProblem, reading: str) -> Target:
     U = _columns(explained)
     if reading in NUMERIC_KERNELS:
         U = U @ largest_pairs(U.T @ U, min(_FUNCTIONS, U.shape[1]))[1]
-    Y, keys = _unit(U, counts), _keys(explained.equal_rows or explained, U, problem.y)
+    Y, keys = _unit(U, counts), _keys(explained, U, problem.y)
     if not isinstance(dependence, AvoidingDependence):
         return Target(Y, keys)
     S = _unit(_columns(dependence.avoided), counts)
@@ -57,8 +56,7 @@ def _keys(explained: Dependence, U: Array, y: Array) -> Array:
 
 
 def _columns(dependence: Dependence) -> Array:
-    whole = dependence.equal_rows or dependence
-    return whole.factor * np.sqrt(np.abs(whole.gamma.signs))
+    return dependence.factor * np.sqrt(np.abs(dependence.gamma.signs))
 
 
 def _unit(U: Array, counts: Array) -> Array:

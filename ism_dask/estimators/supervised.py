@@ -445,9 +445,8 @@ default "auto"
         return solver_for(self.criterion, self.solver)
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that y is required and that float32 stays float32."""
+        """Declare that y is required and that rows may be sparse."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

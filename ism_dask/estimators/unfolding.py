@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
@@ -350,9 +349,3 @@ default "auto"
     @property
     def _n_features_out(self) -> int:
         return self.embedding_.shape[1]
-
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that float32 stays float32."""
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

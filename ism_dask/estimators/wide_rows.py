@@ -34,7 +34,6 @@ from ism_dask.solvers.ism import continue_from
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.solver_log import SolverLog
-from ism_dask.solvers.stiefel import follow
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 
@@ -126,7 +125,8 @@ def prepare_wide(
     # Constant columns stay: they are 0 once the mean is subtracted, and so is W there.
     affine = replace(affine, varying=np.ones(d, dtype=bool), indicators=None)
     rows = raw.standardised(affine)
-    start = rows.with_rows(GAMMA_FACTS, dependence.facts).fold(_times_factor, dependence.gamma)
+    gamma, facts = dependence.weighted
+    start = rows.with_rows(GAMMA_FACTS, facts).fold(_times_factor, gamma)
     count = n - 1 if n <= _FEW_ROWS else _DIRECTIONS
     directions = np.hstack([start, _directions_of_variance(rows, count)])
     return _within(rows, affine, origin, _orthonormal(directions))
@@ -255,7 +255,7 @@ def _climb(
         engine, rows.q, stopping, on_iteration, start, rest=_REST * RESIDUAL, still=_STILL
     )
     steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, _precondition(rows))
-    follow(log, steps, stopping)
+    log.follow(steps)
     return log.state
 
 

@@ -162,8 +162,8 @@ class Dependence:
         The share of the trace of the kernel of y that its low-rank factor leaves out.
     columns : int
         Numbers in each row of y.
-    equal_rows : Dependence or None
-        If the rows have weights: the dependence in which all of them count alike.
+    weights : (n,) array or None
+        The weights of the rows, if they do not count alike. Gamma and the facts are without them.
     """
 
     gamma: Gamma
@@ -171,7 +171,7 @@ class Dependence:
     classes: Array | None = None
     remainder: float = 0.0
     columns: int = 1
-    equal_rows: Self | None = None
+    weights: Array | None = None
 
     @property
     def factor(self) -> Array:
@@ -183,11 +183,29 @@ class Dependence:
         """The group of rows with equal y that each row belongs to (n,), if y are classes."""
         return self.gamma.groups(self.facts)
 
+    @property
+    def weighted(self) -> tuple[Gamma, Array]:
+        """Gamma and its facts, where a row of weight 2 counts as two rows.
+
+        `Gamma_ij` is multiplied by `w_i w_j`, after U was centred by the weights.
+        """
+        if self.weights is None:
+            return self.gamma, self.facts
+        facts = self.weights[:, None] * centred_by(self.factor, self.weights)
+        return ThinGamma(self.gamma.signs), facts
+
     def part(self, rows: Array) -> Self:
         """Return the dependence of some rows (k,), without weights. Classes keep their numbers."""
-        whole = self.equal_rows or self
-        gamma, facts = whole.gamma.part(whole.facts[rows])
-        return replace(whole, gamma=gamma, facts=facts)
+        gamma, facts = self.gamma.part(self.facts[rows])
+        return replace(self, gamma=gamma, facts=facts, weights=None)
+
+
+def centred_by(U: Array, weights: Array) -> Array:
+    """Return columns (n, r) minus their means by weights (n,)."""
+    centred = U - weights @ U / weights.sum()
+    # The mean of the centred rows is the rounding error of the mean.
+    centred -= weights @ centred / weights.sum()
+    return np.asarray(centred)
 
 
 def _column_squares(shard: LoadedShard) -> Array:

@@ -9,8 +9,7 @@ from typing import Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence, ThinGamma
-from ism_dask.gamma.weighted import centred_by
+from ism_dask.gamma.base import Dependence, ThinGamma, centred_by
 
 # If the largest eigenvalue of Gamma is less than this share of `|Gamma_y|`, J is positive for no W.
 _NOTHING = 1e-8
@@ -42,29 +41,23 @@ class AvoidingDependence(Dependence):
         return replace(super().part(rows), explained=explained, avoided=avoided)
 
 
-def avoiding(
-    explained: Dependence, avoided: Dependence, weight: float, weights: Array | None = None
-) -> AvoidingDependence:
+def avoiding(explained: Dependence, avoided: Dependence, weight: float) -> AvoidingDependence:
     """Return the dependence on y that counts the dependence on s with a negative weight.
 
-    The rows of both dependences have weights (n,), if there are some. Raise a ValueError if J could
-    be positive for no W, because s leaves nothing of y.
+    The rows of both dependences have the same weights, if they have some. Raise a ValueError if J
+    could be positive for no W, because s leaves nothing of y.
     """
-    norm = frobenius_norm(explained, weights)
-    ratio = weight * norm / frobenius_norm(avoided, weights)
-
-    def difference(y: Dependence, s: Dependence) -> AvoidingDependence:
-        gamma, facts = weighted_sum([y, s], [1.0, -ratio])
-        shown = {name: getattr(y, name) for name in ("classes", "remainder", "columns")}
-        return AvoidingDependence(
-            gamma, facts, explained=explained, avoided=avoided, weight=weight, **shown
-        )
-
-    combined = difference(explained, avoided)
-    if explained.equal_rows is not None and avoided.equal_rows is not None:
-        whole = difference(explained.equal_rows, avoided.equal_rows)
-        combined = replace(combined, equal_rows=whole)
-    if _largest_eigenvalue(combined, weights) <= _NOTHING * norm:
+    norm = frobenius_norm(explained)
+    gamma, facts = weighted_sum(
+        [explained, avoided], [1.0, -weight * norm / frobenius_norm(avoided)]
+    )
+    combined = AvoidingDependence(
+        **{**vars(explained), "gamma": gamma, "facts": facts},
+        explained=explained,
+        avoided=avoided,
+        weight=weight,
+    )
+    if _largest_eigenvalue(combined) <= _NOTHING * norm:
         raise ValueError(
             f"`avoid` explains y completely: with `avoid_weight` {weight:g}, J is negative for "
             "every W. Leave out of `avoid` what y follows from, or give a smaller `avoid_weight`"
@@ -81,23 +74,22 @@ def weighted_sum(
     return ThinGamma(signs), np.hstack([each.factor for each in dependences])
 
 
-def frobenius_norm(dependence: Dependence, weights: Array | None) -> float:
+def frobenius_norm(dependence: Dependence) -> float:
     """Return `|Gamma|` over all pairs of rows, where a row of weight 2 counts as two rows."""
-    gram, signs = _gram(dependence, weights)
+    gram, signs = _gram(dependence)
     return float(np.sqrt(np.einsum("ij,ij,i,j", gram, gram, signs, signs)))
 
 
-def _largest_eigenvalue(dependence: Dependence, weights: Array | None) -> float:
+def _largest_eigenvalue(dependence: Dependence) -> float:
     """Return the largest eigenvalue of Gamma on its range; on the rest of the rows it is 0."""
-    gram, signs = _gram(dependence, weights)
+    gram, signs = _gram(dependence)
     squares, vectors = np.linalg.eigh(gram)
     root = vectors * np.sqrt(np.maximum(squares, 0.0))
     return float(np.linalg.eigvalsh(root.T * signs @ root)[-1])
 
 
-def _gram(dependence: Dependence, weights: Array | None) -> tuple[Array, Array]:
+def _gram(dependence: Dependence) -> tuple[Array, Array]:
     """Return `U^T U` (r, r) and the signs (r,) of Gamma; a row of weight 2 counts as two rows."""
-    whole = dependence.equal_rows or dependence
-    U = whole.factor
+    U, weights = dependence.factor, dependence.weights
     gram = U.T @ U if weights is None else (U := centred_by(U, weights)).T * weights @ U
-    return gram, whole.gamma.signs
+    return gram, dependence.gamma.signs

@@ -26,15 +26,22 @@ EMBEDDING = RowFact("embedding")
 _GIVEN = RowFact("given")
 
 
+@dataclass(frozen=True, eq=False)
 class EmbeddingGuide(ABC):
     """A way to build Gamma from shards with the fact `EMBEDDING`.
 
     Attributes
     ----------
+    Y : (n, t) array or None
+        The given scores or labels of each row, if there are some.
+    mu : float
+        Their weight.
     comparable : bool
         Whether all Gammas have the same weight, so that J of different rounds can be compared.
     """
 
+    Y: Array | None = None
+    mu: float = 1.0
     comparable: ClassVar[bool] = False
 
     @abstractmethod
@@ -45,14 +52,9 @@ class EmbeddingGuide(ABC):
         """Return the Gamma for an initial W, or None to begin with an embedding of X itself."""
         return None
 
-    @property
-    def targets(self) -> Array | None:
-        """The given scores or labels of each row (n, t), or None if there are none."""
-        return None
-
     def reordered(self, order: Array) -> Self:
         """Return the same guide for rows in another order (n,)."""
-        return self
+        return self if self.Y is None else replace(self, Y=self.Y[order])
 
 
 class ClusterGuide(EmbeddingGuide):
@@ -67,24 +69,7 @@ class ClusterGuide(EmbeddingGuide):
 
 
 @dataclass(frozen=True, eq=False)
-class _GivenGuide(EmbeddingGuide):
-    """A guide by given scores or labels Y (n, t), of the weight mu."""
-
-    Y: Array
-    mu: float
-
-    @property
-    def targets(self) -> Array:
-        """The given scores or labels."""
-        return self.Y
-
-    def reordered(self, order: Array) -> Self:
-        """Return the same guide for rows in another order (n,)."""
-        return replace(self, Y=self.Y[order])
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreGuide(_GivenGuide):
+class ScoreGuide(EmbeddingGuide):
     """`Gamma = Omega + mu H Y Y^T H` with scores Y, which some rows may lack.
 
     A ridge regression of the given scores on the embedding, with rows scaled to unit length,
@@ -95,8 +80,19 @@ class ScoreGuide(_GivenGuide):
     Y : (n, t) array
         The scores: numbers of standard deviation 1 or one-hot classes, with mean 0 over the rows
         that have scores; NaN for the other rows.
-    mu : float
+    classes : (c,) array or None
+        The classes, if the scores are classes.
     """
+
+    Y: Array
+    classes: Array | None = None
+
+    @property
+    def groups(self) -> Array | None:
+        """The number of the class of each row, -1 for rows without one, if there are classes."""
+        if self.classes is None:
+            return None
+        return np.where(np.isnan(self.Y[:, 0]), -1, self.Y.argmax(axis=1))
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and the centred scores side by side."""
@@ -111,15 +107,16 @@ class ScoreGuide(_GivenGuide):
 
 
 @dataclass(frozen=True, eq=False)
-class AvoidGuide(_GivenGuide):
+class AvoidGuide(EmbeddingGuide):
     """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` with one-hot labels Y to avoid.
 
     Attributes
     ----------
     Y : (n, c) array
         The labels, centred.
-    mu : float
     """
+
+    Y: Array
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence, ThinGamma
+from ism_dask.gamma.base import Dependence, ThinGamma, centred_by
 from ism_dask.gamma.classes import are_too_many
-from ism_dask.gamma.weighted import centred_by
 from ism_dask.linalg.eigen import largest_pairs
 
 # More columns than this are replaced by their leading principal columns.

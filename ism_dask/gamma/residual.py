@@ -9,8 +9,7 @@ from typing import Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence, ThinGamma
-from ism_dask.gamma.weighted import centred_by, with_weights
+from ism_dask.gamma.base import Dependence, ThinGamma, centred_by
 
 # Ridges of the regression, as shares of the largest eigenvalue of the kernel of s.
 _RIDGES = np.geomspace(1e-8, 1e2, 41)
@@ -36,11 +35,10 @@ class SideRegression:
     counts: Array
 
     @classmethod
-    def of(cls, side: Dependence, weights: Array | None) -> Self:
-        """Return the regression on s, where rows have weights (n,), if there are some."""
-        whole = side.equal_rows or side
-        counts = np.ones(len(whole.facts)) if weights is None else weights
-        return cls(centred_by(whole.factor * np.sqrt(whole.gamma.signs), counts), counts)
+    def of(cls, side: Dependence) -> Self:
+        """Return the regression on s, where rows count by their weights."""
+        counts = np.ones(len(side.facts)) if side.weights is None else side.weights
+        return cls(centred_by(side.factor * np.sqrt(side.gamma.signs), counts), counts)
 
     def coefficients(self, cross: Array, squares: Array) -> Array:
         """Return the coefficients (m, k) that predict columns from the factor.
@@ -76,24 +74,19 @@ class SideRegression:
         return values[positive], vectors[:, positive]
 
 
-def conditional(
-    dependence: Dependence, regression: SideRegression, weights: Array | None
-) -> Dependence:
+def conditional(dependence: Dependence, regression: SideRegression) -> Dependence:
     """Return the dependence on what s leaves of y: `U - E[U | s]` instead of U.
 
     J is then the squared norm of the mean covariance of kernel features of X W and y at fixed s.
     It is 0 if X W and y are independent at each value of s, however both depend on s.
-
-    The rows of the dependence have weights (n,), if there are some.
     """
-    whole = dependence.equal_rows or dependence
-    U = centred_by(whole.factor, regression.counts)
+    signs = dependence.gamma.signs
+    U = centred_by(dependence.factor, regression.counts)
     residual = regression.residual(U)
-    before, after = (regression.counts @ each**2 @ whole.gamma.signs for each in (U, residual))
+    before, after = (regression.counts @ each**2 @ signs for each in (U, residual))
     if after <= _NOTHING * before:
         raise ValueError(
             "`given` explains y completely: nothing is left for X W to explain. Leave out of "
             "`given` what y follows from"
         )
-    left = replace(whole, gamma=ThinGamma(whole.gamma.signs), facts=residual, equal_rows=None)
-    return left if weights is None else with_weights(left, weights)
+    return replace(dependence, gamma=ThinGamma(signs), facts=residual)

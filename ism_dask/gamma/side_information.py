@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -12,8 +12,7 @@ from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import are_too_many, class_dependence, is_missing, kinds_of
 from ism_dask.gamma.combined import frobenius_norm, weighted_sum
-from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, gaussian_dependence, multiscale_dependence
-from ism_dask.gamma.weighted import with_weights
+from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, target_dependence
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +67,14 @@ class SideInformation:
         self._check_varies(weights)
         parts = []
         if self.labels.shape[1]:
-            parts.append(self._class_dependence(weights))
-        if self.numbers.shape[1]:
-            of_numbers = (
-                multiscale_dependence if self.numbers.shape[1] == 1 else gaussian_dependence
-            )
-            parts.append(of_numbers(self.numbers, weights))
-        if len(parts) > 1:
-            norms = [frobenius_norm(each, weights) for each in parts]
-            parts = [Dependence(*weighted_sum(parts, [1.0 / norm for norm in norms]))]
-        return parts[0] if weights is None else with_weights(parts[0], weights)
+            parts.append(replace(self._class_dependence(weights), weights=weights))
+        if count := self.numbers.shape[1]:
+            target = "multiscale" if count == 1 else "gaussian"
+            parts.append(target_dependence(self.numbers, target, weights))
+        if len(parts) == 1:
+            return parts[0]
+        gamma, facts = weighted_sum(parts, [1.0 / frobenius_norm(each) for each in parts])
+        return Dependence(gamma, facts, weights=weights)
 
     def _class_dependence(self, weights: Array | None) -> Dependence:
         combinations = np.unique(self.labels, axis=0, return_inverse=True)[1].reshape(-1)

@@ -6,6 +6,8 @@ A kernel of numbers is replaced by a low-rank factor, so that every engine can u
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
@@ -13,9 +15,9 @@ from sklearn.utils.multiclass import type_of_target
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, ThinGamma
-from ism_dask.gamma.classes import class_dependence
+from ism_dask.gamma.classes import class_dependence, kinds_of
 from ism_dask.gamma.labels import is_indicator, labels_dependence
-from ism_dask.gamma.weighted import repeated_rows, with_weights
+from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels.widths import WIDTHS, mean_of_gaussians, median_distance
 
 # The most rows from which the median distance of y is computed.
@@ -36,20 +38,11 @@ def linear_dependence(y: Array, weights: Array | None = None) -> Dependence:
     return Dependence(ThinGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
 
-def gaussian_dependence(y: Array, weights: Array | None = None) -> Dependence:
-    """Return the `Dependence` on numbers y (n,) or (n, t) by a gaussian kernel of median width."""
-    return _kernel_dependence(y, weights, WIDTHS[:1])
-
-
-def multiscale_dependence(y: Array, weights: Array | None = None) -> Dependence:
-    """Return the `Dependence` on numbers y under the mean of gaussian kernels of three widths.
-
-    The widths are the median distance, a half and a quarter of it.
-    """
-    return _kernel_dependence(y, weights, WIDTHS)
-
-
 def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...]) -> Dependence:
+    """Return the `Dependence` on numbers y (n,) or (n, t) under the mean of gaussian kernels.
+
+    Their widths are multiples of the median distance.
+    """
     points = standardise_target(y, weights)
     counted = points if weights is None else points[repeated_rows(weights)]
     median = median_distance(_rows_for_median(counted), "the median width of the kernel of `y`")
@@ -98,8 +91,8 @@ TARGETS: dict[str, Callable[[Array, Array | None], Dependence]] = {
     "classes": class_dependence,
     "labels": labels_dependence,
     "linear": linear_dependence,
-    "gaussian": gaussian_dependence,
-    "multiscale": multiscale_dependence,
+    "gaussian": partial(_kernel_dependence, widths=WIDTHS[:1]),
+    "multiscale": partial(_kernel_dependence, widths=WIDTHS),
 }
 
 
@@ -112,8 +105,7 @@ def target_dependence(y: Array, target: str = "auto", weights: Array | None = No
     "labels", one other number for each row as "multiscale", and several as "gaussian": with
     several, narrow kernels have no low-rank factor.
     """
-    dependence = TARGETS[target_name(y, target)](y, weights)
-    return dependence if weights is None else with_weights(dependence, weights)
+    return replace(TARGETS[target_name(y, target)](y, weights), weights=weights)
 
 
 def target_name(y: Array, target: str) -> str:
@@ -158,12 +150,15 @@ def standardise_target(y: Array, weights: Array | None = None) -> Array:
 
     Both count rows by their weights (n,), if there are some.
     """
-    columns = _numbers(y)
+    columns = finite_numbers(y).reshape(len(y), -1)
     counted = columns if weights is None else columns[weights > 0]
     constant = np.flatnonzero(np.ptp(counted, axis=0) == 0)
     if constant.size:
         which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
-        raise ValueError(f"{which} is constant; there is nothing that X could depend on")
+        raise ValueError(
+            f"{which} is constant, {counted[0, constant[0]]:g} in all {len(counted)} rows; "
+            "leave it out, for there is nothing that X could depend on"
+        )
     # Scale first: the square of 1e200 overflows and that of 1e-200 underflows. Scaling by a power
     # of two does not round.
     _, exponents = np.frexp(np.abs(columns).max(axis=0))
@@ -178,16 +173,17 @@ def standardise_target(y: Array, weights: Array | None = None) -> Array:
     return np.asarray(scaled / np.sqrt(np.average(scaled**2, axis=0, weights=weights)))
 
 
-def _numbers(y: Array) -> Array:
-    """Return y as columns (n, t) of float64."""
+def finite_numbers(y: Array) -> Array:
+    """Return y of any shape in float64, or raise a ValueError."""
+    given = np.asarray(y)
     try:
-        numbers = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):
+            numbers = given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"`y` must be numbers for this `target`; got {np.asarray(y).dtype} values. "
-            'Labels go with target="classes"'
+            f"`y` must be numbers where it is no labels; got {kinds_of(given)}: {error}. Labels "
+            'are one for each row, a `y` of shape (n,), and go with target="classes"'
         ) from error
-    columns = numbers.reshape(len(numbers), -1)
-    if not np.isfinite(columns).all():
-        raise ValueError("`y` contains NaN or infinity; expected finite numbers")
-    return columns
+    if not np.isfinite(numbers).all():
+        raise ValueError("`y` contains NaN or infinity; expected finite numbers below 1.8e308")
+    return numbers

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
-from ism_dask.gamma.base import Dependence, ThinGamma
 
 # Rows of whole weights are repeated in a sample, up to this sum of the weights.
 _MOST_REPEATED = 10**6
-
-
-def with_weights(dependence: Dependence, weights: Array) -> Dependence:
-    """Return a dependence in which rows have weights (n,).
-
-    `Gamma_ij` is multiplied by `w_i w_j`, after U was centred by the weights.
-    """
-    return replace(
-        dependence,
-        gamma=ThinGamma(dependence.gamma.signs),
-        facts=weights[:, None] * centred_by(dependence.factor, weights),
-        equal_rows=dependence,
-    )
 
 
 def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:
@@ -75,14 +60,6 @@ def weighted_by_class(
             )
     given = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
     return check_weights(given[codes] * weights, len(y), "`class_weight`")
-
-
-def centred_by(U: Array, weights: Array) -> Array:
-    """Return columns (n, r) minus their means by weights (n,)."""
-    centred = U - weights @ U / weights.sum()
-    # The mean of the centred rows is the rounding error of the mean.
-    centred -= weights @ centred / weights.sum()
-    return np.asarray(centred)
 
 
 def repeated_rows(weights: Array) -> Array:

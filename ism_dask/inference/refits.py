@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,11 +18,10 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, as_engine, first_that_serves
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.checks import row_source
-from ism_dask.estimators.pose import PREDICTION, SupervisedProblem, pose, rows_and_target
+from ism_dask.estimators.pose import PREDICTION, SupervisedProblem, as_given, row_weights
 from ism_dask.estimators.prediction_fit import PredictionFit
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
-from ism_dask.estimators.wide_rows import is_wide
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import as_kernel
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
@@ -61,54 +60,53 @@ class Refit:
 
 @dataclass(frozen=True, eq=False)
 class RefitPlan:
-    """A fitted estimator with checked rows, from which any refit can be made by its number.
+    """The rows of a fit, from which any refit can be made by its number.
 
     Make one with `plan_refits`.
 
     Attributes
     ----------
-    fitted : SupervisedIKDR
-    X : (n, d) array, Dask array or RowSource
-    y : (n,) or (n, t) array
+    problem : SupervisedProblem
+        The problem of the fit, with the rows as they are given and with the fitted estimator.
     weights : (n,) array or None
-        Weights that the rows had in the fit.
+        Weights that the rows had in the fit, without those of classes.
     seed : int
-    avoid, given : (n,) or (n, t) labels or numbers, a frame, or None
-        Those of the fit.
     """
 
-    fitted: SupervisedIKDR
-    X: Any
-    y: Array
+    problem: SupervisedProblem
     weights: Array | None
     seed: int
-    avoid: Any = None
-    given: Any = None
+
+    @property
+    def fitted(self) -> SupervisedIKDR:
+        """The fitted estimator."""
+        return self.problem.parameters
 
     def refit(self, number: int) -> Refit:
         """Return the refit with this number; its rows depend on the seed and the number alone."""
         counts = self._resample(np.random.default_rng([self.seed, number]))
-        weights = counts if self.weights is None else counts * self.weights
-        problem = pose(self.fitted, self.X, self.y, weights, avoid=self.avoid, given=self.given)
+        drawn = counts if self.weights is None else counts * self.weights
+        weights = row_weights(self.problem.y, self.fitted.target, self.fitted.class_weight, drawn)
+        problem = replace(self.problem, weights=weights).in_order()
         silently = watching_fits(_Silent()), watching_passes(lambda _done, _total: None)
         with single_threaded_blas(), silently[0], silently[1]:
             return nearest_maximum(problem)
 
     def refits(self, numbers: Sequence[int]) -> Iterator[tuple[int, Refit]]:
         """Yield the refits with their numbers, in order."""
-        n, d = self.X.shape
-        side_by_side = not is_dask(self.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
+        n, d = self.problem.X.shape
+        side_by_side = not is_dask(self.problem.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
         in_order = partial(results_in_order, _refit_by_itself, self)
         refits = in_order(numbers) if side_by_side else map(self.refit, numbers)
         yield from zip(numbers, refits, strict=True)
 
     def _resample(self, rng: np.random.Generator) -> Array:
         """Return how often each row is drawn (n,), if n rows are drawn with replacement."""
-        n = len(self.y)
+        n = len(self.problem.y)
         for _ in range(_DRAWS):
             counts = np.bincount(rng.integers(n, size=n), minlength=n)
             classes = getattr(self.fitted, "classes_", ())
-            if not len(classes) or len(np.unique(self.y[counts > 0])) == len(classes):
+            if not len(classes) or len(np.unique(self.problem.y[counts > 0])) == len(classes):
                 return counts
         raise ValueError(
             f"{_DRAWS} resamples of the {n} rows lacked a class each; leave out classes of one or "
@@ -183,23 +181,20 @@ def plan_refits(
     check_is_fitted(fitted)
     X = row_source(X)
     validate_data(fitted, X, reset=False, skip_check_array=True)
-    X, y = rows_and_target(fitted, X, y)
-    if is_wide(X):
-        raise ValueError(
-            f"X is sparse with {X.shape[1]} columns, too many for the refits of a bootstrap; it "
-            "takes dense rows, or sparse ones with fewer columns"
-        )
-    if len(y) < _FEWEST_ROWS:
-        raise ValueError(f"X has {len(y)} rows; a bootstrap needs {_FEWEST_ROWS} or more")
-    weights = None if sample_weight is None else check_weights(sample_weight, len(y))
-    problem = pose(fitted, X, y, weights, avoid=avoid, given=given)
+    problem = as_given(fitted, X, y, sample_weight, avoid=avoid, given=given)
+    problem.check_dense("`bootstrap`")
+    n = len(problem.y)
+    if n < _FEWEST_ROWS:
+        raise ValueError(f"X has {n} rows; a bootstrap needs {_FEWEST_ROWS} or more")
     problem.check_same_sides(fitted.sides_, "`bootstrap`")
-    _check_same_classes(problem.dependence.classes, getattr(fitted, "classes_", None))
+    found = problem.in_order().dependence.classes
+    _check_same_classes(found, getattr(fitted, "classes_", None))
+    weights = None if sample_weight is None else check_weights(sample_weight, n)
     # A generator would change from one refit to the next.
     own_seed = fitted.random_state if is_whole(fitted.random_state) else None
     fitted = copy.copy(fitted).set_params(random_state=own_seed)
     seed = 0 if random_state is None else int(random_state)
-    return RefitPlan(fitted, X, y, weights, seed, avoid, given)
+    return RefitPlan(replace(problem, parameters=fitted), weights, seed)
 
 
 def weights_in_units(model: SupervisedIKDR) -> Array:

@@ -15,7 +15,7 @@ from scipy.linalg import cython_lapack
 
 from ism_dask._types import Array
 
-_INT, _DOUBLES = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_double)
+_INT = ctypes.POINTER(ctypes.c_int)
 # The triangle that is upper in Fortran's order is the lower one of a matrix in C order.
 _LOWER = ctypes.c_char_p(b"U")
 
@@ -32,24 +32,36 @@ def _routine(name: str, *arguments: Any) -> Any:
     return ctypes.CFUNCTYPE(None, ctypes.c_char_p, *arguments)(address)
 
 
-_potrf = _routine("dpotrf", _INT, _DOUBLES, _INT, _INT)
-_potrs = _routine("dpotrs", _INT, _INT, _DOUBLES, _INT, _DOUBLES, _INT, _INT)
+def _routines(prefix: str, number: Any) -> tuple[Any, Any, Any]:
+    """Return potrf, potrs and the type of their matrices."""
+    numbers = ctypes.POINTER(number)
+    potrf = _routine(f"{prefix}potrf", _INT, numbers, _INT, _INT)
+    potrs = _routine(f"{prefix}potrs", _INT, _INT, numbers, _INT, numbers, _INT, _INT)
+    return potrf, potrs, numbers
+
+
+_ROUTINES = {
+    np.dtype(np.float64): _routines("d", ctypes.c_double),
+    np.dtype(np.float32): _routines("s", ctypes.c_float),
+}
 
 
 def factorise(matrix: Array) -> bool:
     """Write L with `L L^T = matrix` into the lower triangle of a symmetric matrix (n, n).
 
-    The matrix is in double precision and in C order. Return False if it is not positive definite.
+    The matrix is in C order. Return False if it is not positive definite in its precision.
     """
+    potrf, _, numbers = _ROUTINES[matrix.dtype]
     n, info = ctypes.c_int(len(matrix)), ctypes.c_int()
-    _potrf(_LOWER, n, matrix.ctypes.data_as(_DOUBLES), n, info)
+    potrf(_LOWER, n, matrix.ctypes.data_as(numbers), n, info)
     return info.value == 0
 
 
 def solution(factor: Array, Y: Array) -> Array:
     """Return the solution (n, r) of `L L^T X = Y`, given L as `factorise` leaves it."""
-    columns = np.array(Y.T, dtype=np.float64, order="C")
+    _, potrs, numbers = _ROUTINES[factor.dtype]
+    columns = np.array(Y.T, dtype=factor.dtype, order="C")
     n, r, info = ctypes.c_int(len(factor)), ctypes.c_int(len(columns)), ctypes.c_int()
-    matrix, right = (each.ctypes.data_as(_DOUBLES) for each in (factor, columns))
-    _potrs(_LOWER, n, r, matrix, n, right, n, info)
+    matrix, right = (each.ctypes.data_as(numbers) for each in (factor, columns))
+    potrs(_LOWER, n, r, matrix, n, right, n, info)
     return columns.T

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ism_dask._types import Array
 
@@ -19,11 +20,11 @@ _MOST_UNUSED = 64
 
 
 @contextmanager
-def square_matrices(n: int, count: int) -> Iterator[list[Array]]:
+def square_matrices(n: int, count: int, dtype: DTypeLike = np.float64) -> Iterator[list[Array]]:
     """Yield `count` matrices (n, n) with any content, which end with the block."""
     memory = [_memory(n * n) for _ in range(count)]
     try:
-        yield [each[: n * n].reshape(n, n) for each in memory]
+        yield [each.view(dtype)[: n * n].reshape(n, n) for each in memory]
     finally:
         _UNUSED.extend(memory[: max(0, _MOST_UNUSED - len(_UNUSED))])
 

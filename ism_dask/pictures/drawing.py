@@ -58,16 +58,12 @@ def draw_weights(ax: Axes, names: Sequence[str], weights: Array) -> None:
     heights = np.arange(len(weights))
     bars = ax.barh(heights, weights, color=np.where(weights >= 0, BLUE, RED))
     ax.bar_label(bars, [f"{weight:+.2f}" for weight in weights], padding=3, fontsize="small")
-    ax.set_yticks(heights, list(map(short_name, names)), parse_math=False)
-    ax.grid(visible=False)  # its lines would cross the numbers
-    ax.invert_yaxis()
+    _name_rows(ax, names, WEIGHT_LABEL)
     ax.axvline(0.0, color=ax.spines["left"].get_edgecolor(), lw=0.8)
     low, high = min(0.0, *weights), max(0.0, *weights)
     if low < high:
         room = _ROOM * (high - low)
         ax.set_xlim(low - room * (low < 0), high + room * (high > 0))
-    ax.set_xlabel(WEIGHT_LABEL)
-    ax.xaxis.set_major_formatter(_TICKS)
 
 
 def draw_shares(ax: Axes, names: Sequence[str], intervals: Array, clear: int) -> Entries:
@@ -77,20 +73,14 @@ def draw_shares(ax: Axes, names: Sequence[str], intervals: Array, clear: int) ->
     """
     shares, low, high = intervals
     heights = np.arange(len(shares))
-    drawn: Entries = []
     groups = ((slice(clear), BLUE, "clear of all others"), (slice(clear, None), GREY, "not clear"))
     for part, colour, name in groups:
-        if not len(heights[part]):
-            continue
-        ax.hlines(heights[part], low[part], high[part], color=colour, lw=2)
-        drawn += [(each, name) for each in ax.plot(shares[part], heights[part], "o", color=colour)]
-    ax.set_yticks(heights, list(map(short_name, names)), parse_math=False)
-    ax.grid(visible=False)
-    ax.invert_yaxis()
+        if len(heights[part]):
+            ax.hlines(heights[part], low[part], high[part], color=colour, lw=2)
+            ax.plot(shares[part], heights[part], "o", color=colour, label=name)
+    _name_rows(ax, names, SHARE_LABEL)
     ax.set_xlim(left=0.0)
-    ax.set_xlabel(SHARE_LABEL)
-    ax.xaxis.set_major_formatter(_TICKS)
-    return drawn
+    return _labelled(ax)
 
 
 def draw_weight_image(
@@ -125,10 +115,10 @@ def draw_dimension_gains(
     chosen: int,
 ) -> Entries:
     """Draw the gain of each feature after the first, and the gain from which on it is taken."""
-    drawn = ax.plot(numbers[1:], gains[1:], color=BLUE, marker="o")
-    drawn += ax.plot(numbers[1:], needed[1:], color=RED, marker="s", ls="--")
+    ax.plot(numbers[1:], gains[1:], color=BLUE, marker="o", label="gain")
+    ax.plot(numbers[1:], needed[1:], color=RED, marker="s", ls="--", label="gain that is needed")
     _mark_dimensions(ax, "log evidence per row, over one feature fewer", numbers, chosen)
-    return list(zip(drawn, ("gain", "gain that is needed"), strict=True))
+    return _labelled(ax)
 
 
 def _mark_dimensions(ax: Axes, quantity: str, numbers: Sequence[int], chosen: int) -> None:
@@ -153,25 +143,23 @@ def draw_measure(
     heights = np.array(values, dtype=float)
     positive = heights > 0
     ax.plot(numbers, np.where(positive, heights, np.nan), color=RED, marker="s", ls="--")
-    tolerance = ax.axhline(limit, color=RED, ls=":")
+    ax.axhline(limit, color=RED, ls=":", label=f"tolerance {limit:.4g}")
     _name_whole_numbers(ax, unit, MEASURE_LABELS[measure], numbers)
     _set_decades(ax, "y", np.append(heights[positive], limit))
-    return [(tolerance, f"tolerance {limit:.4g}")]
+    return _labelled(ax)
 
 
 def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
     """Draw the eigenvalues (q,) of the new features, the next one of Phi, and the eigengap."""
     q = len(values)
-    drawn: list[Artist] = [
-        *ax.plot(np.arange(1, q + 1), values, "o", color=BLUE, label="new features")
-    ]
+    ax.plot(np.arange(1, q + 1), values, "o", color=BLUE, label="new features")
     if next_value is not None:
         gap = f"eigengap {values[-1] - next_value:.4g}"
-        drawn += ax.plot([q + 1], [next_value], "o", color=GREY, mfc="none", label="the next one")
-        drawn.append(ax.vlines(q + 0.5, next_value, values[-1], color=RED, lw=2, label=gap))
+        ax.plot([q + 1], [next_value], "o", color=GREY, mfc="none", label="the next one")
+        ax.vlines(q + 0.5, next_value, values[-1], color=RED, lw=2, label=gap)
     numbers = range(1, q + 1 + (next_value is not None))
     _name_whole_numbers(ax, "new feature", "eigenvalue of Phi", numbers)
-    return [(each, str(each.get_label())) for each in drawn]
+    return _labelled(ax)
 
 
 def draw_variances(ax: Axes, values: Array, q: int) -> Entries:
@@ -179,10 +167,10 @@ def draw_variances(ax: Axes, values: Array, q: int) -> Entries:
     axes = range(1, len(values) + 1)
     share = values[:q].sum() / values.sum()
     label = f"coordinates: {share:.0%} of the variance"
-    drawn = ax.plot(axes[:q], values[:q], "o", color=BLUE, label=label)
-    drawn += ax.plot(axes[q:], values[q:], "o", color=GREY, mfc="none", label="the others")
+    ax.plot(axes[:q], values[:q], "o", color=BLUE, label=label)
+    ax.plot(axes[q:], values[q:], "o", color=GREY, mfc="none", label="the others")
     _name_whole_numbers(ax, "axis of the unfolding", "eigenvalue of K", axes)
-    return [(each, str(each.get_label())) for each in drawn]
+    return _labelled(ax)
 
 
 def draw_points(ax: Axes, points: Array, axis_names: AxisNames) -> None:
@@ -230,9 +218,9 @@ def draw_numbers(ax: Axes, points: Array, values: Array, label: str, axis_names:
 def draw_accuracy(ax: Axes, folds: Sequence[int], values: Sequence[float], mean: float) -> Entries:
     """Draw the accuracy of each fold, and their mean as a dashed line."""
     ax.plot(folds, values, "o", color=BLUE)
-    level = ax.axhline(mean, color=GREY, ls="--")
+    ax.axhline(mean, color=GREY, ls="--", label=f"mean {mean:.4f}")
     _name_whole_numbers(ax, "fold", "accuracy", folds)
-    return [(level, f"mean {mean:.4f}")]
+    return _labelled(ax)
 
 
 def draw_lines(
@@ -262,6 +250,11 @@ def add_legend(place: Axes | Figure, entries: Entries, **options: Any) -> None:
         text.set_parse_math(False)
 
 
+def _labelled(ax: Axes) -> Entries:
+    """Return the entries of all that was drawn with a label that begins with no underscore."""
+    return list(zip(*ax.get_legend_handles_labels(), strict=True))
+
+
 def short_name(name: str) -> str:
     """Return a name as pictures have room for it: one line of printable characters, cut if long."""
     name = " ".join("".join(each if each.isprintable() else " " for each in name).split())
@@ -289,6 +282,15 @@ def _name_axes(ax: Axes, names: AxisNames) -> None:
     ax.set_ylabel(names[1], parse_math=False)
     ax.xaxis.set_major_formatter(_TICKS)
     ax.yaxis.set_major_formatter(_TICKS)
+
+
+def _name_rows(ax: Axes, names: Sequence[str], quantity: str) -> None:
+    """Name what is drawn from the top down, and the x axis."""
+    ax.set_yticks(range(len(names)), list(map(short_name, names)), parse_math=False)
+    ax.grid(visible=False)  # its lines would cross the numbers
+    ax.invert_yaxis()
+    ax.set_xlabel(quantity)
+    ax.xaxis.set_major_formatter(_TICKS)
 
 
 def _name_whole_numbers(ax: Axes, unit: str, quantity: str, numbers: Sequence[int]) -> None:

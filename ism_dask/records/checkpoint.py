@@ -64,18 +64,15 @@ class OuterState:
         The solution of the last round.
     best : Solution
         The solution that the fit returns unless a later round is better.
-    before : Solution or None
-        The solution of the round before the best, from which the best round started; None if the
-        best round is the first.
-    fully : bool
-        Whether the best round was solved until W was stationary.
+    engine, engine_note : str
+        The name and the remark of the engine of the best round.
     """
 
     rounds: tuple[Round, ...]
     last: Solution
     best: Solution
-    before: Solution | None
-    fully: bool = False
+    engine: str
+    engine_note: str
 
 
 # One run of a solver: its solution, its latest state, or None if it cannot continue from a state.

@@ -9,9 +9,9 @@ import numpy as np
 
 from ism_dask._types import Array
 
-# Rows of a block. The regressions of smaller blocks lose accuracy, and those of larger ones cost
-# the third power of their rows.
-BLOCK_ROWS = 600
+# Rows of a block, and of a block of many rows. The regressions of smaller blocks lose accuracy, and
+# those of larger ones cost the third power of their rows. The means over many blocks lose less.
+BLOCK_ROWS, _SMALL_BLOCK_ROWS, MANY_ROWS = 600, 400, 10_000
 # Rows of a block whose pairs stand for all pairs; twice as many take twice the time.
 PAIR_ROWS = 2500
 # Rows of at most this size are dealt in memory.
@@ -20,7 +20,12 @@ MEMORY_BYTES = 256 * 2**20
 _SORTED = 8.0
 
 
-def number_of_blocks(n_rows: int, block_rows: int = BLOCK_ROWS) -> int:
+def rows_of_a_block(n_rows: int) -> int:
+    """Return the number of rows of each block of a regression on `n_rows` rows."""
+    return BLOCK_ROWS if n_rows < MANY_ROWS else _SMALL_BLOCK_ROWS
+
+
+def number_of_blocks(n_rows: int, block_rows: int) -> int:
     """Return how many blocks of about `block_rows` rows there are."""
     return max(1, round(n_rows / block_rows))
 

@@ -49,7 +49,9 @@ def judged_by_unseen(sample: Sample, unseen: Block, W: Array, setting: Setting) 
     few = min(unseen.n_rows, _JUDGING_ROWS)
     hand = deal(keys, max(1, unseen.n_rows // few), sample.seed)[0]
     rows = unseen.part(hand)
-    blocks = [rows.part(each) for each in deal(rows.Y[:, 0], number_of_blocks(len(hand)), 0)]
+    blocks = [
+        rows.part(each) for each in deal(rows.Y[:, 0], number_of_blocks(len(hand), BLOCK_ROWS), 0)
+    ]
     judges = BlocksInMemory(tuple(blocks))
     widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
     grid = [[setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]

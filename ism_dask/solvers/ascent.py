@@ -62,7 +62,7 @@ class AscentResult:
 def ascend(
     evaluate: Callable[[Array], Explained],
     W: Array,
-    precondition: Precondition,
+    precondition: Precondition | None = None,
     *,
     max_iter: int,
     max_seconds: float | None = None,
@@ -72,9 +72,9 @@ def ascend(
 ) -> AscentResult:
     """Return the result of an ascent from W (d, q), which ends where W is stationary.
 
-    The history continues that of `state`, and the steps begin with the `curvature` of an ascent on
-    other rows. The residual that ends it is 1e-4, or, if there are
-    enough blocks of rows, a quarter of what the noise between them causes.
+    The history continues that of `state`, whose steps and seconds count, and the steps begin with
+    the `curvature` of an ascent on other rows or in single precision. The residual that ends it is
+    1e-4, or, if there are enough blocks of rows, a quarter of what the noise between them causes.
     """
     began = time.perf_counter()
     now = evaluate(W)
@@ -84,10 +84,8 @@ def ascend(
     here = _candidate(W, now)
     state = State(len(history), here, here, history, now.objective)
     status = Status.CONVERGED if _is_stationary(W, now) else Status.MAX_ITER
-    if status is Status.MAX_ITER and max_iter:
-        for steps, (V, value) in enumerate(
-            lbfgs_ascent(evaluate, W, now, precondition, curvature), 1
-        ):
+    if status is Status.MAX_ITER and len(history) < max_iter:
+        for V, value in lbfgs_ascent(evaluate, W, now, precondition, curvature):
             W, now = V, value
             seconds = earlier + time.perf_counter() - began
             settled = _is_stationary(W, now)
@@ -96,9 +94,9 @@ def ascend(
                 on_iteration(state)
             if settled:
                 status = Status.CONVERGED
-            elif max_seconds is not None and seconds - earlier >= max_seconds:
+            elif max_seconds is not None and seconds >= max_seconds:
                 status = Status.OVER_CAP
-            elif steps < max_iter:
+            elif state.iteration < max_iter:
                 continue
             break
         else:

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from ism_dask._types import Array
 from ism_dask.engines import Engine, ExactEngine, PaddedOperator, Problem
-from ism_dask.engines.operator import relative_residual
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
-from ism_dask.solvers.rayleigh_ritz import RitzPairs
+from ism_dask.solvers.ism import solution_at
 from ism_dask.solvers.scaled_hessian import Extremes, ScaledHessian
 from ism_dask.solvers.time_limit import TimeLimited
 from ism_dask.status import Status
@@ -22,16 +21,16 @@ _ROUNDING = 1e-9
 
 
 def hessian_of(
-    engine: Engine, ritz: RitzPairs | Solution, stopping: Stopping | None = None
+    engine: Engine, solution: Solution, stopping: Stopping | None = None
 ) -> ScaledHessian:
-    """Return the Hessian at a W (r + s, q); its products raise TimeIsUpError after a time limit."""
+    """Return the Hessian at a solution; its products raise TimeIsUpError after a time limit."""
     problem = engine.problem
     by_curvature = problem.shards.n_rows <= _FEW_ROWS and not engine.approximate
     # Single precision is far more accurate than an engine that approximates.
-    used = engine.double if by_curvature else engine.steady(ritz.W[: problem.d])
-    operator = PaddedOperator(used, len(ritz.W) - problem.d, rough=engine.approximate)
+    used = engine.double if by_curvature else engine.steady(solution.W[: problem.d])
+    operator = PaddedOperator(used, len(solution.W) - problem.d, rough=engine.approximate)
     limited = TimeLimited(operator, stopping or Stopping())
-    return ScaledHessian.at(limited, ritz, by_differences=not by_curvature)
+    return ScaledHessian.at(limited, solution, by_differences=not by_curvature)
 
 
 def certify(problem: Problem, W: Array, status: Status) -> Certificate:
@@ -45,17 +44,9 @@ def certify(problem: Problem, W: Array, status: Status) -> Certificate:
         If a task of such a pass would not fit into memory.
     """
     engine = ExactEngine(problem.in_double(), W.shape[1])
-    ritz = RitzPairs.of(PaddedOperator(engine, len(W) - problem.d), W)
-    solution = Solution(
-        **vars(ritz),
-        n_iter=0,
-        status=status,
-        history=(),
-        residual=relative_residual(ritz.W, ritz.product),
-        residual_rows=problem.shards.n_rows,
-        in_double=True,
-    )
-    extremes = hessian_of(engine, ritz).extremes() if _is_stationary(solution) else None
+    solution = solution_at(PaddedOperator(engine, len(W) - problem.d), W, status)
+    solution = replace(solution, residual_rows=problem.shards.n_rows)
+    extremes = hessian_of(engine, solution).extremes() if _is_stationary(solution) else None
     return certificate_of(engine, solution, extremes)
 
 

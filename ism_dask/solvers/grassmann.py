@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Operator, ProductEvaluation
-from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.engines.operator import ProductEvaluation
+from ism_dask.records.iteration import Solution
 from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
@@ -20,47 +18,47 @@ from ism_dask.status import Status
 _LEAST_GRADIENT = 1e-10
 
 
-def solve(
-    operator: Operator,
-    q: int,
-    stopping: Stopping,
-    *,
-    on_iteration: Callable[[State], None] | None = None,
-    state: State | None = None,
-) -> Solution:
+def solve(log: SolverLog) -> Solution:
     """Return the solution of trust-region steps; `max_iter` counts the quadratic models."""
     try:
+        from pymanopt import Problem, function  # noqa: PLC0415
+        from pymanopt.manifolds import Grassmann  # noqa: PLC0415
         from pymanopt.optimizers import TrustRegions  # noqa: PLC0415
     except ImportError as error:
         raise ImportError(
             "`solver`='grassmann' needs pymanopt, which is not installed: "
             "pip install 'ism-dask[rivals]'"
         ) from error
-    log = SolverLog(operator, q, stopping, on_iteration, state)
     if log.may_end_now:
         return log.ended(Status.CONVERGED)
+    manifold, objective = Grassmann(*log.start.shape), _Objective(log)
+    numeric = function.numpy(manifold)
+    problem = Problem(
+        manifold,
+        numeric(objective.cost),
+        euclidean_gradient=numeric(objective.gradient),
+        euclidean_hessian=numeric(objective.hessian),
+    )
     search = TrustRegions(
-        max_iterations=stopping.max_iter,
+        max_iterations=log.max_iter,
         max_time=np.inf,  # the log checks the time limit, also within iterations
         min_gradient_norm=_LEAST_GRADIENT,
         verbosity=0,
     )
-    return log.ended(_run(_PymanoptProblem(log), search))
+    return log.ended(_run(search, problem, log))
 
 
-def _run(posed: _PymanoptProblem, search: Any) -> Status:
+def _run(search: Any, problem: Any, log: SolverLog) -> Status:
     try:
         with np.errstate(invalid="raise"):
-            search.run(posed.problem(), initial_point=posed.trace.start)
-    except FloatingPointError:
+            search.run(problem, initial_point=log.start)
+    except (_Converged, FloatingPointError):
         # pymanopt divides by the slope, which is 0 where J is flat; `ended` checks the residual.
         return Status.CONVERGED
     except TimeIsUpError:
         return Status.OVER_CAP
-    except _Converged:
-        return Status.CONVERGED
     # Models without a step count as iterations, too: W may be stationary at the limit.
-    return Status.CONVERGED if posed.trace.may_end_now else Status.MAX_ITER
+    return Status.CONVERGED if log.may_end_now else Status.MAX_ITER
 
 
 class _Converged(Exception):  # noqa: N818 - nothing went wrong
@@ -70,49 +68,33 @@ class _Converged(Exception):  # noqa: N818 - nothing went wrong
     """
 
 
-class _PymanoptProblem:
-    """The problem as pymanopt poses it: minimise -J, scaled so that all values are about 1."""
+class _Objective:
+    """What pymanopt minimises: -J, scaled so that all values are about 1."""
 
-    def __init__(self, trace: SolverLog) -> None:
-        self.trace = trace
-        self._point, self._evaluation = trace.start, trace.evaluation
-        self._scale = max(float(np.linalg.norm(trace.evaluation.product)), np.finfo(float).tiny)
+    def __init__(self, log: SolverLog) -> None:
+        self._log = log
+        self._point, self._evaluation = log.start, log.evaluation
+        self._scale = max(float(np.linalg.norm(log.evaluation.product)), np.finfo(float).tiny)
 
-    def problem(self) -> Any:
-        """Return the problem as an object of pymanopt."""
-        from pymanopt import Problem, function  # noqa: PLC0415
-        from pymanopt.manifolds import Grassmann  # noqa: PLC0415
-
-        manifold = Grassmann(*self.trace.start.shape)
-        numeric = function.numpy(manifold)
-        return Problem(
-            manifold,
-            numeric(self._cost),
-            euclidean_gradient=numeric(self._gradient),
-            euclidean_hessian=numeric(self._hessian),
-        )
-
-    def _cost(self, W: Array) -> float:
+    def cost(self, W: Array) -> float:
+        """Return the objective at W (d, q)."""
         return -0.5 * self._evaluate(W).objective / self._scale
 
-    def _gradient(self, W: Array) -> Array:
+    def gradient(self, W: Array) -> Array:
+        """Return its gradient (d, q), and record a step: pymanopt asks once at each new point."""
         evaluation = self._evaluate(W)
-        self._note(W, evaluation)
+        if not np.array_equal(W, self._log.state.current.W):
+            self._log.note(W, evaluation)
+            if self._log.may_end_at(evaluation.product, W):
+                raise _Converged
         return np.asarray(-evaluation.product / self._scale)
 
-    def _hessian(self, W: Array, Z: Array) -> Array:
-        return np.asarray(-self.trace.curvature(W, Z) / self._scale)
+    def hessian(self, W: Array, Z: Array) -> Array:
+        """Return the derivative of the gradient along Z (d, q)."""
+        return np.asarray(-self._log.curvature(W, Z) / self._scale)
 
     def _evaluate(self, W: Array) -> ProductEvaluation:
         # Pymanopt computes the cost and then the gradient at the same point: evaluate it once.
         if self._point is not W and not np.array_equal(self._point, W):
-            self._point, self._evaluation = W, self.trace.evaluate(W)
+            self._point, self._evaluation = W, self._log.evaluate(W)
         return self._evaluation
-
-    def _note(self, W: Array, evaluation: ProductEvaluation) -> None:
-        """Record a step: pymanopt computes the gradient once at each point that it accepts."""
-        if np.array_equal(W, self.trace.state.current.W):
-            return
-        self.trace.note(W, evaluation)
-        if self.trace.may_end_at(evaluation.product, W):
-            raise _Converged

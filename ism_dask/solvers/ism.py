@@ -220,6 +220,31 @@ class _Run:
         return Status.SWINGS
 
 
+def solution_at(
+    operator: Operator, W: Array, status: Status, history: tuple[Record, ...] = ()
+) -> Solution:
+    """Return the solution in the span of W (d, q), by Rayleigh-Ritz; this computes Phi once.
+
+    Its eigengap is negative if the spectral step would leave W.
+    """
+    evaluation = operator.phi(W)
+    phi = evaluation.phi
+    W, values, product = rayleigh_ritz(W, phi @ W)
+    return Solution(
+        W=W,
+        eigenvalues=values,
+        eigengap=float(values[-1]) - largest_eigenvalue_outside(phi, W),
+        objective=evaluation.objective,
+        error=evaluation.error,
+        product=product,
+        n_iter=len(history),
+        status=status,
+        history=history,
+        residual=relative_residual(W, product),
+        in_double=evaluation.noise <= DOUBLE_NOISE,
+    )
+
+
 def one_step_agrees(operator: Operator, solution: Solution) -> bool:
     """Return whether one spectral step does not refute that W is stationary.
 

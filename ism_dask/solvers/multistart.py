@@ -29,10 +29,11 @@ from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.certificates import certificate_of, hessian_of
 from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
+from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.local_maximum import verify_maximum
 from ism_dask.solvers.scaled_hessian import Extremes, inverse_gaps
 from ism_dask.solvers.second_order import refine_by_newton
-from ism_dask.solvers.stiefel import FINE, ROUGH, solve_fully, solve_roughly
+from ism_dask.solvers.solver_log import SolverLog, with_log
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
@@ -41,6 +42,13 @@ from ism_dask.status import Status
 _LOOSE = ISM(tol=0.03).stopping
 # Continuation: the factors of the kernel's width, one after the other, before the width itself.
 _WIDER = (4.0, 2.0, 1.4)
+# The residual at which gradient steps end. It is below the one that `converged` allows, because
+# single precision and the engine have a share in the residual, too.
+_FINE = 0.4 * RESIDUAL
+# The residual down to which single precision is of use, unless the engine approximates.
+_ROUGH = 2e-3
+# Gradient steps also end when J changes less, and sooner as single precision resolves J.
+_STILL, _ROUGHLY_STILL = 1e-15, 1e-7
 # How often a converged run may continue from a better W that the check finds. Each time J rises.
 _MOST_CONTINUATIONS = 20
 
@@ -80,43 +88,42 @@ class MultistartSearch:
         each solver run.
         """
         saved_fit = CheckpointedFit() if saved_fit is None else saved_fit
-        run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds)
         looks_further = self.solver.continuation or self.solver.restarts > 0
         watcher = None if looks_further else self.on_iteration
-        plain_run = partial(run.solve_accurately, state=state, watcher=watcher)
-        results = [run.with_first_engine(problem, plain_run)]
+        run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds, watcher)
+        results = [run.with_first_engine(problem, partial(run.solve_accurately, state=state))]
         if looks_further and not run.time_is_up:
-            results.append(self._with_more_starts(run, problem, state))
+            results.append(replace(run, watcher=self.on_iteration).with_more_starts(state))
         # If J is equal, return the later one, whose iterations were reported to the watcher.
         return max(reversed(results), key=lambda pair: pair[1].objective)
-
-    def _with_more_starts(
-        self, run: _SearchRun, problem: Problem, state: State | None
-    ) -> tuple[Engine, Solution]:
-        """Return the solution by continuation from wider kernels, or by random starts."""
-        wider_state = state
-        for wider in self._wider_problems(problem):
-            _, solution = run.with_first_engine(wider, partial(run.warm_start, state=wider_state))
-            wider_state = restart_from(solution)
-        return run.with_first_engine(problem, partial(run.solve_from_best_start, state=wider_state))
-
-    def _wider_problems(self, problem: Problem) -> Iterator[Problem]:
-        """Yield the problem with kernels of larger width, if the kernel has a width."""
-        for factor in _WIDER if self.solver.continuation else ():
-            kernel = problem.kernel.widened(factor)
-            if kernel != problem.kernel:
-                yield replace(problem, kernel=kernel)
 
 
 @dataclass(frozen=True)
 class _SearchRun:
-    """One search with its problem; `began` is the fit's clock when the search began, in seconds."""
+    """One search with its problem.
+
+    `began` is the fit's clock when the search began, in seconds; `watcher` is called with the
+    states of the solver.
+    """
 
     search: MultistartSearch
     problem: Problem
     q: int
     saved_fit: CheckpointedFit
     began: float
+    watcher: Callable[[State], None] | None
+
+    def with_more_starts(self, state: State | None) -> tuple[Engine, Solution]:
+        """Return the solution by continuation from wider kernels, or by random starts."""
+        for factor in _WIDER if self.search.solver.continuation else ():
+            kernel = self.problem.kernel.widened(factor)
+            if kernel != self.problem.kernel:  # it has a width
+                wider = replace(self.problem, kernel=kernel)
+                _, solution = self.with_first_engine(wider, partial(self.warm_start, state=state))
+                state = restart_from(solution)
+        return self.with_first_engine(
+            self.problem, partial(self.solve_from_best_start, state=state)
+        )
 
     def with_first_engine(
         self, problem: Problem, work: Callable[[Engine], tuple[Engine, Solution]]
@@ -145,16 +152,14 @@ class _SearchRun:
                     break
                 tried.append(self.warm_start(engine, start)[1])
             state = restart_from(max(tried, key=lambda solution: solution.objective))
-        return self.solve_accurately(engine, state, self.search.on_iteration)
+        return self.solve_accurately(engine, state)
 
-    def solve_accurately(
-        self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
-    ) -> tuple[Engine, Solution]:
+    def solve_accurately(self, engine: Engine, state: State | None) -> tuple[Engine, Solution]:
         """Return the solution by an engine that is accurate enough for the status "converged"."""
         result: tuple[Engine, Solution] | None = None
         while True:
             try:
-                solution = self._with_true_status(engine, state, watcher)
+                solution = self._with_true_status(engine, state)
             except DeclinedError:
                 if result is None:
                     raise
@@ -175,17 +180,15 @@ class _SearchRun:
         )
         return engine.finer() if insufficient and not self.time_is_up else None
 
-    def _with_true_status(
-        self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
-    ) -> Solution:
-        solution, extremes = self._solve_and_verify(engine, state, watcher)
+    def _with_true_status(self, engine: Engine, state: State | None) -> Solution:
+        solution, extremes = self._solve_and_verify(engine, state)
         solution = with_true_residual(engine, solution)
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
             solution = replace(solution, status=Status.APPROXIMATE)
         return replace(solution, certificate=certificate_of(engine, solution, extremes))
 
     def _solve_and_verify(
-        self, engine: Engine, state: State | None, watcher: Callable[[State], None] | None
+        self, engine: Engine, state: State | None
     ) -> tuple[Solution, Extremes | None]:
         """Return the solution of the solver, continued while the check finds a better W.
 
@@ -193,7 +196,7 @@ class _SearchRun:
         """
         operator, extremes = PaddedOperator(engine, self._constant), None
         for _ in range(_MOST_CONTINUATIONS):
-            solution = self._solve_once(operator, state, watcher)
+            solution = self._solve_once(operator, state)
             if not self.search.solver.ends_by_change or solution.status is not Status.CONVERGED:
                 return solution, None
             try:
@@ -209,22 +212,19 @@ class _SearchRun:
             state = continue_from(solution, verdict.better)
         return replace(solution, status=Status.MAX_ITER), extremes
 
-    def _solve_once(
-        self,
-        operator: PaddedOperator,
-        state: State | None,
-        watcher: Callable[[State], None] | None,
-    ) -> Solution:
+    def _solve_once(self, operator: PaddedOperator, state: State | None) -> Solution:
         """Return the solution of the solver, with gradient steps and refinement if needed."""
         solver = self.search.solver
-        solution = self._run_solver(solver.solve, operator, state, watcher, resumes=solver.resumes)
+        solution = self._run_solver(solver.solve, operator, state, resumes=solver.resumes)
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
         climbs = self.problem.gamma.is_psd or not self._is_published
         swings = solution.status is Status.SWINGS
         if climbs and swings and not self._finer(operator.engine, solution):
-            solution = self._ascend(operator, solution, watcher)
-        return self._refined(operator, solution)
+            solution = self._ascend(operator, solution)
+        if not solver.refine or solution.status is Status.OVER_CAP:
+            return solution
+        return refine_by_newton(operator, solution, self._stopping_now())
 
     @property
     def _is_published(self) -> bool:
@@ -236,46 +236,35 @@ class _SearchRun:
         """How many constant directions W may use: as many as its columns, one for the eigengap."""
         return self.q + 1
 
-    def _ascend(
-        self,
-        operator: PaddedOperator,
-        solution: Solution,
-        watcher: Callable[[State], None] | None,
-    ) -> Solution:
+    def _ascend(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
         W = solution.W
         engine = operator.engine.steady(W[: self.problem.d])
         guess = None
         if not self._is_published:
             guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
-        rest = FINE if engine.approximate else ROUGH
+        rest = _FINE if engine.approximate else _ROUGH
+        climb = partial(_climb, guess)
         if engine.double is not engine and relative_residual(W, solution.product) > rest:
             rough = PaddedOperator(engine, self._constant, rough=True)
-            climb = partial(solve_roughly, precondition=guess, rest=rest)
-            solution = self._run_solver(climb, rough, continue_from(solution), watcher)
+            roughly = with_log(climb, rest=rest, still=_ROUGHLY_STILL)
+            solution = self._run_solver(roughly, rough, continue_from(solution))
         reached = solution.status is Status.CONVERGED
-        if not reached or relative_residual(solution.W, solution.product) > FINE:
-            climb = partial(solve_fully, precondition=guess)
+        if not reached or relative_residual(solution.W, solution.product) > _FINE:
+            fully = with_log(climb, rest=_FINE, still=_STILL)
             steady = PaddedOperator(engine, self._constant)
-            solution = self._run_solver(climb, steady, continue_from(solution), watcher)
+            solution = self._run_solver(fully, steady, continue_from(solution))
         # Rounding may hide the last rise of J from the steps.
         ended = solution.status in (Status.MAX_ITER, Status.STALLED)
         if ended and one_step_agrees(operator, solution):
             return replace(solution, status=Status.CONVERGED)
         return solution
 
-    def _refined(self, operator: PaddedOperator, solution: Solution) -> Solution:
-        """Return the solution after Newton steps, if `refine` is set and there is time."""
-        if not self.search.solver.refine or solution.status is Status.OVER_CAP:
-            return solution
-        return refine_by_newton(operator, solution, self._stopping_now())
-
     def _run_solver(
         self,
         solve: Callable[..., Solution],
         operator: PaddedOperator,
         state: State | None,
-        watcher: Callable[[State], None] | None,
         *,
         resumes: bool = False,
     ) -> Solution:
@@ -286,8 +275,8 @@ class _SearchRun:
             def note(state: State) -> None:
                 if resumes:
                     tell(state)
-                if watcher is not None:
-                    watcher(state)
+                if self.watcher is not None:
+                    self.watcher(state)
 
             return solve(operator, self.q, stopping, on_iteration=note, state=known or state)
 
@@ -318,6 +307,30 @@ class _SearchRun:
     @property
     def _seconds(self) -> float:
         return self.saved_fit.seconds - self.began
+
+
+def solution_of_whole_space(
+    problem: Problem, options: str | EngineOptions
+) -> tuple[Engine, Solution]:
+    """Return an engine, and the solution with as many new features as `problem` has features.
+
+    J is the same for every W, so that every W is a maximum. The W that is returned makes
+    `W^T Phi W` diagonal. No direction is outside of W: the eigengap is the last eigenvalue minus
+    zero, the eigenvalue of directions in which the rows are constant.
+    """
+    q, start = problem.d, state_at(np.eye(problem.d))
+
+    def solve(engine: Engine) -> tuple[Engine, Solution]:
+        log = SolverLog(PaddedOperator(engine, 0), q, Stopping(), None, start)
+        return engine, with_true_residual(engine, log.ended(Status.CONVERGED))
+
+    return first_that_serves(candidate_engines(options, problem, q), solve)
+
+
+def _climb(precondition: Precondition | None, log: SolverLog) -> Solution:
+    """Return the solution of L-BFGS, by which J rises in every step."""
+    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition)
+    return log.ended(log.follow(steps))
 
 
 def _seconds_of(state: State | None) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
@@ -21,10 +20,11 @@ from ism_dask._validation import (
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import ANGLE, Stopping
 from ism_dask.solvers import dimension_growth, grassmann, ism, stiefel
+from ism_dask.solvers.solver_log import with_log
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solver(ABC):
+class Solver:
     """A solver with its options.
 
     All solvers use the same engine, start at the same W and return the same kind of solution.
@@ -33,6 +33,12 @@ class Solver(ABC):
     ----------
     solve : callable
         A function with the signature of `ism_dask.solvers.ism.solve`.
+    restarts : int
+        The number of random starts beside the spectral one.
+    continuation : bool
+        Whether W follows the kernel from a larger width.
+    refine : bool
+        Whether second-order steps end the fit.
     ends_by_change : bool
         Whether the solver may end by the change of the eigenvalues. With small steps that change is
         small from the first step on, so the other solvers end by the residual.
@@ -43,6 +49,8 @@ class Solver(ABC):
     solve: ClassVar[Callable[..., Solution]]
     ends_by_change: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
+    restarts = 0
+    continuation = refine = False
 
     max_iter: int
     max_seconds: float | None = None
@@ -53,24 +61,9 @@ class Solver(ABC):
             positive_float("`max_seconds`", self.max_seconds, "or None")
 
     @property
-    @abstractmethod
     def stopping(self) -> Stopping:
-        """The stopping rule of these options."""
-
-    @property
-    def restarts(self) -> int:
-        """The number of random starts beside the spectral one."""
-        return 0
-
-    @property
-    def continuation(self) -> bool:
-        """Whether W follows the kernel from a larger width."""
-        return False
-
-    @property
-    def refine(self) -> bool:
-        """Whether second-order steps end the fit."""
-        return False
+        """The stopping rule of these options: to stop when W is stationary, or at a limit."""
+        return Stopping(None, max_iter=self.max_iter, max_seconds=self.max_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,17 +136,8 @@ class ISM(Solver):
         return Stopping(self.tol, self.angle_tol, self.max_iter, self.max_seconds)
 
 
-class _EndsByResidual(Solver):
-    """A solver that ends when the residual is small or J stalls."""
-
-    @property
-    def stopping(self) -> Stopping:
-        """The stopping rule of these options."""
-        return Stopping(None, max_iter=self.max_iter, max_seconds=self.max_seconds)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Ascent(_EndsByResidual):
+class Ascent(Solver):
     """Preconditioned L-BFGS steps, the solver of the prediction criterion.
 
     Parameters
@@ -168,7 +152,7 @@ class Ascent(_EndsByResidual):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stiefel(_EndsByResidual):
+class Stiefel(Solver):
     """A curvilinear search on the Stiefel manifold.
 
     Parameters
@@ -181,11 +165,11 @@ class Stiefel(_EndsByResidual):
 
     max_iter: int = 2000
 
-    solve = staticmethod(stiefel.solve)
+    solve = staticmethod(with_log(stiefel.solve))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grassmann(_EndsByResidual):
+class Grassmann(Solver):
     """A trust region on the Grassmann manifold, by pymanopt.
 
     Parameters
@@ -198,11 +182,11 @@ class Grassmann(_EndsByResidual):
 
     max_iter: int = 500
 
-    solve = staticmethod(grassmann.solve)
+    solve = staticmethod(with_log(grassmann.solve))
 
 
 @dataclass(frozen=True, kw_only=True)
-class DimensionGrowth(_EndsByResidual):
+class DimensionGrowth(Solver):
     """One column of W after the other, each in the complement of those before it.
 
     Parameters
@@ -215,7 +199,7 @@ class DimensionGrowth(_EndsByResidual):
 
     max_iter: int = 1000
 
-    solve = staticmethod(dimension_growth.solve)
+    solve = staticmethod(with_log(dimension_growth.solve))
 
 
 SOLVERS: dict[str, Callable[..., Solver]] = {

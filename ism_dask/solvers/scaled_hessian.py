@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.linalg
@@ -15,11 +14,8 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.engines.operator import DOUBLE_NOISE, Operator, check_finite
 from ism_dask.linalg.eigen import nearest_orthonormal
+from ism_dask.records.iteration import Solution
 from ism_dask.solvers.lbfgs import Precondition
-
-if TYPE_CHECKING:
-    from ism_dask.records.iteration import Solution
-    from ism_dask.solvers.rayleigh_ritz import RitzPairs
 
 # The least number of products, which estimates the eigenvalues, and the most, to decide the sign
 # of the largest one: by differences, and by `curvature`, which is for few rows.
@@ -154,22 +150,22 @@ class ScaledHessian:
 
     @classmethod
     def at(
-        cls, operator: Operator, ritz: RitzPairs | Solution, *, by_differences: bool = True
+        cls, operator: Operator, solution: Solution, *, by_differences: bool = True
     ) -> ScaledHessian:
-        """Return the Hessian at the W of Ritz pairs; this computes Phi once.
+        """Return the Hessian at the W of a solution; this computes Phi once.
 
         Its products are finite differences of the gradient, or come from `operator.curvature`.
         """
-        W = ritz.W
+        W = solution.W
         evaluation = operator.phi(W)
-        outside, gaps = _gaps(evaluation.phi, W, ritz.eigenvalues)
+        outside, gaps = _gaps(evaluation.phi, W, solution.eigenvalues)
         step = _COARSE_STEP if evaluation.approximate else _STEP
         # Short steps need a gradient in double precision.
         precise = evaluation.approximate or evaluation.noise <= DOUBLE_NOISE
         return cls(
             operator,
             W,
-            ritz.product if precise else operator.gradient(W).product,
+            solution.product if precise else operator.gradient(W).product,
             outside,
             gaps,
             step if by_differences else None,

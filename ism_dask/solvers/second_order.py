@@ -16,8 +16,7 @@ from ism_dask.engines.operator import Operator, ProductEvaluation, relative_resi
 from ism_dask.linalg.eigen import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import Stopping
-from ism_dask.solvers.ism import SOLVER_TOLERANCE
-from ism_dask.solvers.rayleigh_ritz import RitzPairs
+from ism_dask.solvers.ism import SOLVER_TOLERANCE, solution_at
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.status import Status
 
@@ -83,11 +82,10 @@ def refine_by_newton(
         timed_out = True
     if W is solution.W:
         return replace(solution, status=Status.OVER_CAP) if timed_out else solution
-    ritz = RitzPairs.of(operator, W)
     status = Status.OVER_CAP if timed_out else solution.status
-    if relative_residual(ritz.W, ritz.product) <= SOLVER_TOLERANCE:
-        status = Status.CONVERGED
-    return replace(solution, **vars(ritz), status=status)
+    refined = solution_at(operator, W, status, solution.history)
+    is_fine = refined.residual <= SOLVER_TOLERANCE
+    return replace(refined, status=Status.CONVERGED) if is_fine else refined
 
 
 def _trust_region_steps(operator: TimeLimited, solution: Solution) -> Iterator[Array]:

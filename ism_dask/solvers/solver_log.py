@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import scipy.linalg
@@ -18,9 +19,8 @@ from ism_dask.records.iteration import (
     relative_change,
 )
 from ism_dask.records.stopping_rule import RESIDUAL, STEPS, Stopping, has_plateaued
-from ism_dask.solvers.ism import SOLVER_TOLERANCE, spectral_start
-from ism_dask.solvers.rayleigh_ritz import RitzPairs
-from ism_dask.solvers.time_limit import TimeLimited
+from ism_dask.solvers.ism import SOLVER_TOLERANCE, solution_at, spectral_start
+from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.status import Status
 
 # The mean change of J, as a share of it, at which other solvers than ISM take J to be on a plateau.
@@ -52,6 +52,7 @@ class SolverLog:
     start : (d, q) array
     evaluation : ProductEvaluation
         J and Phi W of the start.
+    max_iter : int
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class SolverLog:
         self._operator, self._q, self._rest, self._still = operator, q, rest, still
         self._on_iteration = on_iteration
         self._limited = TimeLimited(operator, stopping)
+        self.max_iter = stopping.max_iter
         self.start = _start(operator, q, None if state is None else state.current.W)
         # Evaluated without the time limit, because some W has to be returned.
         self.evaluation = operator.gradient(self.start)
@@ -132,6 +134,21 @@ class SolverLog:
         # J may fall for once, so take absolute changes: a fall and a rise are no plateau.
         return bool(last) and has_plateaued(np.abs(np.diff(last)), last[-1], self._still)
 
+    def follow(self, steps: Iterator[tuple[Array, ProductEvaluation]]) -> Status:
+        """Take the steps of an ascent until the solver may or has to end; return the status."""
+        if self.may_end_now:
+            return Status.CONVERGED
+        try:
+            for W, evaluation in steps:
+                self.note(W, evaluation)
+                if self.may_end_at(evaluation.product, W):
+                    return Status.CONVERGED
+                if self.state.iteration >= self.max_iter:
+                    return Status.MAX_ITER
+        except TimeIsUpError:
+            return Status.OVER_CAP
+        return Status.CONVERGED  # no step raises J any more; `ended` checks the residual
+
     def ended(
         self, status: Status, *, last: bool = False, otherwise: Status = Status.STALLED
     ) -> Solution:
@@ -145,19 +162,33 @@ class SolverLog:
         if not self.state.history:
             self.note(self.start, self.evaluation)
         candidate = self.state.current if last else self.state.best
-        ritz = RitzPairs.of(self._operator, candidate.W)
-        residual = relative_residual(ritz.W, ritz.product)
+        solution = solution_at(self._operator, candidate.W, status, self.state.history)
+        residual = solution.residual
         if candidate is self.state.current:
             # Of Phi W in the precision of the steps, which may be finer than that of Phi.
             residual = min(residual, relative_residual(candidate.W, self._last.product))
         if status is Status.CONVERGED and residual > RESIDUAL:
-            status = otherwise
-        return Solution(
-            **vars(ritz),
-            n_iter=self.state.iteration,
-            status=status,
-            history=self.state.history,
-        )
+            return replace(solution, status=otherwise)
+        return solution
+
+
+def with_log(solve: Callable[[SolverLog], Solution], **options: float) -> Callable[..., Solution]:
+    """Return a solver with the signature of `ism.solve`, which gives `solve` a log to write.
+
+    `options` are `rest` and `still` of that `SolverLog`.
+    """
+
+    def solve_operator(
+        operator: Operator,
+        q: int,
+        stopping: Stopping,
+        *,
+        on_iteration: Callable[[State], None] | None = None,
+        state: State | None = None,
+    ) -> Solution:
+        return solve(SolverLog(operator, q, stopping, on_iteration, state, **options))
+
+    return solve_operator
 
 
 def complete_columns(W: Array, others: Array) -> Array:

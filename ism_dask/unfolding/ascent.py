@@ -213,7 +213,7 @@ def _smooth_noise(graph: NeighbourGraph) -> Array:
     """Return random coordinates (n,) that vary little along edges, of squared lengths of sum 1."""
     noise = np.random.default_rng(0).normal(size=graph.n_rows)
     least = _CHANGE * float(np.linalg.norm(graph.along(noise)))
-    degrees = graph.degrees
+    degrees = graph.laplacian.diagonal()
     for _ in range(_AVERAGES):
         smoother = noise - graph.sums_at_nodes(graph.along(noise)) / (2.0 * degrees)
         if np.linalg.norm(graph.along(smoother)) < least:

@@ -51,8 +51,7 @@ def smooth_basis(graph: NeighbourGraph, m: int, seed: int = 0) -> SmoothBasis:
     Lanczos takes products with the Laplacian alone. A graph along a thin line, whose eigenvalues
     are too close to each other for that, has a sparse factorisation instead.
     """
-    incidence = graph.incidence
-    laplacian = csc_array(incidence.T @ incidence)
+    laplacian = graph.laplacian
     if graph.n_rows <= max(_DENSE_ROWS, 2 * (m + 1)):
         vectors = scipy.linalg.eigh(laplacian.toarray())[1][:, : m + 1]
     else:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csc_array, csr_array
+from scipy.sparse.csgraph import connected_components, laplacian
 
 from ism_dask._types import Array
 from ism_dask.unfolding.neighbour_search import ExactSearch, comparable, squared_distances
 
-# Edges whose lengths are computed at a time.
-_EDGES_AT_ONCE = 8192
 # A graph of more parts than this says nothing about where they lie, and is refused.
 _MOST_PARTS = 50
 # Sizes of parts that a message lists.
@@ -50,19 +49,12 @@ class NeighbourGraph:
         return len(self.heads)
 
     @property
-    def incidence(self) -> csr_array:
-        """The (e, n) matrix whose product with coordinates has the difference along each edge."""
-        e = self.n_edges
-        ends = np.column_stack([self.heads, self.tails]).ravel()
-        signs = np.tile([1.0, -1.0], e)
-        return csr_array((signs, ends, np.arange(0, 2 * e + 1, 2)), shape=(e, self.n_rows))
-
-    @property
-    def degrees(self) -> Array:
-        """The number (n,) of edges of each row."""
-        return np.bincount(self.heads, minlength=self.n_rows) + np.bincount(
-            self.tails, minlength=self.n_rows
-        )
+    def laplacian(self) -> csc_array:
+        """The (n, n) matrix L for which `y^T L y` is the sum of squares of `along(y)`."""
+        ends = self.heads, self.tails
+        adjacency = csc_array((np.ones(self.n_edges), ends), shape=(self.n_rows, self.n_rows))
+        matrix: Any = laplacian(adjacency + adjacency.T)
+        return csc_array(matrix)
 
     def along(self, y: Array) -> Array:
         """Return the difference (e,) of coordinates y (n,) along each edge."""
@@ -71,7 +63,7 @@ class NeighbourGraph:
     def sums_at_nodes(self, flow: Array) -> Array:
         """Return for each node the sum (n,) of `flow` (e,) of its edges, negative at their tails.
 
-        It is the product of the transposed incidence matrix with `flow`.
+        For the flow `along(y)` it is the product of the Laplacian with y.
         """
         leaving = np.bincount(self.heads, flow, self.n_rows)
         return leaving - np.bincount(self.tails, flow, self.n_rows)
@@ -106,7 +98,7 @@ def neighbour_graph(X: Array, neighbours: Array) -> NeighbourGraph:
         _check_parts(sizes, k)
         pairs = _joined(X, pairs, labels, k)
     heads, tails = pairs.T
-    squared = _squared_lengths(X, heads, tails)
+    squared = squared_distances(X, heads, X, tails)
     return NeighbourGraph(n, heads, tails, squared, neighbours, sizes)
 
 
@@ -165,20 +157,6 @@ def _ways_out(X: Array, inside: Array, count: int) -> Array:
     rows, outside = np.flatnonzero(inside), np.flatnonzero(~inside)
     others = X[outside]
     nearest = ExactSearch.among(others, 1).of(X[rows])
-    squared = comparable(squared_distances(X[rows], others, nearest))[:, 0]
+    squared = comparable(squared_distances(X, rows, others, nearest[:, 0]))
     shortest = np.argsort(squared, kind="stable")[:count]
     return np.column_stack([rows[shortest], outside[nearest[shortest, 0]]])
-
-
-def _squared_lengths(X: Array, heads: Array, tails: Array) -> Array:
-    """Return the squared distance (e,) of the rows at the two ends of each edge.
-
-    They are sums of squared differences: the products by which neighbours are searched lose the
-    digits of short distances.
-    """
-    squared = np.empty(len(heads))
-    for start in range(0, len(heads), _EDGES_AT_ONCE):
-        run = slice(start, start + _EDGES_AT_ONCE)
-        apart = X[heads[run]].astype(np.float64) - X[tails[run]]
-        squared[run] = np.einsum("ij,ij->i", apart, apart)
-    return squared

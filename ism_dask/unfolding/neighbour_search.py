@@ -33,13 +33,7 @@ _TREE_COLUMNS = 15
 
 @dataclass(frozen=True, eq=False)
 class ExactSearch:
-    """Compares each row with all others, or with those in a part of a tree.
-
-    Attributes
-    ----------
-    search : NearestNeighbors
-    rows : (n, d) array
-    """
+    """Compares each of some rows (n, d) with all others, or with those in a part of a tree."""
 
     exact: ClassVar[bool] = True
     search: NearestNeighbors
@@ -80,7 +74,8 @@ class ExactSearch:
         open_rows, count = np.arange(len(X)), min(n, 2 * k)
         while len(open_rows):
             distances, found = self.search.kneighbors(X[open_rows], count)
-            squared = squared_distances(X[open_rows], self.rows, found)
+            numbers = np.repeat(open_rows, count)
+            squared = squared_distances(X, numbers, self.rows, found.ravel()).reshape(found.shape)
             order = np.lexsort((found, comparable(squared)), axis=1)[:, :k]
             nearest[open_rows] = np.take_along_axis(found, order, axis=1)
             if count == n:
@@ -96,13 +91,7 @@ class ExactSearch:
 
 @dataclass(frozen=True, eq=False)
 class ApproximateSearch:
-    """Follows neighbours of neighbours by pynndescent; it misses some of the nearest rows.
-
-    Attributes
-    ----------
-    index : pynndescent.NNDescent
-    k : int
-    """
+    """Follows neighbours of neighbours by pynndescent; it misses some of the nearest rows."""
 
     exact: ClassVar[bool] = False
     index: Any
@@ -138,17 +127,17 @@ def neighbour_search(rows: Array, k: int, seed: int = 0) -> NeighbourSearch:
     return ExactSearch.among(rows, k)
 
 
-def squared_distances(X: Array, rows: Array, numbers: Array) -> Array:
-    """Return the squared distances (b, k) of X (b, d) from the rows (n, d) with numbers (b, k).
+def squared_distances(X: Array, numbers: Array, rows: Array, others: Array) -> Array:
+    """Return the squared distances (m,) of rows of X with `numbers` (m,) from `others` of `rows`.
 
     They are sums of squared differences, which lose no digits of short distances.
     """
-    squared = np.empty(numbers.shape)
-    step = max(1, _NUMBERS_AT_ONCE // (numbers.shape[1] * X.shape[1]))
-    for start in range(0, len(X), step):
+    squared = np.empty(len(numbers))
+    step = max(1, _NUMBERS_AT_ONCE // X.shape[1])
+    for start in range(0, len(squared), step):
         run = slice(start, start + step)
-        apart = rows[numbers[run]].astype(np.float64) - X[run, None]
-        squared[run] = np.einsum("bkd,bkd->bk", apart, apart)
+        apart = rows[others[run]].astype(np.float64) - X[numbers[run]]
+        squared[run] = np.einsum("md,md->m", apart, apart)
     return squared
 
 

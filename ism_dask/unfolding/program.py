@@ -29,10 +29,6 @@ class Scales:
     """The units of the two terms of the objective.
 
     `F(K) = tr(K L) / gain - penalty * sum over edges of (K_ii + K_jj - 2 K_ij - d_ij^2)^2`
-
-    Attributes
-    ----------
-    gain, penalty : float
     """
 
     gain: float

@@ -35,13 +35,11 @@ _STEPS_TO_A_RESTART = 500
 
 
 @dataclass(frozen=True, eq=False)
-class SolvedProgram:
-    """The solution of the program for K = V A V^T.
+class SolvedProgram(Scales):
+    """The solution of the program for K = V A V^T, with the scales of F.
 
     Attributes
     ----------
-    gain, penalty : float
-        The scales of F.
     A : (m, m) array
     objective : float
         F at K.
@@ -49,8 +47,6 @@ class SolvedProgram:
         A bound on how much larger the maximum is, as a share of what F gains over A = 0.
     """
 
-    gain: float
-    penalty: float
     A: Array
     objective: float
     gap: float
@@ -93,7 +89,7 @@ def unfold(
         **run_or_restore(PROGRAM, lambda: vars(_solved(graph, basis, side, nu)))
     )
     eigenvalues, coordinates = _leading(basis, program.A, q)
-    objective = CoordinateObjective(graph, side, Scales(program.gain, program.penalty))
+    objective = CoordinateObjective(graph, side, program)
     refined = refine(objective, coordinates, max_iter) if max_iter else None
     Y = coordinates if refined is None else refined.Y
     return Unfolding(
@@ -113,8 +109,7 @@ def _solved(
     scales = _scales(sums, nu)
     solution = solve(sums.program(scales))
     return SolvedProgram(
-        gain=scales.gain,
-        penalty=scales.penalty,
+        **vars(scales),
         A=sums.matrix(solution.B),
         objective=solution.value - scales.penalty * sums.sum_of_fourth,
         gap=solution.gap,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,9 +18,9 @@ from pyarrow.fs import LocalFileSystem
 
 from storage.atomic import explain_os_errors
 from storage.errors import TableError
-from storage.tables.columns import read_columns
-from storage.tables.files import TableFiles, explain_errors
-from storage.tables.sources import Part, Table, batch_rows, is_piece
+from storage.tables.encoding import read_columns
+from storage.tables.files import TableFiles
+from storage.tables.sources import Part, Read, Table, batch_rows, is_piece
 
 # Bytes of a block of a CSV file.
 _BLOCK_BYTES = 2**22
@@ -37,88 +37,74 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 Types = Mapping[str, pa.DataType]
 
 
-@dataclass(frozen=True, eq=False)
-class FilePart:
-    """The rows of a file, or of some row groups of a Parquet file.
+def _read_fragment(
+    fragment: pa_dataset.Fragment, schema: pa.Schema, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in batches; few are read ahead."""
+    yield from fragment.to_batches(
+        schema=schema, columns=columns, batch_size=batch_rows(len(columns)), batch_readahead=4
+    )
 
-    Attributes
-    ----------
-    fragment : pyarrow.dataset.Fragment
-    schema : pyarrow.Schema
-        Of the table; columns that the file lacks are those of its `key=value` folders.
-    row_groups : tuple of int, optional
-        Which row groups of a Parquet file it has. Default: all.
+
+def _read_parquet(
+    fragment: pa_dataset.ParquetFileFragment,
+    schema: pa.Schema,
+    row_groups: list[int] | None,
+    columns: list[str],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file, or of some of its row groups, in batches.
+
+    A scan by pyarrow.dataset would decode a whole row group at once, which may be all rows. Texts
+    come with a dictionary, so that their size is known before they are decoded. Columns that the
+    file lacks are those of its `key=value` folders.
     """
-
-    fragment: Any
-    schema: pa.Schema
-    row_groups: tuple[int, ...] | None = None
-
-    @property
-    def description(self) -> str:
-        """The path."""
-        return str(self.fragment.path)
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches with these columns; few are read ahead."""
-        folders = pa_dataset.get_partition_keys(self.fragment.partition_expression)
-        stored = [name for name in columns if name not in folders]
-        with explain_errors(self.description, self.schema.names):
-            if isinstance(self.fragment, pa_dataset.ParquetFileFragment) and stored:
-                yield from self._parquet_batches(columns, stored, folders)
-            else:
-                yield from self.fragment.to_batches(
-                    schema=self.schema,
-                    columns=list(columns),
-                    batch_size=batch_rows(len(columns)),
-                    batch_readahead=4,
-                )
-
-    def pieces(self) -> list[FilePart]:
-        """Return parts of a few row groups of a Parquet file, or the file itself."""
-        if not isinstance(self.fragment, pa_dataset.ParquetFileFragment):
-            return [self]
-        pieces: list[FilePart] = []
-        groups, rows = [], 0
-        for group in self.fragment.row_groups:
-            groups.append(group.id)
-            rows += group.num_rows
-            if is_piece(rows):
-                pieces.append(replace(self, row_groups=tuple(groups)))
-                groups, rows = [], 0
-        return [*pieces, replace(self, row_groups=tuple(groups))] if groups else pieces
-
-    def _parquet_batches(
-        self, columns: Sequence[str], stored: list[str], folders: dict[str, Any]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a Parquet file in batches.
-
-        A scan by pyarrow.dataset would decode a whole row group at once, which may be all rows.
-        Texts come with a dictionary, so that their size is known before they are decoded.
-        """
-        fields = [self.schema.field(name) for name in columns]
-        texts = [field.name for field in fields if field.name in stored and _is_text(field.type)]
-        with self.fragment.filesystem.open_input_file(self.fragment.path) as file:
-            parquet = pq.ParquetFile(
-                file, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=texts
+    folders = pa_dataset.get_partition_keys(fragment.partition_expression)
+    fields = [schema.field(name) for name in columns]
+    stored = [field for field in fields if field.name not in folders]
+    if not stored:
+        some = fragment if row_groups is None else fragment.subset(row_group_ids=row_groups)
+        yield from _read_fragment(some, schema, columns)
+        return
+    texts = [field.name for field in stored if _is_text(field.type)]
+    with fragment.filesystem.open_input_file(fragment.path) as file:
+        parquet = pq.ParquetFile(
+            file, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=texts
+        )
+        for batch in parquet.iter_batches(
+            batch_rows(len(columns)),
+            columns=[field.name for field in stored],
+            row_groups=row_groups,
+            # Groups of rows are read side by side, each by one thread.
+            use_threads=row_groups is None,
+        ):
+            for name in texts:
+                _check_decoded_bytes(name, batch.column(name), fragment.path)
+            values = {key: pa.repeat(value, batch.num_rows) for key, value in folders.items()}
+            values |= {field.name: batch.column(field.name) for field in stored}
+            yield pa.record_batch(
+                [values[field.name].cast(field.type) for field in fields], schema=pa.schema(fields)
             )
-            for batch in parquet.iter_batches(
-                batch_rows(len(columns)),
-                columns=stored,
-                row_groups=self.row_groups,
-                # Groups of rows are read side by side, each by one thread.
-                use_threads=self.row_groups is None,
-            ):
-                for name in texts:
-                    _check_decoded_bytes(name, batch.column(name), self.description)
-                values = {name: batch.column(name) for name in stored}
-                values |= {
-                    name: pa.repeat(value, batch.num_rows) for name, value in folders.items()
-                }
-                yield pa.record_batch(
-                    [values[field.name].cast(field.type) for field in fields],
-                    schema=pa.schema(fields),
-                )
+
+
+def _split_parquet(fragment: pa_dataset.ParquetFileFragment, schema: pa.Schema) -> list[Read]:
+    """Return what reads a few row groups each of a Parquet file."""
+    pieces: list[list[int]] = []
+    rows = 0
+    for group in fragment.row_groups:
+        if not pieces or is_piece(rows):
+            pieces.append([])
+            rows = 0
+        pieces[-1].append(group.id)
+        rows += group.num_rows
+    return [partial(_read_parquet, fragment, schema, groups) for groups in pieces]
+
+
+def _part(fragment: pa_dataset.Fragment, schema: pa.Schema) -> Part:
+    """Return the part of a table with this schema that has the rows of a file."""
+    if not isinstance(fragment, pa_dataset.ParquetFileFragment):
+        return Part(fragment.path, schema, partial(_read_fragment, fragment, schema))
+    read = partial(_read_parquet, fragment, schema, None)
+    return Part(fragment.path, schema, read, partial(_split_parquet, fragment, schema))
 
 
 def open_columnar(files: TableFiles, _types: Types, file_format: str) -> Table:
@@ -165,13 +151,13 @@ def copied_pieces(table: Table, kinds: Mapping[str, str], folder: Path) -> Itera
                 if is_piece(rows):
                     break
         fragment = pa_dataset.IpcFileFormat().make_fragment(str(path), LocalFileSystem())
-        yield FilePart(fragment, first.schema)
+        yield _part(fragment, first.schema)
 
 
 def _table(files: TableFiles, dataset: pa_dataset.Dataset, *, is_slow: bool) -> Table:
     schema = pa.schema(field for field in dataset.schema if not _INDEX.fullmatch(field.name))
     fragments = {each.path: each for each in dataset.get_fragments()}
-    parts = tuple(FilePart(fragments[path], schema) for path in files.paths)
+    parts = tuple(_part(fragments[path], schema) for path in files.paths)
     return Table(files.description, schema, parts, files, is_slow)
 
 

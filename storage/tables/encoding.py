@@ -1,9 +1,9 @@
-"""Encode batches of a table as rows of numbers and as labels."""
+"""Read the columns of a table in one form for each kind, count what they hold, and encode them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,18 +13,188 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.columns import (
-    as_floats,
-    as_texts,
-    incomplete_rows,
-    read_columns,
-    without_dictionary,
+from storage.tables.schema import (
+    BOOLEAN,
+    CATEGORY,
+    CLASSES,
+    DROP,
+    NUMBER,
+    REFUSE,
+    Column,
+    TableOptions,
+    TableScan,
+    TableSchema,
 )
-from storage.tables.schema import CATEGORY, CLASSES, DROP, REFUSE, Column, TableSchema
+from storage.tables.sources import Part
 
 Array = NDArray[Any]
+# Different values are counted up to this number; a label may have as many classes.
+MAX_CLASSES = 1000
+_FLOAT64 = pa.float64()
+# Whole numbers from here on are not all floats.
+_LARGEST = 2.0**53
+# Types of Arrow that no encoding exists for, with their names for people.
+_UNFIT: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_temporal, "dates or times"),
+    (pa.types.is_nested, "lists or records"),
+    (pa.types.is_binary, "bytes"),
+    (pa.types.is_large_binary, "bytes"),
+)
 # The most levels that an error lists.
 _MOST_LEVELS = 5
+
+
+def kind_of(column: pa.Field) -> str:
+    """Return the kind of a column by its type; raise a TableError if there is none for it."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if isinstance(kind, pa.BaseExtensionType):  # such as periods and intervals of pandas
+        raise TableError(f"the column {column.name!r} holds values of the type {kind}")
+    for is_unfit, words in _UNFIT:
+        if is_unfit(kind):
+            raise TableError(f"the column {column.name!r} holds {words} ({column.type})")
+    if pa.types.is_dictionary(column.type):
+        return CATEGORY
+    if pa.types.is_boolean(kind):
+        return BOOLEAN
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return NUMBER if numeric or pa.types.is_null(kind) else CATEGORY
+
+
+def read_columns(batch: pa.RecordBatch, kinds: Mapping[str, str]) -> pa.RecordBatch:
+    """Return columns of a batch as float64, booleans or strings, by their kinds; a gap is null.
+
+    A value is missing if it is null, NaN or an empty text.
+    """
+    columns = [_READ[kind](batch.column(name)) for name, kind in kinds.items()]
+    return pa.record_batch(columns, names=list(kinds))
+
+
+def incomplete_rows(columns: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Return which rows lack a value in one of the columns, in the form of `read_columns`."""
+    absent = np.zeros(columns.num_rows, dtype=bool)
+    for column in columns.columns:
+        if column.null_count:
+            absent |= column.is_null().to_numpy(zero_copy_only=False)
+    return absent
+
+
+def as_floats(values: pa.Array) -> NDArray[Any]:
+    """Return numbers or booleans as float64, NaN where there is none."""
+    return np.asarray(_as_float64(values).to_numpy(zero_copy_only=False))
+
+
+def as_texts(values: pa.Array) -> pa.Array:
+    """Return a column as strings; an empty one is none, and whole numbers have no decimals."""
+    values = without_dictionary(values)
+    if pa.types.is_decimal(values.type) or pa.types.is_floating(values.type):
+        numbers = _as_numbers(values)
+        whole = pc.and_(pc.equal(numbers, pc.round(numbers)), pc.less(pc.abs(numbers), _LARGEST))
+        as_integers = pc.if_else(whole, numbers, 0).cast(pa.int64())
+        return pc.if_else(whole, as_integers.cast(pa.string()), numbers.cast(pa.string()))
+    texts = values.cast(pa.string())
+    return pc.if_else(pc.equal(texts, ""), None, texts)
+
+
+def without_dictionary(values: pa.Array) -> pa.Array:
+    """Return a column without a dictionary: batches may have different ones."""
+    if not pa.types.is_dictionary(values.type):
+        return values
+    if pa.types.is_string_view(values.type.value_type):  # polars; pyarrow cannot decode it
+        texts = values.dictionary.cast(pa.string())
+        values = pa.DictionaryArray.from_arrays(values.indices, texts)
+    return values.dictionary_decode()
+
+
+def empty_scan(kinds: Mapping[str, str], options: TableOptions) -> TableScan:
+    """Return the scan of no rows, with columns of these kinds."""
+    most = max(options.max_levels, MAX_CLASSES)
+    return TableScan({name: Column(name, kind, most=most) for name, kind in kinds.items()})
+
+
+def scan_part(
+    part: Part,
+    kinds: Mapping[str, str],
+    options: TableOptions,
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> TableScan:
+    """Read columns of these kinds once, and return what they hold.
+
+    `on_rows` is called with the number of rows read so far.
+    """
+    scan = empty_scan(kinds, options)
+    apart = frozenset(options.apart)
+    for batch in part.batches(list(kinds)):
+        columns = used = read_columns(batch, kinds)
+        if options.missing == DROP and (absent := incomplete_rows(columns)).any():
+            used = columns.filter(pa.array(~absent))
+        with np.errstate(over="ignore", invalid="ignore"):  # sums with infinite numbers
+            counted = {
+                known.name: _count(known, column.null_count, values, known.name in apart)
+                for known, column, values in zip(
+                    scan.columns.values(), columns.columns, used.columns, strict=True
+                )
+            }
+        left_out = columns.num_rows - used.num_rows
+        scan.add(TableScan(counted, columns.num_rows, left_out))
+        on_rows(scan.rows)
+    return scan
+
+
+def _count(column: Column, missing: int, values: pa.Array, count: bool) -> Column:
+    """Return what the values of a batch hold; `count` the different numbers, too, not only levels.
+
+    `column` is the column of the rows before, whose name and kind are those of the result.
+    """
+    facts: dict[str, Any] = {"most": column.most, "missing": missing}
+    if column.kind == CATEGORY:
+        return Column(column.name, column.kind, **facts, **_counts(values, column.most))
+    finite = as_floats(values)
+    # What is known of a sum that is finite is known of each number: one pass is enough.
+    total = finite.sum()
+    if not np.isfinite(total):
+        finite = finite[np.isfinite(finite)]
+        facts["infinite"] = len(values) - len(finite) - values.null_count
+        total = finite.sum()
+    if len(finite):
+        facts |= {"present": len(finite), "total": float(total)}
+        facts |= {"low": float(finite.min()), "high": float(finite.max())}
+    if count and len(finite):
+        most = max(-facts["low"], facts["high"])
+        facts["whole"] = bool(most < _LARGEST and (finite == np.rint(finite)).all())
+        if facts["whole"]:
+            facts |= _counts(as_texts(values), column.most)
+    return Column(column.name, column.kind, **facts)
+
+
+def _counts(texts: pa.Array, most: int) -> dict[str, Any]:
+    """Return the number of rows with each text, and whether there are more than `most` texts."""
+    counts = pc.value_counts(texts.drop_null())
+    some = counts[: most + 1].to_pylist()
+    return {
+        "counts": {each["values"]: each["counts"] for each in some},
+        "overflows": len(counts) > most,
+    }
+
+
+def _as_numbers(values: pa.Array) -> pa.Array:
+    """Return numbers as float64, null where they are NaN."""
+    numbers = _as_float64(values)
+    floats = as_floats(numbers)
+    if np.count_nonzero(np.isnan(floats)) == numbers.null_count:
+        return numbers
+    return pa.array(floats, from_pandas=True)
+
+
+def _as_float64(values: pa.Array) -> pa.Array:
+    # Unsafe: whole numbers beyond 2^53 are rounded. Casts take a while where batches are short.
+    return values if values.type == _FLOAT64 else values.cast(_FLOAT64, safe=False)
+
+
+_READ: Mapping[str, Callable[[pa.Array], pa.Array]] = {
+    NUMBER: _as_numbers,
+    BOOLEAN: lambda values: values.cast(pa.bool_()),
+    CATEGORY: as_texts,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +203,6 @@ class EncodedRows:
 
     Attributes
     ----------
-    X : (n, d) array
     labels : dict of str to (n,) array
         Class codes, or float64 numbers, by their keys in the data set.
     passed : RecordBatch
@@ -110,7 +279,6 @@ def encode_batch(
     ----------
     batch : RecordBatch
         Its columns are read by name.
-    schema : TableSchema
     problems : Problems
         Collects what does not fit the schema.
     passed : sequence of str

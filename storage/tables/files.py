@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,6 +21,7 @@ COLUMNAR = (".parquet", ".feather", ".arrow")
 ZARR = ".zarr"
 # Suffixes of all formats that can be read.
 SUFFIXES = (".csv", ".tsv", *COLUMNAR, ".npy", ".npz", ZARR, ".h5", ".hdf5")
+_READABLE = ", ".join(sorted(SUFFIXES))
 _GLOB = frozenset("*?[")
 # What pyarrow says before the reason why it cannot open a file; the path is all that matters.
 _WORDY = re.compile(r"Error creating dataset.*?input source '([^']*)': (?:Invalid: )?", re.DOTALL)
@@ -58,10 +59,6 @@ class SourceFile:
     bytes: int | None
     version: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return asdict(self)
-
 
 def check_pyarrow() -> None:
     """Raise a TableError if pyarrow is not installed, which reads and encodes tables."""
@@ -82,7 +79,6 @@ class TableFiles:
 
     Attributes
     ----------
-    filesystem : AbstractFileSystem
     paths : tuple of str
         Without protocol, as the file system takes them.
     suffix : str
@@ -137,20 +133,11 @@ def _version_in(info: Mapping[str, Any]) -> str:
     return next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
 
 
-def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str]) -> TableFiles:
-    """Return the files of a table.
+def find_files(source: str | Path | Sequence[str | Path]) -> TableFiles:
+    """Return the files of a table: a file, a folder, a glob, or several.
 
-    Parameters
-    ----------
-    source : str, Path or sequence of them
-        A file, a folder, a glob, or several; a str may be an address that fsspec reads.
-    suffixes : iterable of str
-        Suffixes of the formats that can be read.
-
-    Raises
-    ------
-    TableError
-        If there are none, if their formats differ, or if no reader knows the format.
+    A str may be an address that fsspec reads. Raise a TableError if there are none, if their
+    formats differ, or if no reader knows the format.
     """
     given = [source] if isinstance(source, str | Path) else list(source)
     if not given:
@@ -158,12 +145,12 @@ def find_files(source: str | Path | Sequence[str | Path], suffixes: Iterable[str
     opened = [_opened(str(each)) for each in given]
     if len({type(filesystem) for filesystem, _ in opened}) > 1:
         raise TableError(f"the files are in different places: {', '.join(map(str, given))}")
-    filesystem, readable = opened[0][0], frozenset(suffixes)
-    expanded = [_expanded(filesystem, path, readable) for _, path in opened]
+    filesystem = opened[0][0]
+    expanded = [_expanded(filesystem, path) for _, path in opened]
     # A list keeps its order; the files of a folder or glob are sorted by name.
     paths = list(dict.fromkeys(path for inside, _ in expanded for path in sorted(inside)))
     folder = expanded[0][1] if len(expanded) == 1 else None
-    return TableFiles(filesystem, tuple(paths), _common_suffix(paths, readable), folder)
+    return TableFiles(filesystem, tuple(paths), _common_suffix(paths), folder)
 
 
 def table_name(source: str | Path) -> str:
@@ -220,48 +207,38 @@ def _opened(source: str) -> tuple[AbstractFileSystem, str]:
     return filesystem, path
 
 
-def _expanded(
-    filesystem: AbstractFileSystem, path: str, readable: frozenset[str]
-) -> tuple[list[str], str | None]:
+def _expanded(filesystem: AbstractFileSystem, path: str) -> tuple[list[str], str | None]:
     """Return the files that a path stands for, and the path itself if it is a folder of files."""
     with explain_errors(path):
         if _GLOB & set(path) and not filesystem.exists(path):
             matches, folder, nothing = filesystem.glob(path), None, f"no file matches {path}"
         # A Zarr array is a folder, too.
-        elif filesystem.info(path)["type"] != "directory" or format_suffix(path) in readable:
+        elif filesystem.info(path)["type"] != "directory" or format_suffix(path) in SUFFIXES:
             return [path], None
         else:
             inside, folder = filesystem.find(path), path
-            matches = [each for each in inside if _is_part(each, path, readable)]
-            nothing = (
-                f"the folder {path} has no file that can be read; expected {_listed(readable)}"
-            )
+            matches = [each for each in inside if _is_part(each, path)]
+            nothing = f"the folder {path} has no file that can be read; expected {_READABLE}"
     if not matches:
         raise TableError(nothing)
     return matches, folder
 
 
-def _is_part(path: str, folder: str, readable: frozenset[str]) -> bool:
+def _is_part(path: str, folder: str) -> bool:
     """Return whether a file of a folder belongs to its table: none that is hidden or a record."""
     parts = PurePosixPath(path.removeprefix(folder)).parts
-    return format_suffix(path) in readable and not any(
+    return format_suffix(path) in SUFFIXES and not any(
         part.startswith((".", "_")) for part in parts
     )
 
 
-def _common_suffix(paths: Sequence[str], readable: frozenset[str]) -> str:
+def _common_suffix(paths: Sequence[str]) -> str:
     suffix, *others = sorted({format_suffix(path) for path in paths})
     if others:
         raise TableError(
-            f"the files have different formats, {_listed([suffix, *others])}; name those of one "
+            f"the files have different formats, {', '.join([suffix, *others])}; name those of one "
             "format"
         )
-    if suffix not in readable:
-        raise TableError(
-            f"{paths[0]} ends in {suffix or 'no suffix'!r}; expected {_listed(readable)}"
-        )
+    if suffix not in SUFFIXES:
+        raise TableError(f"{paths[0]} ends in {suffix or 'no suffix'!r}; expected {_READABLE}")
     return suffix
-
-
-def _listed(suffixes: Iterable[str]) -> str:
-    return ", ".join(sorted(suffixes))

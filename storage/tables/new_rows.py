@@ -12,23 +12,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.errors import TableError
-from storage.tables.columns import kind_of
-from storage.tables.encoding import EncodedRows, Problems, encode_batch
+from storage.tables.encoding import EncodedRows, Problems, encode_batch, kind_of
 from storage.tables.formats import open_table
 from storage.tables.schema import CATEGORY, TableSchema
 from storage.tables.sources import Part, Table
 
 
 def encode_new_rows(
-    part: Part, schema: TableSchema, problems: Problems, passed: Sequence[str] = ()
+    part: Part | Table, schema: TableSchema, problems: Problems, passed: Sequence[str] = ()
 ) -> Iterator[EncodedRows]:
     """Yield the rows of a table in batches, one or more, encoded; its columns have any order.
 
     Parameters
     ----------
-    part : Part
+    part : Part or Table
         Has columns that `check_columns` has accepted.
-    schema : TableSchema
     problems : Problems
         Collects the reasons why rows do not fit.
     passed : sequence of str

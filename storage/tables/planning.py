@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -10,14 +10,14 @@ from fnmatch import fnmatch
 from functools import partial
 from itertools import tee
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
 from storage.tables.arrow_files import copied_pieces
-from storage.tables.columns import empty_scan, kind_of, scan_part
+from storage.tables.encoding import empty_scan, kind_of, scan_part
 from storage.tables.files import SourceFile
 from storage.tables.schema import (
     AUTO,
@@ -45,8 +45,6 @@ class TablePlan:
 
     Attributes
     ----------
-    table : Table
-    schema : TableSchema
     files : tuple of SourceFile
         The files, with the versions that were scanned.
     pieces : list of Part
@@ -65,45 +63,37 @@ class TablePlan:
     keeps_earlier: bool
 
 
-class EarlierFiles(NamedTuple):
-    """The first files of a table, which are stored already: the schema of all, and their number."""
-
-    schema: TableSchema
-    files: int
-
-
 def plan_table(
     table: Table,
     options: TableOptions,
     on_rows: OnRows,
     *,
     folder: Path | None = None,
-    earlier: EarlierFiles | None = None,
+    earlier: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
 ) -> TablePlan:
     """Scan a table, and decide how to store it; nothing is written.
 
     Parameters
     ----------
-    table : Table
-    options : TableOptions
     on_rows : callable
         Called with the number of rows scanned so far.
     folder : Path, optional
         Where a copy of the rows may lie while they are ingested.
-    earlier : EarlierFiles, optional
-        Only the other files are scanned, and stored unless the encoding of all rows changes.
+    earlier : Mapping, optional
+        The schema of the first files, which are stored already, and their versions. Only the other
+        files are scanned, and stored unless the encoding of all rows changes.
     executor : Executor, optional
         Where the pieces of the table are scanned. Default: in threads of this process.
     """
     files = table.versions()
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.apart])
-    scan, new = empty_scan(kinds, options), table
-    if earlier is not None and earlier.schema.kinds != kinds:
-        earlier = None
-    if earlier is not None:
-        scan, new = deepcopy(earlier.schema.scan), table.between(earlier.files, None)
+    before = None if earlier is None else TableSchema.from_json(earlier["schema"])
+    scan, count = empty_scan(kinds, options), 0
+    if earlier is not None and before is not None and before.kinds == kinds:
+        scan, count = deepcopy(before.scan), len(earlier["files"])
+    new, stored_rows = table.between(count, None), scan.rows_stored
     parts = new.pieces() if folder is None else copied_pieces(new, kinds, folder)
     parts, taken = (parts, parts) if isinstance(parts, list) else tee(parts)
     work = partial(scan_part, kinds=kinds, options=options)
@@ -112,11 +102,11 @@ def plan_table(
     for each in scans:
         scan.add(each)
     schema = _decided(table, scan, features, options)
-    keeps = earlier is not None and _keeps_encoding(earlier.schema, schema)
-    if earlier is not None and not keeps:
-        pieces = [table.between(0, earlier.files), *pieces]
-        rows = [earlier.schema.scan.rows_stored, *rows]
-
+    keeps = before is not None and _keeps_encoding(before, schema)
+    if count and not keeps:
+        stored = table.between(0, count)
+        pieces = [Part(stored.description, stored.schema, stored.batches), *pieces]
+        rows = [stored_rows, *rows]
     return TablePlan(table, schema, files, pieces, rows, keeps)
 
 
@@ -191,10 +181,13 @@ def _decided(
         )
     used = {*features, *options.apart, *options.keep}
     types = [table.schema.field(name).type for name in features]
+    labels = [_label(scan.columns[name], options) for name in options.label]
+    if options.weights is not None:
+        labels.append(_weights(scan.columns[options.weights]))
     schema = TableSchema(
         options=options,
         features=tuple(scanned),
-        labels=_labels(scan, options),
+        labels=tuple(labels),
         dropped=tuple(name for name in table.schema.names if name not in used),
         rows=scan.rows,
         rows_left_out=scan.rows_left_out,
@@ -251,11 +244,6 @@ def _fits_float32(kind: pa.DataType) -> bool:
     if pa.types.is_integer(kind):
         return bool(kind.bit_width <= 16)
     return not (pa.types.is_float64(kind) or pa.types.is_decimal(kind))
-
-
-def _labels(scan: TableScan, options: TableOptions) -> tuple[Column, ...]:
-    labels = tuple(_label(scan.columns[name], options) for name in options.label)
-    return labels if options.weights is None else (*labels, _weights(scan.columns[options.weights]))
 
 
 def _weights(column: Column) -> Column:

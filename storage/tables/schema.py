@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from storage.errors import StorageError, TableError
+from storage.records import restored
 
 SCHEMA_VERSION = 2
 NUMBER, BOOLEAN, CATEGORY = "number", "boolean", "category"
@@ -81,7 +82,6 @@ class Column:
 
     Attributes
     ----------
-    name : str
     kind : str
         `NUMBER`, `BOOLEAN` (0 and 1) or `CATEGORY` (as a feature one number per level, 0 or 1).
     role : str
@@ -175,12 +175,7 @@ class Column:
 class TableScan:
     """The columns and rows of a table, or of a piece of it, as a scan has counted them.
 
-    Attributes
-    ----------
-    columns : dict of str to Column
-    rows : int
-    rows_left_out : int
-        Number of rows that lack a value in any of the columns, if such rows are left out.
+    If rows that lack a value in any of the columns are left out, it has their number.
     """
 
     columns: dict[str, Column]
@@ -206,7 +201,6 @@ class TableSchema:
 
     Attributes
     ----------
-    options : TableOptions
     features : tuple of Column
         In the order of the table.
     labels : tuple of Column
@@ -215,7 +209,6 @@ class TableSchema:
         Columns that are not used.
     rows : int
         Number of rows of the table, those included that `missing="drop"` leaves out.
-    rows_left_out : int
     dtype : str
         Of the encoded rows: float32 if no column needs more digits, else float64.
     """
@@ -280,12 +273,10 @@ class TableSchema:
                 f"`schema_version` is {record.get('schema_version')!r}; this version reads "
                 f"{SCHEMA_VERSION}. Upgrade the package, or ingest the table again."
             )
-        values = {key: value for key, value in record.items() if key != "schema_version"}
-        values["options"] = TableOptions(**values["options"])
-        values["dropped"] = tuple(values["dropped"])
-        for key in ("features", "labels"):
-            values[key] = tuple(Column(**each) for each in values[key])
-        return cls(**values)
+        schema: TableSchema = restored(
+            cls, {key: value for key, value in record.items() if key != "schema_version"}
+        )
+        return schema
 
 
 def label_key(name: str) -> str:

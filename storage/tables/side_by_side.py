@@ -6,8 +6,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from typing import Any, Protocol, TypeVar
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -20,29 +20,13 @@ _MOST_THREADS = 2
 _MOST_WAITING = 1000
 
 
-class HasRows(Protocol):
-    """A result that tells how many rows were worked on."""
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-
-
-Counted = TypeVar("Counted", bound=HasRows)
-
-
-@contextmanager
-def threads_of_this_process() -> Iterator[Executor]:
-    """Give threads for the cores; at the end of the block, work that has not begun is dropped.
+def threads_of_this_process() -> Executor:
+    """Return threads for the cores.
 
     NumPy, pyarrow, compression and digests release the lock of the interpreter.
     """
     cores = len(os.sched_getaffinity(0))
-    pool = ThreadPoolExecutor(min(cores, _MOST_THREADS), thread_name_prefix="piece")
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return ThreadPoolExecutor(min(cores, _MOST_THREADS), thread_name_prefix="piece")
 
 
 def map_in_order(
@@ -71,22 +55,12 @@ def map_in_order(
 
 
 def work_on_rows(
-    work: Callable[..., Counted],
-    pieces: Iterable[Any],
-    executor: Executor | None,
-    on_rows: OnRows,
-) -> Iterator[Counted]:
-    """Yield the result of `work` for each piece of a table, in order, and report its progress.
+    work: Callable[..., Any], pieces: Iterable[Any], executor: Executor | None, on_rows: OnRows
+) -> Iterator[Any]:
+    """Yield the result of `work`, which has `rows`, for each piece of a table, in order.
 
-    Parameters
-    ----------
-    work : callable
-        Called with a piece, and with `on_rows` if the piece is the only one.
-    pieces : iterable
-    executor : Executor or None
-        None: threads of this process.
-    on_rows : callable
-        Called with the number of rows that are done.
+    `on_rows` is called with the number of rows that are done; if there is only one piece, by `work`
+    itself. Without an executor, threads of this process do the work.
     """
     if isinstance(pieces, list) and len(pieces) == 1:
         yield work(pieces[0], on_rows=on_rows)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,26 +17,42 @@ _PIECE_ROWS = 2**16
 # Bytes of a batch, by 8 for each cell.
 _BATCH_BYTES = 2**23
 
+# Yields rows, in batches of bounded size, with the columns of the names that it is called with.
+Read: TypeAlias = Callable[[list[str]], Iterable[pa.RecordBatch]]
 
-class Part(Protocol):
+
+@dataclass(frozen=True, eq=False)
+class Part:
     """Rows of a table that can be read several times, always in the same order.
 
     Parts of files can be pickled.
+
+    Attributes
+    ----------
+    description : str
+        For people, such as the path.
+    schema : pyarrow.Schema
+        Names and types of the columns.
+    read : Read
+    split : callable, optional
+        Returns what reads its pieces, one after the other.
     """
 
-    @property
-    def description(self) -> str:
-        """A description for people, such as the path."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Names and types of the columns."""
+    description: str
+    schema: pa.Schema
+    read: Read
+    split: Callable[[], Sequence[Read]] | None = None
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
+        with explain_errors(self.description, self.schema.names):
+            yield from self.read(list(columns))
 
-    def pieces(self) -> Sequence[Part]:
-        """Return parts of bounded size whose rows, one after the other, are its rows."""
+    def pieces(self) -> list[Part]:
+        """Return parts of bounded size, if it can be split, whose rows are its rows."""
+        if self.split is None:
+            return [self]
+        return [replace(self, read=read, split=None) for read in self.split()]
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,10 +29,9 @@ from storage import (
     safe_name,
 )
 from storage.manifest import MANIFEST, write_manifest
-from storage.partial_results import checkpoint_key
+from storage.partial_results import FORMAT_VERSION, checkpoint_key, to_json
 from storage.records import dumps, loads, to_sealed_json
 from storage.store import commit_group, put_array
-from storage.values import FORMAT_VERSION, to_json
 
 DEEP = "[" * 50_000
 

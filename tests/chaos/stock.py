@@ -28,7 +28,7 @@ from storage import (
     save_results,
     write_dataset,
 )
-from storage.values import to_json
+from storage.partial_results import to_json
 
 REQUEST = {"dataset": "small", "tol": 1e-5}
 PIECE = "fold-1"

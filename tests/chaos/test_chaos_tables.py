@@ -194,17 +194,17 @@ def _ingesting(source: Path, share: float = 2.0, calls: int = 10**9) -> subproce
 
 def _die_at_batch(number: int) -> None:
     """Kill this worker when it has read a number of files."""
-    from storage.tables.arrow_files import FilePart
+    from storage.tables.sources import Part
 
-    batches, calls = FilePart.batches, count(1)
+    batches, calls = Part.batches, count(1)
 
-    def cut_off(self: FilePart, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def cut_off(self: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
         for batch in batches(self, columns):
             if next(calls) == number:
                 os.kill(os.getpid(), signal.SIGKILL)
             yield batch
 
-    FilePart.batches = cut_off  # type: ignore[assignment, method-assign]
+    Part.batches = cut_off  # type: ignore[assignment, method-assign]
 
 
 @few_and_many(few=2, many=20)

@@ -138,15 +138,15 @@ def test_a_stored_data_set_has_the_same_bits(
 
 def _die_in_the_next_piece() -> None:
     """Let this worker be killed after the first batch that it reads."""
-    from storage.tables.arrow_files import FilePart
+    from storage.tables.sources import Part
 
-    batches = FilePart.batches
+    batches = Part.batches
 
-    def cut_off(self: FilePart, columns: Any) -> Iterator[Any]:
+    def cut_off(self: Part, columns: Any) -> Iterator[Any]:
         yield next(batches(self, columns))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    FilePart.batches = cut_off  # type: ignore[method-assign]
+    Part.batches = cut_off  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(("out", "small"), [("new.parquet", 2**21), ("new", 2**21), ("new", 0)])

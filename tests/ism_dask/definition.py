@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 def dense_gamma(dependence: Dependence) -> Array:
-    gamma, facts = dependence.gamma, dependence.facts
+    gamma, facts = dependence.weighted
     out = np.empty((len(facts), len(facts)))
     dtype = np.dtype(np.float64)
     return gamma.tile(gamma.as_rows(facts, dtype), gamma.as_columns(facts, dtype), out)

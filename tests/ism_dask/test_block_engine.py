@@ -27,7 +27,6 @@ from ism_dask.engines import (
 )
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.targets import target_dependence
-from ism_dask.gamma.weighted import with_weights
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.shards import cut
@@ -47,7 +46,7 @@ KERNELS = {
 TARGETS = {
     "classes": target_dependence(CLASSES),
     "numbers": target_dependence(NUMBERS),
-    "weights": with_weights(target_dependence(NUMBERS), RNG.uniform(0.5, 2.0, N)),
+    "weights": target_dependence(NUMBERS, weights=RNG.uniform(0.5, 2.0, N)),
     # Neither centred nor positive, as with labels to avoid.
     "embedding": Dependence(ThinGamma(np.array([1.0, -0.6])), RNG.normal(size=(N, 2)) + 0.3),
 }

@@ -21,9 +21,8 @@ from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM
 from ism_dask.solvers.certificates import certify, hessian_of
-from ism_dask.solvers.ism import state_at
+from ism_dask.solvers.ism import solution_at, state_at
 from ism_dask.solvers.multistart import MultistartSearch
-from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.status import Status
 
 WINE, VINEYARD = load_wine(return_X_y=True)
@@ -67,8 +66,8 @@ def test_a_fit_climbs_from_a_saddle_to_a_certified_maximum():
     problem = _corners()
     saddle = np.full((2, 1), np.sqrt(0.5))
     engine = ExactEngine(problem, 1)
-    extremes = hessian_of(engine, RitzPairs.of(PaddedOperator(engine, 0), saddle)).extremes()
-    assert extremes.rises
+    at_saddle = solution_at(PaddedOperator(engine, 0), saddle, Status.CONVERGED)
+    assert hessian_of(engine, at_saddle).extremes().rises
     doubt = certify(problem, saddle, Status.CONVERGED)
     assert not doubt.is_certified
     assert doubt.residual < 1e-12

@@ -156,7 +156,7 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
             number = 0 if last is None else 1 + objectives.index(last.objective)
             visited.append(number)
             solution = _solution(objectives[number])
-            return EmbeddedW(cast(Any, f"engine {number}"), solution, self._embed(solution))
+            return EmbeddedW(solution, self._embed(solution), f"engine {number}", "")
 
         def _embed(self, solution: Solution) -> Any:
             return _embedding(solution.objective)
@@ -174,7 +174,7 @@ def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
     resumed = run(CheckpointedFit(after_three))
     assert (resumed.best.engine, resumed.best.solution.objective) == ("engine 1", 3.0)
     assert [each.objective for each in resumed.rounds] == [1.0, 3.0, 2.0, 2.5]
-    assert visited == [3, 1]
+    assert visited == [3]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -225,7 +225,7 @@ def test_rows_far_apart_have_no_neighbours():
         (SemiSupervisedIKDR(3, target="classes"), np.full(178, -1), "no labels: -1"),
         (SemiSupervisedIKDR(3), Y[:100], "X has 178 rows, y has shape"),
         (SemiSupervisedIKDR(3), np.full(178, np.inf), "infinity"),
-        (SemiSupervisedIKDR(3, target="linear"), np.ones(178), "all equal"),
+        (SemiSupervisedIKDR(3, target="linear"), np.ones(178), "is constant"),
         (SemiSupervisedIKDR(3, target="gaussian"), Y, "`target` must be one of"),
         (SemiSupervisedIKDR(3, mu=0), Y, "`mu` must be a positive"),
         (AlternativeIKDR(3, mu=-1.0), Y, "`mu` must be a positive"),

@@ -90,7 +90,7 @@ def test_the_error_of_predictions_is_their_residual_under_all_rows(
 ) -> None:
     """In blocks of 50 rows, the fit and all rows."""
     monkeypatch.setattr(reservoir, "HELD_ROWS", 400)
-    monkeypatch.setattr(blocks, "number_of_blocks", lambda n: n // 50)
+    monkeypatch.setattr(blocks, "rows_of_a_block", lambda n: 50)
     weights = (1 - forgetting) ** (2 - np.arange(1200) // 400)
     stated, seen = [], []
     for seed in range(3):

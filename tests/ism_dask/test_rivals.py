@@ -29,10 +29,10 @@ from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM, DimensionGrowth, Grassmann, Stiefel
-from ism_dask.solvers.cayley_ascent import cayley_ascent
 from ism_dask.solvers.ism import restart_from
 from ism_dask.solvers.lbfgs import lbfgs_ascent
 from ism_dask.solvers.solver_log import complete_columns
+from ism_dask.solvers.stiefel import cayley_ascent
 from ism_dask.status import Status
 
 RIVALS = [name for name in HSIC_SOLVERS if name != "ism"]

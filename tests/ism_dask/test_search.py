@@ -22,9 +22,8 @@ from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM, multistart
-from ism_dask.solvers.ism import solve
+from ism_dask.solvers.ism import solution_at, solve
 from ism_dask.solvers.multistart import MultistartSearch
-from ism_dask.solvers.rayleigh_ritz import RitzPairs
 from ism_dask.solvers.second_order import refine_by_newton
 from ism_dask.status import Status
 
@@ -69,8 +68,8 @@ def test_refining_leaves_a_saddle():
 
 
 def _at(operator, W, like):
-    ritz = RitzPairs.of(operator, W)
-    return replace(like, W=ritz.W, objective=ritz.objective, product=ritz.product)
+    there = solution_at(operator, W, like.status)
+    return replace(like, W=there.W, objective=there.objective, product=there.product)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -187,7 +187,7 @@ def test_given_finds_the_direct_effect() -> None:
 def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression() -> None:
     """The ridge is the one of least generalised cross-validation score, by the definition."""
     side = SideInformation.of("given", AGE, N).dependence()
-    regression = SideRegression.of(side, None)
+    regression = SideRegression.of(side)
     K, Y = dense_gamma(side), np.eye(3)[CLASSES]
     Y = Y - Y.mean(axis=0)
     largest = np.linalg.eigvalsh(K)[-1]
@@ -200,7 +200,7 @@ def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression() -> None:
         ridge = min(fits)[1]
         predicted = KernelRidge(alpha=ridge, kernel="precomputed").fit(K, column).predict(K)
         assert_allclose(residual, column - predicted, atol=1e-6)
-    left = conditional(target_dependence(CLASSES), regression, None)
+    left = conditional(target_dependence(CLASSES), regression)
     assert_allclose(left.factor, regression.residual(Y), atol=1e-12)
 
 

@@ -207,7 +207,10 @@ def test_all_vectors_of_an_eigenvalue_are_found():
     around, along = (angle.ravel() for angle in np.meshgrid(turns, turns))
     rows = np.column_stack([np.cos(around), np.sin(around), np.cos(along), np.sin(along)])
     graph = neighbour_graph(rows, searches.neighbour_search(rows, 8).of_own_rows())
-    laplacian = (graph.incidence.T @ graph.incidence).toarray()
+    adjacent = np.zeros((len(rows), len(rows)))
+    adjacent[graph.heads, graph.tails] = adjacent[graph.tails, graph.heads] = 1.0
+    laplacian = np.diag(adjacent.sum(axis=0)) - adjacent
+    np.testing.assert_array_equal(graph.laplacian.toarray(), laplacian)
     for m in (5, 20):
         basis = smooth_basis(graph, m)
         np.testing.assert_allclose(basis.values, np.linalg.eigvalsh(laplacian)[1 : m + 1])

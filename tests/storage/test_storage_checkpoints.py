@@ -15,8 +15,7 @@ from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, StorageError, list_runs
-from storage.partial_results import PartialResults, checkpoint_key
-from storage.values import from_json, to_json
+from storage.partial_results import PartialResults, checkpoint_key, from_json, to_json
 
 REQUEST = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
 
@@ -33,7 +32,7 @@ def checkpoint(seed: int = 0) -> Checkpoint:
     best = Candidate(rng.normal(size=(5, 2)), rng.normal(size=2), 0.3, -math.inf)
     state = State(4, best, best, solution(seed).history, rng.normal())
     turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 7, 0.4)
-    standing = OuterState((turn,), solution(1), solution(2, Status.SWINGS), None)
+    standing = OuterState((turn,), solution(1), solution(2, Status.SWINGS), "exact", "")
     return Checkpoint(standing, (solution(3), None, state))
 
 

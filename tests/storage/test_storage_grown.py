@@ -21,9 +21,9 @@ from numpy.testing import assert_array_equal
 import storage.dataset_writing
 import storage.tables.sources
 from storage import Dataset, StorageError, TableError, ingest_table, open_dataset
-from storage.tables.arrow_files import FilePart
 from storage.tables.formats import open_table
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
+from storage.tables.sources import Part
 from storage.verify import stored_items
 
 
@@ -47,14 +47,14 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Return a list that takes the name of each file whose rows are read."""
     names: list[str] = []
-    whole = FilePart.batches
+    whole = Part.batches
 
-    def batches(self: FilePart, columns: Any) -> Iterator[Any]:
+    def batches(self: Part, columns: Any) -> Iterator[Any]:
         if not self.description.startswith(str(tmp_path / "home")):  # a copy
             names.append(Path(self.description).stem)
         return whole(self, columns)
 
-    monkeypatch.setattr(FilePart, "batches", batches)
+    monkeypatch.setattr(Part, "batches", batches)
     return names
 
 
@@ -218,14 +218,14 @@ def test_processes_open_the_files_of_matrices_themselves(
     suffix: str,
     save: Callable[[Path, np.ndarray[Any, Any]], None],
 ) -> None:
-    values = np.random.default_rng(0).normal(size=(2, 40, 3))
+    values = np.random.default_rng(0).normal(size=(2, 400, 3))
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path, part in zip(paths, values, strict=True):
         save(path, part)
     data = ingest_table(paths, "far", executor=executor)
-    assert_array_equal(data.X.read(0, 80), values.reshape(80, 3))
+    assert_array_equal(data.X.read(0, 800), values.reshape(800, 3))
     # The rows themselves do not travel.
-    assert len(pickle.dumps(open_table(paths))) < 1000
+    assert len(pickle.dumps(open_table(paths))) < values[0].nbytes / 4
 
 
 @pytest.mark.parametrize(

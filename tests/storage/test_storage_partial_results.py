@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ism_dask.status import Status
 from storage import DamagedStore, PartialResults, UnsafeName, list_runs, stored_items
-from storage.values import FORMAT_VERSION, RECORDS, from_json, to_json
+from storage.partial_results import FORMAT_VERSION, RECORDS, from_json, to_json
 
 REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
 VALUE = {"seconds": 1.25, "shown": [1, 2], "error": math.inf, "note": "ü", "W": np.eye(3)}

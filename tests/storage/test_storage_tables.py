@@ -253,7 +253,7 @@ def test_the_size_of_batches_changes_nothing(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 400))
     frame = _gappy(data.draw(st.integers(0, 3)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("storage.tables.frames.batch_rows", lambda _: size)
+        patch.setattr("storage.tables.formats.batch_rows", lambda _: size)
         small = ingest_table(frame, "s", label="churned", missing="mean", force=True)
     whole = ingest_table(frame, "w", label="churned", missing="mean", force=True)
     assert_allclose(small.X.read(0, N), whole.X.read(0, N), rtol=1e-14)
