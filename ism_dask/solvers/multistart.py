@@ -324,7 +324,7 @@ def solution_of_whole_space(
         log = SolverLog(PaddedOperator(engine, 0), q, Stopping(), None, start)
         return engine, with_true_residual(engine, log.ended(Status.CONVERGED))
 
-    return first_that_serves(candidate_engines(options, problem, q), solve)
+    return first_that_serves(as_engine(options).engines(problem, q), solve)
 
 
 def _climb(precondition: Precondition | None, log: SolverLog) -> Solution:
