@@ -21,6 +21,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.linalg.lapack import factorise, solution
+from ism_dask.linalg.square_matrices import square_matrices
 
 _DOUBLE = np.dtype(np.float64)
 # From this ridge on, single precision gives four digits of a regression with kernel values up to 1.
@@ -131,15 +132,20 @@ class RidgeRegression:
 
     def explained(self, block: Block, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""
-        solved = _Solved.of(self, block, W, self.dtype)
-        product = self._kernel_product(solved, block.X, solved.Z)
+        with square_matrices(block.n_rows, 3, self.dtype) as (K, system, gamma):
+            solved = _Solved.of(self, block, W, K, system)
+            self._write_gamma(solved, gamma)
+            product = _kernel_product(self.kernel, solved, gamma, block.X, solved.Z)
         total = block.squares() - self.ridge * (block.Y * solved.alpha).sum(axis=0)
         return Explained(float(self.signed_sum(total)), product)
 
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
         X = block.X.astype(np.float64, copy=False)
-        return self._kernel_product(_Solved.of(self, block, W), X, X)
+        with square_matrices(block.n_rows, 3) as (K, system, gamma):
+            solved = _Solved.of(self, block, W, K, system)
+            self._write_gamma(solved, gamma)
+            return _kernel_product(self.kernel, solved, gamma, X, X)
 
     def evidence(self, block: Block, W: Array) -> float:
         """Return the log marginal likelihood of Y under a Gaussian process, for a column of Y.
@@ -148,44 +154,30 @@ class RidgeRegression:
         not count.
         """
         n = block.n_rows
-        solved = _Solved.of(self, block, W)
+        with square_matrices(n, 2) as (K, system):
+            solved = _Solved.of(self, block, W, K, system)
+            half_log_determinant = solved.half_log_determinant
         fits = (block.Y * solved.alpha).sum(axis=0)
         fits = fits if self.signs is None else fits[self.signs > 0]
-        return -0.5 * n * float(np.log(fits.mean() / n)) - solved.half_log_determinant
+        return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
 
     def leave_one_out(self, block: Block, W: Array) -> Array:
         """Return the squared error (n,) with which the other rows predict each row."""
-        solved = _Solved.of(self, block, W)
-        errors = solved.alpha / solved.inverse_diagonal[:, None]
+        with square_matrices(block.n_rows, 2) as (K, system):
+            solved = _Solved.of(self, block, W, K, system)
+            errors = solved.alpha / solved.inverse_diagonal[:, None]
         return np.asarray(self.signed_sum(errors**2))
 
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
-        solved = _Solved.of(self, block, W)
+        with square_matrices(block.n_rows, 2) as (K, system):
+            solved = _Solved.of(self, block, W, K, system)
         return kernel_matrix(self.kernel, _projected(X, W), solved.Z) @ solved.alpha
 
-    def _kernel_product(self, solved: _Solved, X: Array, right: Array) -> Array:
-        """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X."""
+    def _write_gamma(self, solved: _Solved, gamma: Array) -> None:
+        """Write Gamma (n, n), whose product with the change of K is the change of J."""
         signs = self.ridge * (np.ones(1) if self.signs is None else self.signs)
-        # The product of Gamma with the change of K is the change of J.
-        gamma = (solved.alpha * signs.astype(solved.alpha.dtype)) @ solved.alpha.T
-        moved, terms = np.zeros_like(right), self.kernel.terms
-        for weight, term in terms:
-            rate = term.value_per_unit_slope
-            if rate is not None and len(terms) == 1:
-                # f' is a multiple of f, which is at hand.
-                psi = np.multiply(gamma, solved.K, out=gamma)
-                factor = term.amplitude / rate
-            else:
-                beta = _beta(term, solved.Z, solved.Z)
-                psi = term.unit_slope(beta, out=beta)
-                psi *= gamma
-                factor = weight * term.amplitude
-            moved += (factor * term.pairing.coupling) * (psi @ right)
-            if term.pairing.degree:
-                moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
-        # The rows are in single precision where there are many; the sum over blocks is in double.
-        return np.asarray(X.T @ moved.astype(X.dtype, copy=False), dtype=np.float64)
+        np.matmul(solved.alpha * signs.astype(gamma.dtype), solved.alpha.T, out=gamma)
 
     def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
@@ -194,7 +186,10 @@ class RidgeRegression:
 
 @dataclass(frozen=True, eq=False)
 class _Solved:
-    """The regression on a block at a W: `alpha = (K + n lambda / weights)^-1 Y`."""
+    """The regression on a block at a W: `alpha = (K + n lambda / weights)^-1 Y`.
+
+    `K` and `factor` are in memory that others use later.
+    """
 
     Z: Array
     K: Array
@@ -203,12 +198,13 @@ class _Solved:
 
     @classmethod
     def of(
-        cls, regression: RidgeRegression, block: Block, W: Array, dtype: np.dtype[Any] = _DOUBLE
+        cls, regression: RidgeRegression, block: Block, W: Array, K: Array, system: Array
     ) -> _Solved:
-        """Return the regression, in a precision."""
-        Z = _projected(block.X, W, dtype)
-        K = kernel_matrix(regression.kernel, Z, Z)
-        n, system = block.n_rows, K.copy()
+        """Return the regression; K and `system` (n, n) are overwritten."""
+        Z = _projected(block.X, W, K.dtype)
+        kernel_matrix(regression.kernel, Z, Z, out=K)
+        n = block.n_rows
+        np.copyto(system, K)
         noise = block.size * regression.ridge
         system.flat[:: n + 1] += noise if block.weights is None else noise / block.weights
         if not factorise(system):
@@ -231,11 +227,11 @@ class _Solved:
         return np.asarray(np.einsum("ij,ij->i", inverse, inverse))
 
 
-def kernel_matrix(kernel: Kernel, left: Array, right: Array) -> Array:
+def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None = None) -> Array:
     """Return the matrix (a, b) of a kernel between projected rows (a, q) and (b, q)."""
     total = None
     for weight, term in kernel.terms:
-        beta = _beta(term, left, right)
+        beta = _beta(term, left, right, out if total is None else None)
         value = term.value(beta, out=beta)
         if weight != 1.0:
             value *= weight
@@ -244,13 +240,35 @@ def kernel_matrix(kernel: Kernel, left: Array, right: Array) -> Array:
     return total
 
 
-def _beta(term: PointwiseKernel, left: Array, right: Array) -> Array:
+def _beta(term: PointwiseKernel, left: Array, right: Array, out: Array | None = None) -> Array:
     """Return the beta (a, b) of projected rows (a, q) and (b, q).
 
     In double precision, what cancels in squared distances is far below what the ridge resolves.
     """
     pairing = term.pairing
-    return pairing.beta(pairing.operands(left)[0], pairing.operands(right)[1])
+    return pairing.beta(pairing.operands(left)[0], pairing.operands(right)[1], out)
+
+
+def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, right: Array) -> Array:
+    """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; Gamma is overwritten."""
+    Z, K = solved.Z, solved.K
+    moved = np.zeros_like(right)
+    for weight, term in kernel.terms:
+        psi = gamma if len(kernel.terms) == 1 else gamma.copy()
+        rate = term.value_per_unit_slope
+        if rate is not None and len(kernel.terms) == 1:
+            # f' is a multiple of f, which is at hand.
+            psi *= K
+            factor = term.amplitude / rate
+        else:
+            beta = _beta(term, Z, Z)
+            psi *= term.unit_slope(beta, out=beta)
+            factor = weight * term.amplitude
+        moved += (factor * term.pairing.coupling) * (psi @ right)
+        if term.pairing.degree:
+            moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
+    # The rows are in single precision where there are many; the sum over blocks is in double.
+    return np.asarray(X.T @ moved.astype(X.dtype, copy=False), dtype=np.float64)
 
 
 def _projected(X: Array, W: Array, dtype: np.dtype[Any] = _DOUBLE) -> Array:
