@@ -317,7 +317,7 @@ def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> S
         solution = with_true_residual(engine, log.ended(Status.CONVERGED))
         return replace(solution, engine=engine.name, engine_note=engine.note)
 
-    return first_that_serves(candidate_engines(options, problem, q), solve)
+    return first_that_serves(as_engine(options).engines(problem, q), solve)
 
 
 def _climb(precondition: Precondition | None, log: SolverLog) -> Solution:
