@@ -17,7 +17,7 @@ from benchmarks.measure import alternating, median_seconds
 from benchmarks.rows import Labelled, first_subspace, turned
 from ism_dask import ComponentsWarning, SupervisedIKDR
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Engine, Problem, first_engine
+from ism_dask.engines import Engine, Problem, as_engine
 from ism_dask.engines.operator import Evaluation
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import subspace_sine
@@ -129,7 +129,7 @@ def phi_seconds(
     # As in a fit, on a single BLAS thread: LAPACK on several threads waits by spinning.
     with single_threaded_blas():
         for name in engines:
-            calls[name] = _PhiAt(first_engine(name, problem, q), W)
+            calls[name] = _PhiAt(as_engine(name).engines(problem, q)[0], W)
             calls[name]()  # the first call warms up and is not timed
         return {name: median_seconds(runs) for name, runs in alternating(calls, repeats).items()}
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flows.builtin import ingest
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Engine, Problem, candidate_engines, first_that_serves
+from ism_dask.engines import Engine, Problem, as_engine, first_that_serves
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
@@ -106,7 +106,7 @@ def first_subspace(problem: Problem, q: int) -> Array:
         return leading_eigenpairs(engine.phi(W).phi, q).vectors
 
     with single_threaded_blas():
-        return first_that_serves(candidate_engines("auto", problem, q), iterated)
+        return first_that_serves(as_engine("auto").engines(problem, q), iterated)
 
 
 def turned(W: Array, seed: int) -> Array:

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from ism_dask.estimators.hsic import aligned_sum, hsic
     from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.estimators.unfolding import ColoredMVU
+    from ism_dask.gamma.independence import DependenceTest, dependence_test
     from ism_dask.inference.bootstrap import BootstrapResult, bootstrap
-    from ism_dask.inference.dependence import (
-        DependenceTest,
-        dependence_test,
-        fitted_dependence_test,
-    )
+    from ism_dask.inference.fitted_dependence import fitted_dependence_test
     from ism_dask.observe.progress_bar import progress_bar
     from ism_dask.records.certificate import Certificate
     from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
@@ -63,14 +60,14 @@ _MODULES = {
     "CheckpointedFit": "records.checkpoint",
     "ColoredMVU": "estimators.unfolding",
     "ComponentsWarning": "status",
-    "DependenceTest": "inference.dependence",
+    "DependenceTest": "gamma.independence",
     "SemiSupervisedIKDR": "estimators.clusterers",
     "SupervisedIKDR": "estimators.supervised",
     "UnsupervisedIKDR": "estimators.clusterers",
     "aligned_sum": "estimators.hsic",
     "bootstrap": "inference.bootstrap",
-    "dependence_test": "inference.dependence",
-    "fitted_dependence_test": "inference.dependence",
+    "dependence_test": "gamma.independence",
+    "fitted_dependence_test": "inference.fitted_dependence",
     "hsic": "estimators.hsic",
     "progress_bar": "observe.progress_bar",
     "saving_checkpoints": "records.checkpoint",

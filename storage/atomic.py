@@ -12,7 +12,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -109,6 +109,8 @@ def lock_file(path: Path, *, wait: bool = True) -> Iterator[IO[str]]:
             fcntl.flock(handle, fcntl.LOCK_UN)
 
 
+# The lock by which one process at a time makes or removes workspaces in a folder.
+_LOCK = ".lock"
 _HIDDEN = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{32}")
 
 
@@ -116,12 +118,8 @@ _HIDDEN = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{32}")
 class Workspace:
     """A hidden folder next to `target`, on the same file system, locked while its process lives.
 
-    Attributes
-    ----------
-    target : Path
-        What will be created or replaced.
-    folder : Path
-        Holds `payload` (the new thing), `old` (the replaced one, briefly) and `lock`.
+    It holds `payload` (what is to take the place of `target`), `old` (the target, briefly) and
+    `lock`.
     """
 
     target: Path
@@ -134,7 +132,7 @@ class Workspace:
 
     def publish(self) -> None:
         """Move `payload` to `target`, in the place of what is there."""
-        with explain_os_errors(self.target), _lock_workspaces(self.target.parent):
+        with explain_os_errors(self.target), lock_file(self.target.parent / _LOCK):
             if self.target.is_dir():  # a folder, unlike a file, cannot be renamed over
                 self.target.rename(self.folder / "old")
             self.payload.rename(self.target)
@@ -152,14 +150,14 @@ def workspace(target: Path) -> Iterator[Workspace]:
     with ExitStack() as locks:
         with explain_os_errors(target):
             make_folder(parent)
-            with _lock_workspaces(parent):
+            with lock_file(parent / _LOCK):
                 _remove_dead_workspaces(parent)
                 folder.mkdir()
                 locks.enter_context(lock_file(folder / "lock"))
         try:
             yield Workspace(target, folder)
         finally:
-            with suppress(OSError), _lock_workspaces(parent):
+            with suppress(OSError), lock_file(parent / _LOCK):
                 _remove_workspace(folder, target)
 
 
@@ -187,27 +185,21 @@ def visible_entries(folder: Path) -> list[Path]:
 
 def remove_leftovers(parent: Path) -> None:
     """Remove the workspaces in `parent` of processes that died, and undo their swaps."""
-    with suppress(OSError):  # a folder that cannot be written has no workspaces
-        if parent.is_dir():
-            with _lock_workspaces(parent):
-                _remove_dead_workspaces(parent)
+    # A folder that is missing, or cannot be written, has no workspaces.
+    with suppress(OSError), lock_file(parent / _LOCK):
+        _remove_dead_workspaces(parent)
 
 
 def remove_folder(path: Path) -> None:
     """Remove a folder, if it exists, atomically: readers see all of it or nothing."""
     with explain_os_errors(path):
         if path.exists():
-            with workspace(path) as work, _lock_workspaces(path.parent):
+            with workspace(path) as work, lock_file(path.parent / _LOCK):
                 path.rename(work.payload)
 
 
 def _hidden_path(target: Path) -> Path:
     return target.parent / f".{target.name}.{uuid.uuid4().hex}"
-
-
-def _lock_workspaces(parent: Path) -> AbstractContextManager[object]:
-    """Return the lock by which one process at a time makes or removes workspaces in `parent`."""
-    return lock_file(parent / ".lock")
 
 
 def _remove_dead_workspaces(parent: Path) -> None:

@@ -25,7 +25,7 @@ from storage.manifest import (
 )
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
-from storage.store import open_checked, open_checked_array, read_again_if_replaced, reading
+from storage.store import StoredGroup, open_checked_array, read_checked, reading
 
 FORMAT_VERSION = 3
 
@@ -308,10 +308,7 @@ def open_dataset(name_or_path: str | Path) -> Dataset:
     DamagedStore
         If a file of it is missing or altered; chunks of X are checked when they are read.
     """
-    path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path)
-    if not exists_settled(path):
-        raise _not_stored(str(name_or_path), path)
-    return read_again_if_replaced(path, _open)
+    return read_checked(_stored_path(name_or_path), FORMAT_VERSION, _open)
 
 
 def is_complete(path: Path, data_hash: str | None = None) -> bool:
@@ -330,9 +327,7 @@ def is_complete(path: Path, data_hash: str | None = None) -> bool:
 
 def remove_dataset(name: str) -> Path:
     """Remove a stored data set, damaged or not, in one step, and return the folder that it had."""
-    path = dataset_path(name)
-    if not exists_settled(path):
-        raise _not_stored(name, path)
+    path = _stored_path(name)
     remove_folder(path)
     return path
 
@@ -340,6 +335,11 @@ def remove_dataset(name: str) -> Path:
 def list_datasets() -> tuple[StoredDataset, ...]:
     """Return the data sets in the home by folder name; a damaged one has a `problem`."""
     return tuple(map(_describe, stored_folders()))
+
+
+def stored_folders() -> list[Path]:
+    """Return the folders of the stored data sets, damaged ones too, sorted."""
+    return [each for each in visible_entries(datasets_folder()) if each.is_dir()]
 
 
 def _describe(path: Path) -> StoredDataset:
@@ -351,10 +351,22 @@ def _describe(path: Path) -> StoredDataset:
     return StoredDataset(path.name, data.info, data.X.shape, size)
 
 
-def _open(path: Path) -> Dataset:
-    """Return the data set in a folder; everything but X is read now."""
-    saved = open_checked(path, FORMAT_VERSION)
-    X = ZarrRows.of(path, saved.manifest)
+def _stored_path(name_or_path: str | Path) -> Path:
+    """Return the folder of a stored data set; raise DatasetNotFound if there is none."""
+    path = name_or_path if isinstance(name_or_path, Path) else dataset_path(name_or_path)
+    if exists_settled(path):
+        return path
+    stored = ", ".join(folder.name for folder in stored_folders()) or "nothing yet"
+    raise DatasetNotFound(
+        f"no data set {str(name_or_path)!r} at {path}; stored: {stored}. Store it with "
+        "`ism-dask ingest` first."
+    )
+
+
+def _open(saved: StoredGroup) -> Dataset:
+    """Return a data set; everything but X is read now."""
+    path, manifest = saved.root, saved.manifest
+    X = ZarrRows.of(path, manifest)
     names = [name for name in saved.names if name.startswith("labels/")]
     labels = {name.removeprefix("labels/"): saved.array(name) for name in names}
     try:
@@ -363,17 +375,4 @@ def _open(path: Path) -> Dataset:
     except (StorageError, TypeError, ValueError) as error:
         what = f"not the record of this data set ({error})"
         raise damaged_store(path, "zarr.json", what) from error
-    return Dataset(info, X, labels, saved.manifest.data_hash, path)
-
-
-def _not_stored(name: str, path: Path) -> DatasetNotFound:
-    """Return the error for a data set that is not stored."""
-    stored = ", ".join(folder.name for folder in stored_folders()) or "nothing yet"
-    return DatasetNotFound(
-        f"no data set {name!r} at {path}; stored: {stored}. Store it with `ism-dask ingest` first."
-    )
-
-
-def stored_folders() -> list[Path]:
-    """Return the folders of the stored data sets, damaged ones too, sorted."""
-    return [each for each in visible_entries(datasets_folder()) if each.is_dir()]
+    return Dataset(info, X, labels, manifest.data_hash, path)

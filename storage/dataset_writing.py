@@ -16,9 +16,8 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.dataset import FORMAT_VERSION, DatasetInfo, check_labels
-from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError
-from storage.store import commit_group, create_array, put_array
+from storage.store import chunk_digest, chunked_digest, commit_group, create_array, put_array
 
 CHUNK_BYTES = 2**22
 

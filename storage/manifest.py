@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from storage.atomic import open_replacement, sync
+from storage.atomic import replace_synced, sync
 from storage.errors import DamagedStore
 from storage.records import loads, to_sealed_json
 
@@ -85,8 +85,7 @@ def write_manifest(
         entries = dict(zip(new, pool.map(synced_entry, new.values()), strict=True))
         list(pool.map(sync, folders))
     files = {name: entry for name in paths if (entry := known.get(name) or entries.get(name))}
-    with open_replacement(root / MANIFEST) as handle:
-        handle.write(Manifest(files, data_hash).text.encode())
+    replace_synced(root / MANIFEST, Manifest(files, data_hash).text)
 
 
 def synced_entry(path: Path) -> FileEntry:

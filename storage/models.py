@@ -231,14 +231,8 @@ def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:
 def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = None) -> Path:
     """Save `model` as the model of run `name`, atomically, replacing an earlier one.
 
-    Parameters
-    ----------
-    pictures : Mapping[str, bytes], optional
-        Content of files by their names. They are saved with the model, at `picture_path`.
-
-    Returns
-    -------
-    The folder of the model.
+    `pictures` are the content of files by their names, which are saved with the model, at
+    `picture_path`. Returns the folder of the model.
     """
     files = {f"{_PICTURES}/{safe_name(file)}": each for file, each in (pictures or {}).items()}
     return save_run(name, "fit" if model.labels is None else "cluster", model, files)
@@ -250,12 +244,9 @@ def picture_path(model: Path, file: str) -> Path:
 
 
 def read_pictures(model: Path) -> dict[str, bytes]:
-    """Read the pictures stored with the model in a folder: their content by file name.
+    """Return the pictures saved with the model in a folder: their content by file name.
 
-    Raises
-    ------
-    DamagedStore
-        If one is missing or altered.
+    Raise DamagedStore if one is missing or altered.
     """
     return {
         PurePosixPath(name).name: checked_bytes(model, name, entry)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from storage.manifest import damaged_store
 from storage.paths import resolve_under
 from storage.records import dumps, restored
 from storage.runs import run_folder
-from storage.store import commit_group, open_checked, put_arrays, reading
+from storage.store import commit_arrays, open_checked, reading
 
 PARTIAL = "partial"
 # The key of a checkpoint goes on with its number.
@@ -36,16 +35,13 @@ _RETAINED = 3
 
 # The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
 # needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 RECORDS: dict[str, type[Any]] = {
     each.__name__: each
     for each in (Candidate, Certificate, Checkpoint, OuterState, Record, Round, Solution, State)
 }
 # In the JSON, a list stands for a tuple, and a mapping with this key for all but a mapping.
 _KIND = "__kind__"
-
-# One array for each dtype: all numbers of that dtype in a value.
-Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -54,12 +50,8 @@ class PartialResults:
 
     Each is stored with its request, all that decides it, such as settings and digests of data.
     `find` returns it for an equal request only. It and `read` raise DamagedStore for a result of
-    which a file is missing or altered, or which another version has written.
-
-    Attributes
-    ----------
-    folder : Path
-        Has a Zarr group for each result.
+    which a file is missing or altered, or which another version has written. Each is a Zarr group
+    in the folder.
     """
 
     folder: Path
@@ -80,7 +72,7 @@ class PartialResults:
         """Save a result atomically, replacing an earlier one, which stays if that fails."""
         converted, arrays = to_json(value)
         record = {"request": request, "value": converted}
-        commit_group(self.path(key), FORMAT_VERSION, record, partial(put_arrays, arrays=arrays))
+        commit_arrays(self.path(key), FORMAT_VERSION, record, arrays)
 
     def remove(self, key: str) -> None:
         """Remove a result, if it exists."""
@@ -109,13 +101,7 @@ class PartialResults:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run, from which it continues after an interruption.
-
-    Attributes
-    ----------
-    results : PartialResults
-        The partial results of the run, which the checkpoints are among.
-    """
+    """The checkpoints among the results of one run, from which it continues when interrupted."""
 
     results: PartialResults
 
@@ -179,21 +165,18 @@ def _is_equal(saved: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
 def to_json(value: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
     """Return a value as plain JSON, and the numbers of all arrays in it by the name of the dtype.
 
-    Raises
-    ------
-    TypeError
-        If it is, or contains, a value of another type.
+    Raise TypeError for a value that is, or contains, one of another type.
     """
     arrays: dict[str, list[NDArray[Any]]] = {}
     record = _plain(value, arrays)
     return record, {name: np.concatenate(each) for name, each in arrays.items()}
 
 
-def from_json(record: Any, arrays: Arrays) -> Any:
+def from_json(record: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     """Return the value that `to_json` has written; raise ValueError for anything else."""
     try:
         return _restored(record, arrays)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is no value of a run: {error!r}") from error
 
 
@@ -232,7 +215,7 @@ def _plain_array(array: NDArray[Any], arrays: dict[str, list[NDArray[Any]]]) -> 
     return {_KIND: "array", "of": array.dtype.name, "start": start, "shape": list(array.shape)}
 
 
-def _restored(value: Any, arrays: Arrays) -> Any:
+def _restored(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if isinstance(value, list):
         return tuple(_restored(each, arrays) for each in value)
     if not isinstance(value, Mapping):
@@ -241,9 +224,12 @@ def _restored(value: Any, arrays: Arrays) -> Any:
     return _made(value[_KIND], parts, arrays) if _KIND in value else parts
 
 
-def _made(kind: str, parts: dict[str, Any], arrays: Arrays) -> Any:
+def _made(kind: str, parts: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
     if kind == "array":
-        return _array(arrays[parts["of"]], parts["start"], parts["shape"])
+        start, shape = parts["start"], parts["shape"]
+        if min([start, *shape]) < 0:
+            raise ValueError(f"an array of shape {shape} from {start} on")
+        return arrays[parts["of"]][start : start + math.prod(shape)].reshape(shape).copy()
     if kind == "list":
         return list(parts["items"])
     if kind == "Status":
@@ -253,12 +239,3 @@ def _made(kind: str, parts: dict[str, Any], arrays: Arrays) -> Any:
     if set(parts) != set(names):
         raise ValueError(f"a {kind} has other fields than {', '.join(names)}")
     return restored(record, parts)
-
-
-def _array(numbers: NDArray[Any], start: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    if not all(isinstance(each, int) and each >= 0 for each in (start, *shape)):
-        raise ValueError(f"an array of shape {shape} from {start} on")
-    end = start + math.prod(shape)
-    if end > len(numbers):
-        raise ValueError(f"numbers {start} to {end}, of {len(numbers)}")
-    return numbers[start:end].reshape(shape).copy()

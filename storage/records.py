@@ -45,7 +45,13 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return _plain_mapping(value, where)
+        wrong = [key for key in value if not isinstance(key, str) or key == _FLOAT_KEY]
+        if wrong:
+            raise StorageError(
+                f"`{where}` has the key {wrong[0]!r}; expected strings other than {_FLOAT_KEY!r}. "
+                "Rename the key before saving."
+            )
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
@@ -56,17 +62,6 @@ def _plain(value: Any, where: str) -> Any:
         f"`{where}` is a {type(value).__name__}; expected None, a bool, number, string, list, "
         "tuple, array or a mapping of these. Convert it before saving."
     )
-
-
-def _plain_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Return a mapping in JSON's own types; its keys must be strings other than `_FLOAT_KEY`."""
-    wrong = [key for key in value if not isinstance(key, str) or key == _FLOAT_KEY]
-    if wrong:
-        raise StorageError(
-            f"`{where}` has the key {wrong[0]!r}; expected strings other than {_FLOAT_KEY!r}. "
-            "Rename the key before saving."
-        )
-    return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
 
 
 _DIGEST_KEY = "digest"
@@ -81,12 +76,8 @@ def to_sealed_json(entry: Mapping[str, Any]) -> str:
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
     """Return the record in a file whose text `to_sealed_json` has made.
 
-    Raises
-    ------
-    FileNotFoundError, NotADirectoryError
-        If there is no such file.
-    DamagedStore
-        If the file is not as it was written; the message names its content `what`.
+    Raise FileNotFoundError or NotADirectoryError if there is none, and DamagedStore, which names
+    its content `what`, if the file is not as it was written.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -105,10 +96,7 @@ def read_sealed(path: Path, what: str) -> dict[str, Any]:
 def restored(kind: Any, value: Any) -> Any:
     """Return a value of JSON as the type `kind`: dataclasses, tuples and mappings of them, too.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If it does not fit the type, or lacks a field of a dataclass.
+    Raise ValueError or TypeError if it does not fit, or lacks a field of a dataclass.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):

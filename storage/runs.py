@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from storage.atomic import (
@@ -26,14 +25,7 @@ from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
-from storage.store import (
-    commit_group,
-    folder_of,
-    open_checked,
-    put_arrays,
-    read_again_if_replaced,
-    reading,
-)
+from storage.store import StoredGroup, commit_arrays, open_checked, read_checked, reading
 
 _Result = TypeVar("_Result")
 
@@ -207,16 +199,10 @@ def _commit(
     arrays: Mapping[str, NDArray[Any]],
     files: Mapping[str, bytes],
 ) -> Path:
-    def fill(group: zarr.Group) -> str:
-        for file, content in files.items():
-            path = folder_of(group) / file
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(content)
-        return put_arrays(group, arrays)
-
     target = resolve_under(run_folder(name), RESULT)
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    commit_group(target, FORMAT_VERSION, {**record, "kind": kind, "created": now}, fill)
+    saved = {**record, "kind": kind, "created": now}
+    commit_arrays(target, FORMAT_VERSION, saved, arrays, files)
     _remove_report(name)
     return target
 
@@ -239,8 +225,7 @@ def load_result(
     if not exists_settled(path):
         raise RunNotFound(f"no result at {path}; expected the folder of one that was saved")
 
-    def read(path: Path) -> _Result:
-        saved = open_checked(path, FORMAT_VERSION)
+    def read(saved: StoredGroup) -> _Result:
         if saved.record.get("kind") not in kinds:
             raise RunNotFound(f"the run {str(name_or_path)!r} {advice}")
         names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
@@ -255,7 +240,7 @@ def load_result(
             result: _Result = restored(kind, entries)
         return result
 
-    return read_again_if_replaced(path, read)
+    return read_checked(path, FORMAT_VERSION, read)
 
 
 def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
@@ -271,11 +256,10 @@ def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
         If a file of it is missing or altered.
     """
 
-    def read(path: Path) -> dict[str, NDArray[Any]]:
-        saved = open_checked(path, FORMAT_VERSION)
+    def read(saved: StoredGroup) -> dict[str, NDArray[Any]]:
         return {key: saved.array(key) for key in saved.names if not names or key in names}
 
-    return read_again_if_replaced(_path_of(name), read)
+    return read_checked(_path_of(name), FORMAT_VERSION, read)
 
 
 def publish_run(source: str, target: str) -> None:

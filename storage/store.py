@@ -1,13 +1,18 @@
-"""Write Zarr groups atomically, and check every file against its digest when reading."""
+"""Write Zarr groups atomically, and check every file against its digest when reading.
+
+Equal values have equal digests, however they are compressed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -19,7 +24,6 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore
 
 from storage.atomic import exists_settled, explain_os_errors, workspace
-from storage.digest import arrays_digest
 from storage.errors import DamagedStore, StorageError
 from storage.manifest import (
     FileEntry,
@@ -56,10 +60,8 @@ def commit_group(
     ----------
     target : Path
         Folder to create or replace. On any failure an existing one stays as it was.
-    version : int
-        That of the format.
-    record : Mapping
-        Plain values, stored with the version as the attributes of the group.
+    version, record : int, Mapping
+        The version of the format, and plain values, stored as the attributes of the group.
     fill : callable
         Writes the arrays into the group and returns the digest of their values. It may add files
         that it has synced to `known`.
@@ -74,6 +76,70 @@ def commit_group(
         data_hash = fill(group)
         write_manifest(work.payload, data_hash, known or {})
         work.publish()
+
+
+def commit_arrays(
+    target: Path,
+    version: int,
+    record: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Commit a group with arrays, and the content of files beside them, by their names."""
+
+    def fill(group: zarr.Group) -> str:
+        for name, values in arrays.items():
+            put_array(group, name, values)
+        for name, content in files.items():
+            path = folder_of(group) / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        return arrays_digest(arrays)
+
+    commit_group(target, version, record, fill)
+
+
+def chunk_digest(chunk: NDArray[Any]) -> bytes:
+    """Return the SHA-256 of the rows of a chunk, shape (rows, d)."""
+    return hashlib.sha256(_little_endian_bytes(chunk)).digest()
+
+
+def chunked_digest(
+    X: Any, chunk_rows: int, digests: Iterable[bytes], labels: Mapping[str, NDArray[Any]]
+) -> str:
+    """Return the SHA-256 of the digests of the chunks of X, in their order, and of its labels.
+
+    It depends on the chunks, whose digests can be computed side by side and used again when rows
+    are appended, and not on their compression. Of X, only `shape` and `dtype` are read.
+    """
+    rows, columns = X.shape
+    header = f"X {X.dtype.newbyteorder('<').str} {columns} by {chunk_rows}\n"
+    found = hashlib.sha256(header.encode())
+    for each in digests:
+        found.update(each)
+    found.update(f"\nrows {rows}\n".encode())
+    _add_arrays(found, labels)
+    return found.hexdigest()
+
+
+def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of arrays of any shape, and of their names."""
+    found = hashlib.sha256()
+    _add_arrays(found, arrays)
+    return found.hexdigest()
+
+
+def _add_arrays(found: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name, values in sorted(arrays.items()):
+        header = f"array {name} {values.dtype.newbyteorder('<').str} {values.shape}\n"
+        found.update(header.encode())
+        found.update(_little_endian_bytes(values))
+
+
+def _little_endian_bytes(values: NDArray[Any]) -> memoryview:
+    """Return the values as C-ordered little-endian bytes, without a copy where possible."""
+    dtype = values.dtype.newbyteorder("<")
+    return np.ascontiguousarray(values, dtype=dtype).reshape(-1).data
 
 
 def folder_of(group: zarr.Group) -> Path:
@@ -117,13 +183,6 @@ def put_array(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
     create_array(group, name, values.shape, chunks, values.dtype)[...] = values
 
 
-def put_arrays(group: zarr.Group, arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Write arrays by their names; return the digest of their values."""
-    for name, values in arrays.items():
-        put_array(group, name, values)
-    return arrays_digest(arrays)
-
-
 @dataclass(frozen=True, eq=False)
 class StoredGroup:
     """A committed group; its record is as it was written."""
@@ -165,16 +224,16 @@ def open_checked(root: Path, version: int) -> StoredGroup:
         return StoredGroup(root, dict(loads(attributes["record"])), manifest)
 
 
-def read_again_if_replaced(root: Path, read: Callable[[Path], _T]) -> _T:
-    """Return what `read` returns, at a second attempt if the first finds the store damaged.
+def read_checked(root: Path, version: int, read: Callable[[StoredGroup], _T]) -> _T:
+    """Open a committed group and return what `read` returns of it, if need be at a second attempt.
 
-    Another process may have replaced the store meanwhile, and the new one may be good.
+    Another process may have replaced a group that is found damaged, and the new one may be good.
     """
     try:
-        return read(root)
+        return read(open_checked(root, version))
     except DamagedStore:
         exists_settled(root)
-        return read(root)
+        return read(open_checked(root, version))
 
 
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:

@@ -33,14 +33,21 @@ from storage.dataset import (
     open_dataset,
 )
 from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
-from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError, TableError
 from storage.manifest import FileEntry, synced_entry
 from storage.paths import safe_name
-from storage.store import commit_group, create_array, folder_of, open_checked, put_array
+from storage.store import (
+    chunk_digest,
+    chunked_digest,
+    commit_group,
+    create_array,
+    folder_of,
+    open_checked,
+    put_array,
+)
 from storage.tables.encoding import Problems, encode_batch
 from storage.tables.files import SourceFile, have_versions, table_name
-from storage.tables.planning import TablePlan, plan_table
+from storage.tables.planning import Job, TablePlan, plan_table
 from storage.tables.schema import CLASSES, TableOptions, TableSchema, label_key
 from storage.tables.side_by_side import OnRows, work_on_rows
 from storage.tables.sources import Part, Table
@@ -57,14 +64,6 @@ class Chunk(NamedTuple):
 
     digest: bytes
     file: FileEntry
-
-
-class Job(NamedTuple):
-    """A part of a table to be written, the number of its first row among all, and of its rows."""
-
-    part: Part
-    start: int
-    rows: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +199,8 @@ def _store_table(
     executor: Executor | None,
 ) -> Dataset:
     """Write a scanned table as the data set `name`, whole or not at all, and return it opened."""
-    rows, weights = sum(plan.rows), plan.schema.options.weights
+    rows = sum(job.rows for job in plan.jobs)
+    weights = plan.schema.options.weights
 
     def on_rows(done: int) -> None:
         progress(_SCANNED + (1 - _SCANNED) * done / rows, f"store, {done:,} of {rows:,} rows")
@@ -232,21 +232,17 @@ def _write_table(
 ) -> None:
     """Write the rows of a plan as a data set, after those of `earlier`, whose chunks are linked."""
     known: dict[str, FileEntry] = {}
-    d, dtype = len(plan.schema.encoded_names), np.dtype(plan.schema.dtype)
-    first = 0 if earlier is None else len(earlier.X)
-    n = first + sum(plan.rows)
+    n, d = plan.schema.scan.rows_stored, len(plan.schema.encoded_names)
+    dtype = np.dtype(plan.schema.dtype)
     chunk_rows = min(n, default_chunk_rows(d, dtype))
 
     def fill(group: zarr.Group) -> str:
         folder = folder_of(group)
         X = create_array(group, "X", (n, d), (chunk_rows, d), dtype, separator=".")
         before = [] if earlier is None else [_linked(earlier, folder, chunk_rows)]
-        starts = first + np.cumsum([0, *plan.rows[:-1]])
-        jobs = [Job(*each) for each in zip(plan.pieces, map(int, starts), plan.rows, strict=True)]
         work = partial(write_piece, folder=folder, schema=plan.schema)
-        chunks, labels = _joined(
-            X, folder, chain(before, work_on_rows(work, jobs, executor, on_rows))
-        )
+        pieces = chain(before, work_on_rows(work, plan.jobs, executor, on_rows))
+        chunks, labels = _joined(X, folder, pieces)
         if plan.table.versions() != plan.files:
             raise _changed(plan.table.description)
         check_labels(info, labels, *X.shape)

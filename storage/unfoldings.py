@@ -100,10 +100,9 @@ def save_unfolding(name: str, unfolding: SavedUnfolding) -> Path:
 
     Rows of more than 256 MB are not saved: `load_unfolding` reads them from their data set.
     """
-    is_large = unfolding.rows.nbytes > _LARGEST_COPY
-    return save_run(
-        name, UNFOLD, replace(unfolding, rows=unfolding.rows[:0]) if is_large else unfolding
-    )
+    if unfolding.rows.nbytes > _LARGEST_COPY:
+        unfolding = replace(unfolding, rows=unfolding.rows[:0])
+    return save_run(name, UNFOLD, unfolding)
 
 
 def load_unfolding(name: str) -> SavedUnfolding:

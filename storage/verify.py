@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from storage.atomic import exists_settled, remove_leftovers, visible_entries
 from storage.dataset import datasets_folder, open_dataset, stored_folders
-from storage.digest import chunk_digest, chunked_digest
 from storage.errors import DamagedStore, RunNotFound, StorageError
 from storage.manifest import MANIFEST, checked_bytes, damaged_store, read_manifest
 from storage.models import load_model
@@ -37,6 +37,7 @@ from storage.runs import (
     runs_folder,
     saved_run_path,
 )
+from storage.store import chunk_digest, chunked_digest
 
 # How often a store is read at most if another process replaces it during each reading.
 _TRIES = 5
@@ -106,7 +107,7 @@ def stored_items() -> list[StoredItem]:
 
 
 # Yields the problems of the file or folder at a path.
-Check = Callable[[Path, OnBytes], Iterator[Problem]]
+Check = Callable[[Path, OnBytes], Iterable[Problem]]
 
 
 def _problems_at(path: Path, check: Check, on_bytes: OnBytes) -> Iterator[Problem]:
@@ -114,24 +115,20 @@ def _problems_at(path: Path, check: Check, on_bytes: OnBytes) -> Iterator[Proble
     try:
         yield from check(resolve_under(path.parent, path.name), on_bytes)
     except StorageError as error:
-        yield Problem(path, str(error))
+        yield Problem(path, error.what)
     except OSError as error:
         yield Problem(path, f"cannot be read ({error.strerror or error})")
 
 
-def _store_check(read: Callable[[Path], object]) -> Check:
-    """Return the check of a store that `read` reads, once all its files are whole."""
-
-    def check(root: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-        problems: list[Problem] = []
-        for _ in range(_TRIES):
-            before = _inode(root)
-            problems = [] if before is None else list(_problems_of_store(root, read, on_bytes))
-            if not problems or _inode(root) == before:
-                break
-        yield from problems
-
-    return check
+def _check_store(read: Callable[[Path], object], root: Path, on_bytes: OnBytes) -> list[Problem]:
+    """Return the problems of a store that `read` reads, once all its files are whole."""
+    problems: list[Problem] = []
+    for _ in range(_TRIES):
+        before = _inode(root)
+        problems = [] if before is None else list(_problems_of_store(root, read, on_bytes))
+        if not problems or _inode(root) == before:
+            break
+    return problems
 
 
 def _problems_of_store(
@@ -174,7 +171,7 @@ def _read_result(path: Path) -> None:
 
 
 def _check_run(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    yield from _problems_at(folder / RESULT, _store_check(_read_result), on_bytes)
+    yield from _problems_at(folder / RESULT, partial(_check_store, _read_result), on_bytes)
     yield from _problems_at(folder / PARTIAL, _check_partial_results, on_bytes)
     yield from _problems_at(folder / LEASE, _check_lease, on_bytes)
     # Two entries are not checked: each request rebuilds the report from the rest, and only people
@@ -184,20 +181,17 @@ def _check_run(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
 
 def _check_partial_results(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     results = PartialResults(folder)
-    check = _store_check(lambda path: results.read(path.name))
+    check = partial(_check_store, lambda path: results.read(path.name))
     for key in results.keys(""):
         yield from _problems_at(folder / key, check, on_bytes)
     yield from _unexpected_entries(folder, lambda name: (folder / name).is_dir())
 
 
-def _check_lease(path: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    try:
+def _check_lease(path: Path, on_bytes: OnBytes) -> tuple[Problem, ...]:
+    with suppress(FileNotFoundError):  # a running process may have removed it meanwhile
         on_bytes(path.stat().st_size)
         read_sealed(path, "a lease")
-    except FileNotFoundError:  # a running process may have removed it meanwhile
-        return
-    except DamagedStore as error:
-        yield Problem(path, error.what)
+    return ()
 
 
 def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
@@ -229,7 +223,7 @@ def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> I
 
 
 _CHECKS: dict[str, Check] = {
-    "data set": _store_check(_read_values),
+    "data set": partial(_check_store, _read_values),
     "run": _check_run,
     "history": _check_history,
 }

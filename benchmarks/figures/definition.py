@@ -14,7 +14,7 @@ from benchmarks import dense
 from benchmarks.fits import Fit, determined, fit, leading_sine, middle
 from benchmarks.measure import Figure, alternating, median_seconds, say, timed
 from benchmarks.rows import Labelled, first_subspace, labelled, mnist_train, problem_of, turned
-from ism_dask.engines import Landmarks, first_engine
+from ism_dask.engines import Landmarks, as_engine
 from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
 
@@ -183,7 +183,7 @@ def _errors(
 def _error(kernel: Kernel, engine: str, tol: float, rows: Labelled, truth: _Truth) -> Figure:
     problem = problem_of(rows, kernel)
     options = Landmarks(tol=tol) if engine == "landmarks" else engine
-    serving_engine = first_engine(options, problem, truth.W.shape[1])
+    serving_engine = as_engine(options).engines(problem, truth.W.shape[1])[0]
     evaluation = serving_engine.phi(truth.W)
     runs = [timed(partial(serving_engine.phi, turned(truth.W, seed))) for seed in range(3)]
     phi_off = float(np.linalg.norm(evaluation.phi - truth.phi) / np.linalg.norm(truth.phi))

@@ -13,7 +13,7 @@ from benchmarks.measure import Figure, timed
 from benchmarks.rows import labelled, mnist_train, problem_of
 from flows.builtin import ingest
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Problem, first_engine
+from ism_dask.engines import Exact, Problem
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.shards import cut
@@ -43,7 +43,7 @@ def _beside_products(problem: Problem, *, repeats: int, least: float, q: int = 1
     """Compare `repeats` exact Phi at a random W (d, q) with products before and after each."""
     n, d = problem.shards.n_rows, problem.d
     W = np.linalg.qr(np.random.default_rng(0).normal(size=(d, q)))[0]
-    engine = first_engine("exact", problem, q)
+    engine = Exact().build(problem, q)
     engine.phi(W)
     runs = []
     for _ in range(repeats):

@@ -15,8 +15,8 @@ from flows.builtin.raw_files import find_or_download
 from storage.atomic import remove_leftovers
 from storage.dataset import Dataset, DatasetInfo, dataset_path, is_complete, open_dataset
 from storage.dataset_writing import default_chunk_rows, write_dataset
-from storage.digest import chunk_digest, chunked_digest
 from storage.errors import StorageError
+from storage.store import chunk_digest, chunked_digest
 
 
 def ingest(

@@ -24,7 +24,6 @@ from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
-from ism_dask.records.partial_results import saving_partial_results
 from storage import Checkpoints, DamagedStore, PartialResults, run_folder
 from storage.runs import STALLED
 
@@ -177,7 +176,7 @@ class ResumableRun:
 
         try:
             fit = CheckpointedFit(start, on_checkpoint)
-            with saving_checkpoints(fit), saving_partial_results(SavedResults(self, identity)):
+            with saving_checkpoints(fit):
                 yield throttle
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.

@@ -19,8 +19,8 @@ from ism_dask.engines.options import (
     Landmarks,
     Monomials,
     as_engine,
+    first_that_serves,
 )
-from ism_dask.engines.select import candidate_engines, first_engine, first_that_serves
 
 __all__ = [
     "ENGINES",
@@ -41,7 +41,5 @@ __all__ = [
     "PaddedOperator",
     "Problem",
     "as_engine",
-    "candidate_engines",
-    "first_engine",
     "first_that_serves",
 ]

@@ -179,10 +179,7 @@ def _times_size(objective: float, matrix: Array, square: float, size: float) -> 
 
 def _added(sums: Sequence[_Sums]) -> _Sums:
     """Return the sum of the sums of blocks, added in their order."""
-    first, *others = sums
-    for other in others:
-        first = tuple(a + b for a, b in zip(first, other, strict=True))  # type: ignore[assignment]
-    return first
+    return tuple(map(sum, zip(*sums, strict=True)))  # type: ignore[return-value]
 
 
 def _standard_error(sums: _Sums, square: float) -> float:
@@ -278,19 +275,44 @@ class BlockEngine(Engine):
         J, _, error = self._mean(value_of_block, W)
         return Evaluation(J, **self._accuracy(J, error))
 
+    def slope_noise(self, W: Array) -> float:
+        """Return the standard error of Phi W between blocks, orthogonal to W, as a share of it."""
+        sums = self._summed(product_of_block, W, partial(_square_of_tangent, W))
+        mean = sums[1] / sums[3]
+        noise = _standard_error(sums, float(np.sum(tangent(W, mean) ** 2)))
+        return noise / float(np.linalg.norm(mean))
+
     def _mean(
         self, function: Callable[[PairBlock], tuple[float, Array]], W: Array
     ) -> tuple[float, Array, float]:
         """Return the means over blocks of J and of a matrix, and the standard error of J."""
+        sums = self._summed(function, W, _square_of_objective)
+        objective, matrix, _, n, _ = sums
+        error = n * _standard_error(sums, float(objective / n) ** 2)
+        return float(objective), matrix, float(error)
+
+    def _summed(
+        self,
+        function: Callable[[PairBlock], tuple[float, Array]],
+        W: Array,
+        square: Callable[[float, Array], float],
+    ) -> _Sums:
+        """Return the sums over blocks of J, a matrix, and a `square` of both."""
         shards, (d, k) = self._dealt.shards, W.shape
         m = min(shards.largest, 2 * self.rows)
         tiles = TileModel(self.problem.kernel, self.problem.gamma, m)
         needed = shards.raw_bytes + stripe_bytes(m, tiles, d, k, shards.dtype.itemsize)
         self._check_memory(d + k, needed, f"blocks of {m} rows x {d} columns")
-        sums: _Sums = shards.fold(_sums_over_pairs, self._model, W, function)
-        objective, matrix, _, n, _ = sums
-        error = n * _standard_error(sums, float(objective / n) ** 2)
-        return float(objective), matrix, float(error)
+        sums: _Sums = shards.fold(_sums_over_pairs, self._model, W, function, square)
+        return sums
+
+
+def _square_of_objective(objective: float, _: Array) -> float:
+    return objective**2
+
+
+def _square_of_tangent(W: Array, _: float, product: Array) -> float:
+    return float(np.sum(tangent(W, product) ** 2))
 
 
 @ignore_overflow
@@ -299,12 +321,13 @@ def _sums_over_pairs(
     model: BlockModel,
     W: Array,
     function: Callable[[PairBlock], tuple[float, Array]],
+    square: Callable[[float, Array], float],
 ) -> _Sums:
     def sums_of(block: PairBlock) -> _Sums:
         objective, matrix = function(block)
         size = len(block.missing)
         # J of the block is its share of J of all rows: the mean is that of a row.
-        mean = objective / size
-        return _times_size(mean, matrix / size, mean**2, float(size))
+        mean, matrix = objective / size, matrix / size
+        return _times_size(mean, matrix, square(mean, matrix), float(size))
 
     return _added([sums_of(block) for block in model.blocks(shard, W)])

@@ -32,42 +32,30 @@ class PaddedOperator:
         self._gradient = engine.product if rough else engine.gradient
         space = engine.problem.space or RowSpace(engine.problem.d)
         self.space = space.limited(constant)
-        self._pads = self.space.n_constant > 0
 
     def phi0(self) -> Array:
         """Return Phi0, the (r + s, r + s) matrix of the start."""
-        return self._pad_both_sides(self.engine.phi0())
+        return self._padded(self.engine.phi0(), self.space.size)
 
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi (r + s, r + s) at W (r + s, k)."""
         evaluation = self.engine.phi(self._varying(W))
-        if not self._pads:
-            return evaluation
-        return replace(evaluation, phi=self._pad_both_sides(evaluation.phi))
+        return replace(evaluation, phi=self._padded(evaluation.phi, self.space.size))
 
     def gradient(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W (r + s, k) at W (r + s, k)."""
         evaluation = self._gradient(self._varying(W))
-        if not self._pads:
-            return evaluation
-        return replace(evaluation, product=self._pad_rows(evaluation.product))
+        return replace(evaluation, product=self._padded(evaluation.product, W.shape[1]))
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (r + s, k) at W (r + s, k) along Z (r + s, k)."""
-        return self._pad_rows(self.engine.curvature(self._varying(W), self._varying(Z)))
+        curvature = self.engine.curvature(self._varying(W), self._varying(Z))
+        return self._padded(curvature, Z.shape[1])
 
     def _varying(self, W: Array) -> Array:
         return W[: self.space.n_varying]
 
-    def _pad_both_sides(self, matrix: Array) -> Array:
-        return self._pad(matrix, self.space.size)
-
-    def _pad_rows(self, rows: Array) -> Array:
-        return self._pad(rows, rows.shape[1])
-
-    def _pad(self, matrix: Array, columns: int) -> Array:
-        if not self._pads:
-            return matrix
-        padded = np.zeros((self.space.size, columns))
-        padded[: len(matrix), : matrix.shape[1]] = matrix
-        return padded
+    def _padded(self, matrix: Array, columns: int) -> Array:
+        """Return a matrix with zeros below and beside it: (r + s, columns)."""
+        missing = self.space.size - len(matrix), columns - matrix.shape[1]
+        return np.pad(matrix, [(0, missing[0]), (0, missing[1])]) if any(missing) else matrix

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from ism_dask._validation import check_bool, check_choice, check_open_interval, is_whole
-from ism_dask.engines.base import TOLERANCE, Engine, Problem
+from ism_dask.engines.base import TOLERANCE, DeclinedError, Engine, Problem
 from ism_dask.engines.blocks import BlockEngine
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.exact import ExactEngine
@@ -15,6 +16,7 @@ from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
 from ism_dask.rows.blocks import PAIR_ROWS
 
+_Result = TypeVar("_Result")
 # The fewest rows of a block.
 _FEWEST_ROWS = 10
 
@@ -215,3 +217,21 @@ def as_engine(engine: str | EngineOptions) -> EngineOptions:
         return engine
     name = check_choice("`engine`", engine, ["auto", *ENGINES])
     return Auto() if name == "auto" else ENGINES[name]()
+
+
+def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Result]) -> _Result:
+    """Return `work(engine)` for the first engine that does not decline while it runs.
+
+    The work starts anew with each engine, because values of J from different engines are not
+    comparable. The note of the engine that succeeded says why those before it declined.
+    """
+    note = ""
+    for engine in engines:
+        engine.note = note
+        try:
+            return work(engine)
+        except (DeclinedError, MemoryError) as reason:
+            if engine is engines[-1]:
+                raise
+            note = "; ".join([note, f"{engine.name} declined: {reason}"]).removeprefix("; ")
+    raise ValueError("there is no engine to attempt it with")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.kernels import Kernel
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -43,17 +41,3 @@ def _inverse_widths(piece: LoadedShard, kernel: Kernel) -> Array:
     return 1.0 / np.column_stack(
         [term.widths(piece.X) for _, term in kernel.terms if term.per_row_width]
     )
-
-
-def terms_with_widths(
-    kernel: Kernel, piece: LoadedShard
-) -> Iterator[tuple[float, PointwiseKernel, Array | None]]:
-    """Yield the weight of each term of a kernel, the term, and the (b,) inverse widths of the rows.
-
-    The widths are None for a term without per-row widths.
-    """
-    column = 0
-    for weight, term in kernel.terms:
-        widths = piece.facts[INVERSE_WIDTHS][:, column] if term.per_row_width else None
-        column += term.per_row_width
-        yield weight, term, widths

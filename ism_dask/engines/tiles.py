@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.row_facts import terms_with_widths
+from ism_dask.engines.row_facts import INVERSE_WIDTHS
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
 from ism_dask.rows.tasks import LoadedShard
@@ -82,9 +82,9 @@ class TileSide:
     def _of(cls, piece: LoadedShard, Z: Array, kernel: Kernel, gamma: Array, side: int) -> TileSide:
         terms = [term for _, term in kernel.terms]
         pairs = {term.pairing: term.pairing.operands(Z) for term in terms}
+        columns = iter(np.transpose(piece.facts.get(INVERSE_WIDTHS, ())))
         widths = tuple(
-            None if each is None else each.astype(piece.X.dtype)
-            for _, _, each in terms_with_widths(kernel, piece)
+            next(columns).astype(piece.X.dtype) if term.per_row_width else None for term in terms
         )
         return cls(piece, Z, gamma, tuple(pairs[term.pairing][side] for term in terms), widths)
 

@@ -158,7 +158,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         graph = Graph.of(rows.shards, affinity, as_engine(self.engine), **rows.parameters)
 
         def problem(gamma: ThinGamma, embedded: Shards) -> Problem:
-            shards = rows.shards.with_only_fact_of(embedded, GAMMA_FACTS)
+            shards = rows.shards.with_fact_of(embedded, GAMMA_FACTS)
             return Problem.from_gamma(shards, rows.kernel, gamma, **rows.parameters)
 
         solver, watcher = self._solver, partial(report, prepared)

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ism_dask.engines import as_engine
 from ism_dask.estimators.fitted import (
     Fitted,
@@ -67,8 +65,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         solution, rows = solve(few_rows, state_at(W))
     turned = rotated(solution, rows.prepared, parameters.rotation)
     with on_this_machine():
-        sample = rows.sampled(dependence)
-        evaluate = sample.engine(np.arange(sample.n_rows)).value
+        evaluate = rows.contributing(dependence).value
         W = turned.W[: rows.prepared.n_varying]
         of_features = contributions(evaluate, W, solution.objective)
     attributes = {

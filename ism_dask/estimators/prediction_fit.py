@@ -32,6 +32,7 @@ from ism_dask.estimators.pose import (
 from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.estimators.preparation import Prepared, Report, seed_of
 from ism_dask.estimators.wide_rows import check_dense
+from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
@@ -295,10 +296,13 @@ class PredictionFit:
         phi = regression.phi(sample.blocks.blocks[0], W)
         inside = float(np.linalg.eigvalsh(W.T @ phi @ W)[0])
         more = self.q - W.shape[1]
+        outside = largest_eigenvalue_outside(phi, W)
+        if self.prepared.n_constant > more:
+            outside = max(outside, 0.0)  # Phi is 0 along directions in which the rows are constant
         return Solution(
             W=scipy.linalg.block_diag(W, np.eye(more)),
             eigenvalues=np.pad(ascent.eigenvalues, (0, more)),
-            eigengap=inside - largest_eigenvalue_outside(phi, W),
+            eigengap=inside - outside,
             objective=value.objective,
             error=0.0,
             product=np.pad(value.product, [(0, more), (0, more)]),
@@ -443,21 +447,28 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         "target_": result.target_name,
         "dimension_path_": trials,
         "components_advice_": features_advice(
-            result.choice.trials, of_features.lost, solution.objective
+            result.choice.trials,
+            result.sample.rows,
+            fit.seed,
+            of_features.lost,
+            solution.objective,
         ),
         "_slope_noise": result.slope_noise,
     }
     return Fitted(solution, attributes)
 
 
-def features_advice(trials: Sequence[Trial], lost: Array, objective: float) -> str:
+def features_advice(
+    trials: Sequence[Trial], rows: Block, seed: int, lost: Array, objective: float
+) -> str:
     """Return advice if y or some of the new features seem to explain nothing; else no text."""
     if trials and trials[0].explained <= _CLEAR * trials[0].error:
         share = f"{trials[0].explained:.3f} +- {trials[0].error:.3f}"
+        test = dependence_test(rows.X, rows.Y, target="linear", n_permutations=0, random_state=seed)
         return (
             f"unseen rows are hardly predicted better than by their mean (share of y explained: "
-            f"{share}): y may not depend on X at all. `ism_dask.dependence_test(X, y)` has the "
-            "p-value"
+            f"{share}): y may not depend on X at all. A test of independence on {rows.n_rows} rows "
+            f"has the p-value {test.pvalue:.2g} (`ism_dask.dependence_test`)"
         )
     useless = np.flatnonzero(objective - lost > _NOTHING * objective) + 1
     if not len(useless) or len(lost) == 1:

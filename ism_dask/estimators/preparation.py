@@ -40,7 +40,7 @@ from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
 from ism_dask.solvers.lbfgs import Precondition
-from ism_dask.solvers.support_selection import SAMPLED_ROWS, FeatureSpace, RowSample
+from ism_dask.solvers.support_selection import SAMPLED_ROWS, FeatureSpace, RowSample, SampledJ
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
@@ -303,6 +303,13 @@ class FitRows:
     def problem(self, dependence: Dependence) -> Problem:
         """Return the problem of all rows under a dependence, such as that of y."""
         return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
+
+    def contributing(self, dependence: Dependence) -> SampledJ:
+        """Return the J of all rows with their weights if they are few, otherwise of a sample."""
+        if self.shards.n_rows <= SAMPLED_ROWS:
+            return Exact().build(self.problem(dependence), self.q)
+        sample = self.sampled(dependence)
+        return sample.engine(np.arange(sample.n_rows))
 
     def sampled(self, dependence: Dependence) -> RowSample:
         """Return a sample of up to 2,000 of the rows, with J over all pairs of them."""

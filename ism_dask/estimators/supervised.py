@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._validation import check_open_interval
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import EngineOptions, Problem
-from ism_dask.engines.row_variance import relative_row_variance
+from ism_dask.engines import BlockEngine, EngineOptions, Problem
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
@@ -42,6 +41,8 @@ from ism_dask.solvers.certificates import certify
 
 # Seed of the landmarks of more than 1,000 rows: scores of the same rows have to be comparable.
 _SCORE_SEED = 0
+# Blocks of the rows of a sample, whose differences tell its noise.
+_NOISE_BLOCKS = 16
 
 
 @dataclass(eq=False, repr=False)
@@ -354,17 +355,16 @@ default "auto"
         variance = held.sampling_variance
         if not variance:
             return 0.0
-        if self._slope_noise is not None:
-            return min(float(self._slope_noise * np.sqrt(variance / held.variance_held)), 1.0)
-        weights = row_weights(held.y, self.target, self.class_weight, held.estimates)
-        dependence = target_dependence(held.y, self.target, weights)
-        rows, W = (held.X - self.mean_) / self.scale_, self.components_.T
-        with single_threaded_blas():
-            problem = Problem.from_dependence(cut(rows), self.kernel_, dependence)
-            by_rows = relative_row_variance(problem, W)
-        # The mean contribution of a row has each of its pairs from both sides, so that its variance
-        # is four times that of the projection of a U-statistic.
-        return min(float(np.sqrt(by_rows * variance)), 1.0)
+        noise = self._slope_noise
+        if noise is None:
+            weights = row_weights(held.y, self.target, self.class_weight, held.estimates)
+            dependence = target_dependence(held.y, self.target, weights)
+            rows, W = (held.X - self.mean_) / self.scale_, self.components_.T
+            with single_threaded_blas():
+                problem = Problem.from_dependence(cut(rows), self.kernel_, dependence)
+                blocks = BlockEngine(problem, W.shape[1], len(rows) // _NOISE_BLOCKS)
+                noise = blocks.slope_noise(W)
+        return min(float(noise * np.sqrt(variance / held.variance_held)), 1.0)
 
     def score(self, X: Any, y: Any) -> float:
         """Return how much the new features of X depend on y: 0 not at all, 1 as much as possible.

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines import Auto, Engine, Problem, candidate_engines, first_that_serves
+from ism_dask.engines import Auto, Engine, Problem, as_engine, first_that_serves
 from ism_dask.estimators.preparation import FitRows, Prepared, Report, standardisation
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
@@ -196,7 +196,7 @@ def fit_wide(
     if isinstance(search.engine, Auto):
         # J in all columns, whose rows are sparse, has to be that of the search.
         search = replace(search, engine=replace(search.engine, blocks=False))
-    engines = candidate_engines(search.engine, _wide_problem(rows, dependence), q)
+    engines = as_engine(search.engine).engines(_wide_problem(rows, dependence), q)
     solution = search.run(rows.problem(dependence), q, start)
     for _ in range(_CLIMBS):
         in_columns = first_that_serves(engines, partial(_in_all_columns, rows, solution))

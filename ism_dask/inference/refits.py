@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Engine, as_engine, candidate_engines, first_that_serves
+from ism_dask.engines import Engine, as_engine, first_that_serves
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.pose import PREDICTION, SupervisedProblem, as_given, row_weights
@@ -144,9 +144,8 @@ def _climb_dependence(problem: SupervisedProblem, prepared: Prepared) -> tuple[A
         )
     rows = problem.fit_rows(prepared, fitted.kernel_, q)
     start = prepared.lower(fitted.components_)
-    engines = candidate_engines(
-        as_engine(fitted.engine), rows.problem(problem.dependence), q, climbs=True
-    )
+    posed = rows.problem(problem.dependence)
+    engines = as_engine(fitted.engine).engines(posed, q, climbs=True)
 
     def climb(engine: Engine) -> tuple[Array, bool]:
         W, now = start, engine.product(start)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -48,8 +48,6 @@ _PAUSE_SHARE = 0.8
 _LIBRARY_BYTES = 200 * 2**20
 # Whether tasks run in this process even if a cluster is active.
 _IN_PROCESS: ContextVar[bool] = ContextVar("on_this_machine", default=False)
-# Thread pools by process id: a forked child inherits its parent's pool, without the threads.
-_THREADS: dict[int, ThreadPoolExecutor] = {}
 
 
 def task_budget() -> int:
@@ -165,18 +163,16 @@ def _dask_options() -> dict[str, Any]:
     if cluster() is not None:
         return {}
     user_chose = any(dask.config.get(name, None) for name in ("pool", "num_workers"))
-    return {"scheduler": "threads"} | ({} if user_chose else {"pool": _thread_pool()})
+    return {"scheduler": "threads"} | ({} if user_chose else {"pool": _thread_pool(os.getpid())})
 
 
-def _thread_pool() -> ThreadPoolExecutor:
-    """Return the thread pool of this process; the threads of a parent do not survive a fork.
+@cache
+def _thread_pool(process: int) -> ThreadPoolExecutor:  # noqa: ARG001
+    """Return the thread pool of a process; the threads of a parent do not survive a fork.
 
     Dask's own pool is inherited in a fork, and waiting for its threads would never end.
     """
-    pid = os.getpid()
-    if pid not in _THREADS:
-        _THREADS.setdefault(pid, ThreadPoolExecutor(CPU_COUNT))
-    return _THREADS[pid]
+    return ThreadPoolExecutor(CPU_COUNT)
 
 
 def named_task(name: str, function: Callable[..., Any]) -> Callable[..., Delayed]:

@@ -166,10 +166,6 @@ class Shards:
         """Return the shards with a fact of `other`, which is cut alike, beside their own facts."""
         return self._attach(fact, [part.facts[fact] for part in other.parts])
 
-    def with_only_fact_of(self, other: Shards, fact: RowFact) -> Shards:
-        """Return the shards with a fact of `other`, which is cut alike, as their only fact."""
-        return self._with_facts({fact: part.facts[fact]} for part in other.parts)
-
     def fold(
         self,
         function: Callable[..., Any],

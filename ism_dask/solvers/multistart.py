@@ -18,7 +18,7 @@ from ism_dask.engines import (
     EngineOptions,
     PaddedOperator,
     Problem,
-    candidate_engines,
+    as_engine,
     first_that_serves,
 )
 from ism_dask.engines.operator import relative_residual
@@ -126,7 +126,7 @@ class _SearchRun:
 
     def with_first_engine(self, problem: Problem, work: Callable[[Engine], Solution]) -> Solution:
         """Return the result of `work` with the first engine that does not decline."""
-        engines = candidate_engines(self.search.engine, problem, self.q)
+        engines = as_engine(self.search.engine).engines(problem, self.q)
         return first_that_serves(engines, work)
 
     def warm_start(self, engine: Engine, state: State | None) -> Solution:
@@ -317,7 +317,7 @@ def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> S
         solution = with_true_residual(engine, log.ended(Status.CONVERGED))
         return replace(solution, engine=engine.name, engine_note=engine.note)
 
-    return first_that_serves(candidate_engines(options, problem, q), solve)
+    return first_that_serves(as_engine(options).engines(problem, q), solve)
 
 
 def _climb(precondition: Precondition | None, log: SolverLog) -> Solution:

@@ -166,12 +166,9 @@ def _types_by_file(dataset: pa_dataset.Dataset) -> dict[str, Types]:
     columns = {each.path: each.physical_schema for each in dataset.get_fragments()}
     path, first = next(iter(columns.items()))
     for other_path, other in columns.items():
-        for has, names, lacks, others in (
-            (path, first.names, other_path, frozenset(other.names)),
-            (other_path, other.names, path, frozenset(first.names)),
-        ):
-            if missing := [name for name in names if name not in others]:
-                raise TableError(f"{has} has the column {missing[0]!r}, which {lacks} lacks")
+        for name in sorted({*first.names} ^ {*other.names}):
+            has, lacks = (path, other_path) if name in first.names else (other_path, path)
+            raise TableError(f"{has} has the column {name!r}, which {lacks} lacks")
     return {
         name: {path: schema.field(name).type for path, schema in columns.items()}
         for name in first.names
@@ -181,7 +178,11 @@ def _types_by_file(dataset: pa_dataset.Dataset) -> dict[str, Types]:
 def _common_type(name: str, kinds: Types) -> pa.DataType:
     """Return the type that a column of CSV files has, from what its first rows in each file are."""
     given = {path: kind for path, kind in kinds.items() if not pa.types.is_null(kind)}
-    numeric = [path for path, kind in given.items() if _is_numeric(kind)]
+    numeric = [
+        path
+        for path, kind in given.items()
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    ]
     if len(numeric) == len(given):
         return pa.float64()
     others = {path: kind for path, kind in given.items() if path not in numeric}
@@ -200,10 +201,6 @@ def _check_one_type(name: str, kinds: Types) -> None:
                 f"the column {name!r} is {other} in {other_path} and {first} in {path}; expected "
                 "one type"
             )
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -128,14 +128,12 @@ def scan_part(
         if options.missing == DROP and (absent := incomplete_rows(columns)).any():
             used = columns.filter(pa.array(~absent))
         with np.errstate(over="ignore", invalid="ignore"):  # sums with infinite numbers
-            counted = {
-                known.name: _count(known, column.null_count, values, known.name in apart)
-                for known, column, values in zip(
-                    scan.columns.values(), columns.columns, used.columns, strict=True
-                )
-            }
-        left_out = columns.num_rows - used.num_rows
-        scan.add(TableScan(counted, columns.num_rows, left_out))
+            for known, column, values in zip(
+                scan.columns.values(), columns.columns, used.columns, strict=True
+            ):
+                known.add(_count(known, column.null_count, values, known.name in apart))
+        scan.rows += columns.num_rows
+        scan.rows_left_out += columns.num_rows - used.num_rows
         on_rows(scan.rows)
     return scan
 
@@ -275,16 +273,9 @@ def encode_batch(
 ) -> EncodedRows:
     """Return the rows of a batch, encoded by a schema.
 
-    Parameters
-    ----------
-    batch : RecordBatch
-        Its columns are read by name.
-    problems : Problems
-        Collects what does not fit the schema.
-    passed : sequence of str
-        Columns that are passed through.
-    buffer : (m, d) array, optional
-        Memory for X, if it has enough rows: fresh memory costs as much time as the encoding.
+    `problems` collects what does not fit the schema, and the columns `passed` are passed through.
+    `buffer` (m, d) is memory for X, if it has enough rows: fresh memory costs as much time as the
+    encoding.
     """
     columns = read_columns(batch, schema.kinds)
     beside = batch.select(list(passed))

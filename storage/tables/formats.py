@@ -28,17 +28,9 @@ def open_table(
 ) -> Table:
     """Return a table from a path, address, glob, a list of these, or a frame or array in memory.
 
-    Parameters
-    ----------
-    kinds : mapping of str to str, optional
-        The kinds of columns that are known. Those of other columns of text files are inferred.
-    passed : sequence of str
-        Columns that are to pass through unchanged: text files have them as texts.
-
-    Raises
-    ------
-    TableError
-        If it is none of them, or cannot be opened.
+    `kinds` are those of the columns that are known; those of other columns of text files are
+    inferred. The columns `passed` are to pass through unchanged: text files have them as texts.
+    Raise a TableError for another source, or one that cannot be opened.
     """
     given = source if isinstance(source, Sequence) and not isinstance(source, str) else [source]
     if not all(isinstance(each, str | Path) for each in given):

@@ -23,14 +23,8 @@ def encode_new_rows(
 ) -> Iterator[EncodedRows]:
     """Yield the rows of a table in batches, one or more, encoded; its columns have any order.
 
-    Parameters
-    ----------
-    part : Part or Table
-        Has columns that `check_columns` has accepted.
-    problems : Problems
-        Collects the reasons why rows do not fit.
-    passed : sequence of str
-        Columns that are passed through.
+    `check_columns` has accepted them. `problems` collects the reasons why rows do not fit, and the
+    columns `passed` are passed through.
     """
     features = [feature.name for feature in schema.features]
     columns = list(dict.fromkeys([*features, *passed]))
@@ -50,11 +44,8 @@ def open_new_rows(source: Any, schema: TableSchema) -> Table:
 def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
     """Return the rows of a frame (n, d), encoded; labels in it are ignored.
 
-    Raises
-    ------
-    TableError
-        If columns lack, are unknown or have another type, or if there are unseen levels, gaps or
-        infinite values. It lists all of them.
+    Raise a TableError that lists all columns that lack, are unknown or have another type, and all
+    unseen levels, gaps and infinite values.
     """
     table, problems = open_new_rows(frame, schema), Problems()
     check_columns(table, schema)

@@ -32,14 +32,9 @@ _ARROW_WRITERS: Mapping[str, Callable[..., Any]] = {
 
 
 def write_batches(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write batches of one schema into a file; an error leaves an earlier file as it was.
+    """Write batches of one schema, at least one, into a file, or a Zarr array that does not exist.
 
-    Parameters
-    ----------
-    path : Path
-        A file to create or replace, or a Zarr array to create.
-    batches : iterable of RecordBatch
-        At least one.
+    An error leaves an earlier file as it was.
     """
     with _explained(path):
         if path.suffix.lower() == ZARR:
@@ -66,15 +61,7 @@ def fill_file(handle: IO[bytes], suffix: str, batches: Iterable[pa.RecordBatch])
 
 @dataclass(frozen=True)
 class PartWriter:
-    """Writes files of a folder that is being made; it can be pickled for other processes.
-
-    Attributes
-    ----------
-    space : Workspace
-        Of the folder.
-    suffix : str
-        Of the format of the files.
-    """
+    """Writes files of a format into a folder that is being made, in any process."""
 
     space: Workspace
     suffix: str

@@ -8,9 +8,9 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
-from itertools import tee
+from itertools import accumulate, tee
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -39,6 +39,14 @@ from storage.tables.side_by_side import OnRows, work_on_rows
 from storage.tables.sources import Part, Table
 
 
+class Job(NamedTuple):
+    """A part of a table to be stored, the number of its first row among all, and of its rows."""
+
+    part: Part
+    start: int
+    rows: int
+
+
 @dataclass(frozen=True, eq=False)
 class TablePlan:
     """A table that was scanned, and how it is to be stored.
@@ -47,19 +55,16 @@ class TablePlan:
     ----------
     files : tuple of SourceFile
         The files, with the versions that were scanned.
-    pieces : list of Part
-        Parts with the rows to store, one after the other.
-    rows : list of int
-        How many rows of each piece are stored.
+    jobs : list of Job
+        The parts with the rows to store, one after the other.
     keeps_earlier : bool
-        Whether the rows of the first files stay as they are stored; the pieces have the others.
+        Whether the rows of the first files stay as they are stored; the parts have the others.
     """
 
     table: Table
     schema: TableSchema
     files: tuple[SourceFile, ...]
-    pieces: list[Part]
-    rows: list[int]
+    jobs: list[Job]
     keeps_earlier: bool
 
 
@@ -93,7 +98,7 @@ def plan_table(
     scan, count = empty_scan(kinds, options), 0
     if earlier is not None and before is not None and before.kinds == kinds:
         scan, count = deepcopy(before.scan), len(earlier["files"])
-    new, stored_rows = table.between(count, None), scan.rows_stored
+    new, stored_rows = replace(table, parts=table.parts[count:]), scan.rows_stored
     parts = new.pieces() if folder is None else copied_pieces(new, kinds, folder)
     parts, taken = (parts, parts) if isinstance(parts, list) else tee(parts)
     work = partial(scan_part, kinds=kinds, options=options)
@@ -104,10 +109,12 @@ def plan_table(
     schema = _decided(table, scan, features, options)
     keeps = before is not None and _keeps_encoding(before, schema)
     if count and not keeps:
-        stored = table.between(0, count)
+        stored = replace(table, parts=table.parts[:count])
         pieces = [Part(stored.description, stored.schema, stored.batches), *pieces]
         rows = [stored_rows, *rows]
-    return TablePlan(table, schema, files, pieces, rows, keeps)
+    starts = accumulate(rows, initial=stored_rows if keeps else 0)
+    jobs = [Job(*each) for each in zip(pieces, starts, rows, strict=False)]
+    return TablePlan(table, schema, files, jobs, keeps)
 
 
 def _keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:

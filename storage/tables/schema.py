@@ -59,12 +59,10 @@ class TableOptions:
             given = getattr(self, name)
             names = (given,) if isinstance(given, str) else tuple(given)
             object.__setattr__(self, name, names)
-        if self.missing not in MISSING:
-            raise TableError(f"`missing` is {self.missing!r}; expected one of {', '.join(MISSING)}")
-        if self.target not in LABEL_KINDS:
-            raise TableError(
-                f"`target` is {self.target!r}; expected one of {', '.join(LABEL_KINDS)}"
-            )
+        for name, choices in (("missing", MISSING), ("target", LABEL_KINDS)):
+            given = getattr(self, name)
+            if given not in choices:
+                raise TableError(f"`{name}` is {given!r}; expected one of {', '.join(choices)}")
         if self.max_levels < 2:
             raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
         if self.weights in self.label:

@@ -57,14 +57,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of any origin.
+    """A table of any origin, with a description and a schema like those of its parts.
 
     Attributes
     ----------
-    description : str
-        For people, such as the path.
-    schema : pyarrow.Schema
-        Names and types of the columns.
     parts : tuple of Part
         Each has some of the rows, in their order: for a table in files, those of one file.
     files : TableFiles, optional
@@ -93,10 +89,6 @@ class Table:
     def versions(self) -> tuple[SourceFile, ...]:
         """Return the files with their present versions; none for a frame."""
         return self.files.versions() if self.files is not None else ()
-
-    def between(self, start: int, stop: int | None) -> Table:
-        """Return the table of the parts from number `start` to before `stop`."""
-        return replace(self, parts=self.parts[start:stop])
 
 
 def is_piece(rows: int) -> bool:

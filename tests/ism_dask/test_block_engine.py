@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from definition import Dense, dense_gamma
 from distributed import Client, LocalCluster
+from models import first_engine
 from scipy.sparse import csr_array
 from sklearn.metrics import normalized_mutual_info_score as nmi
 
@@ -22,8 +23,7 @@ from ism_dask.engines import (
     DeclinedError,
     ExactEngine,
     Problem,
-    candidate_engines,
-    first_engine,
+    as_engine,
 )
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.targets import target_dependence
@@ -228,7 +228,7 @@ def test_auto_takes_blocks_where_there_is_no_low_rank_factor():
         rows = np.random.default_rng(0).normal(size=(n, 3)) if rows is None else rows
         known = target_dependence(np.arange(n) % 3)
         problem = Problem.from_dependence(cut(rows), kernel, known)
-        return [each.name for each in candidate_engines(engine, problem, 2)]
+        return [each.name for each in as_engine(engine).engines(problem, 2)]
 
     relative = RelativeGaussian().resolve(X[:, :3])
     assert names(relative, 10_000) == ["blocks", "exact"]

@@ -13,8 +13,8 @@ from sklearn.datasets import load_wine
 
 import ism_dask.gamma.thin_factors as thin_factors
 from ism_dask import SupervisedIKDR, dependence_test, fitted_dependence_test
+from ism_dask.gamma.independence import _Null, _permutation_pvalue
 from ism_dask.gamma.thin_factors import squared_sum
-from ism_dask.inference.dependence import _Null, _permutation_pvalue
 from ism_dask.solvers import ISM
 
 KERNELS = ["gaussian", "distance"]

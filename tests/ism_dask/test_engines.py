@@ -9,8 +9,9 @@ import pytest
 from definition import Dense, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import first_engine
 
-from ism_dask.engines import ENGINES, Landmarks, Problem, first_engine
+from ism_dask.engines import ENGINES, Landmarks, Problem
 from ism_dask.engines.row_facts import with_projection
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.gamma.targets import target_dependence

@@ -10,15 +10,14 @@ import pytest
 from growing import sizes_of_a_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import hsic_model
+from models import first_engine, hsic_model
 
 from ism_dask import stationarity
 from ism_dask.engines import (
     DeclinedError,
     Landmarks,
     Problem,
-    candidate_engines,
-    first_engine,
+    as_engine,
     first_that_serves,
 )
 from ism_dask.engines.lowrank.base import task_bytes
@@ -381,7 +380,7 @@ def test_what_is_not_low_rank_is_given_up_early():
         with pytest.raises(DeclinedError, match=r"\d+ landmarks leave 0\.\d+ of the trace") as told:
             first_engine("landmarks", problem, 10).phi(W)
         assert int(str(told.value).split()[0]) < 300
-        engines = candidate_engines("auto", problem, 10)
+        engines = as_engine("auto").engines(problem, 10)
         assert [engine.name for engine in engines] == ["landmarks", "exact"]
         served = first_that_serves(engines, lambda engine: (engine.objective(W), engine)[1])
         assert served.name == "exact"

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import hsic_model
+from models import first_engine, hsic_model
 from sklearn.datasets import load_wine
 
 from flows.builtin import ingest
-from ism_dask.engines import Problem, first_engine
+from ism_dask.engines import Problem
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, as_kernel
 from ism_dask.linalg.eigen import leading_eigenpairs

@@ -18,7 +18,7 @@ from scipy.stats import multivariate_normal
 from sklearn.datasets import load_wine
 
 from benchmarks.designs import DESIGNS, distance
-from ism_dask import SupervisedIKDR
+from ism_dask import ComponentsWarning, SupervisedIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
@@ -582,6 +582,44 @@ def test_what_cannot_predict_is_refused(parameters, message):
 def test_a_target_without_differences_is_refused(y, message):
     with pytest.raises(ValueError, match=message):
         SupervisedIKDR(2).fit(_rows()[0], y)
+
+
+def test_a_y_that_no_x_explains_is_said_with_a_p_value():
+    X = np.random.default_rng(1).normal(size=(100, 8))
+    y = np.random.default_rng(2).normal(size=100)
+    with pytest.warns(ComponentsWarning, match="may not depend on X at all") as warned:
+        fitted = SupervisedIKDR(2).fit(X, y)
+    pvalue = dependence_test(X, y, target="linear", n_permutations=0).pvalue
+    assert f"on 100 rows has the p-value {pvalue:.2g}" in str(warned[0].message)
+    assert str(warned[0].message).endswith(fitted.components_advice_)
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 1e-5])
+@pytest.mark.parametrize("kernel", [Gaussian(1.5), Laplacian(2.0), Polynomial(2, 1.0)])
+def test_single_precision_is_for_values_up_to_1_and_ridges_above_its_rounding(kernel, ridge):
+    X, y = _rows()
+    W = np.linalg.qr(np.random.default_rng(3).normal(size=(X.shape[1], 2)))[0]
+    regression = RidgeRegression(kernel, ridge)
+    block = Block(X, (y - y.mean())[:, None])
+    single, double = (each.explained(block, W) for each in (regression.in_single, regression))
+    if ridge < 1e-4 or isinstance(kernel, Polynomial):
+        assert regression.in_single is regression
+        return
+    assert single.objective == pytest.approx(double.objective, rel=1e-4)
+    assert 0 < np.abs(single.product - double.product).max() < 1e-3 * np.abs(double.product).max()
+
+
+def test_steps_in_single_precision_end_in_double(monkeypatch):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(2600, 6))
+    y = X[:, 0] + X[:, 1] ** 2 + 2.0 * rng.normal(size=2600)
+    double = SupervisedIKDR(2, kernel=Gaussian(1.0), target="linear").fit(X, y)
+    monkeypatch.setattr(prediction_fit, "MANY_ROWS", 2000)
+    single = SupervisedIKDR(2, kernel=Gaussian(1.0), target="linear").fit(X, y)
+    assert single.history_[0].objective != double.history_[0].objective
+    assert single.status_ is Status.CONVERGED
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-4)
+    assert subspace_distance(single.components_.T, double.components_.T) < single.tolerance_
 
 
 def test_what_needs_hsic_is_refused():

@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from models import HSIC_SOLVERS, hsic_model
+from models import HSIC_SOLVERS, first_engine, hsic_model
 from scipy.stats import ortho_group
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
@@ -18,7 +18,7 @@ from sklearn.preprocessing import scale
 from watchers import watching_iterations
 
 from ism_dask import UnsupervisedIKDR
-from ism_dask.engines import Problem, first_engine
+from ism_dask.engines import Problem
 from ism_dask.engines.operator import ProductEvaluation, relative_residual
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from models import hsic_model
+from models import first_engine, hsic_model
 from scipy.stats import ortho_group
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import scale
 from watchers import watching_iterations
 
-from ism_dask.engines import Problem, first_engine
+from ism_dask.engines import Problem
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 import sklearn
 from definition import Dense, centred, dense_gamma
-from models import hsic_model
+from models import first_engine, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
@@ -24,7 +24,6 @@ from sklearn.svm import SVC
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Problem
-from ism_dask.engines.select import first_engine
 from ism_dask.estimators.fitted import _correlation
 from ism_dask.gamma.combined import avoiding
 from ism_dask.gamma.residual import _RIDGES, SideRegression, conditional

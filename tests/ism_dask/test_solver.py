@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from models import first_engine
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import scale
 
-from ism_dask.engines import Problem, first_engine
+from ism_dask.engines import Problem
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial

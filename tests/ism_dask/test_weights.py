@@ -92,6 +92,17 @@ def test_the_unit_of_weights_does_not_matter(make: Callable[..., SupervisedIKDR]
 
 
 @both
+def test_contributions_count_fractional_weights(make: Callable[..., SupervisedIKDR]) -> None:
+    """Quarters of whole weights, with J in units of them: no rounding to repeated rows."""
+    whole = make(2, kernel=Gaussian(sigma=2.0)).fit(X, CLASSES, WEIGHTS)
+    quarters = make(2, kernel=Gaussian(sigma=2.0)).fit(X, CLASSES, WEIGHTS / 4)
+    scale = whole.objective_ / quarters.objective_
+    for name in ("alone", "lost"):
+        of_quarters = getattr(quarters.contributions_, name)
+        assert_allclose(scale * of_quarters, getattr(whole.contributions_, name), rtol=1e-6)
+
+
+@both
 def test_equal_weights_are_none(make: Callable[..., SupervisedIKDR]) -> None:
     plain = make(2).fit(X, CLASSES)
     _assert_equal(make(2).fit(X, CLASSES, np.ones(len(X))), plain, 1e-9)

@@ -228,6 +228,18 @@ def test_processes_open_the_files_of_matrices_themselves(
     assert len(pickle.dumps(open_table(paths))) < values[0].nbytes / 4
 
 
+def test_pieces_have_the_rows_of_their_folders_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No column of the files themselves is read."""
+    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
+    for folder in ("r=1", "r=2"):
+        (tmp_path / "t").mkdir(exist_ok=True)
+        _write(_frame(250, 0), tmp_path / "t" / folder, "part")
+    data = ingest_table(tmp_path / "t", "t", columns=["r"])
+    assert_array_equal(data.X.read(0, 500)[:, 0], [1] * 250 + [2] * 250)
+
+
 @pytest.mark.parametrize(
     ("suffix", "save"),
     [(".npy", _save_npy), (".npz", _save_npz), (".zarr", _save_zarr), (".h5", _save_hdf5)],

@@ -57,7 +57,7 @@ def test_what_cannot_be_saved_or_read_is_refused() -> None:
         with pytest.raises(TypeError):
             to_json((1.0, wrong))
     record, arrays = to_json({"W": np.eye(3)})
-    with pytest.raises(ValueError, match="numbers 0 to 9, of 8"):
+    with pytest.raises(ValueError, match="cannot reshape array of size 8"):
         from_json(record, {"float64": arrays["float64"][:-1]})
     for kind in ("os.system", ["State"], None, "Certificate"):
         with pytest.raises(ValueError, match=r"no value of a run|other fields"):
@@ -69,7 +69,7 @@ def test_the_fields_on_the_disk_are_those_of_the_version() -> None:
     names = repr(
         {name: tuple(each.name for each in fields(record)) for name, record in RECORDS.items()}
     )
-    assert (FORMAT_VERSION, sha256(names.encode()).hexdigest()[:12]) == (6, "ddceee8a6483")
+    assert (FORMAT_VERSION, sha256(names.encode()).hexdigest()[:12]) == (7, "dc1ae04e663c")
 
 
 def test_a_result_is_found_for_its_request_and_no_other() -> None:

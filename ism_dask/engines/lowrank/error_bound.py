@@ -66,7 +66,9 @@ class RemainderMeasure:
     expansion: FactoredSlope
     gamma: Gamma
 
-    def measure(self, piece: LoadedShard) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
+    def measure_remainders(
+        self, piece: LoadedShard
+    ) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
         """Return moment sums (v, m, q + 2), the Gram matrix of the error and each remainder.
 
         The rows of the shard are projected ones.
@@ -95,7 +97,7 @@ class RemainderMeasure:
         Parameters
         ----------
         gram : array
-            The Gram matrix that `measure` returns, summed over all rows.
+            The Gram matrix that `measure_remainders` returns, summed over all rows.
         found : tuple of TermRemainder
             The remainders of all rows, one for each term.
         n_rows : int
@@ -148,10 +150,3 @@ class RemainderMeasure:
         M = root.T @ np.kron(np.diag(self.gamma.signs), form) @ root
         ends = scipy.linalg.eigvalsh(M)[[0, -1]]
         return np.array([min(ends[0], 0.0), max(ends[1], 0.0)])
-
-
-def measure_landmark_error(
-    piece: LoadedShard, audit: RemainderMeasure
-) -> tuple[Array, Array, tuple[TermRemainder, ...]]:
-    """Call `audit.look`, as a function that a worker can import."""
-    return audit.measure(piece)

@@ -8,7 +8,7 @@ from ism_dask._types import Array
 from ism_dask.engines.base import TOLERANCE, Problem
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
-from ism_dask.engines.lowrank.error_bound import RemainderMeasure, measure_landmark_error
+from ism_dask.engines.lowrank.error_bound import RemainderMeasure
 from ism_dask.engines.lowrank.landmark_selection import SampledLandmarks
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
@@ -115,7 +115,7 @@ class LandmarkEngine(LowRankEngine):
             expansion = FactoredSlope.of(self.problem.kernel, maps)
             self._check_factor_memory(expansion.size)
             audit = RemainderMeasure(self.problem.kernel, expansion, self.problem.gamma)
-            sums, gram, remainders = points.fold(measure_landmark_error, audit)
+            sums, gram, remainders = points.fold(audit.measure_remainders)
             pairs = zip(factors, remainders, strict=True)
             too_coarse = [
                 (factor, remainder)

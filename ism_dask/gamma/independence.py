@@ -1,21 +1,17 @@
-"""Tests of whether X and y are independent."""
+"""The test of whether X and y are independent, whatever the form of a dependence."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_X_y
 
 from ism_dask._types import Array
-from ism_dask._validation import check_choice
+from ism_dask._validation import check_choice, is_whole
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.gamma.targets import standardise_target
 from ism_dask.gamma.thin_factors import (
@@ -25,7 +21,6 @@ from ism_dask.gamma.thin_factors import (
     squared_sum,
     thin_factor,
 )
-from ism_dask.status import ComponentsWarning
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
 _AFFORDED, _PERMUTATIONS = 2e10, 999
@@ -34,7 +29,7 @@ _BATCH_COLUMNS = 256
 # The moments of so few rows say too little.
 _FEWEST_ROWS = 6
 # Statistics of permutations that differ by less than this share are ties.
-_TIE = 1e-10
+TIE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,7 @@ def dependence_test(
     0.001
     """
     check_choice("`kernel`", kernel, [*KERNELS])
-    _check_permutations(n_permutations)
+    check_permutations(n_permutations)
     X, y = check_X_y(
         X,
         y,
@@ -144,79 +139,6 @@ def dependence_test(
         deviation=null.deviation / scale,
         method="permutations" if count else "moments",
         n_permutations=count,
-    )
-
-
-def fitted_dependence_test(
-    estimator: Any,
-    X: Any,
-    y: Any,
-    *,
-    n_refits: int = 0,
-    random_state: int | None = None,
-    **options: Any,
-) -> DependenceTest:
-    """Test whether the new features of an estimator depend on y, not only on the rows of the fit.
-
-    W maximises the dependence on the y that it was fitted to. A test on the same rows therefore
-    finds a dependence on noise as well.
-
-    Parameters
-    ----------
-    estimator : SupervisedIKDR or another transformer
-        It is cloned and fitted again.
-    X : (n, d) array
-    y : (n,) labels, or (n,) or (n, t) numbers
-    n_refits : int, default 0
-        0 fits W to one half of the rows and tests the other half. A number above fits W to all rows
-        and that many times to permuted y, and compares `objective_`: it has more power, and takes
-        as many fits.
-    random_state : int, optional
-    **options : Any
-        Of `dependence_test`, without refits.
-
-    Returns
-    -------
-    DependenceTest
-    """
-    _check_permutations(n_refits, "`n_refits`")
-    if n_refits:
-        if options:
-            raise TypeError(f"`{next(iter(options))}` belongs to the test without refits")
-        return _test_by_refits(estimator, X, y, n_refits, random_state)
-    X, y = np.asarray(X), np.asarray(y)
-    classes = y if y.ndim == 1 and y.dtype.kind in "biuUSO" else None
-    ours, others = train_test_split(
-        np.arange(len(X)), test_size=0.5, random_state=random_state, stratify=classes
-    )
-    fitted = clone(estimator).fit(X[ours], y[ours])
-    options = {"standardize": False, **options}
-    Z = fitted.transform(X[others])
-    return dependence_test(Z, y[others], random_state=random_state, **options)
-
-
-def _test_by_refits(
-    estimator: Any, X: Any, y: Any, n_refits: int, random_state: int | None
-) -> DependenceTest:
-    rng = np.random.default_rng(random_state)
-    y, n = np.asarray(y), len(y)
-    found = float(clone(estimator).fit(X, y).objective_)
-    with warnings.catch_warnings():
-        # Fits to noise often have no clear maximum; the fit to y above has said so of itself.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", ComponentsWarning)
-        null = np.array(
-            [clone(estimator).fit(X, y[rng.permutation(n)]).objective_ for _ in range(n_refits)]
-        )
-    scale = (n - 1.0) ** 2
-    return DependenceTest(
-        pvalue=float(1 + np.count_nonzero(null >= found * (1 - _TIE))) / (1 + n_refits),
-        statistic=found / scale,
-        correlation=float("nan"),
-        expected=float(null.mean()) / scale,
-        deviation=float(null.std()) / scale,
-        method="refits",
-        n_permutations=n_refits,
     )
 
 
@@ -279,11 +201,12 @@ def _permutation_pvalue(
         batch = min(at_once, count - done)
         shuffled = np.concatenate([U[rng.permutation(len(U))] for _ in range(batch)], axis=1)
         sums = ((F.T @ shuffled) ** 2).sum(axis=0).reshape(batch, r).sum(axis=1)
-        at_least += int(np.count_nonzero(sums >= statistic * (1 - _TIE)))
+        at_least += int(np.count_nonzero(sums >= statistic * (1 - TIE)))
         done += batch
     return at_least / (count + 1)
 
 
-def _check_permutations(number: int | None, name: str = "`n_permutations`") -> None:
-    if number is not None and (isinstance(number, bool) or number != int(number) or number < 0):
+def check_permutations(number: int | None, name: str = "`n_permutations`") -> None:
+    """Raise a ValueError that names the argument unless it is None or a whole number from 0 up."""
+    if number is not None and (not is_whole(number) or number < 0):
         raise ValueError(f"{name} is {number!r}; expected a whole number from 0 up")
