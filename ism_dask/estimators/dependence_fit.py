@@ -58,11 +58,13 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     solution, rows = solve(problem.fit_rows(prepared, kernel, q), start)
     of_support: dict[str, Any] = {}
     if parameters.max_features is not None:
-        few, W, of_support = few_features(
-            problem, rows.sampled(dependence), prepared, solution, rows.seed
-        )
+        sample, seed = rows.sampled(dependence), rows.seed
+        components = None if prepared.has_many_features else prepared.lift(solution.W.T)
+        few, stability = few_features(problem, sample, prepared, components, seed)
+        of_support = {"full_objective_": solution.objective, "stability_": stability}
         few_rows = problem.fit_rows(few, rows.fitted_kernel, q)
-        solution, rows = solve(few_rows, state_at(W))
+        start = None if components is None else state_at(few.orthonormal(components))
+        solution, rows = solve(few_rows, start)
     turned = rotated(solution, rows.prepared, parameters.rotation)
     with on_this_machine():
         evaluate = rows.contributing(dependence).value

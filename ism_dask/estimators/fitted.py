@@ -105,21 +105,25 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
 
 
 def few_features(
-    problem: SupervisedProblem, rows: RowSample, prepared: Prepared, full: Solution, seed: int
-) -> tuple[Prepared, Array, dict[str, Any]]:
-    """Return the rows of the stable features alone, the W to start at, and attributes of both.
+    problem: SupervisedProblem,
+    rows: RowSample,
+    prepared: Prepared,
+    components: Array | None,
+    seed: int,
+) -> tuple[Prepared, Array]:
+    """Return the rows of the stable features alone, and the stability (d,) of each feature.
 
-    Half-samples of some rows choose the features, starting from the fit to all features.
+    Half-samples of some rows choose the features, starting from the `components` (q, d) of the fit
+    to all features. With None they start with the features that are best alone.
     """
     most = problem.parameters.max_features
-    components = prepared.lift(full.W.T)
+    weights = None if components is None else components.T
     with on_this_machine():
         support = stable_support(
-            rows, prepared.feature_space, components.T, most if is_whole(most) else None, seed
+            rows, prepared.feature_space, weights, most if is_whole(most) else None, seed
         )
     few = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
-    attributes = {"full_objective_": full.objective, "stability_": support.frequencies}
-    return few, few.orthonormal(components), attributes
+    return few, support.frequencies
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,17 @@
-"""How a fit by the prediction criterion is computed, from prepared rows to W."""
+"""A fit by the prediction criterion: from the posed problem to the fitted attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Self
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
-from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, RegressionBlocks
+from ism_dask.criteria.prediction import Block
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -22,377 +20,21 @@ from ism_dask.estimators.fitted import (
     rotated,
     solution_attributes,
 )
-from ism_dask.estimators.pose import (
-    PREDICTION,
-    SupervisedProblem,
-    is_small,
-    limited,
-    solver_for,
-)
-from ism_dask.estimators.prediction_target import prediction_targets
-from ism_dask.estimators.preparation import Prepared, Report, seed_of
+from ism_dask.estimators.pose import SupervisedProblem, is_small, limited
+from ism_dask.estimators.prediction_steps import FEWEST_ROWS, FittedPrediction, PredictionFit
+from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.independence import dependence_test
-from ism_dask.gamma.weighted import repeated_rows
-from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.linalg.eigen import largest_eigenvalue_outside
-from ism_dask.observe.fit_events import fit_watcher
+from ism_dask.kernels import as_kernel
 from ism_dask.records.checkpoint import current_fit
-from ism_dask.records.iteration import Solution, State
-from ism_dask.rows.blocks import (
-    MANY_ROWS,
-    MEMORY_BYTES,
-    deal,
-    is_balanced,
-    rows_of_a_block,
-)
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial, choose_dimension
+from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
 from ism_dask.selection.folds import Trial
-from ism_dask.selection.growth import FIRST_ROWS, judged_by_unseen, stages
-from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
-from ism_dask.selection.sample import Sample, Setting
-from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
-from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
-from ism_dask.solvers.lbfgs import Curvature, Precondition, no_curvature
-from ism_dask.solvers.support_selection import RowSample
-from ism_dask.status import Status
 
-# Fewer rows cannot be split into rows that fit W and rows that judge it.
-FEWEST_ROWS = 20
-# The most steps on the rows of an earlier stage of growth.
-_STAGE_STEPS = 40
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
 # What the best of many trials explains is clear from this many standard errors on.
 _CLEAR = 2.0
-
-
-@dataclass(frozen=True, eq=False)
-class FittedPrediction:
-    """The W that the steps of a fit have come to.
-
-    Attributes
-    ----------
-    solution : Solution
-    ascent : AscentResult
-    choice : Choice
-        The W from which the last steps began, with the width and the ridge.
-    target_name : str
-        "mean" or "law".
-    regression : RidgeRegression
-        With the kernel and the ridge.
-    sample : Sample
-    """
-
-    solution: Solution
-    ascent: AscentResult
-    choice: Choice
-    target_name: str
-    regression: RidgeRegression
-    sample: Sample
-
-    @property
-    def rows(self) -> RowSample:
-        """The sample, any part of which has the J of a regression."""
-
-        def engine(rows: Array) -> Regressed:
-            return Regressed(self.sample.part(rows).blocks, self.regression)
-
-        return RowSample(self.sample.rows.n_rows, self.sample.q, engine)
-
-    @property
-    def slope_noise(self) -> float:
-        """The standard error of the slope between blocks, as a share of Phi W; 0 if unknown."""
-        size = float(np.linalg.norm(self.ascent.value.product))
-        return self.ascent.value.noise / size if size else 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Regressed:
-    """A regression of some rows, as a function of W."""
-
-    blocks: BlocksInMemory
-    regression: RidgeRegression
-
-    def product(self, W: Array) -> Explained:
-        """Return J and Phi W (d, q)."""
-        return self.blocks.explained(self.regression, W)
-
-    value = product
-
-
-@dataclass(frozen=True, eq=False)
-class PredictionFit:
-    """A fit of W by the prediction criterion to prepared rows.
-
-    Attributes
-    ----------
-    problem : SupervisedProblem
-    prepared : Prepared
-    targets : dict of str to Target
-        The target "mean", or "law", or both, of which the fit takes the better one.
-    q : int
-    seed : int
-    report : callable
-        Called with the prepared rows and the `State` after each step on all rows.
-    """
-
-    problem: SupervisedProblem
-    prepared: Prepared
-    targets: dict[str, Target]
-    q: int
-    seed: int
-    report: Report | None = None
-
-    @classmethod
-    def of(
-        cls, problem: SupervisedProblem, prepared: Prepared, q: int, report: Report | None = None
-    ) -> Self:
-        """Return the fit of W (d, q) to the prepared rows of a problem."""
-        seed = seed_of(problem.parameters.random_state)
-        return cls(problem, prepared, prediction_targets(problem), q, seed, report)
-
-    def run(self) -> FittedPrediction:
-        """Return the fit from the best of the candidate starts."""
-        name, choice = self._chosen_target()
-        fit_watcher().on_selection(len(self.targets), len(self.targets))
-        target, sample = self.targets[name], self._sample(self.targets[name])
-        curvature = no_curvature()
-        choice = self._grown(target, sample, choice, curvature)
-        return self._finished(name, sample, choice, curvature)
-
-    def continued(self) -> FittedPrediction:
-        """Return the fit that continues at the components of the estimator's last fit."""
-        fitted = self.problem.parameters
-        if fitted.setting_ is None or fitted.target_ not in self.targets:
-            raise ValueError(
-                "`warm_start` continues a fit with criterion='prediction' of the same kind of y; "
-                "set warm_start=False"
-            )
-        start = self.prepared.lower(fitted.components_)
-        return self.run_from(start, fitted.setting_, fitted.target_)
-
-    def run_from(self, W: Array, setting: Setting, name: str) -> FittedPrediction:
-        """Return the fit from a W (r, q) of an earlier fit, with its setting and target."""
-        sample = self._sample(self.targets[name])
-        choice = Choice(W, setting, np.nan, "earlier fit")
-        return self._finished(name, sample, choice, no_curvature())
-
-    def with_dimension(self, most: int) -> tuple[PredictionFit, tuple[DimensionTrial, ...]]:
-        """Return the fit with the number of new features, up to `most`, that the rows ask for."""
-        name = next(iter(self.targets))
-        if len(self.targets) > 1:
-            two = replace(self, q=min(2, most))
-            name, _ = two._evident_target()
-
-        def sample_of(q: int) -> Sample:
-            each = replace(self, q=q)
-            return each._sample(self.targets[name])
-
-        q, trials = choose_dimension(sample_of, most)
-        return replace(self, q=q), trials
-
-    def _evident_target(self) -> tuple[str, dict[str, Choice]]:
-        """Return the name of the target to predict, and the choices by evidence for each."""
-        samples = {name: self._sample(target) for name, target in self.targets.items()}
-        choices = {name: choose_by_evidence(sample) for name, sample in samples.items()}
-        return (LAW if law_is_better(samples[LAW], choices) else MEAN), choices
-
-    def _chosen_target(self) -> tuple[str, Choice]:
-        """Return the name of the target to predict, and the choices on a sample for it."""
-        names = list(self.targets)
-        fit_watcher().on_selection(0, len(names))
-        name, by_evidence = self._evident_target() if len(names) > 1 else (names[0], {})
-        fit_watcher().on_selection(len(names) - 1, len(names))
-        sample, choice = self._sample(self.targets[name]), by_evidence.get(name)
-        if self.n_rows >= FEWEST_ROWS:
-            return name, choose(sample, choice)
-        return name, choose_by_evidence(sample) if choice is None else choice
-
-    def _grown(
-        self, target: Target, sample: Sample, choice: Choice, curvature: Curvature
-    ) -> Choice:
-        """Return the choice with the W and setting for all rows, after stages with fewer of them.
-
-        Each stage begins with the curvature of the one before.
-        """
-        W, setting = choice.W, choice.setting
-        seen = self._first
-        for rows in [*self._stages[1:], self._counting] if self._stages else []:
-            joined = np.setdiff1d(rows, seen)
-            unseen = self._block(target, _some(target.keys[joined], joined, self.seed))
-            setting = judged_by_unseen(sample, unseen, W, setting)
-            if len(rows) < len(self._counting):
-                block = self._block(target, rows)
-                block_rows = rows_of_a_block(len(self._counting))
-                blocks = BlocksInMemory.dealt(block, target.keys[rows], self.seed, block_rows)
-                evaluate = partial(blocks.explained, self._for_steps(sample.at(setting)))
-                W, _ = ascend_roughly(evaluate, W, sample.precondition, _STAGE_STEPS, curvature)
-            seen = rows
-        return replace(choice, W=W, setting=setting)
-
-    def _finished(
-        self, name: str, sample: Sample, choice: Choice, curvature: Curvature
-    ) -> FittedPrediction:
-        """Return the fit to all rows from the choice's W (r, q)."""
-        target = self.targets[name]
-        regression = replace(sample.at(choice.setting), signs=target.signs)
-        blocks = self._all_blocks(target)
-        if choice.is_start and not self._stages:
-            ascent = ascend(partial(blocks.explained, regression), choice.W, max_iter=0)
-            ascent = replace(ascent, status=Status.START)
-        else:
-            ascent = self._ascent(blocks, regression, choice.W, sample.precondition, curvature)
-        solution = self._solution(ascent, sample, regression)
-        return FittedPrediction(solution, ascent, choice, name, regression, sample)
-
-    def _ascent(
-        self,
-        blocks: RegressionBlocks,
-        regression: RidgeRegression,
-        W: Array,
-        precondition: Precondition,
-        curvature: Curvature,
-    ) -> AscentResult:
-        """Return the ascent over all rows from W (r, q), which ends in double precision."""
-        solver = solver_for(PREDICTION, self.problem.parameters.solver)
-        report = None if self.report is None else partial(self.report, self.prepared)
-
-        def climbed(
-            regression: RidgeRegression,
-            W: Array,
-            state: State | None = None,
-            curvature: Curvature | None = None,
-        ) -> AscentResult:
-            return ascend(
-                partial(blocks.explained, regression),
-                W,
-                precondition,
-                max_iter=solver.max_iter,
-                max_seconds=solver.max_seconds,
-                state=state,
-                on_iteration=report,
-                curvature=curvature,
-            )
-
-        quick = self._for_steps(regression)
-        ascent = climbed(quick, W, curvature=curvature)
-        return ascent if quick is regression else climbed(regression, ascent.W, ascent.state)
-
-    def _for_steps(self, regression: RidgeRegression) -> RidgeRegression:
-        """Return the regression in the precision of the steps: single where rows are many."""
-        many = len(self._counting) >= MANY_ROWS and self.weights is None
-        return regression.in_single if many else regression
-
-    def _solution(
-        self, ascent: AscentResult, sample: Sample, regression: RidgeRegression
-    ) -> Solution:
-        """Return the solution, with the eigengap of Phi on the sample.
-
-        If the rows vary in fewer than q directions, W has some in which they are constant.
-        """
-        W, value = ascent.W, ascent.value
-        phi = regression.phi(sample.blocks.blocks[0], W)
-        inside = float(np.linalg.eigvalsh(W.T @ phi @ W)[0])
-        more = self.q - W.shape[1]
-        outside = largest_eigenvalue_outside(phi, W)
-        if self.prepared.n_constant > more:
-            outside = max(outside, 0.0)  # Phi is 0 along directions in which the rows are constant
-        return Solution(
-            W=scipy.linalg.block_diag(W, np.eye(more)),
-            eigenvalues=np.pad(ascent.eigenvalues, (0, more)),
-            eigengap=inside - outside,
-            objective=value.objective,
-            error=0.0,
-            product=np.pad(value.product, [(0, more), (0, more)]),
-            n_iter=ascent.state.iteration,
-            status=ascent.status,
-            history=ascent.state.history,
-            residual=ascent.residual,
-            residual_rows=self.n_rows,
-            in_double=True,
-            engine="blocks",
-        )
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows."""
-        return self.prepared.shards.n_rows
-
-    @property
-    def weights(self) -> Array | None:
-        """The weights (n,) of the rows, if they do not count alike."""
-        return self.problem.weights
-
-    @cached_property
-    def _counting(self) -> Array:
-        """The numbers (k,) of the rows that count; those in memory all do."""
-        weights = self.weights
-        return np.arange(self.n_rows) if weights is None else np.flatnonzero(weights)
-
-    @cached_property
-    def _stages(self) -> list[Array]:
-        """The rows of the stages of growth; none if all rows fit into the first."""
-        keys = next(iter(self.targets.values())).keys[self._counting]
-        return [self._counting[rows] for rows in stages(keys, self.seed)]
-
-    @cached_property
-    def _first(self) -> Array:
-        """The rows on which the fit makes its choices."""
-        if self._stages:
-            return self._stages[0]
-        keys = next(iter(self.targets.values())).keys[self._counting]
-        return _some(keys, self._counting, self.seed, FIRST_ROWS * 2)
-
-    @cached_property
-    def _first_rows(self) -> Array:
-        return self.prepared.shards.in_double().rows(self._first)
-
-    @cached_property
-    def _resolved(self) -> Kernel:
-        rows, weights = self._first_rows, self.weights
-        if weights is not None:
-            rows = rows[repeated_rows(weights[self._first])]
-        kernel = as_kernel(self.problem.parameters.kernel)
-        return kernel.resolve(rows, self.prepared.column_share(self.q))
-
-    def _sample(self, target: Target) -> Sample:
-        """Return the rows on which the fit makes its choices, with a target."""
-        weights = None if self.weights is None else self.weights[self._first]
-        part = target.part(self._first)
-        rows = Block(self._first_rows, part.Y, weights)
-        regression = RidgeRegression(self._resolved, 1.0, target.signs)
-        width_is_free = as_kernel(self.problem.parameters.kernel).width_is_free
-        q = min(self.q, self.prepared.n_varying)
-        return Sample(rows, part.keys, regression, width_is_free, q, self.seed)
-
-    @cached_property
-    def _in_memory(self) -> Array | None:
-        """All rows (n, r), if they are small enough to be in memory."""
-        shards = self.prepared.shards
-        if shards.n_rows * shards.n_columns * shards.dtype.itemsize > MEMORY_BYTES:
-            return None
-        return shards.rows(np.arange(shards.n_rows))
-
-    def _block(self, target: Target, rows: Array) -> Block:
-        """Return some of the rows (k,), in ascending order, as one block."""
-        X = self._in_memory
-        if X is None:
-            X = self.prepared.shards.rows(rows)
-        elif len(rows) < len(X):  # all rows need no copy
-            X = X[rows]
-        return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
-
-    def _all_blocks(self, target: Target) -> RegressionBlocks:
-        """Return all rows in blocks."""
-        shards = self.prepared.shards
-        if self._in_memory is None and is_balanced(target.keys, shards.bounds):
-            return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
-        # Rows sorted by y have shards of one class each: a random part of the rows serves better.
-        most = MEMORY_BYTES // (shards.n_columns * shards.dtype.itemsize)
-        rows = _some(target.keys[self._counting], self._counting, self.seed, most)
-        return BlocksInMemory.dealt(self._block(target, rows), target.keys[rows], self.seed)
 
 
 def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
@@ -408,22 +50,22 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     parameters, most = problem.parameters, problem.parameters.max_features
     prepared, is_warm = problem.prepared(as_kernel(parameters.kernel)), problem.earlier is not None
     q = problem.n_components(prepared)
-    fit, trials = PredictionFit.of(problem, prepared, q, report), tuple[DimensionTrial, ...]()
+    if most is not None and parameters.whiten:
+        raise ValueError(
+            "`max_features` with `whiten` is for criterion='dependence': the prediction of y "
+            "does not depend on the scales of columns; set whiten=False"
+        )
+    whole = fit = PredictionFit.of(problem, prepared, q, report)
+    if most is not None and not is_warm and prepared.has_many_features:
+        fit = whole.with_best_alone()
+    trials: tuple[DimensionTrial, ...] = ()
     chooses = parameters.n_components in (None, "auto") and not is_warm
     if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
-        fit, trials = fit.with_dimension(limited(prepared.n_varying - 1, most))
+        fit, trials = fit.with_dimension(limited(fit.prepared.n_varying - 1, most))
     result, of_support = fit.continued() if is_warm else fit.run(), dict[str, Any]()
     if most is not None:
-        if parameters.whiten:
-            raise ValueError(
-                "`max_features` with `whiten` is for criterion='dependence': the prediction of y "
-                "does not depend on the scales of columns; set whiten=False"
-            )
-        prepared, W, of_support = few_features(
-            problem, result.rows, prepared, result.solution, fit.seed
-        )
-        again = replace(fit, prepared=prepared)
-        result = again.run_from(W, result.choice.setting, result.target_name)
+        of_support["full_objective_"] = result.solution.objective
+        result, prepared, of_support["stability_"] = _with_few_features(whole, fit, result)
     # The steps are few: an interrupted fit begins anew, and comes to the same bits.
     solution = current_fit().run_or_restore(lambda *_: result.solution)
     turned = rotated(solution, prepared, parameters.rotation)
@@ -458,6 +100,26 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     return Fitted(solution, attributes)
 
 
+def _with_few_features(
+    whole: PredictionFit, fit: PredictionFit, result: FittedPrediction
+) -> tuple[FittedPrediction, Prepared, Array]:
+    """Return the fit to the stable features alone, their rows, and the stability (d,) of each.
+
+    `result` is that of `fit`, which is the `whole` fit to all features, or a fit to the features
+    that are best alone if there are many.
+    """
+    sample = replace(whole, q=fit.q).sample(whole.targets[result.target_name])
+    rows = replace(result, sample=sample).rows
+    if fit.prepared is not whole.prepared:
+        prepared, stability = few_features(whole.problem, rows, whole.prepared, None, fit.seed)
+        return replace(fit, prepared=prepared).run(), prepared, stability
+    components = fit.prepared.lift(result.solution.W.T)
+    prepared, stability = few_features(whole.problem, rows, whole.prepared, components, fit.seed)
+    W, setting = prepared.orthonormal(components), result.choice.setting
+    few = replace(fit, prepared=prepared)
+    return few.run_from(W, setting, result.target_name), prepared, stability
+
+
 def features_advice(
     trials: Sequence[Trial], rows: Block, seed: int, lost: Array, objective: float
 ) -> str:
@@ -478,8 +140,3 @@ def features_advice(
         f"J is as large without new feature {which}: it explains nothing of y that the others "
         f"do not. Take fewer `n_components`"
     )
-
-
-def _some(keys: Array, rows: Array, seed: int, most: int = 4 * FIRST_ROWS) -> Array:
-    """Return at most about `most` of the rows (k,), dealt by their keys (k,)."""
-    return rows[deal(keys, -(-len(rows) // most), seed)[0]]

@@ -40,7 +40,13 @@ from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
 from ism_dask.solvers.lbfgs import Precondition
-from ism_dask.solvers.support_selection import SAMPLED_ROWS, FeatureSpace, RowSample, SampledJ
+from ism_dask.solvers.support_selection import (
+    SAMPLED_ROWS,
+    FeatureSpace,
+    RowSample,
+    SampledJ,
+    are_many,
+)
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
@@ -97,6 +103,11 @@ class Prepared:
     def n_constant(self) -> int:
         """Number of directions that W may use and in which the rows are constant."""
         return 0 if self.varying_only else len(self.affine.varying) - self.n_varying
+
+    @property
+    def has_many_features(self) -> bool:
+        """Whether a fit to all features would find y in any of many directions."""
+        return are_many(int(self.affine.varying.sum()), self.shards.n_rows)
 
     def n_components(self, given: int | str | None, default: int) -> int:
         """Return q: the given number, or `default`, limited by the directions of the rows."""
@@ -328,7 +339,7 @@ class FitRows:
             )
             return Exact().build(problem, self.q)
 
-        return RowSample(len(rows), self.q, engine)
+        return RowSample(len(rows), self.q, engine, rows, sample_dependence.factor)
 
     @property
     def covariance(self) -> Array:

@@ -19,7 +19,7 @@ from ism_dask.engines import Engine, as_engine, first_that_serves
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.pose import PREDICTION, SupervisedProblem, as_given, row_weights
-from ism_dask.estimators.prediction_fit import PredictionFit
+from ism_dask.estimators.prediction_steps import PredictionFit
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.estimators.wide_rows import check_dense

@@ -1,8 +1,9 @@
 """Selection of few features by stability: those that remain in fits to many halves of the rows.
 
 Each half-sample starts at the W of all features and drops the features with the smallest shares in
-stages, with a few gradient steps on the others in between. A feature is stable if most half-samples
-drop it late. After Shah and Samworth, "Variable selection with error control: another look at
+stages, with a few gradient steps on the others in between. Where features are many for the rows, it
+starts with those that explain most by themselves. A feature is stable if most half-samples drop it
+late. After Shah and Samworth, "Variable selection with error control: another look at
 stability selection" (2013), whose half-samples come in complementary pairs. The other half of a
 pair also shows how much of J remains on rows that were not fitted, for each number of features.
 """
@@ -16,6 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.stats import norm, rankdata
 
 from ism_dask._types import Array
 from ism_dask.engines.operator import relative_residual
@@ -34,6 +36,12 @@ _LEAST_ROWS = 20
 _STABLE = 0.75
 # The share of the features that remains after a stage; from this many on, they are dropped singly.
 _REMAINS, _SINGLY = 0.8, 16
+# Features are many if there is more than one for this number of rows, ...
+_MANY_ROWS = 2
+# ... and then the best ones remain, one for this number of rows.
+_ROWS_PER_FEATURE = 5
+# The ridge of the regression on a feature, for columns of variance 1.
+_TINY_RIDGE = 1e-9
 # The most gradient steps of a stage, and the residual that ends it earlier.
 _STEPS, _RESIDUAL = 8, 0.02
 
@@ -59,11 +67,17 @@ class RowSample:
         The number of new features.
     engine : callable
         Returns the J of some rows (k,) of the sample, with the kernel of the fit.
+    X : (n, r) array
+        The coordinates of the rows.
+    Y : (n, m) array
+        What X W is to explain.
     """
 
     n_rows: int
     q: int
     engine: Callable[[Array], SampledJ]
+    X: Array
+    Y: Array
 
 
 class Support(NamedTuple):
@@ -93,7 +107,7 @@ class FeatureSpace:
 
 
 def stable_support(
-    sample: RowSample, space: FeatureSpace, weights: Array, size: int | None, seed: int
+    sample: RowSample, space: FeatureSpace, weights: Array | None, size: int | None, seed: int
 ) -> Support:
     """Return the support of `size` features that half-samples choose most often.
 
@@ -101,8 +115,9 @@ def stable_support(
     ----------
     sample : RowSample
     space : FeatureSpace
-    weights : (d, q) array
-        The weights of the features in the W from which all half-samples start.
+    weights : (d, q) array or None
+        The weights of the features in the W from which all half-samples start. With None each
+        starts with the features that are best alone.
     size : int or None
         None: the fewest features with which J on the other halves is largest, up to one standard
         error; of these, the ones that three quarters of the half-samples choose.
@@ -128,6 +143,42 @@ def stable_support(
     chosen[varying[order[:k]]] = True
     shares[varying] = frequencies
     return Support(chosen, shares)
+
+
+def are_many(n_features: int, n_rows: int) -> bool:
+    """Return whether a fit to all features would find y in any of many directions."""
+    return n_features * _MANY_ROWS > n_rows
+
+
+def best_alone(X: Array, Y: Array, space: FeatureSpace) -> Array:
+    """Return the numbers (s,) of the varying features, those that explain most by themselves first.
+
+    `X` (n, r) are the coordinates of rows, and `Y` (n, m) is what they are to explain.
+    """
+    varying = np.flatnonzero(space.varying)
+    shares = marginal_shares(X @ space.features[:, varying], Y)
+    return varying[np.argsort(-shares, kind="stable")]
+
+
+def number_that_remains(n_rows: int, least: int) -> int:
+    """Return how many of many features remain in a fit to some rows, those that are best alone."""
+    return max(least, n_rows // _ROWS_PER_FEATURE)
+
+
+def marginal_shares(columns: Array, Y: Array) -> Array:
+    """Return the share (d,) of Y (n, m) that a cubic polynomial of each column (n, d) explains.
+
+    Columns count by the normal scores of their ranks, so that no value is far from the others.
+    """
+    n = len(columns)
+    scores = norm.ppf((rankdata(columns, axis=0) - 0.5) / n)
+    powers = np.stack([scores, scores**2, scores**3], axis=2)
+    powers -= powers.mean(axis=0)
+    Y = Y - Y.mean(axis=0)
+    gram = np.einsum("nji,njk->jik", powers, powers) + n * _TINY_RIDGE * np.eye(3)
+    products = np.einsum("nji,nm->jim", powers, Y)
+    explained = np.einsum("jim,jim->j", products, np.linalg.solve(gram, products))
+    return explained / max(float(np.sum(Y**2)), np.finfo(float).tiny)
 
 
 def fewest_features(sizes: Sequence[int], held_out: Array) -> int:
@@ -171,15 +222,24 @@ class _Path(NamedTuple):
 def _path(
     sample: RowSample,
     space: FeatureSpace,
-    weights: Array,
+    weights: Array | None,
     halves: tuple[Array, Array],
     least: int,
 ) -> _Path:
-    """Return the path from all varying features to `least` by a fit to the first of two halves."""
+    """Return the path from all varying features to `least` by a fit to the first of two halves.
+
+    Without `weights` (d, q) it begins with the features that are best alone.
+    """
     engine, check = map(sample.engine, halves)
-    remaining = np.flatnonzero(space.varying)
-    weights, ranks = weights[remaining], np.empty(len(space.varying), dtype=int)
+    remaining, ranks = np.flatnonzero(space.varying), np.empty(len(space.varying), dtype=int)
     sizes, held_out = [], []
+    if weights is None:
+        order = best_alone(sample.X[halves[0]], sample.Y[halves[0]], space)
+        ranks[order] = np.arange(len(order))
+        remaining = order[: number_that_remains(len(halves[0]), least)]
+        weights = np.eye(len(remaining), sample.q)
+    else:
+        weights = weights[remaining]
     while True:
         features = space.features[:, remaining]
         weights = _climb(engine, features, weights, space.ridge)

@@ -22,7 +22,7 @@ from ism_dask import ComponentsWarning, SupervisedIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
-from ism_dask.estimators import pose, prediction_fit
+from ism_dask.estimators import pose, prediction_steps
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.kernels.pairing import INNER
 from ism_dask.linalg.eigen import inverse_covariance
@@ -491,7 +491,7 @@ def test_fits_have_the_same_bits_whatever_the_order_and_the_place_of_the_rows():
 def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
     X, y = _rows(300)
     here = SupervisedIKDR(2).fit(X, y)
-    monkeypatch.setattr(prediction_fit, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(prediction_steps, "MEMORY_BYTES", 0)
     monkeypatch.setattr(pose, "MEMORY_BYTES", 0)
     lazy = da.from_array(X, chunks=(150, 5))
     there = SupervisedIKDR(2).fit(lazy, y)
@@ -614,7 +614,7 @@ def test_steps_in_single_precision_end_in_double(monkeypatch):
     X = rng.normal(size=(2600, 6))
     y = X[:, 0] + X[:, 1] ** 2 + 2.0 * rng.normal(size=2600)
     double = SupervisedIKDR(2, kernel=Gaussian(1.0), target="linear").fit(X, y)
-    monkeypatch.setattr(prediction_fit, "MANY_ROWS", 2000)
+    monkeypatch.setattr(prediction_steps, "MANY_ROWS", 2000)
     single = SupervisedIKDR(2, kernel=Gaussian(1.0), target="linear").fit(X, y)
     assert single.history_[0].objective != double.history_[0].objective
     assert single.status_ is Status.CONVERGED
