@@ -109,7 +109,9 @@ default "auto"
         are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. "auto"
         takes the fewest features with which J on the other half of the rows is as large as with
         any number of features, up to one standard error, and of these the ones that at least
-        three quarters of the half-samples choose.
+        three quarters of the half-samples choose. If there are more features than half as many
+        rows, the first fit and each half-sample take only those that explain most of y by
+        themselves, one for every five rows: a feature that counts only beside others is missed.
     rotation : {"varimax"} or None, default None
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
@@ -155,7 +157,8 @@ default "auto"
         With `max_features`: the share of the half-samples that choose each feature. 1 for all
         features if all are used.
     full_objective_ : float
-        With `max_features`: J of the fit to all features.
+        With `max_features`: J of the fit to all features, or, if there are more features than half
+        as many rows, to those that explain most by themselves.
     objective_ : float
         J. With "prediction": the share of y that the ridge regression explains, from 0 to 1, by
         its regularised loss on the rows of the fit. With "dependence": HSIC,

@@ -163,6 +163,8 @@ class SolverLog:
             self.note(self.start, self.evaluation)
         candidate = self.state.current if last else self.state.best
         solution = solution_at(self._operator, candidate.W, status, self.state.history)
+        # Phi W by itself has less rounding than the product of Phi and W, and comes at the end.
+        solution = replace(solution, in_double=False)
         residual = solution.residual
         if candidate is self.state.current:
             # Of Phi W in the precision of the steps, which may be finer than that of Phi.

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from models import hsic_model
+from scipy.stats import norm, rankdata
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
@@ -16,7 +17,7 @@ from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.linalg.rotation import varimax
 from ism_dask.solvers import ISM
-from ism_dask.solvers.support_selection import fewest_features
+from ism_dask.solvers.support_selection import fewest_features, marginal_shares
 from tests.ism_dask.definition import Dense, dense_gamma
 
 X, Y = load_wine(return_X_y=True)
@@ -175,6 +176,32 @@ def test_few_features_of_more_columns_than_rows():
     model = SupervisedIKDR(1, max_features=2).fit(drawn, y)
     assert model.get_support(indices=True).tolist() == [1, 4]
     assert model.converged_
+
+
+def test_the_share_of_a_feature_alone_is_that_of_a_cubic_regression_on_its_scores():
+    rng = np.random.default_rng(5)
+    columns = np.hstack([rng.normal(size=(60, 3)), rng.integers(0, 3, (60, 1)), np.ones((60, 1))])
+    Y = np.column_stack([columns[:, 0] ** 2, columns[:, 3]]) + rng.normal(size=(60, 2))
+    expected = []
+    for column in columns.T:
+        scores = norm.ppf((rankdata(column) - 0.5) / 60)
+        design = np.vander(scores, 4)
+        rest = Y - design @ np.linalg.lstsq(design, Y, rcond=None)[0]
+        expected.append(1 - np.sum(rest**2) / np.sum((Y - Y.mean(axis=0)) ** 2))
+    np.testing.assert_allclose(marginal_shares(columns, Y), expected, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("most", [2, "auto"])
+@pytest.mark.parametrize("criterion", ["prediction", "dependence"])
+def test_of_many_more_columns_than_rows_the_true_ones_are_found(criterion: str, most: int | str):
+    """A fit to all 300 columns of 120 rows finds y in any of many directions."""
+    rng = np.random.default_rng(6)
+    wide = rng.normal(size=(120, 300))
+    y = wide[:, 7] + wide[:, 200] ** 2 + 0.3 * rng.normal(size=120)
+    fitted = SupervisedIKDR(2, criterion=criterion, max_features=most).fit(wide, y)
+    assert {7, 200} <= set(np.flatnonzero(fitted.get_support()).tolist())
+    assert np.sum(fitted.components_[:, [7, 200]] ** 2) > 1.9
 
 
 def test_the_number_of_new_features_stays_below_max_features():
