@@ -66,8 +66,9 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         start = None if components is None else state_at(few.orthonormal(components))
         solution, rows = solve(few_rows, start)
     turned = rotated(solution, rows.prepared, parameters.rotation)
+    contributing = rows.contributing(dependence)
     with on_this_machine():
-        evaluate = rows.contributing(dependence).value
+        evaluate = contributing().value
         W = turned.W[: rows.prepared.n_varying]
         of_features = contributions(evaluate, W, solution.objective)
     attributes = {

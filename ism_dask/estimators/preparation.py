@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -315,12 +315,22 @@ class FitRows:
         """Return the problem of all rows under a dependence, such as that of y."""
         return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
 
-    def contributing(self, dependence: Dependence) -> SampledJ:
-        """Return the J of all rows with their weights if they are few, otherwise of a sample."""
-        if self.shards.n_rows <= SAMPLED_ROWS:
-            return Exact().build(self.problem(dependence), self.q)
-        sample = self.sampled(dependence)
-        return sample.engine(np.arange(sample.n_rows))
+    def contributing(self, dependence: Dependence) -> Callable[[], SampledJ]:
+        """Return what makes the J of all rows with their weights if they are few, else of a sample.
+
+        The rows are brought to this process at once.
+        """
+        n = self.shards.n_rows
+        if n > SAMPLED_ROWS:
+            sample = self.sampled(dependence)
+            return partial(sample.engine, np.arange(sample.n_rows))
+        X = self.shards.rows(np.arange(n))
+
+        def engine() -> Engine:
+            problem = Problem.from_dependence(cut(X), self.kernel, dependence)
+            return Exact().build(problem, self.q)
+
+        return engine
 
     def sampled(self, dependence: Dependence) -> RowSample:
         """Return a sample of up to 2,000 of the rows, with J over all pairs of them."""
