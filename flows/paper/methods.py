@@ -24,7 +24,7 @@ from flows.runs.data import Array, LabelledDataset, ensure_stored, with_label
 from flows.runs.fitting import FittedModel, timed_fit
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, solvers
 from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.preparation import SAMPLE_ROWS
+from ism_dask.estimators.fit_rows import SAMPLE_ROWS
 from ism_dask.kernels import Gaussian, Kernel
 from ism_dask.kernels.widths import median_distance
 from ism_dask.solvers import Solver, as_solver

@@ -15,8 +15,8 @@ from ism_dask.clustering.kmeans import kmeans, seeded_kmeans
 from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
 from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.estimators.fit_rows import SAMPLE_ROWS
 from ism_dask.estimators.partial_targets import centred_labels, partial_scores
-from ism_dask.estimators.preparation import SAMPLE_ROWS
 from ism_dask.estimators.row_order import in_given_order
 from ism_dask.gamma.from_embedding import EMBEDDING, AvoidGuide, EmbeddingGuide, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian

@@ -23,6 +23,7 @@ from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, reported_fit, with_callbacks
 from ism_dask.estimators.checks import check_rows, row_source
+from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
 from ism_dask.estimators.preparation import Report, prepare_rows
 from ism_dask.estimators.row_order import in_given_order, row_order, sampling_order
@@ -153,7 +154,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         order = sampling_order(X, guide.Y)
-        rows = prepared.fit_rows(kernel, self.random_state, X.shape[1], order=order)
+        rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1], order=order)
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         graph = Graph.of(rows.shards, affinity, as_engine(self.engine), **rows.parameters)
 

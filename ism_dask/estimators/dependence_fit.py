@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ism_dask.engines import as_engine
+from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -17,7 +18,7 @@ from ism_dask.estimators.fitted import (
     solution_attributes,
 )
 from ism_dask.estimators.pose import SupervisedProblem, solver_for
-from ism_dask.estimators.preparation import FitRows, Report
+from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.wide_rows import WidePrepared, check_dense, fit_wide
 from ism_dask.kernels import as_kernel
 from ism_dask.records.checkpoint import current_fit

@@ -11,8 +11,9 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
+from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.pose import SupervisedProblem
-from ism_dask.estimators.preparation import FitRows, Prepared
+from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.thin_factors import alignment

@@ -13,6 +13,7 @@ from sklearn.utils import check_consistent_length, check_random_state, check_X_y
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions, as_engine, first_that_serves
+from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.thin_factors import alignment
@@ -80,7 +81,7 @@ default "auto"
         kernel_of_x = as_kernel(kernel)
         prepared = prepare_rows(X, kernel_of_x, standardize=standardize)
         q = X.shape[1]
-        fit_rows = prepared.fit_rows(kernel_of_x, random_state, q)
+        fit_rows = FitRows.of(prepared, kernel_of_x, random_state, q)
         problem = fit_rows.problem(target_dependence(y, target))
         identity = np.eye(problem.d)
         engines = as_engine(engine).engines(problem, problem.d)

@@ -14,8 +14,9 @@ from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, is_whole, positive_float
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.checks import check_rows, row_source
+from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.partial_targets import target_as_array
-from ism_dask.estimators.preparation import FitRows, Prepared, prepare_rows
+from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.estimators.wide_rows import check_dense, is_wide, prepare_wide
 from ism_dask.gamma.base import Dependence
@@ -118,7 +119,7 @@ class SupervisedProblem:
     def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
         """Return all that a fit of W (d, q) needs except Gamma."""
         order = sampling_order(self.X, self.y, *self._keys, unitless=True)
-        return prepared.fit_rows(kernel, self.parameters.random_state, q, self.weights, order)
+        return FitRows.of(prepared, kernel, self.parameters.random_state, q, self.weights, order)
 
     def n_components(self, prepared: Prepared) -> int:
         """Return the number of new features, that of an earlier fit if this one continues it."""

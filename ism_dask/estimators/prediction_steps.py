@@ -12,13 +12,14 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, RegressionBlocks
+from ism_dask.estimators.fit_rows import seed_of
 from ism_dask.estimators.pose import (
     PREDICTION,
     SupervisedProblem,
     solver_for,
 )
 from ism_dask.estimators.prediction_target import prediction_targets
-from ism_dask.estimators.preparation import Prepared, Report, seed_of
+from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
-from sklearn.utils import check_random_state
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.engines import Engine, Exact, Problem
-from ism_dask.engines.precision import needs_double
 from ism_dask.estimators.checks import is_lazy
-from ism_dask.estimators.row_order import without_rounding
-from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.residual import SideRegression
-from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import (
     canonical_signs,
-    inverse_covariance,
     nearest_orthonormal,
     whitening_transform,
 )
-from ism_dask.linalg.row_space import RowSpace, axes_outside
+from ism_dask.linalg.row_space import axes_outside
 from ism_dask.records.iteration import State
 from ism_dask.rows.column_statistics import (
     ROW_WEIGHTS,
@@ -39,17 +31,11 @@ from ism_dask.rows.shards import ROWS_PER_SHARD, Shards, cut
 from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
-from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.support_selection import (
-    SAMPLED_ROWS,
     FeatureSpace,
-    RowSample,
-    SampledJ,
     are_many,
 )
 
-# Pairwise distances are computed on at most this many rows; larger data are sampled.
-SAMPLE_ROWS = 5000
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
 # Ridge of the covariance that rows are whitened by, as a share of its mean eigenvalue.
@@ -236,138 +222,6 @@ class Prepared:
     def column_share(self, q: int) -> float:
         """Return q / d, the share of the varying columns that remains after W (d, q)."""
         return min(q / np.count_nonzero(self.affine.varying), 1.0)
-
-    def fit_rows(
-        self,
-        kernel: Kernel,
-        random_state: Any,
-        q: int,
-        weights: Array | None = None,
-        order: Array | None = None,
-    ) -> FitRows:
-        """Return everything that a fit of W (d, q) needs except Gamma, with sampled rows.
-
-        Rows with weights (n,) occur in the sample as often as these say. The sample is drawn from
-        the rows in the `order` (n,), if there is one.
-        """
-        order = np.arange(self.shards.n_rows) if order is None else order
-        random = check_random_state(random_state or 0)
-        drawn = np.arange(len(order)) if weights is None else repeated_rows(weights[order])
-        if len(drawn) > SAMPLE_ROWS:
-            drawn = np.sort(random.choice(drawn, SAMPLE_ROWS, replace=False))
-        indices, seed = order[drawn], int(random.randint(2**31))
-        ascending = np.argsort(indices, kind="stable")
-        sample = self.shards.in_double().rows(indices[ascending])[np.argsort(ascending)]
-        resolved = kernel.with_rows_mapped(self.lower_rows).resolve(sample, self.column_share(q))
-        return FitRows(self, resolved, q, indices, sample, seed)
-
-
-def seed_of(random_state: Any) -> int:
-    """Return the first number that a random state draws."""
-    return int(check_random_state(random_state or 0).randint(2**31))
-
-
-@dataclass(frozen=True, eq=False)
-class FitRows:
-    """The rows of a fit, with the kernel and the sample that belong to them.
-
-    Attributes
-    ----------
-    prepared : Prepared
-    kernel : Kernel
-        The kernel, resolved: all its numbers are set.
-    q : int
-        The number of new features.
-    chosen : (s,) array
-        The indices of the sampled rows.
-    sample : (s, r) array
-        The sampled rows, in double precision.
-    seed : int
-        Seed of the engines.
-    """
-
-    prepared: Prepared
-    kernel: Kernel
-    q: int
-    chosen: Array
-    sample: Array
-    seed: int
-
-    @cached_property
-    def shards(self) -> Shards:
-        """The rows, in the precision that the kernel needs."""
-        shards = self.prepared.shards
-        return (
-            shards.in_double() if needs_double(self.kernel, self.sample, shards.dtype) else shards
-        )
-
-    @property
-    def space(self) -> RowSpace:
-        """The coordinates of W."""
-        return RowSpace(self.prepared.n_varying, self.prepared.n_constant, self.prepared.basis)
-
-    @property
-    def fitted_kernel(self) -> Kernel:
-        """The kernel; rows that it may hold are mapped to the user's features."""
-        return self.kernel.with_rows_mapped(self.prepared.lift_rows)
-
-    def problem(self, dependence: Dependence) -> Problem:
-        """Return the problem of all rows under a dependence, such as that of y."""
-        return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
-
-    def contributing(self, dependence: Dependence) -> Callable[[], SampledJ]:
-        """Return what makes the J of all rows with their weights if they are few, else of a sample.
-
-        The rows are brought to this process at once.
-        """
-        n = self.shards.n_rows
-        if n > SAMPLED_ROWS:
-            sample = self.sampled(dependence)
-            return partial(sample.engine, np.arange(sample.n_rows))
-        X = self.shards.rows(np.arange(n))
-
-        def engine() -> Engine:
-            problem = Problem.from_dependence(cut(X), self.kernel, dependence)
-            return Exact().build(problem, self.q)
-
-        return engine
-
-    def sampled(self, dependence: Dependence) -> RowSample:
-        """Return a sample of up to 2,000 of the rows, with J over all pairs of them."""
-        positions = np.arange(len(self.chosen))
-        if len(positions) > SAMPLED_ROWS:
-            random = np.random.default_rng(self.seed)
-            positions = np.sort(random.choice(len(positions), SAMPLED_ROWS, replace=False))
-        # If the sample has all rows, their halves must not depend on the order of the rows.
-        positions = positions[np.lexsort(without_rounding(self.sample[positions]).T)]
-        sample_dependence = dependence.part(self.chosen[positions])
-        rows = self.sample[positions].astype(self.shards.dtype)
-
-        def engine(part: Array) -> Engine:
-            problem = Problem.from_dependence(
-                cut(rows[part]), self.kernel, sample_dependence.part(part)
-            )
-            return Exact().build(problem, self.q)
-
-        return RowSample(len(rows), self.q, engine, rows, sample_dependence.factor)
-
-    @property
-    def covariance(self) -> Array:
-        """The covariance (r, r) of the sampled rows."""
-        return np.asarray(self.sample.T @ self.sample / len(self.sample))
-
-    @property
-    def precondition(self) -> Precondition:
-        """The preconditioner of gradient steps.
-
-        The curvature of J is smallest along the directions in which the rows vary least.
-        """
-        return inverse_covariance(self.covariance)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The arguments of `Problem` other than the rows, the kernel and Gamma."""
-        return {"sample": self.sample, "seed": self.seed, "space": self.space}
 
 
 def prepare_rows(

@@ -16,6 +16,7 @@ from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_fit import fit_dependence
+from ism_dask.estimators.fit_rows import seed_of
 from ism_dask.estimators.pose import (
     DEPENDENCE,
     PREDICTION,
@@ -27,7 +28,6 @@ from ism_dask.estimators.pose import (
     solver_for,
 )
 from ism_dask.estimators.prediction_fit import fit_prediction
-from ism_dask.estimators.preparation import seed_of
 from ism_dask.estimators.reservoir import Reservoir
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.targets import target_dependence

@@ -18,7 +18,8 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.engines import Auto, Engine, Problem, as_engine, first_that_serves
-from ism_dask.estimators.preparation import FitRows, Prepared, Report, standardisation
+from ism_dask.estimators.fit_rows import FitRows
+from ism_dask.estimators.preparation import Prepared, Report, standardisation
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate

@@ -14,6 +14,7 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, hsic
+from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.gamma.targets import target_dependence
@@ -162,7 +163,7 @@ def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n
 
     def seen(rows, y, weights, in_order=None):
         prepared = prepare_rows(rows, Gaussian(), standardize=True, weights=weights)
-        fit_rows = prepared.fit_rows(Gaussian(), 0, 2, weights, in_order)
+        fit_rows = FitRows.of(prepared, Gaussian(), 0, 2, weights, in_order)
         dependence = target_dependence(y, weights=weights)
         sample = fit_rows.sampled(dependence)
         W = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 2)))[0]
