@@ -72,6 +72,7 @@ class FitRows:
         kernel: Kernel,
         random_state: Any,
         q: int,
+        *,
         weights: Array | None = None,
         order: Array | None = None,
     ) -> FitRows:
@@ -88,10 +89,9 @@ class FitRows:
         indices, seed = order[drawn], int(random.randint(2**31))
         ascending = np.argsort(indices, kind="stable")
         sample = prepared.shards.in_double().rows(indices[ascending])[np.argsort(ascending)]
-        mapped = kernel.with_rows_mapped(prepared.lower_rows)
-        return cls(
-            prepared, mapped.resolve(sample, prepared.column_share(q)), q, indices, sample, seed
-        )
+        kernel = kernel.with_rows_mapped(prepared.lower_rows)
+        resolved = kernel.resolve(sample, prepared.column_share(q))
+        return cls(prepared, resolved, q, indices, sample, seed)
 
     @cached_property
     def shards(self) -> Shards:

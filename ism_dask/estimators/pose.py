@@ -119,7 +119,9 @@ class SupervisedProblem:
     def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
         """Return all that a fit of W (d, q) needs except Gamma."""
         order = sampling_order(self.X, self.y, *self._keys, unitless=True)
-        return FitRows.of(prepared, kernel, self.parameters.random_state, q, self.weights, order)
+        return FitRows.of(
+            prepared, kernel, self.parameters.random_state, q, weights=self.weights, order=order
+        )
 
     def n_components(self, prepared: Prepared) -> int:
         """Return the number of new features, that of an earlier fit if this one continues it."""

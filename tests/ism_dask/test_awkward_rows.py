@@ -163,7 +163,7 @@ def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n
 
     def seen(rows, y, weights, in_order=None):
         prepared = prepare_rows(rows, Gaussian(), standardize=True, weights=weights)
-        fit_rows = FitRows.of(prepared, Gaussian(), 0, 2, weights, in_order)
+        fit_rows = FitRows.of(prepared, Gaussian(), 0, 2, weights=weights, order=in_order)
         dependence = target_dependence(y, weights=weights)
         sample = fit_rows.sampled(dependence)
         W = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 2)))[0]
