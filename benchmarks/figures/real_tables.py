@@ -1,4 +1,4 @@
-"""Scores of a few new features on real tables that no default was chosen by, beside rivals."""
+"""Scores of a few new features on tables that scikit-learn ships, beside all rivals."""
 
 from __future__ import annotations
 
