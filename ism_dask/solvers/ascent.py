@@ -83,8 +83,17 @@ def ascend(
     earlier = history[-1].seconds if history else 0.0
     here = _candidate(W, now)
     state = State(len(history), here, here, history, now.objective)
-    status = Status.CONVERGED if _is_stationary(W, now) else Status.MAX_ITER
-    if status is Status.MAX_ITER and len(history) < max_iter:
+
+    def ending(settled: bool, seconds: float, steps: int) -> Status | None:
+        """Return how the ascent ends here, or None if it goes on."""
+        if settled:
+            return Status.CONVERGED
+        if max_seconds is not None and seconds >= max_seconds:
+            return Status.OVER_CAP
+        return Status.MAX_ITER if steps >= max_iter else None
+
+    status = ending(_is_stationary(W, now), earlier, len(history))
+    if status is None:
         for V, value in lbfgs_ascent(evaluate, W, now, precondition, curvature):
             W, now = V, value
             seconds = earlier + time.perf_counter() - began
@@ -92,15 +101,10 @@ def ascend(
             state = _next_state(state, W, now, seconds, settled)
             if on_iteration is not None:
                 on_iteration(state)
-            if settled:
-                status = Status.CONVERGED
-            elif max_seconds is not None and seconds >= max_seconds:
-                status = Status.OVER_CAP
-            elif state.iteration < max_iter:
-                continue
-            break
-        else:
-            status = Status.STALLED  # no step along the slope raises J
+            status = ending(settled, seconds, state.iteration)
+            if status is not None:
+                break
+    status = status or Status.STALLED  # no step along the slope raises J
     if not state.history:
         settled = status is Status.CONVERGED
         state = _next_state(state, W, now, time.perf_counter() - began, settled)

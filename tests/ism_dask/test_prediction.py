@@ -315,6 +315,15 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     assert _measured_residual(regression, rows, result.W) <= 1.1 * result.limit
     short = ascend(partial(regression.explained, rows), W, precondition, max_iter=2)
     assert (short.status, len(short.state.history)) == (Status.MAX_ITER, 2)
+    late = ascend(
+        partial(regression.explained, rows),
+        short.W,
+        precondition,
+        max_iter=9,
+        max_seconds=1e-9,
+        state=short.state,
+    )
+    assert (late.status, len(late.state.history)) == (Status.OVER_CAP, 2)
 
 
 def _measured_residual(regression: RidgeRegression, rows: Block, W: np.ndarray) -> float:
