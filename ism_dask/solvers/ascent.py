@@ -83,16 +83,8 @@ def ascend(
     earlier = history[-1].seconds if history else 0.0
     here = _candidate(W, now)
     state = State(len(history), here, here, history, now.objective)
-
-    def ending(settled: bool, seconds: float, steps: int) -> Status | None:
-        """Return how the ascent ends here, or None if it goes on."""
-        if settled:
-            return Status.CONVERGED
-        if max_seconds is not None and seconds >= max_seconds:
-            return Status.OVER_CAP
-        return Status.MAX_ITER if steps >= max_iter else None
-
-    status = ending(_is_stationary(W, now), earlier, len(history))
+    limits = max_iter, max_seconds
+    status = _ending(_is_stationary(W, now), len(history), earlier, *limits)
     if status is None:
         for V, value in lbfgs_ascent(evaluate, W, now, precondition, curvature):
             W, now = V, value
@@ -101,7 +93,7 @@ def ascend(
             state = _next_state(state, W, now, seconds, settled)
             if on_iteration is not None:
                 on_iteration(state)
-            status = ending(settled, seconds, state.iteration)
+            status = _ending(settled, state.iteration, seconds, *limits)
             if status is not None:
                 break
     status = status or Status.STALLED  # no step along the slope raises J
@@ -111,6 +103,17 @@ def ascend(
     W, values, product = rayleigh_ritz(W, now.product)
     value = Explained(now.objective, product, now.noise)
     return AscentResult(W, values, value, state, status, residual_limit(value))
+
+
+def _ending(
+    settled: bool, steps: int, seconds: float, max_iter: int, max_seconds: float | None
+) -> Status | None:
+    """Return how an ascent ends after some steps and seconds, or None if it goes on."""
+    if settled:
+        return Status.CONVERGED
+    if max_seconds is not None and seconds >= max_seconds:
+        return Status.OVER_CAP
+    return Status.MAX_ITER if steps >= max_iter else None
 
 
 def ascend_roughly(
