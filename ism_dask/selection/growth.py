@@ -15,8 +15,8 @@ from ism_dask.rows.blocks import BLOCK_ROWS, deal, number_of_blocks
 from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.sample import Sample, Setting
 
-# The most rows on which a fit makes its choices, the factor by which rows grow, and the most rows of
-# a stage, since the process of the fit has them in memory.
+# The most rows on which a fit makes its choices, the factor by which rows grow, and the most rows
+# of a stage, since the process of the fit has them in memory.
 FIRST_ROWS, FACTOR, _MOST_ROWS = 1000, 4, 16_000
 # The last stage has at least this many times the rows of the one before.
 _LEAST_GROWTH = 1.25
@@ -30,8 +30,8 @@ _WIDTH_FACTORS, _RIDGE_FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4), (0.03, 0.1, 0.3, 1.
 def stages(keys: Array, seed: int) -> list[Array]:
     """Return the row numbers of each stage but the last, which has all n rows.
 
-    Each stage has the rows of the one before, and four times as many, up to 16,000. `keys` (n,) deal
-    the rows.
+    Each stage has the rows of the one before, and four times as many, up to 16,000. `keys` (n,)
+    deal the rows.
     """
     sizes = []
     size = FIRST_ROWS
