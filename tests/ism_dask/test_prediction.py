@@ -407,6 +407,8 @@ def test_stages_hold_the_rows_of_those_before():
     shares = np.bincount(keys[grown[0]]) / FIRST_ROWS
     assert_allclose(shares, np.bincount(keys) / len(keys), atol=0.005)
     assert stages(keys[: FIRST_ROWS + 200], 0) == []
+    many = stages(np.zeros(300 * FIRST_ROWS), 0)
+    assert [len(rows) for rows in many] == [FIRST_ROWS, 4 * FIRST_ROWS, 16 * FIRST_ROWS]
 
 
 # Fits.
