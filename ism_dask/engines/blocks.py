@@ -142,6 +142,10 @@ class BlocksOfShards(RegressionBlocks):
         dealt = _DealOfShards(rows_of_a_block(shards.n_rows), seed, weights is not None)
         return cls(shards, dealt)
 
+    def first(self, n_rows: int) -> BlocksOfShards:
+        """Return the blocks of the first shards, with about this number of rows or more."""
+        return replace(self, shards=self.shards.first(n_rows))
+
     def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
         sums: _Sums = self.shards.fold(_shard_sums, regression, W, self.dealt)
         return sums

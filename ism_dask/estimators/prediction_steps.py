@@ -33,7 +33,13 @@ from ism_dask.rows.blocks import (
     rows_of_a_block,
 )
 from ism_dask.selection.dimension import DimensionTrial, choose_dimension
-from ism_dask.selection.growth import FIRST_ROWS, judged_by_unseen, stages
+from ism_dask.selection.growth import (
+    FACTOR,
+    FIRST_ROWS,
+    judged_by_unseen,
+    sizes_of_stages,
+    stages,
+)
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
@@ -48,8 +54,9 @@ from ism_dask.status import Status
 
 # Fewer rows cannot be split into rows that fit W and rows that judge it.
 FEWEST_ROWS = 20
-# The most steps on the rows of an earlier stage of growth.
-_STAGE_STEPS = 40
+# The most steps on the rows of an earlier stage of growth, and the most bytes of its rows if the
+# process of the fit has them in memory.
+_STAGE_STEPS, _STAGE_BYTES = 40, 128 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,9 +247,27 @@ class PredictionFit:
             ascent = ascend(partial(blocks.explained, regression), choice.W, max_iter=0)
             ascent = replace(ascent, status=Status.START)
         else:
-            ascent = self._ascent(blocks, regression, choice.W, sample.precondition, curvature)
+            W = choice.W
+            if isinstance(blocks, BlocksOfShards):
+                W = self._over_first_shards(blocks, regression, W, sample.precondition, curvature)
+            ascent = self._ascent(blocks, regression, W, sample.precondition, curvature)
         solution = self._solution(ascent, sample, regression)
         return FittedPrediction(solution, ascent, choice, name, regression, sample)
+
+    def _over_first_shards(
+        self,
+        blocks: BlocksOfShards,
+        regression: RidgeRegression,
+        W: Array,
+        precondition: Precondition,
+        curvature: Curvature,
+    ) -> Array:
+        """Return W (r, q) after stages of growth over more and more of the shards."""
+        sizes = sizes_of_stages(FACTOR * len(self._stages[-1]), self.n_rows) if self._stages else []
+        for size in sizes:
+            evaluate = partial(blocks.first(size).explained, self._for_steps(regression))
+            W, _ = ascend_roughly(evaluate, W, precondition, _STAGE_STEPS, curvature)
+        return W
 
     def _ascent(
         self,
@@ -318,6 +343,11 @@ class PredictionFit:
         return self.prepared.shards.n_rows
 
     @property
+    def _row_bytes(self) -> int:
+        shards = self.prepared.shards
+        return shards.n_columns * shards.dtype.itemsize
+
+    @property
     def weights(self) -> Array | None:
         """The weights (n,) of the rows, if they do not count alike."""
         return self.problem.weights
@@ -332,7 +362,8 @@ class PredictionFit:
     def _stages(self) -> list[Array]:
         """The rows of the stages of growth; none if all rows fit into the first."""
         keys = next(iter(self.targets.values())).keys[self._counting]
-        return [self._counting[rows] for rows in stages(keys, self.seed)]
+        most = max(FIRST_ROWS, _STAGE_BYTES // self._row_bytes)
+        return [self._counting[rows] for rows in stages(keys, self.seed, most)]
 
     @cached_property
     def _first(self) -> Array:
@@ -367,10 +398,9 @@ class PredictionFit:
     @cached_property
     def _in_memory(self) -> Array | None:
         """All rows (n, r), if they are small enough to be in memory."""
-        shards = self.prepared.shards
-        if shards.n_rows * shards.n_columns * shards.dtype.itemsize > MEMORY_BYTES:
+        if self.n_rows * self._row_bytes > MEMORY_BYTES:
             return None
-        return shards.rows(np.arange(shards.n_rows))
+        return self.prepared.shards.rows(np.arange(self.n_rows))
 
     def _block(self, target: Target, rows: Array) -> Block:
         """Return some of the rows (k,), in ascending order, as one block."""
@@ -387,7 +417,7 @@ class PredictionFit:
         if self._in_memory is None and is_balanced(target.keys, shards.bounds):
             return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
         # Rows sorted by y have shards of one class each: a random part of the rows serves better.
-        most = MEMORY_BYTES // (shards.n_columns * shards.dtype.itemsize)
+        most = MEMORY_BYTES // self._row_bytes
         rows = _some(target.keys[self._counting], self._counting, self.seed, most)
         return BlocksInMemory.dealt(self._block(target, rows), target.keys[rows], self.seed)
 

@@ -122,6 +122,12 @@ class Shards:
         read = all(isinstance(part.raw, partial) for part in self.parts)
         return None if read else max(1, _TASK_SHARD_BYTES // self.raw_bytes)
 
+    def first(self, n_rows: int) -> Shards:
+        """Return the first shards, as many as have this number of rows or more."""
+        count = int(np.searchsorted(self.bounds, n_rows))
+        source = None if self.source is None else self.source.first(n_rows)
+        return replace(self, parts=self.parts[:count], n_rows=self.bounds[count], source=source)
+
     def standardised(self, affine: Standardisation) -> Shards:
         """Return the shards with rows standardised by `affine` when they are loaded."""
         return replace(self, affine=affine)

@@ -15,9 +15,8 @@ from ism_dask.rows.blocks import BLOCK_ROWS, deal, number_of_blocks
 from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.sample import Sample, Setting
 
-# The most rows on which a fit makes its choices, the factor by which rows grow, and the most rows
-# of a stage, since the process of the fit has them in memory.
-FIRST_ROWS, FACTOR, _MOST_ROWS = 1000, 4, 16_000
+# The most rows on which a fit makes its choices, and the factor by which rows grow.
+FIRST_ROWS, FACTOR = 1000, 4
 # The last stage has at least this many times the rows of the one before.
 _LEAST_GROWTH = 1.25
 # Rows are dealt into hands of this size, of which a stage has the first ones.
@@ -27,17 +26,21 @@ _JUDGING_ROWS = 2 * BLOCK_ROWS
 _WIDTH_FACTORS, _RIDGE_FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4), (0.03, 0.1, 0.3, 1.0)
 
 
-def stages(keys: Array, seed: int) -> list[Array]:
-    """Return the row numbers of each stage but the last, which has all n rows.
-
-    Each stage has the rows of the one before, and four times as many, up to 16,000. `keys` (n,)
-    deal the rows.
-    """
+def sizes_of_stages(first: int, n_rows: int) -> list[int]:
+    """Return the sizes of the stages before one of all rows: the first, and four times as many."""
     sizes = []
-    size = FIRST_ROWS
-    while size <= _MOST_ROWS and size * _LEAST_GROWTH <= len(keys):
-        sizes.append(size)
-        size *= FACTOR
+    while first * _LEAST_GROWTH <= n_rows:
+        sizes.append(first)
+        first *= FACTOR
+    return sizes
+
+
+def stages(keys: Array, seed: int, most: int) -> list[Array]:
+    """Return the row numbers of each stage of at most about `most` rows, but one of all n rows.
+
+    Each stage has the rows of the one before. `keys` (n,) deal the rows.
+    """
+    sizes = [size for size in sizes_of_stages(FIRST_ROWS, len(keys)) if size <= most]
     if not sizes:
         return []
     hands = deal(keys, len(keys) // _HAND_ROWS, seed)

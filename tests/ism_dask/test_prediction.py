@@ -204,9 +204,12 @@ def test_j_over_blocks_is_their_mean_wherever_they_are(weighted):
     product = np.average([value.product for value in values], weights=sizes, axis=0)
     assert_allclose(here.product, product, rtol=1e-12)
     shards = cut(da.from_array(rows.X, chunks=(30, 4)), 30)
-    there = BlocksOfShards.of(shards, rows.Y, rows.weights, 0).explained(regression, W)
+    blocks = BlocksOfShards.of(shards, rows.Y, rows.weights, 0)
+    there = blocks.explained(regression, W)
     assert there.objective == pytest.approx(here.objective, rel=1e-12)
     assert_allclose(there.product, here.product, rtol=1e-10)
+    two = BlocksInMemory(tuple(parts[:2])).explained(regression, W)
+    assert_allclose(blocks.first(45).explained(regression, W).product, two.product, rtol=1e-10)
 
 
 def test_the_noise_between_blocks_is_that_of_other_rows():
@@ -401,13 +404,13 @@ def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind)
 
 def test_stages_hold_the_rows_of_those_before():
     keys = np.random.default_rng(0).integers(0, 3, size=9 * FIRST_ROWS)
-    grown = stages(keys, 0)
+    grown = stages(keys, 0, len(keys))
     assert [len(rows) for rows in grown] == [FIRST_ROWS, 4 * FIRST_ROWS]
     assert np.isin(*grown).all()
     shares = np.bincount(keys[grown[0]]) / FIRST_ROWS
     assert_allclose(shares, np.bincount(keys) / len(keys), atol=0.005)
-    assert stages(keys[: FIRST_ROWS + 200], 0) == []
-    many = stages(np.zeros(300 * FIRST_ROWS), 0)
+    assert stages(keys[: FIRST_ROWS + 200], 0, len(keys)) == []
+    many = stages(np.zeros(300 * FIRST_ROWS), 0, 20 * FIRST_ROWS)
     assert [len(rows) for rows in many] == [FIRST_ROWS, 4 * FIRST_ROWS, 16 * FIRST_ROWS]
 
 
@@ -515,6 +518,28 @@ def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
     source = SparseRows(csr_array(X), 150)
     stored = SupervisedIKDR(2).fit(source, y, np.tile([0.0, 1.0], 150))
     assert _apart(half, stored) < 0.05
+
+
+def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
+    """A stage of 1,000 rows in this process, then one of 4,000 rows in shards, then all."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(6 * FIRST_ROWS, 5))
+    y = X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X))
+    here = SupervisedIKDR(2, target="linear").fit(X, y)
+    for module in (prediction_steps, pose):
+        monkeypatch.setattr(module, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(prediction_steps, "_STAGE_BYTES", 0)
+    sizes, first = [], BlocksOfShards.first
+
+    def recorded(blocks: BlocksOfShards, n_rows: int) -> BlocksOfShards:
+        sizes.append(n_rows)
+        return first(blocks, n_rows)
+
+    monkeypatch.setattr(BlocksOfShards, "first", recorded)
+    there = SupervisedIKDR(2, target="linear").fit(da.from_array(X, chunks=(750, 5)), y)
+    assert sizes == [4 * FIRST_ROWS]
+    assert there.converged_
+    assert _apart(here, there) < 0.05
 
 
 def test_units_and_precision_of_columns_change_nothing():
