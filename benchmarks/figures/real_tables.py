@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
@@ -17,14 +17,11 @@ from benchmarks.parallel import in_processes
 from benchmarks.rivals_by_gradients import is_classes
 from benchmarks.rows import Array
 
-# The rows of digits: with few rows and many columns methods differ most.
-_DIGITS = 500
 _TABLES: dict[str, Callable[[], tuple[Array, Array]]] = {
     "iris": lambda: load_iris(return_X_y=True),
     "wine": lambda: load_wine(return_X_y=True),
     "cancer": lambda: load_breast_cancer(return_X_y=True),
     "diabetes": lambda: load_diabetes(return_X_y=True),
-    "digits": lambda: tuple(each[:_DIGITS] for each in load_digits(return_X_y=True)),
 }
 _FEATURES, _FOLDS, _SEED = (1, 2, 3), 5, 7
 _READABLE = tuple(each for each in METHODS if each not in {DEFAULT, PAPER})
