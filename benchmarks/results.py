@@ -143,7 +143,7 @@ def _section(result: Result) -> str:
     lines = [
         f"## {result.name}\n",
         f"{_description(result.name)}\n",
-        f"Asked: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
+        f"Required: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
         _grid([{"what": _words(key), "measured": value} for key, value in _numbers(figure)]),
     ]
     for title, table in _tables(result.name, figure).items():
