@@ -108,13 +108,14 @@ def _with_few_features(
     `result` is that of `fit`, which is the `whole` fit to all features, or a fit to the features
     that are best alone if there are many.
     """
-    sample = replace(whole, q=fit.q).sample(whole.targets[result.target_name])
-    rows = replace(result, sample=sample).rows
-    if fit.prepared is not whole.prepared:
-        prepared, stability = few_features(whole.problem, rows, whole.prepared, None, fit.seed)
+    problem, of_whole = whole.problem, whole.prepared
+    if fit.prepared is not of_whole:
+        sample = replace(whole, q=fit.q).sample(whole.targets[result.target_name])
+        rows = replace(result, sample=sample).rows
+        prepared, stability = few_features(problem, rows, of_whole, None, fit.seed)
         return replace(fit, prepared=prepared).run(), prepared, stability
-    components = fit.prepared.lift(result.solution.W.T)
-    prepared, stability = few_features(whole.problem, rows, whole.prepared, components, fit.seed)
+    components = of_whole.lift(result.solution.W.T)
+    prepared, stability = few_features(problem, result.rows, of_whole, components, fit.seed)
     W, setting = prepared.orthonormal(components), result.choice.setting
     few = replace(fit, prepared=prepared)
     return few.run_from(W, setting, result.target_name), prepared, stability

@@ -11,7 +11,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block
 from ism_dask.engines.blocks import BlocksInMemory
-from ism_dask.rows.blocks import BLOCK_ROWS, deal, number_of_blocks
+from ism_dask.rows.blocks import BLOCK_ROWS, deal
 from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.sample import Sample, Setting
 
@@ -54,10 +54,7 @@ def judged_by_unseen(sample: Sample, unseen: Block, W: Array, setting: Setting) 
     few = min(unseen.n_rows, _JUDGING_ROWS)
     hand = deal(keys, max(1, unseen.n_rows // few), sample.seed)[0]
     rows = unseen.part(hand)
-    blocks = [
-        rows.part(each) for each in deal(rows.Y[:, 0], number_of_blocks(len(hand), BLOCK_ROWS), 0)
-    ]
-    judges = BlocksInMemory(tuple(blocks))
+    judges = BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
     widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
     grid = [[setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]
 

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
@@ -96,18 +96,20 @@ def _objective(regression: RidgeRegression, block: Block, W: np.ndarray) -> floa
 
 @few
 @given(SEEDS)
+@example(2_388_408_767)
 def test_j_and_its_gradient_are_those_of_the_definition(seed):
     regression, block, W = _problem(seed)
     value = regression.explained(block, W)
     J = partial(_objective, regression, block)
     assert value.objective == pytest.approx(J(W), rel=1e-8, abs=1e-10)
     assert_allclose(regression.phi(block, W) @ W, value.product, rtol=1e-7, atol=1e-8)
-    along, step = np.random.default_rng(0).normal(size=W.shape), 1e-5
-    slope = (J(W + step * along) - J(W - step * along)) / (2 * step)
+    along = np.random.default_rng(0).normal(size=W.shape)
     size = np.linalg.norm(value.product) * np.linalg.norm(along)
-    # The difference of two J resolves no smaller slopes.
-    close = pytest.approx(slope, rel=1e-4, abs=1e-6 * size + 1e-10)
-    assert 2 * np.sum(value.product * along) == close
+    # The difference of two J resolves no smaller slopes. Rounding hides some from the short step,
+    # and curvature some from the long one.
+    slopes = [(J(W + h * along) - J(W - h * along)) / (2 * h) for h in (1e-5, 1e-3)]
+    close = [pytest.approx(slope, rel=1e-4, abs=1e-6 * size + 1e-10) for slope in slopes]
+    assert 2 * np.sum(value.product * along) in close
 
 
 @few
