@@ -12,6 +12,7 @@ from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Problem
 from ism_dask.gamma.base import ThinGamma
 from ism_dask.gamma.from_embedding import EmbeddingGuide
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.shards import Shards
@@ -36,12 +37,30 @@ class EmbeddedW:
 
 @dataclass(frozen=True, eq=False)
 class AlternationResult:
-    """The best W with its embedding, all rounds, and how the alternation ended."""
+    """The best W with its embedding, all rounds, and how the alternation ended.
+
+    Attributes
+    ----------
+    best : EmbeddedW
+        Its solution is that under the embedding before, to which W was fitted.
+    pair : Solution
+        The same W under Gamma of its own embedding.
+    rounds : tuple of Round
+    converged : bool
+    over_cap : bool
+    """
 
     best: EmbeddedW
+    pair: Solution
     rounds: tuple[Round, ...]
     converged: bool
     over_cap: bool = False
+
+    @property
+    def best_round(self) -> int:
+        """The number of the round of the best W."""
+        J = self.best.solution.objective
+        return max(each.number for each in self.rounds if each.objective == J)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +93,11 @@ class Alternation:
     def run(
         self, tol: float, max_outer: int, on_round: Callable[[Round], None]
     ) -> AlternationResult:
-        """Alternate until the eigenvalues of the embedding change by less than `tol`.
+        """Alternate until W and the eigenvalues of the embedding move by less than `tol`.
 
         From then on each W is solved until it is stationary, and the alternation has converged when
-        the eigenvalues change by less than `tol` even so. The last W is then the answer. If it does
+        both move by less than `tol` even so, and the residual of W under Gamma of its own embedding
+        is at most `tol`. The last W is then the answer. If it does
         not converge in `max_outer` rounds, the answer is the W with the largest J, provided that J
         of different rounds is comparable. Otherwise it is the last W again: under the Gamma of its
         own round, each W is at least as good as the one before, from which that round started.
@@ -87,26 +107,28 @@ class Alternation:
         best: EmbeddedW | None = None
         while True:
             rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
-            fully = self._always_fully or any(each.change < tol for each in rounds)
+            fully = self._always_fully or any(each.movement < tol for each in rounds)
             before, found = embedding, self._solve(embedding, last, fully=fully)
             solution, embedding = found.solution, found.embedding
-            change = _change(embedding.values, before.values)
-            # The solver returned the W it started from without converging: the next would, too.
-            same = last is not None and np.array_equal(solution.W, last.W)
-            stalled = same and solution.status is not Status.CONVERGED
-            converged = change < tol and not stalled and fully
             time_is_up = solution.status is Status.OVER_CAP
-            is_last = converged or stalled or time_is_up or len(rounds) + 1 >= max_outer
             record = Round(
                 number=len(rounds) + 1,
                 objective=solution.objective,
                 affinity=float(embedding.values.sum()),
                 eigenvalues=tuple(embedding.values.tolist()),
-                change=change,
+                change=_change(embedding.values, before.values),
+                turn=1.0 if last is None else subspace_sine(last.W, solution.W),
                 iterations=solution.n_iter,
                 seconds=saved_fit.seconds,
-                last=is_last,
             )
+            # The solver returned the W it started from without converging: the next would, too.
+            same = last is not None and np.array_equal(solution.W, last.W)
+            stalled = same and solution.status is not Status.CONVERGED
+            settled = record.movement < tol and fully and not stalled
+            pair = self._pair(found) if settled else None
+            converged = pair is not None and pair.residual <= tol
+            is_last = converged or stalled or time_is_up or record.number >= max_outer
+            record = replace(record, last=is_last)
             rounds = (*rounds, record)
             on_round(record)
             better = outer is None or solution.objective >= outer.best.objective
@@ -118,7 +140,9 @@ class Alternation:
             if is_last:
                 # After an interruption, the best round may be in the checkpoint only.
                 best = best or EmbeddedW(outer.best, self._embed(outer.best))
-                return AlternationResult(best, rounds, converged and not time_is_up, time_is_up)
+                pair = pair if pair is not None and best is found else self._pair(best)
+                converged = converged and not time_is_up
+                return AlternationResult(best, pair, rounds, converged, time_is_up)
             saved_fit.commit_outer(outer)
 
     def _first_embedding(self) -> Embedding:
@@ -135,6 +159,11 @@ class Alternation:
         gamma, rows = self.guide.gamma(embedding.shards)
         solution = self._search(gamma, rows, state, fully=fully)
         return EmbeddedW(solution, self._embed(solution))
+
+    def _pair(self, found: EmbeddedW) -> Solution:
+        """Return W as a solution under Gamma of its own embedding."""
+        problem = self.problem(*self.guide.gamma(found.embedding.shards))
+        return self.search.under(problem, found.solution)
 
     def _embed(self, solution: Solution) -> Embedding:
         return self.graph.embedded(solution.W, self.n_clusters)

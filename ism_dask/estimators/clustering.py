@@ -135,11 +135,12 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         out_of_rounds = not result.converged and len(result.rounds) >= self.max_outer
         if out_of_rounds and not fit_watcher().reports_endings:
             chosen = "best" if guide.comparable else "last"
+            last = result.rounds[-1]
             warnings.warn(
-                f"{type(self).__name__} did not converge in {self.max_outer} rounds: the "
-                f"eigenvalues of the embedding last changed by {result.rounds[-1].change:.2g}, "
-                f"`outer_tol` is {self.outer_tol:g}. The {chosen} round is returned; raise "
-                "`max_outer`",
+                f"{type(self).__name__} did not converge in {self.max_outer} rounds: the last one "
+                f"changed the eigenvalues of the embedding by {last.change:.2g} and turned W by an "
+                f"angle whose sine is {last.turn:.2g}; `outer_tol` is {self.outer_tol:g}. The "
+                f"{chosen} round is returned; raise `max_outer`",
                 ConvergenceWarning,
                 stacklevel=3 + EXTRA_FRAMES,
             )
@@ -166,25 +167,22 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         search = MultistartSearch(as_engine(self.engine), solver.stopping, solver, watcher)
         alternation = Alternation(graph, guide, problem, self.n_clusters, q, search, current_fit())
         result = alternation.run(self.outer_tol, self.max_outer, self._report_round)
-        best, tol, affine = result.best, self.plan.iterations.tol, prepared.affine
-        extension: Any = best.embedding.extension  # which every embedding of X W has
+        best, pair, tol = result.best, result.pair, self.plan.iterations.tol
+        affine, extension = prepared.affine, best.embedding.extension
+        assert extension is not None  # which every embedding of X W has
         # The best round may not have been solved until stationary.
-        by_rounds = tol is None and best.solution.status is Status.TOLERANCE
-        converged = best.solution.status is Status.CONVERGED and result.converged
+        by_rounds = tol is None and pair.status is Status.TOLERANCE
         attributes = {
-            **solution_attributes(rotated(best.solution, prepared, self.rotation), prepared),
+            **solution_attributes(rotated(pair, prepared, self.rotation), prepared),
             "solver_": solver_name(self._solver),
-            "tolerance_": ROUND_TOL if by_rounds else self.plan.iterations.limit,
-            "engine_note_": "; ".join(
-                filter(None, [best.solution.engine_note, best.embedding.note])
-            ),
+            "tolerance_": ROUND_TOL if by_rounds else self.outer_tol if tol is None else tol,
+            "engine_note_": "; ".join(filter(None, [pair.engine_note, best.embedding.note])),
             "kernel_": rows.fitted_kernel,
             "rounds_": result.rounds,
-            "converged_": converged,
+            "best_round_": result.best_round,
+            "converged_": pair.status is Status.CONVERGED and result.converged,
             **({"status_": Status.OVER_CAP} if result.over_cap else {}),
-            "components_advice_": components_advice(
-                best.solution.eigenvalues.tolist(), best.solution.eigengap
-            ),
+            "components_advice_": components_advice(pair.eigenvalues.tolist(), pair.eigengap),
             # The extension of the embedding to other rows, for `predict`.
             "_projection": (affine.mean, affine.scale, prepared.lift(best.solution.W.T)),
             "_extension": extension,
