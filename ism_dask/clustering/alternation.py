@@ -25,6 +25,8 @@ from ism_dask.status import Status
 ROUND_TOL = 0.01
 # Eigenvalues below this share of the largest are rounding: their changes do not count.
 _ROUNDING_SHARE = 1e-6
+# Two W between which the sine of the largest angle is below this are the same, up to rounding.
+_SAME = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,30 +39,22 @@ class EmbeddedW:
 
 @dataclass(frozen=True, eq=False)
 class AlternationResult:
-    """The best W with its embedding, all rounds, and how the alternation ended.
+    """The last W with its embedding, all rounds, and how the alternation ended.
 
     Attributes
     ----------
-    best : EmbeddedW
+    last : EmbeddedW
         Its solution is that under the embedding before, to which W was fitted.
     pair : Solution
         The same W under Gamma of its own embedding.
     rounds : tuple of Round
     converged : bool
-    over_cap : bool
     """
 
-    best: EmbeddedW
+    last: EmbeddedW
     pair: Solution
     rounds: tuple[Round, ...]
     converged: bool
-    over_cap: bool = False
-
-    @property
-    def best_round(self) -> int:
-        """The number of the round of the best W."""
-        J = self.best.solution.objective
-        return max(each.number for each in self.rounds if each.objective == J)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,20 +91,16 @@ class Alternation:
 
         From then on each W is solved until it is stationary, and the alternation has converged when
         both move by less than `tol` even so, and the residual of W under Gamma of its own embedding
-        is at most `tol`. The last W is then the answer. If it does
-        not converge in `max_outer` rounds, the answer is the W with the largest J, provided that J
-        of different rounds is comparable. Otherwise it is the last W again: under the Gamma of its
-        own round, each W is at least as good as the one before, from which that round started.
+        is at most `tol`. The answer is the last W, after `max_outer` rounds at most: J of different
+        rounds cannot be compared, since each has another Gamma.
         """
         saved_fit, outer = self.saved_fit, self.saved_fit.outer
         embedding = self._first_embedding() if outer is None else self._embed(outer.last)
-        best: EmbeddedW | None = None
         while True:
             rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
             fully = self._always_fully or any(each.movement < tol for each in rounds)
             before, found = embedding, self._solve(embedding, last, fully=fully)
             solution, embedding = found.solution, found.embedding
-            time_is_up = solution.status is Status.OVER_CAP
             record = Round(
                 number=len(rounds) + 1,
                 objective=solution.objective,
@@ -122,27 +112,18 @@ class Alternation:
                 seconds=saved_fit.seconds,
             )
             # The solver returned the W it started from without converging: the next would, too.
-            same = last is not None and np.array_equal(solution.W, last.W)
-            stalled = same and solution.status is not Status.CONVERGED
+            stalled = record.turn < _SAME and solution.status is not Status.CONVERGED
             settled = record.movement < tol and fully and not stalled
             pair = self._pair(found) if settled else None
             converged = pair is not None and pair.residual <= tol
+            time_is_up = solution.status is Status.OVER_CAP
             is_last = converged or stalled or time_is_up or record.number >= max_outer
             record = replace(record, last=is_last)
-            rounds = (*rounds, record)
             on_round(record)
-            better = outer is None or solution.objective >= outer.best.objective
-            if outer is None or converged or better or not self.guide.comparable:
-                best = found
-                outer = OuterState(rounds, solution, solution)
-            else:
-                outer = replace(outer, rounds=rounds, last=solution)
+            outer = OuterState((*rounds, record), solution)
             if is_last:
-                # After an interruption, the best round may be in the checkpoint only.
-                best = best or EmbeddedW(outer.best, self._embed(outer.best))
-                pair = pair if pair is not None and best is found else self._pair(best)
-                converged = converged and not time_is_up
-                return AlternationResult(best, pair, rounds, converged, time_is_up)
+                pair = self._pair(found) if pair is None else pair
+                return AlternationResult(found, pair, outer.rounds, converged and not time_is_up)
             saved_fit.commit_outer(outer)
 
     def _first_embedding(self) -> Embedding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -123,7 +123,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             X, guide = X[order], guide.reordered(order)
         with single_threaded_blas(), reported_fit(self, X, y) as report:
             result, attributes = self._learned(X, guide, report)
-            embedding = result.best.embedding
+            embedding = result.last.embedding
             U = embedding.shards.gather_fact(EMBEDDING)[:, :-1]
             attributes |= {
                 "embedding_": in_given_order(U, order),
@@ -131,16 +131,15 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 **self._clustered(normalise_rows(U), guide, order),
             }
             self._set_fitted(attributes)
-        self._warn_about_fit(replace(result.best.solution, status=self.status_))
+        self._warn_about_fit(result.last.solution)
         out_of_rounds = not result.converged and len(result.rounds) >= self.max_outer
         if out_of_rounds and not fit_watcher().reports_endings:
-            chosen = "best" if guide.comparable else "last"
             last = result.rounds[-1]
             warnings.warn(
                 f"{type(self).__name__} did not converge in {self.max_outer} rounds: the last one "
                 f"changed the eigenvalues of the embedding by {last.change:.2g} and turned W by an "
                 f"angle whose sine is {last.turn:.2g}; `outer_tol` is {self.outer_tol:g}. The "
-                f"{chosen} round is returned; raise `max_outer`",
+                "last round is returned; raise `max_outer`",
                 ConvergenceWarning,
                 stacklevel=3 + EXTRA_FRAMES,
             )
@@ -149,7 +148,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     def _learned(
         self, X: Any, guide: EmbeddingGuide, report: Report
     ) -> tuple[AlternationResult, dict[str, Any]]:
-        """Return the rounds of a fit, and the attributes of their best W."""
+        """Return the rounds of a fit, and the attributes of their last W."""
         kernel = as_kernel(self.kernel)
         prepared = prepare_rows(X, kernel, standardize=self.standardize)
         q = prepared.n_components(self.n_components, self.n_clusters)
@@ -167,24 +166,22 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         search = MultistartSearch(as_engine(self.engine), solver.stopping, solver, watcher)
         alternation = Alternation(graph, guide, problem, self.n_clusters, q, search, current_fit())
         result = alternation.run(self.outer_tol, self.max_outer, self._report_round)
-        best, pair, tol = result.best, result.pair, self.plan.iterations.tol
-        affine, extension = prepared.affine, best.embedding.extension
+        last, pair, tol = result.last, result.pair, self.plan.iterations.tol
+        affine, extension = prepared.affine, last.embedding.extension
         assert extension is not None  # which every embedding of X W has
-        # The best round may not have been solved until stationary.
+        # The last round may not have been solved until stationary.
         by_rounds = tol is None and pair.status is Status.TOLERANCE
         attributes = {
             **solution_attributes(rotated(pair, prepared, self.rotation), prepared),
             "solver_": solver_name(self._solver),
             "tolerance_": ROUND_TOL if by_rounds else self.outer_tol if tol is None else tol,
-            "engine_note_": "; ".join(filter(None, [pair.engine_note, best.embedding.note])),
+            "engine_note_": "; ".join(filter(None, [pair.engine_note, last.embedding.note])),
             "kernel_": rows.fitted_kernel,
             "rounds_": result.rounds,
-            "best_round_": result.best_round,
             "converged_": pair.status is Status.CONVERGED and result.converged,
-            **({"status_": Status.OVER_CAP} if result.over_cap else {}),
             "components_advice_": components_advice(pair.eigenvalues.tolist(), pair.eigengap),
             # The extension of the embedding to other rows, for `predict`.
-            "_projection": (affine.mean, affine.scale, prepared.lift(best.solution.W.T)),
+            "_projection": (affine.mean, affine.scale, prepared.lift(last.solution.W.T)),
             "_extension": extension,
             "affinity_": extension.kernel,
         }

@@ -70,13 +70,10 @@ class OuterState:
     rounds : tuple of Round
     last : Solution
         The solution of the last round.
-    best : Solution
-        The solution that the fit returns unless a later round is better.
     """
 
     rounds: tuple[Round, ...]
     last: Solution
-    best: Solution
 
 
 # One run of a solver: its solution, its latest state, or None if it cannot continue from a state.
