@@ -48,12 +48,15 @@ class AlternationResult:
     pair : Solution
         The same W under Gamma of its own embedding.
     rounds : tuple of Round
+    tol : float
+        The tolerance in force: a rough embedding moves more than the one that was given.
     converged : bool
     """
 
     last: EmbeddedW
     pair: Solution
     rounds: tuple[Round, ...]
+    tol: float
     converged: bool
 
 
@@ -98,7 +101,8 @@ class Alternation:
         embedding = self._first_embedding() if outer is None else self._embed(outer.last)
         while True:
             rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
-            fully = self._always_fully or any(each.movement < tol for each in rounds)
+            limit = max(tol, embedding.movement)
+            fully = self._always_fully or any(each.movement < limit for each in rounds)
             before, found = embedding, self._solve(embedding, last, fully=fully)
             solution, embedding = found.solution, found.embedding
             record = Round(
@@ -113,17 +117,17 @@ class Alternation:
             )
             # The solver returned the W it started from without converging: the next would, too.
             stalled = record.turn < _SAME and solution.status is not Status.CONVERGED
-            settled = record.movement < tol and fully and not stalled
+            settled = record.movement < limit and fully and not stalled
             pair = self._pair(found) if settled else None
-            converged = pair is not None and pair.residual <= tol
             time_is_up = solution.status is Status.OVER_CAP
+            converged = pair is not None and pair.residual <= limit and not time_is_up
             is_last = converged or stalled or time_is_up or record.number >= max_outer
             record = replace(record, last=is_last)
             on_round(record)
             outer = OuterState((*rounds, record), solution)
             if is_last:
                 pair = self._pair(found) if pair is None else pair
-                return AlternationResult(found, pair, outer.rounds, converged and not time_is_up)
+                return AlternationResult(found, pair, outer.rounds, limit, converged)
             saved_fit.commit_outer(outer)
 
     def _first_embedding(self) -> Embedding:

@@ -174,7 +174,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         attributes = {
             **solution_attributes(rotated(pair, prepared, self.rotation), prepared),
             "solver_": solver_name(self._solver),
-            "tolerance_": ROUND_TOL if by_rounds else self.outer_tol if tol is None else tol,
+            "tolerance_": ROUND_TOL if by_rounds else result.tol if tol is None else tol,
             "engine_note_": "; ".join(filter(None, [pair.engine_note, last.embedding.note])),
             "kernel_": rows.fitted_kernel,
             "rounds_": result.rounds,
