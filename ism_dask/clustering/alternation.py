@@ -116,8 +116,9 @@ class Alternation:
                 seconds=saved_fit.seconds,
             )
             # The solver returned the W it started from without converging: the next would, too.
-            stalled = record.turn < _SAME and solution.status is not Status.CONVERGED
-            settled = record.movement < limit and fully and not stalled
+            same = fully and record.turn < _SAME
+            stalled = same and solution.status is not Status.CONVERGED
+            settled = fully and record.movement < limit and not stalled
             pair = self._pair(found) if settled else None
             time_is_up = solution.status is Status.OVER_CAP
             converged = pair is not None and pair.residual <= limit and not time_is_up

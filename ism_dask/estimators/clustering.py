@@ -63,7 +63,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     engine: str | EngineOptions = "auto"
     standardize: bool = True
     outer_tol: float = 0.01
-    max_outer: int = 20
+    max_outer: int = 50
     n_init: int | str = "auto"
     rotation: str | None = None
     random_state: Any = None
