@@ -332,6 +332,7 @@ class Round(JsonRecord):
     objective: float
     affinity: float
     change: float
+    turn: float
     iterations: int
     seconds: float = 0.0
 

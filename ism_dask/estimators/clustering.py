@@ -37,7 +37,7 @@ from ism_dask.gamma.from_embedding import (
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import Round, current_fit
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.records.stopping_rule import StoppingOfRounds
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
@@ -190,7 +190,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     @property
     def plan(self) -> FitPlan:
         """The stopping rules of the iterations of each round, and of the rounds."""
-        rounds = Stopping(self.outer_tol, max_iter=self.max_outer)
+        rounds = StoppingOfRounds(self.outer_tol, max_iter=self.max_outer)
         return FitPlan(self._solver.stopping, rounds)
 
     def _report_round(self, done: Round) -> None:

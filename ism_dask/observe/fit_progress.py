@@ -91,7 +91,7 @@ class FitProgress:
         rounds = self._plan.rounds
         if rounds is None:
             raise TypeError("a fit without rounds has ended a round")
-        self._movements.append(done.movement)
+        self._movements.append(rounds.measured(done))
         share = log_progress(self._movements, rounds.limit, rounds.max_iter)
         self._advance(_ITERATIONS * (1.0 if done.last else share))
         self._begin_run(f"round {done.number + 1}, ")

@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     AxisNames = tuple[str, str]
 
 # Labels of the axis of the measure that decides convergence.
-MEASURE_LABELS = {"residual": "residual of W", "change": "change of the eigenvalues"}
+MEASURE_LABELS = {
+    "residual": "residual of W",
+    "change": "change of the eigenvalues",
+    "movement": "movement of W or the embedding",
+}
 WEIGHT_LABEL = "weight, in standardised units"
 SHARE_LABEL = "share in the space of the new features, with 90% interval"
 # Free space beside the bars for their numbers, as a share of the width of the bars.

@@ -384,7 +384,7 @@ def test_rounds_of_a_fit_that_has_none_are_an_error() -> None:
 
 
 def ended_round(number: int, change: float) -> Round:
-    return Round(number, 1.0, 1.0, (1.0,), change, 3, 0.1, last=change < 0.01)
+    return Round(number, 1.0, 1.0, (1.0,), change, change / 2, 3, 0.1, last=change < 0.01)
 
 
 @pytest.mark.parametrize("width", [40, 80])
