@@ -345,7 +345,7 @@ def test_passes_after_the_last_round_are_of_the_clusters() -> None:
         progress.on_task(1, 1)
         progress.report_pass()
     assert diary.texts == [
-        "round 2, last change 0.5",
+        "round 2, last movement 0.5",
         "clusters",
         "clusters, rows 100%",
     ]
