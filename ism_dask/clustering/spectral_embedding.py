@@ -277,12 +277,10 @@ def _by_factor(
     # U = B V S^-1; the eigenvalues are S^2.
     projection = vectors * _inverse_roots(values)
     extension = replace(raw, mean=sums / points.n_rows, projection=projection)
+    rough = engine.tol >= _ROUGH_TOL
+    note = _ROUGH_NOTE.format(m, engine.tol) if rough else ""
     shards = points.derive(EMBEDDING, _embed_rows, extension).persisted()
-    embedding = Embedding(values, shards, engine.name, extension)
-    if engine.tol < _ROUGH_TOL:
-        return embedding
-    note = _ROUGH_NOTE.format(m, engine.tol)
-    return replace(embedding, note=note, movement=_ROUGH_MOVEMENT)
+    return Embedding(values, shards, engine.name, extension, note, _ROUGH_MOVEMENT * rough)
 
 
 def _embedding_sums(piece: LoadedShard, extension: FactorExtension) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
@@ -25,8 +26,10 @@ from ism_dask.estimators.callbacks import EXTRA_FRAMES, reported_fit, with_callb
 from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
+from ism_dask.estimators.pose import rows_in_memory
 from ism_dask.estimators.preparation import Report, prepare_rows
 from ism_dask.estimators.row_order import in_given_order, row_order, sampling_order
+from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.from_embedding import (
     EMBEDDING,
@@ -39,6 +42,7 @@ from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import Round, current_fit
 from ism_dask.records.stopping_rule import StoppingOfRounds
 from ism_dask.rows.shards import Shards
+from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
 from ism_dask.solvers.multistart import MultistartSearch
@@ -74,7 +78,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
         Parameters
         ----------
-        X : (n, d) array, frame, Dask array or opened data set
+        X : (n, d) array, frame, sparse array, Dask array or opened data set
         y : labels or scores, optional
             What guides the clusters, if the clusterer takes any; without it they are those of
             `UnsupervisedIKDR`.
@@ -99,7 +103,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
         Parameters
         ----------
-        X : (n, d) array, frame, Dask array or opened data set
+        X : (n, d) array, frame, sparse array, Dask array or opened data set
 
         Returns
         -------
@@ -113,6 +117,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.check_parameters()
         given = row_source(X)
         X = check_rows(self, given)
+        check_dense(X, type(self).__name__, ", such as those of scikit-learn's TruncatedSVD")
+        X = rows_in_memory(X) if is_sparse(X) else X
         n = int(X.shape[0])
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
@@ -216,13 +222,19 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return {"cluster_centers_": centres[numbers], "labels_": np.argsort(numbers)[labels]}
 
     def _clusters_of(self, X: Array) -> Array:
-        labels = np.empty(len(X), dtype=np.intp)
+        labels = np.empty(X.shape[0], dtype=np.intp)
         # A block of a lazy array may also have no rows.
-        for start in range(0, len(X), _ROWS_AT_ONCE):
+        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
             batch = slice(start, start + _ROWS_AT_ONCE)
             embedded = self._extension(project(X[batch], *self._projection))
             labels[batch] = nearest_centres(normalise_rows(embedded[:, :-1]), self.cluster_centers_)
         return labels
+
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that rows may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _check_clusters(self, n: int) -> None:
         k: Any = self.n_clusters

@@ -51,13 +51,9 @@ def certify(problem: Problem, W: Array, status: Status) -> Certificate:
 
 def measured_certificate(engine: Engine, solution: Solution) -> Certificate:
     """Return the certificate of a solution; this measures the Hessian if it can prove anything."""
-    can_prove = _can_prove(engine, solution)
+    can_prove = _is_stationary(solution) and not engine.approximate
     extremes = hessian_of(engine, solution).extremes() if can_prove else None
     return certificate_of(engine, solution, extremes)
-
-
-def _can_prove(engine: Engine, solution: Solution) -> bool:
-    return _is_stationary(solution) and not engine.approximate
 
 
 def _is_stationary(solution: Solution) -> bool:
@@ -66,7 +62,8 @@ def _is_stationary(solution: Solution) -> bool:
 
 def certificate_of(engine: Engine, solution: Solution, extremes: Extremes | None) -> Certificate:
     """Return the certificate of a solution whose Hessian has these extremes, if it was measured."""
-    measured = extremes if _can_prove(engine, solution) else None
+    can_prove = _is_stationary(solution) and not engine.approximate
+    measured = extremes if can_prove else None
     certificate = Certificate(residual=solution.residual, residual_rows=solution.residual_rows)
     if measured is None:
         return replace(certificate, reason=f"not certified: {_unmeasured(engine, solution)}")

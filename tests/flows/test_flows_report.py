@@ -328,7 +328,7 @@ def test_drawings_are_named_texts_that_are_the_same_each_time(
     texts = {text.text for each in drawings for text in each.iter("text")}
     assert {
         "fit": {"new features", "eigengap 404.8", "class_1", "alcohol", "objective J", "iteration"},
-        "cluster": {"cluster 3", "round", "change of the eigenvalues"},
+        "cluster": {"cluster 3", "round", "movement of W or the embedding"},
         "crossval": {"fold", "accuracy"},
     }[kind] <= texts
 
