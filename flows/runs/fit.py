@@ -93,7 +93,8 @@ def _certainty(
         labelled.y,
         sample_weight=data.weights,
         random_state=settings.seed,
-        **sides,
+        avoid=sides.get("avoid"),
+        given=sides.get("given"),
     )
     result = bootstrap_on_cluster(settings, this, plan, ProgressShare(_HALF, _ALL))
     names = column_names(data.feature_names, data.image_shape, data.X.shape[1])
