@@ -18,7 +18,7 @@ from benchmarks.figures.certainty import (
     certainty_elsewhere,
     certainty_unseen,
 )
-from benchmarks.figures.certified import certified
+from benchmarks.figures.certified import certified, certified_predictions
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.conditions import correlated, weak, wide
 from benchmarks.figures.crossings import crossover
@@ -96,6 +96,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         umap,
         optima,
         certified,
+        certified_predictions,
         overhead,
         startup,
         time_left,
