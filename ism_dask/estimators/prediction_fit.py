@@ -42,7 +42,7 @@ from ism_dask.solvers.certificates import certificate_by_hessian
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
 # The most free weights of W for which the square matrix of the curvature of J is computed.
-_MOST_WEIGHTS = 2000
+MOST_WEIGHTS = 2000
 # What the best of many trials explains is clear from this many standard errors on.
 _CLEAR = 2.0
 
@@ -138,10 +138,10 @@ class FittedMaximum:
                 "features; fit with fewer `n_components`"
             )
         size = (prepared.n_varying - fit.q) * fit.q
-        if size > _MOST_WEIGHTS:
+        if size > MOST_WEIGHTS:
             raise ValueError(
                 f"W has {size:,} free weights, and the curvature of J a square matrix of this "
-                f"size; it is computed for up to {_MOST_WEIGHTS:,}. Fit with `max_features`"
+                f"size; it is computed for up to {MOST_WEIGHTS:,}. Fit with `max_features`"
             )
         return cls(fit, Tangents.at(prepared.lower(fitted.components_)))
 

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.pose import PREDICTION, row_weights
-from ism_dask.estimators.prediction_fit import FittedMaximum
+from ism_dask.estimators.prediction_fit import MOST_WEIGHTS, FittedMaximum
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.inference.refits import plan_refits
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
@@ -160,6 +160,18 @@ def intervals(
         fitted, X, y, sample_weight=sample_weight, avoid=avoid, given=given, caller="`intervals`"
     )
     fitted = plan.fitted
+    _check_serves(fitted)
+    weights = row_weights(plan.problem.y, fitted.target, fitted.class_weight, plan.weights)
+    with single_threaded_blas():
+        maximum = FittedMaximum.of(replace(plan.problem, weights=weights).in_order())
+        turns, prepared = _draws(*maximum.curvature), maximum.fit.prepared
+        turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
+        replicates = [each / prepared.affine.scale for each in turned]
+    return Intervals.of(fitted, replicates)
+
+
+def _check_serves(fitted: SupervisedIKDR) -> None:
+    """Raise a ValueError if W of a fit is no maximum of the prediction of y."""
     if fitted.criterion_ != PREDICTION:
         raise ValueError(
             "`intervals` takes the curvature of the prediction of y; this fit maximised the "
@@ -170,13 +182,14 @@ def intervals(
             f"the fit has not converged ({fitted.status_.value}): W is not a maximum of J, which "
             f"`intervals` needs; {fitted.status_.advice}"
         )
-    weights = row_weights(plan.problem.y, fitted.target, fitted.class_weight, plan.weights)
-    with single_threaded_blas():
-        maximum = FittedMaximum.of(replace(plan.problem, weights=weights).in_order())
-        turns, prepared = _draws(*maximum.curvature), maximum.fit.prepared
-        turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
-        replicates = [each / prepared.affine.scale for each in turned]
-    return Intervals.of(fitted, replicates)
+
+
+def have_intervals(fitted: SupervisedIKDR) -> bool:
+    """Return whether `intervals` serves a fitted estimator, if its rows are those of the fit."""
+    q = len(fitted.components_)
+    weights = (int(fitted.get_support().sum()) - q) * q
+    of_maximum = fitted.criterion_ == PREDICTION and fitted.converged_
+    return bool(of_maximum and 0 < weights <= MOST_WEIGHTS)
 
 
 def _draws(hessian: Array, covariance: Array) -> Array:

@@ -165,7 +165,7 @@ def test_what_intervals_refuse(fitted, a_start):
 
 
 def test_too_many_weights_for_the_curvature_are_refused(fitted, monkeypatch):
-    monkeypatch.setattr("ism_dask.estimators.prediction_fit._MOST_WEIGHTS", 7)
+    monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 7)
     X, y = _rows(300)
     with pytest.raises(ValueError, match=r"W has 8 free weights.*for up to 7\."):
         fitted.certify(X / SCALES, y)
