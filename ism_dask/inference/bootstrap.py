@@ -39,6 +39,11 @@ class BootstrapResult:
         The share of each feature in the space of the new ones, `feature_importances_`.
     shares_low, shares_high : (d,) arrays
         The interval of each share.
+    components : (q, d) array
+        The weights of the new features, `components_`.
+    components_low, components_high : (q, d) arrays
+        The interval of each weight. The new features of each refit are rotated within their space
+        so that they are as near as possible to those of the fit.
     stability : (q,) array
         How much of each new feature the refits find again, from 0 to 1: the mean squared cosine
         between its weights and those of the new feature of a refit that is most like it.
@@ -56,6 +61,9 @@ class BootstrapResult:
     shares: Array
     shares_low: Array
     shares_high: Array
+    components: Array
+    components_low: Array
+    components_high: Array
     stability: Array
     retention: Array
     n_converged: int
@@ -179,6 +187,8 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
     shares_low, shares_high = _share_intervals(
         shares, [*map(subspace_shares, components)], 1 / len(fitted.components_)
     )
+    turned = [_turned_to(fitted.components_, each) for each in components]
+    low, high = _interval(np.stack([2 * fitted.components_ - each for each in turned]))
     stability = np.mean([_matches(fitted.components_, each) for each in components], axis=0)
     retention = np.mean([_retained(fitted.components_, each) for each in components], axis=0)
     d = fitted.n_features_in_
@@ -189,6 +199,9 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
         shares=shares,
         shares_low=shares_low,
         shares_high=shares_high,
+        components=fitted.components_,
+        components_low=np.minimum(low, fitted.components_),
+        components_high=np.maximum(high, fitted.components_),
         stability=stability,
         retention=retention,
         n_converged=sum(each.converged for each in refits),
@@ -226,6 +239,12 @@ def _share_intervals(shares: Array, refitted: Sequence[Array], most: float) -> t
     """
     low, high = _interval(np.stack([2 * shares - each for each in refitted]))
     return np.maximum(np.minimum(low, shares), 0.0), np.maximum(np.minimum(high, most), shares)
+
+
+def _turned_to(components: Array, others: Array) -> Array:
+    """Return the rows of `others` (q, d), rotated to be as near as possible to `components`."""
+    left, _, right = np.linalg.svd(components @ others.T)
+    return np.asarray(left @ right @ others)
 
 
 def _matches(components: Array, others: Array) -> Array:

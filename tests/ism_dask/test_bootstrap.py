@@ -146,6 +146,23 @@ def test_what_is_said_of_refits(fitted):
         assert (result.retention >= result.stability - 0.02).all()
 
 
+def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
+    rng = np.random.default_rng(3)
+    W = fitted.components_
+    near = [W + 0.05 * rng.normal(size=W.shape) for _ in range(39)]
+    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
+    plain, turned = (
+        summarise_refits(fitted, [Refit(each / fitted.scale_, True) for each in kind])
+        for kind in (near, [turn @ each for each in near])
+    )
+    np.testing.assert_allclose(turned.components_low, plain.components_low)
+    assert (plain.components_low <= W).all()
+    assert (W <= plain.components_high).all()
+    # Of 90% of a normal deviation of .05, less what a rotation takes.
+    widths = plain.components_high - plain.components_low
+    assert 0.1 < widths.mean() < 0.2
+
+
 def _projector(rows):
     return np.linalg.pinv(rows) @ rows
 
