@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.base import IKDR, column_names
 from ism_dask.estimators.partial_targets import is_continuous, rows_without_score, target_as_array
 from ism_dask.estimators.unfolding import ColoredMVU
 from ism_dask.inference.bootstrap import BootstrapResult
@@ -30,6 +30,8 @@ _MAX_POINTS, _MAX_CLASSES = 5_000, 20
 # Maximum number of panels side by side, and width in inches of one with names and bars or an image.
 _PANELS_PER_ROW = 4
 _BARS_WIDTH, _IMAGE_WIDTH = 5.6, 4.0
+# The number of weights below a response.
+_TOP = 10
 # Where a legend hides nothing, and its columns there.
 _ABOVE, _LEGEND_COLUMNS = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}, 5
 
@@ -196,7 +198,6 @@ def response(
     y: Any,
     result: BootstrapResult | None = None,
     *,
-    top: int = 10,
     axes: Any = None,
 ) -> Array:
     """Draw y along each new feature: the rows, and the mean of y with its 90% band.
@@ -212,10 +213,8 @@ def response(
     y : (n,) labels or numbers
         Rows without a value (NaN, None) are left out.
     result : BootstrapResult, optional
-        That of `ism_dask.bootstrap`: the weights of each new feature are drawn below, with their
-        90% intervals.
-    top : int, default 10
-        Number of weights of each new feature, largest first.
+        That of `ism_dask.bootstrap`: the ten largest weights of each new feature are drawn below,
+        with their 90% intervals.
     axes : q Axes, or 2 q with a `result`, optional
 
     Returns
@@ -223,7 +222,6 @@ def response(
     (q,) array of Axes, or (2 q,) with a `result`: first those of y, then those of the weights.
     """
     check_is_fitted(model)
-    _check_top(top)
     Z, values = _drawn_rows(model, X, y)
     has_value = _with_value(values, model)
     Z, values = Z[has_value], values[has_value]
@@ -238,7 +236,7 @@ def response(
     if result is not None:
         for k, ax in enumerate(panels[q:]):
             weights = result.components[k]
-            largest = np.argsort(-np.abs(weights), kind="stable")[:top]
+            largest = np.argsort(-np.abs(weights), kind="stable")[:_TOP]
             ends = np.stack([result.components_low[k], result.components_high[k]])
             names = [result.feature_names[j] for j in largest]
             drawing.draw_weights(ax, names, weights[largest], ends[:, largest])
@@ -365,8 +363,7 @@ def _history(model: IKDR) -> tuple[Sequence[Any], Stopping, str]:
 
 def _names(model: IKDR, given: Sequence[str] | None) -> Sequence[str]:
     d = model.n_features_in_
-    if given is None:
-        given = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(d)])
+    given = column_names(model) if given is None else given
     if len(given) != d:
         raise ValueError(f"`feature_names` must be {d} names, one a feature; got {len(given)}")
     return given

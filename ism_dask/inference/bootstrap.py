@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
+from ism_dask.estimators.base import column_names
 from ism_dask.estimators.supervised import SupervisedIKDR
-from ism_dask.inference.refits import Refit, plan_refits, weights_in_units
+from ism_dask.inference.refits import Refit, plan_refits
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.observe.fit_events import fit_watcher
 
@@ -191,10 +192,8 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
     low, high = _interval(np.stack([2 * fitted.components_ - each for each in turned]))
     stability = np.mean([_matches(fitted.components_, each) for each in components], axis=0)
     retention = np.mean([_retained(fitted.components_, each) for each in components], axis=0)
-    d = fitted.n_features_in_
-    names = getattr(fitted, "feature_names_in_", [f"feature {j}" for j in range(d)])
     return BootstrapResult(
-        distances=_distances(weights_in_units(fitted), [each.weights for each in refits]),
+        distances=_distances(fitted.weights_.T, [each.weights for each in refits]),
         standardized_distances=_distances(fitted.components_, components),
         shares=shares,
         shares_low=shares_low,
@@ -205,7 +204,7 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
         stability=stability,
         retention=retention,
         n_converged=sum(each.converged for each in refits),
-        feature_names=tuple(map(str, names)),
+        feature_names=tuple(column_names(fitted)),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import ndtri
 
@@ -19,26 +17,10 @@ _SPANS, _FEWEST = (0.04, 0.06, 0.1, 0.16, 0.25, 0.4, 0.65, 1.0), 6
 _LEAST_VARIANCE = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """The mean of y along a feature: the numbers, or the share of each class.
+def mean_along(z: Array, Y: Array) -> tuple[Array, Array]:
+    """Return places (m,) along a feature z (n,), and the mean of Y (n, r) there with its band.
 
-    Attributes
-    ----------
-    places : (m,) array
-        Values of the feature, ascending.
-    mean, low, high : (m, r) arrays
-        The mean of each column of y at these places, and the ends of its 90% band.
-    """
-
-    places: Array
-    mean: Array
-    low: Array
-    high: Array
-
-
-def mean_along(z: Array, Y: Array) -> Curve:
-    """Return the mean of Y (n, r) along a feature z (n,), by local linear regression.
+    The second array (3, m, r) has the mean and the ends of its band, by local linear regression.
 
     A place takes the rows that lie nearest in the order of z (as LOESS does); how many, the errors
     decide with which the other rows predict each row. The band counts how much rows differ around
@@ -62,8 +44,8 @@ def mean_along(z: Array, Y: Array) -> Curve:
     variance = counts @ squares + 2 * totals**2 * squares.mean(axis=0)
     width = ndtri((1 + _LEVEL) / 2) * np.sqrt(variance)
     # A mean lies among the values.
-    ends = Y.min(axis=0), Y.max(axis=0)
-    return Curve(places, *(np.clip(each, *ends) for each in (mean, mean - width, mean + width)))
+    curve = np.stack([mean, mean - width, mean + width])
+    return places, np.clip(curve, Y.min(axis=0), Y.max(axis=0))
 
 
 def _smoother(z: Array, ranks: Array, places: Array, at: Array, span: float) -> Array:

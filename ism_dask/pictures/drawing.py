@@ -21,7 +21,7 @@ from ism_dask.pictures.colours import (
     SEQUENTIAL,
     class_style,
 )
-from ism_dask.pictures.curves import Curve, mean_along
+from ism_dask.pictures.curves import mean_along
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -235,12 +235,12 @@ def draw_response(
     if classes is None:
         ax.scatter(z, values, s=10, color=GREY, alpha=0.5, lw=0)
         _name_axes(ax, axis_names)
-        return [_draw_curve(ax, mean_along(z, values[:, None]), 0, {"color": BLUE}, "mean")]
-    shares = mean_along(z, values[:, None] == np.arange(len(classes)))
+        return [_draw_curve(ax, *mean_along(z, values[:, None]), {"color": BLUE}, "mean")]
+    places, shares = mean_along(z, values[:, None] == np.arange(len(classes)))
     entries = []
     for code, name in enumerate(map(short_name, classes)):
         style = {"color": class_style(code)["color"]}
-        entries.append(_draw_curve(ax, shares, code, style, name))
+        entries.append(_draw_curve(ax, places, shares[:, :, [code]], style, name))
         rows = z[values == code]
         heights = np.full(len(rows), -_STRIP * (code + 1))
         ax.scatter(rows, heights, s=24, marker="|", lw=0.8, alpha=0.6, **style)
@@ -251,13 +251,12 @@ def draw_response(
 
 
 def _draw_curve(
-    ax: Axes, curve: Curve, column: int, style: dict[str, Any], name: str
+    ax: Axes, places: Array, curve: Array, style: dict[str, Any], name: str
 ) -> tuple[Artist, str]:
-    """Draw one column of a curve with its band, and return its entry of the legend."""
-    low, high = curve.low[:, column], curve.high[:, column]
-    ax.fill_between(curve.places, low, high, alpha=0.2, lw=0, **style)
-    line = ax.plot(curve.places, curve.mean[:, column], lw=2, label=name, **style)[0]
-    return line, name
+    """Draw a curve with its band (3, m, 1), and return its entry of the legend."""
+    mean, low, high = curve[:, :, 0]
+    ax.fill_between(places, low, high, alpha=0.2, lw=0, **style)
+    return ax.plot(places, mean, lw=2, label=name, **style)[0], name
 
 
 def draw_accuracy(ax: Axes, folds: Sequence[int], values: Sequence[float], mean: float) -> Entries:

@@ -82,7 +82,7 @@ def certificate_of(engine: Engine, solution: Solution, extremes: Extremes | None
         return replace(certificate, reason=f"not certified: {doubt}")
     reason = (
         f"W is a local maximum of {engine.objective_name}, to within an angle of "
-        f"{measured.distance:.1g}: J falls from it in every direction"
+        f"{measured.distance:.1g}: J falls from it in every direction, and may be higher elsewhere"
     )
     return replace(certificate, is_certified=True, reason=reason)
 
