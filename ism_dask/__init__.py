@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ism_dask.observe.progress_bar import progress_bar
     from ism_dask.records.certificate import Certificate
     from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
-    from ism_dask.status import ComponentsWarning
+    from ism_dask.status import ComponentsWarning, WeightsWarning
 
 __version__ = "0.1.0"
 
@@ -43,6 +43,7 @@ __all__ = [
     "SemiSupervisedIKDR",
     "SupervisedIKDR",
     "UnsupervisedIKDR",
+    "WeightsWarning",
     "__version__",
     "aligned_sum",
     "bootstrap",
@@ -68,6 +69,7 @@ _MODULES = {
     "SemiSupervisedIKDR": "estimators.clusterers",
     "SupervisedIKDR": "estimators.supervised",
     "UnsupervisedIKDR": "estimators.clusterers",
+    "WeightsWarning": "status",
     "aligned_sum": "estimators.hsic",
     "bootstrap": "inference.bootstrap",
     "dependence_test": "gamma.independence",

@@ -172,7 +172,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         by_rounds = tol is None and best.solution.status is Status.TOLERANCE
         converged = best.solution.status is Status.CONVERGED and result.converged
         attributes = {
-            **solution_attributes(rotated(best.solution, prepared, self.rotation), prepared),
+            **solution_attributes(
+                rotated(best.solution, prepared, self.rotation), prepared, rows.sample
+            ),
             "solver_": solver_name(self._solver),
             "tolerance_": ROUND_TOL if by_rounds else self.plan.iterations.limit,
             "engine_note_": "; ".join(

@@ -86,7 +86,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         rows = problem.fit_rows(prepared, result.regression.kernel, q)
         avoided = measured_avoidance(rows, turned.W, problem.dependence)
     attributes = {
-        **solution_attributes(turned, prepared),
+        **solution_attributes(turned, prepared, result.sample.rows.X),
         **of_support,
         "kernel_": result.regression.kernel.with_rows_mapped(prepared.lift_rows),
         "solver_": "ascent",

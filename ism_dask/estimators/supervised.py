@@ -218,6 +218,8 @@ default "auto"
         The kernel with the numbers, such as widths, that the data gave it.
     components_advice_ : str
         Reason to choose another number of new features; empty if there is none.
+    weights_advice_ : str
+        Which columns are so alike that either could have the weight of both; empty if none are.
     n_samples_seen_ : int
         Number of rows of all calls of `partial_fit`.
     sampling_error_ : float

@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.estimators.base import column_names
 from ism_dask.estimators.pose import PREDICTION, row_weights
 from ism_dask.estimators.prediction_fit import MOST_WEIGHTS, FittedMaximum
 from ism_dask.estimators.supervised import SupervisedIKDR
@@ -43,9 +44,13 @@ class Intervals:
         The share of each feature in the space of the new ones, `feature_importances_`.
     shares_low, shares_high : (d,) arrays
         The interval of each share.
+    components : (q, d) array
+        The weights of the new features, `components_`.
+    components_low, components_high : (q, d) arrays
+        The interval of each weight. The new features of each replicate are rotated within their
+        space so that they are as near as possible to those of the fit.
     standard_errors : (q, d) array
-        The standard error of each weight in `components_`: how much it varies between replicates
-        that are rotated to W, since the space alone is determined.
+        The standard error of each weight, after the same rotation.
     stability : (q,) array
         How much of each new feature the replicates find again, from 0 to 1: the mean squared cosine
         between its weights and those of the new feature of a replicate that is most like it.
@@ -61,6 +66,9 @@ class Intervals:
     shares: Array
     shares_low: Array
     shares_high: Array
+    components: Array
+    components_low: Array
+    components_high: Array
     standard_errors: Array
     stability: Array
     retention: Array
@@ -75,18 +83,22 @@ class Intervals:
         shares_low, shares_high = _share_intervals(
             shares, [*map(subspace_shares, components)], 1 / len(fitted.components_)
         )
-        W, d = fitted.components_, fitted.n_features_in_
-        names = getattr(fitted, "feature_names_in_", [f"feature {j}" for j in range(d)])
+        W = fitted.components_
+        rotated = np.stack([_rotated(each, W) for each in components])
+        low, high = _interval(2 * W - rotated)
         return cls(
-            distances=_distances(W / fitted.scale_, weights),
+            distances=_distances(fitted.weights_.T, weights),
             standardized_distances=_distances(W, components),
             shares=shares,
             shares_low=shares_low,
             shares_high=shares_high,
-            standard_errors=np.std([_rotated(each, W) for each in components], axis=0),
+            components=W,
+            components_low=np.minimum(low, W),
+            components_high=np.maximum(high, W),
+            standard_errors=rotated.std(axis=0),
             stability=np.mean([_matches(W, each) for each in components], axis=0),
             retention=np.mean([_retained(W, each) for each in components], axis=0),
-            feature_names=tuple(map(str, names)),
+            feature_names=tuple(column_names(fitted)),
             **more,
         )
 

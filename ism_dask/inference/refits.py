@@ -202,11 +202,6 @@ def plan_refits(
     return RefitPlan(replace(problem, parameters=fitted), weights, seed)
 
 
-def weights_in_units(model: SupervisedIKDR) -> Array:
-    """Return the weights (q, d) of the new features for X in its own units."""
-    return np.asarray(model.components_ / model.scale_)
-
-
 def _check_same_classes(found: Array | None, fitted: Array | None) -> None:
     """Raise a ValueError if y has other classes than the fit, or numbers in place of classes."""
     ours, theirs = (

@@ -96,7 +96,7 @@ def certificate_by_hessian(
 def _proof(objective_name: str, distance: float) -> str:
     return (
         f"W is a local maximum of {objective_name}, to within an angle of {distance:.1g}: J falls "
-        "from it in every direction"
+        "from it in every direction, and may be higher elsewhere"
     )
 
 
