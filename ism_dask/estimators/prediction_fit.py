@@ -21,7 +21,7 @@ from ism_dask.estimators.fitted import (
     rotated,
     solution_attributes,
 )
-from ism_dask.estimators.pose import SupervisedProblem, is_small, limited
+from ism_dask.estimators.pose import SupervisedProblem, limited
 from ism_dask.estimators.prediction_steps import (
     FEWEST_ROWS,
     FittedPrediction,
@@ -34,6 +34,7 @@ from ism_dask.gamma.independence import dependence_test
 from ism_dask.kernels import as_kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import current_fit
+from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
 from ism_dask.selection.folds import Trial
@@ -51,7 +52,7 @@ def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W predicts y best."""
     check_dense(problem.X, 'criterion="prediction"', '. Take criterion="dependence" for more')
     # Small rows are here, and tasks of a cluster would take longer.
-    with on_this_machine() if is_small(problem.X) else nullcontext():
+    with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
         return _predicted(problem, report)
 
 

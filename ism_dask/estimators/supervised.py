@@ -272,8 +272,8 @@ default "auto"
         Parameters
         ----------
         X : (n, d) array, frame, sparse array, Dask array or opened data set
-            A Dask array is computed anew on each pass, two passes per iteration, so it need not fit
-            into memory. If it fits, `persist` it first.
+            A Dask array of more than 50 million numbers is computed anew on each pass, two passes
+            per iteration, so it need not fit into memory. If it fits, `persist` it first.
         y : (n,) labels, (n, t) labels, also as a sparse indicator, or (n,) or (n, t) numbers
         sample_weight : (n,) numbers, optional
             Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import DOUBLE_NOISE, check_finite
+from ism_dask.engines.operator import check_finite
 from ism_dask.linalg.eigen import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 from ism_dask.solvers.lbfgs import Precondition
@@ -161,8 +161,9 @@ class ScaledHessian:
         evaluation = operator.phi(W)
         outside, gaps = _gaps(evaluation.phi, W, solution.eigenvalues)
         step = _COARSE_STEP if evaluation.approximate else _STEP
-        # Short steps need a gradient in double precision.
-        precise = evaluation.approximate or evaluation.noise <= DOUBLE_NOISE
+        # Short steps need a gradient in double precision, and so does the distance to the maximum:
+        # W may be stationary to the last digit of single precision.
+        precise = evaluation.approximate or solution.in_double
         return cls(
             operator,
             W,
