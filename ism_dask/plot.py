@@ -82,8 +82,7 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     """Draw the objective and the measure of convergence by iteration.
 
     The measure is the residual of W or, with a number as `tol`, the change of the eigenvalues. For
-    clusterers both curves are by round, and the measure is the change of the embedding's
-    eigenvalues.
+    clusterers both curves are by round, and the measure is the `movement` of a `Round`.
 
     Parameters
     ----------

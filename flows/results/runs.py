@@ -334,6 +334,7 @@ class Round(JsonRecord):
     objective: float
     affinity: float
     change: float
+    turn: float
     iterations: int
     seconds: float = 0.0
 

@@ -92,6 +92,7 @@ SAVED: dict[str, dict[str, Any]] = {
             {
                 "affinity": 0.74,
                 "change": 0.75,
+                "turn": 1.0,
                 "iterations": 1,
                 "objective": 42.0,
                 "seconds": 0.2,
@@ -536,6 +537,7 @@ def test_words_for_a_residual(residual: float, word: str) -> None:
         (("residual", 1e-4), {}, "residual at most 0.0001", "only such a W counts as converged"),
         (("change", 0.01), {"tol": 0.01}, "change of the eigenvalues below 0.01", "Set by --tol"),
         (("change", 0.01), {}, "change of the eigenvalues below 0.01", "rule of all rounds but"),
+        (("residual", 0.01), {"outer_tol": 0.01}, "residual at most 0.01", "Set by --outer-tol"),
     ],
 )
 def test_words_for_the_tolerance_in_force(
@@ -600,7 +602,7 @@ def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
     ):
         clustered = ClusterResult.from_json({**entries, "status": status})
         (warning,) = _fact(cluster_trust(clustered), "Converged").warnings
-        assert warning == f"not converged: the best so far was saved. {words}"
+        assert warning == f"not converged: the last round was saved. {words}"
     folds = [
         {**SAVED["crossval"]["results"][0], "fold": fold, "status": status, "converged": not status}
         for fold, status in enumerate(("max_iter", "", "swings", "max_iter"), start=1)
