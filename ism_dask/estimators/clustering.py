@@ -118,7 +118,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         given = row_source(X)
         X = check_rows(self, given)
         check_dense(X, type(self).__name__, ", such as those of scikit-learn's TruncatedSVD")
-        X = rows_in_memory(X) if is_sparse(X) else X
+        X = rows_in_memory(X, dense=True) if is_sparse(X) else X
         n = int(X.shape[0])
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
