@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 # How many new features are shown, and how many weights of each.
 COMPONENTS, WEIGHTS = 12, 12
-# Heights in points of a scatter plot, of a bar, and of the axis below the bars.
+# Along how many new features the label is drawn.
+RESPONSES = 3
+# Heights in points of a scatter plot, of a bar, of the axis below the bars, and of a response.
 _SCATTER_HEIGHT, _BAR_HEIGHT, _AXIS_HEIGHT = 420.0, 22.0, 50.0
+_RESPONSE_HEIGHT = 300.0
 # What the stopping rules bound, in words.
 _MEASURES = {
     "residual": "residual of W",
@@ -97,8 +100,8 @@ def iteration_figures(view: View) -> list[Figure]:
 
 
 def result_figures(view: View) -> list[Figure]:
-    """Return the figures of the result except its components: the spectrum and the rows."""
-    return [figure for draw in _FINDINGS if (figure := draw(view))]
+    """Return the figures of the result except its components: spectrum, rows, and responses."""
+    return [figure for draw in _FINDINGS if (figure := draw(view))] + _responses(view)
 
 
 def components(view: View) -> Iterator[Figure]:
@@ -267,6 +270,26 @@ def _scatter(view: View) -> Figure | None:
     colours, draw = coloured(view, points, sample.values, names)
     drawn = draw_axes(f"{description}, in {colours}", draw, height=_SCATTER_HEIGHT)
     return Figure("Rows", f"{description}, in the colour of their {label_name}.", drawn)
+
+
+def _responses(view: View) -> list[Figure]:
+    """Draw the label along each of the first new features of a fit."""
+    sample = view.model.sample if view.model else None
+    if view.model is None or sample is None or view.run.kind != "fit" or not len(sample.points):
+        return []
+    values, classes, what = sample.values, None, "mean of the label"
+    if are_classes(values):
+        present, values = np.unique(values, return_inverse=True)
+        classes, what = [view.group_name(int(each)) for each in present], "share of each class"
+    caption = f"The {what} along this feature alone, whatever the others are, with a 90% band."
+    figures = []
+    names = view.model.get_feature_names_out()[:RESPONSES]
+    for name, z in zip(names, sample.points.T.astype(float), strict=False):
+        arguments = {"z": z, "values": values, "classes": classes, "axis_names": (name, "label")}
+        draw = partial(drawing.draw_response, **arguments)
+        drawn = draw_axes(f"The {what} along {name}", draw, height=_RESPONSE_HEIGHT)
+        figures.append(Figure(f"Label along {name}", caption, drawn))
+    return figures
 
 
 def _by_class(

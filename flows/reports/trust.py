@@ -283,7 +283,7 @@ def _certificate(certificate: CertificateRecord) -> Fact:
         return Fact(_MAXIMUM, "not certified", meaning)
     if certificate.is_global:
         return Fact(_MAXIMUM, "certified, the highest", meaning)
-    return Fact(_MAXIMUM, "certified, local", f"{meaning} It need not be the highest one.")
+    return Fact(_MAXIMUM, "certified, local", meaning)
 
 
 def _certificates(certificates: Mapping[int, CertificateRecord]) -> Fact:

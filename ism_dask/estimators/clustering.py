@@ -118,7 +118,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         given = row_source(X)
         X = check_rows(self, given)
         check_dense(X, type(self).__name__, ", such as those of scikit-learn's TruncatedSVD")
-        X = rows_in_memory(X) if is_sparse(X) else X
+        X = rows_in_memory(X, dense=True) if is_sparse(X) else X
         n = int(X.shape[0])
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
@@ -178,7 +178,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         # The last round may not have been solved until stationary.
         by_rounds = tol is None and pair.status is Status.TOLERANCE
         attributes = {
-            **solution_attributes(rotated(pair, prepared, self.rotation), prepared),
+            **solution_attributes(rotated(pair, prepared, self.rotation), prepared, rows.sample),
             "solver_": solver_name(self._solver),
             "tolerance_": ROUND_TOL if by_rounds else result.tol if tol is None else tol,
             "engine_note_": "; ".join(filter(None, [pair.engine_note, last.embedding.note])),

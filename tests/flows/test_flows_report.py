@@ -252,12 +252,14 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
     X = data.X.read(0, len(data.X))
     fitted = SupervisedIKDR(criterion="dependence").fit(X, data.labels["cultivar"])
     spectrum, rows, *features, objective, residual = _axes_of_report("fit", monkeypatch)
+    responses, features = features[:2], features[2:]
     left, right = plot.convergence(fitted)
     pairs = [
         (spectrum, plot.spectrum(fitted)),
         (rows, plot.scatter(fitted, X, data.labels["cultivar"])),
         (objective, left),
         (residual, right),
+        *zip(responses, plot.response(fitted, X, data.labels["cultivar"]), strict=True),
         *zip(features, plot.components(fitted, top=figures.WEIGHTS), strict=True),
     ]
     _assert_same(pairs)

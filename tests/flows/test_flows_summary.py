@@ -486,6 +486,16 @@ def test_refits_have_a_block() -> None:
         assert not facts[2].warnings
 
 
+def test_intervals_without_refits_have_a_block_that_names_the_curvature() -> None:
+    certainty = {**CERTAINTY, "refits": 0, "converged": 0}
+    block = certainty_block(_fit(certainty=certainty).certainty, ["a", "b"], None)
+    assert [fact.name for fact in block.facts] == [
+        "Distance from the truth",
+        "Columns clear of all others",
+    ]
+    assert "curvature" in block.about
+
+
 def _fact(found: tuple[Fact, ...], name: str) -> Fact:
     return next(fact for fact in found if fact.name == name)
 
