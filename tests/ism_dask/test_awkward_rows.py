@@ -16,7 +16,6 @@ from sklearn.preprocessing import scale
 from ism_dask import SupervisedIKDR, hsic
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.estimators.row_order import row_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian
 
