@@ -54,7 +54,7 @@ class UnsupervisedIKDR(ClusteringIKDR):
         embedding change by less than this, and W turns by an angle with a smaller sine, and if
         `residual_` is below it as well. A rough graph of many rows raises it to 0.03
         (docs/clustering.md).
-    max_outer : int, default 50
+    max_outer : int, default 100
         Maximum number of rounds.
     n_init : int or "auto", default "auto"
         Number of starts of k-means; "auto" is 50 up to 5,000 rows and 10 beyond.
