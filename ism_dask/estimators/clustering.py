@@ -137,14 +137,15 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             }
             self._set_fitted(attributes)
         self._warn_about_fit(result.last.solution)
-        out_of_rounds = not result.converged and len(result.rounds) >= self.max_outer
-        if out_of_rounds and not fit_watcher().reports_endings:
-            last = result.rounds[-1]
+        last, rounds = result.rounds[-1], len(result.rounds)
+        moves = last.movement >= result.tol and self.status_ is not Status.OVER_CAP
+        unsettled = not result.converged and (moves or rounds >= self.max_outer)
+        if unsettled and not fit_watcher().reports_endings:
             warnings.warn(
-                f"{type(self).__name__} did not converge in {self.max_outer} rounds: the last one "
+                f"{type(self).__name__} did not converge in {rounds} rounds: the last one "
                 f"changed the eigenvalues of the embedding by {last.change:.2g} and turned W by an "
                 f"angle whose sine is {last.turn:.2g}; `outer_tol` is {self.outer_tol:g}. The "
-                "last round is returned; raise `max_outer`",
+                "last round is returned; raise `max_outer`, or `outer_tol`",
                 ConvergenceWarning,
                 stacklevel=3 + EXTRA_FRAMES,
             )

@@ -18,8 +18,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask.clustering.alternation import _has_not_halved
 from ism_dask.engines import Landmarks
 from ism_dask.kernels import KERNELS, Gaussian
+from ism_dask.records.checkpoint import Round
 from storage import DatasetInfo, open_dataset, write_dataset
 
 X, Y = load_wine(return_X_y=True)
@@ -114,6 +116,16 @@ def test_rounds_in_which_w_still_turns_have_not_converged():
         model = UnsupervisedIKDR(3, max_outer=5).fit(X)
     assert model.rounds_[-1].change < 0.01 < model.rounds_[-1].turn
     assert not model.converged_
+
+
+def test_rounds_of_a_rough_graph_end_when_the_movement_stays():
+    movements = [1.0, 0.5, 0.2, 0.1, 0.06, 0.055]
+    rounds = tuple(
+        Round(k, 1.0, 1.0, (1.0,), 0.0, turn, 1, 0.1) for k, turn in enumerate(movements)
+    )
+    assert not _has_not_halved(rounds[:5])
+    assert not _has_not_halved(rounds)
+    assert _has_not_halved((*rounds, *rounds[-1:], *rounds[-1:], *rounds[-1:]))
 
 
 def test_a_small_tolerance_leads_to_a_certificate():
