@@ -12,6 +12,7 @@ from benchmarks.measure import Figure, say, timed
 from benchmarks.parallel import in_processes
 from benchmarks.rows import labelled, mnist_train
 from ism_dask import SupervisedIKDR, bootstrap
+from ism_dask.inference.bootstrap import turned_to
 from ism_dask.linalg.subspaces import subspace_shares
 
 _DRAWS, _ROWS, _REFITS = 12, 500, 59
@@ -29,7 +30,7 @@ def certainty() -> Figure:
     `covered` is the share of draws in which the true distance lies in the 90% interval, `below` and
     `above` are the shares in which it lies on either side. `separated` is the share of draws in
     which the intervals of the true features lie above those of all other features, and `shares`
-    the part of the features whose true share lies in its interval.
+    the part of the features whose true share lies in its interval, and `weights` that of weights.
     """
     runs = _runs(_Setting(_ROWS), _DRAWS)
     lines = [
@@ -102,6 +103,7 @@ class _Outcome:
     high: float
     separated: bool
     shares: float
+    weights: float
 
 
 def _runs(setting: _Setting, draws: int) -> list[_Outcome]:
@@ -120,6 +122,8 @@ def _measured(number: int, draw: int, setting: _Setting) -> _Outcome:
         fitted = SupervisedIKDR(drawn.B.shape[1]).fit(drawn.X, drawn.y)
     result = bootstrap(fitted, drawn.X, drawn.y, _REFITS)
     shares = subspace_shares((drawn.B * fitted.scale_[:, None]).T)
+    turned = turned_to(fitted.components_, np.linalg.qr(drawn.B * fitted.scale_[:, None])[0].T)
+    held = (result.components_low <= turned) & (turned <= result.components_high)
     is_true = (drawn.B != 0).any(axis=1)
     low, high = result.shares_low, result.shares_high
     return _Outcome(
@@ -128,6 +132,7 @@ def _measured(number: int, draw: int, setting: _Setting) -> _Outcome:
         high=result.distance_interval[1],
         separated=bool(low[is_true].min() > high[~is_true].max(initial=0.0)),
         shares=float(np.mean((low <= shares + _ROUNDING) & (shares <= high + _ROUNDING))),
+        weights=float(held.mean()),
     )
 
 
@@ -145,4 +150,5 @@ def _line(name: str, runs: list[_Outcome]) -> Figure:
         "above": above,
         "separated": float(np.mean([run.separated for run in runs])),
         "shares": float(np.mean([run.shares for run in runs])),
+        "weights": float(np.mean([run.weights for run in runs])),
     }

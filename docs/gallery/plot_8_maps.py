@@ -26,7 +26,7 @@ fitted = SupervisedIKDR(2).fit(X, places)
 print(f"{fitted.selection_[0].explained:.0%} of the places of unseen images")
 
 # %%
-# The map in the colours of the digits, and of the two features: each rises in a direction of its own.
+# The map in the colours of the digits, and of the two features, each of which rises in a direction.
 
 figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
 colours = [y, *fitted.transform(X).T]

@@ -188,7 +188,7 @@ def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> Bootstr
     shares_low, shares_high = _share_intervals(
         shares, [*map(subspace_shares, components)], 1 / len(fitted.components_)
     )
-    turned = [_turned_to(fitted.components_, each) for each in components]
+    turned = [turned_to(fitted.components_, each) for each in components]
     low, high = _interval(np.stack([2 * fitted.components_ - each for each in turned]))
     stability = np.mean([_matches(fitted.components_, each) for each in components], axis=0)
     retention = np.mean([_retained(fitted.components_, each) for each in components], axis=0)
@@ -240,7 +240,7 @@ def _share_intervals(shares: Array, refitted: Sequence[Array], most: float) -> t
     return np.maximum(np.minimum(low, shares), 0.0), np.maximum(np.minimum(high, most), shares)
 
 
-def _turned_to(components: Array, others: Array) -> Array:
+def turned_to(components: Array, others: Array) -> Array:
     """Return the rows of `others` (q, d), rotated to be as near as possible to `components`."""
     left, _, right = np.linalg.svd(components @ others.T)
     return np.asarray(left @ right @ others)
