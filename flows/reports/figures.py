@@ -30,7 +30,11 @@ RESPONSES = 3
 _SCATTER_HEIGHT, _BAR_HEIGHT, _AXIS_HEIGHT = 420.0, 22.0, 50.0
 _RESPONSE_HEIGHT = 300.0
 # What the stopping rules bound, in words.
-_MEASURES = {"residual": "residual of W", "change": "relative change of the eigenvalues"}
+_MEASURES = {
+    "residual": "residual of W",
+    "change": "relative change of the eigenvalues",
+    "movement": "larger of the change of the embedding's eigenvalues and the turn of W",
+}
 # Title and caption of the pictures that are stored with a model.
 _STORED = {
     "clusters": ("Clusters", "The mean image of each cluster that has rows, in their order."),
@@ -170,8 +174,8 @@ def _objective(view: View) -> Figure | None:
         partial(drawing.draw_objective, numbers=numbers, values=heights, unit=unit),
     )
     best = (
-        "Each round has another Gamma, so that J may fall. The W that is kept has J = "
-        f"{text.number(float(view.metrics['objective']))}."
+        "Each round has another Gamma, so that J may fall. Under its own embedding, the last W has "
+        f"J = {text.number(float(view.metrics['objective']))}."
         if rounds
         else "The best W is saved."
     )
@@ -179,13 +183,13 @@ def _objective(view: View) -> Figure | None:
 
 
 def _round_changes(view: View) -> Figure | None:
-    """Draw the change of the eigenvalues by round of a clustering."""
+    """Draw by round of a clustering how much W or the embedding moved."""
     rounds, limit = view.metrics.get("rounds"), view.run.config.get("outer_tol")
     if not rounds or limit is None:
         return None
-    values = [(k, float(each["change"])) for k, each in enumerate(rounds, start=1)]
-    drawn = _measure(values, "round", "change", float(limit))
-    caption = f"The {_MEASURES['change']} of the embedding, by round."
+    values = [(k, max(each["change"], each["turn"])) for k, each in enumerate(rounds, start=1)]
+    drawn = _measure(values, "round", "movement", float(limit))
+    caption = f"The {_MEASURES['movement']}, by round."
     return None if drawn is None else Figure("Settling of the rounds", caption, drawn)
 
 
@@ -194,7 +198,8 @@ def _changes(view: View) -> Figure | None:
     measure, limit = str(view.metrics["measure"]), float(view.metrics["tolerance"])
     values = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in view.history]
     drawn = _measure(values, "iteration", measure, limit)
-    which = " of the round that was saved" if view.run.kind == "cluster" else ""
+    cluster = view.run.kind == "cluster"
+    which = " of the last round, under the embedding before" if cluster else ""
     if drawn is None:
         return None
     last = f"the last is {values[-1][1]:.2g}, the tolerance {limit:.2g}"

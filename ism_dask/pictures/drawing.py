@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     AxisNames = tuple[str, str]
 
 # Labels of the axis of the measure that decides convergence.
-MEASURE_LABELS = {"residual": "residual of W", "change": "change of the eigenvalues"}
+MEASURE_LABELS = {
+    "residual": "residual of W",
+    "change": "change of the eigenvalues",
+    "movement": "movement of W or the embedding",
+}
 WEIGHT_LABEL = "weight, in standardised units"
 INTERVAL_LABEL = f"{WEIGHT_LABEL}, with 90% interval"
 SHARE_LABEL = "share in the space of the new features, with 90% interval"

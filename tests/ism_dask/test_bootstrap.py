@@ -265,7 +265,7 @@ def test_bad_input_is_named(fitted):
         (ValueError, "feature names should match", (named, frame[list("edcba")], y)),
         (ValueError, "target y is None", (fitted, X, None)),
         (ValueError, "inconsistent numbers", (fitted, X, y[:9])),
-        (ValueError, "X has 19 rows; a bootstrap needs 20", (fitted, X[:19], y[:19])),
+        (ValueError, "X has 19 rows; `bootstrap` needs 20", (fitted, X[:19], y[:19])),
         (ValueError, "y has the classes 0, 1, but .* to numbers", (fitted, X, (y > 1).astype(int))),
         (ValueError, "`n` is 18; expected a whole number from 19", (fitted, X, y, 18)),
         (ValueError, "`n` is 19.0; expected", (fitted, X, y, 19.0)),

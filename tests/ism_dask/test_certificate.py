@@ -157,3 +157,23 @@ def test_linear_kernels_are_certified_as_global():
     certificate = hsic_model(2, kernel="linear").fit(WINE, VINEYARD).certificate_
     assert certificate.is_global
     assert certificate.reason.startswith("no W has a larger J")
+
+
+@pytest.mark.parametrize("seed", [17, 24])
+def test_the_distance_from_rows_in_single_precision_is_that_to_the_maximum_in_double(seed):
+    """W is stationary to the last digit of single precision, which says nothing of those below."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(280, 4)).astype(np.float32)
+    y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.normal(size=280) > 0.3) + 1 * (X[:, 2] > 0.5)
+    kernel = Gaussian("median").resolve(X.astype(np.float64))
+    problem = Problem.from_dependence(cut(X), kernel, target_dependence(y))
+    search, W = MultistartSearch("exact", Stopping(None)), None
+    for _ in range(12):
+        solution = search.run(problem, 2, None if W is None else state_at(W))
+        W = solution.W
+    engine, maximum = ExactEngine(problem.in_double(), 2), W
+    for _ in range(500):
+        maximum = np.linalg.eigh(engine.phi(maximum).phi)[1][:, -2:]
+    assert subspace_sine(np.linalg.eigh(engine.phi(maximum).phi)[1][:, -2:], maximum) < 1e-12
+    assert solution.certificate.is_certified
+    assert subspace_sine(W, maximum) < 1.05 * solution.certificate.distance

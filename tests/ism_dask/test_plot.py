@@ -236,7 +236,7 @@ def test_clusterers_are_drawn_too(model):
     model.set_output(transform="pandas").fit(X, Y)
     left, right = plot.convergence(model)
     assert list(left.lines[0].get_ydata()) == [each.objective for each in model.rounds_]
-    assert list(right.lines[0].get_ydata()) == [each.change for each in model.rounds_]
+    assert list(right.lines[0].get_ydata()) == [each.movement for each in model.rounds_]
     assert left.get_xlabel() == "round"
     assert len(plot.components(model)) == len(model.components_)
     np.testing.assert_allclose(plot.spectrum(model).lines[0].get_ydata(), model.eigenvalues_)
