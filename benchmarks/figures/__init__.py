@@ -41,6 +41,7 @@ from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
+from benchmarks.figures.readable import band, censored
 from benchmarks.figures.real_tables import real_tables
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
@@ -77,6 +78,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        band,
+        censored,
         quick,
         predicted60k,
         predicted_scale,
