@@ -14,7 +14,7 @@ from sklearn.base import clone
 from watchers import Watcher
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.estimators import pose, wide_rows
+from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
 from ism_dask.rows import execution, sparse
@@ -184,7 +184,7 @@ def test_clusters_of_many_sparse_rows_are_those_of_dense_ones(
 ) -> None:
     """Rows that take too much memory stay sparse, but for those that a task reads."""
     dense = UnsupervisedIKDR(3, 2).fit(X.toarray())
-    monkeypatch.setattr(pose, "MEMORY_BYTES", 10)
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 10)
     model = UnsupervisedIKDR(3, 2).fit(X)
     assert_allclose(_projector(model), _projector(dense), atol=1e-6)
     np.testing.assert_array_equal(model.labels_, dense.labels_)
