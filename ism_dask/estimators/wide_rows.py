@@ -25,6 +25,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
+from ism_dask.rows.blocks import MEMORY_NUMBERS, fits_memory
 from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.execution import check_memory_here
 from ism_dask.rows.shards import Shards, cut
@@ -97,12 +98,17 @@ def is_wide(X: Any) -> bool:
     return is_sparse(X) and X.shape[1] > MOST_DENSE_COLUMNS
 
 
-def check_dense(X: Any, what: str, advice: str = "") -> None:
-    """Raise a ValueError for sparse rows with too many columns; `what` needs dense ones."""
-    if is_wide(X):
+def check_dense(X: Any, what: str, advice: str = "", n_rows: int | None = None) -> None:
+    """Raise a ValueError if sparse rows would be too large; `what` needs dense ones.
+
+    `n_rows` is their number, if it is not that of X.
+    """
+    n, d = n_rows or X.shape[0], X.shape[1]
+    if is_wide(X) and not fits_memory((n, d)):
         raise ValueError(
-            f"{what} needs dense rows, and the {X.shape[1]} columns of sparse X are too many; "
-            f"expected at most {MOST_DENSE_COLUMNS}{advice}"
+            f"{what} needs dense rows, and {n} x {d} numbers are too many to make the sparse X "
+            f"dense; expected at most {MOST_DENSE_COLUMNS} columns, or {MEMORY_NUMBERS:,} numbers"
+            f"{advice}"
         )
 
 
