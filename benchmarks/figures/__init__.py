@@ -12,8 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.avoiding import avoid, given
-from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
-from benchmarks.figures.certified import certified
+from benchmarks.figures.certainty import (
+    bootstrap60k,
+    certainty,
+    certainty_elsewhere,
+    certainty_unseen,
+)
+from benchmarks.figures.certified import certified, certified_predictions
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.conditions import correlated, weak, wide
 from benchmarks.figures.crossings import crossover
@@ -82,6 +87,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         dimensions,
         certainty,
         certainty_elsewhere,
+        certainty_unseen,
         bootstrap60k,
         accuracy,
         kernels,
@@ -90,6 +96,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         umap,
         optima,
         certified,
+        certified_predictions,
         overhead,
         startup,
         time_left,

@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.criteria.curvature import Tangents, curvature
 from ism_dask.criteria.dependence import AllPairs
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.base import DeclinedError, Engine, Problem
@@ -51,6 +52,7 @@ from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
 _Result = TypeVar("_Result")
+_Arrays = TypeVar("_Arrays", bound=tuple[Array, ...])
 # The columns of Y (b, r), then the weights (b, 1) if there are some.
 _TARGET = RowFact("prediction target")
 # With fewer blocks, their differences say little of the noise between them.
@@ -66,18 +68,23 @@ class RegressionBlocks(ABC):
     """Blocks of rows that a regression is fitted to, one by one."""
 
     @abstractmethod
-    def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        """Return the sums over all blocks, with the squared lengths of tangents."""
+    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
+        """Return the sums over all blocks of what a function returns for each."""
 
     def explained(self, regression: RidgeRegression, W: Array) -> Explained:
         """Return J and Phi W (d, q), the means over blocks, with the noise between blocks."""
-        sums = self._summed(regression, W)
+        sums = self._summed(partial(_sums_of, regression, W))
         objective, product, _, size, count = sums
         mean = product / size
         if count < _LEAST_FOR_NOISE:
             return Explained(float(objective / size), mean)
         noise = _standard_error(sums, float(np.sum(tangent(W, mean) ** 2)))
         return Explained(float(objective / size), mean, noise)
+
+    def curvature(self, regression: RidgeRegression, tangents: Tangents) -> tuple[Array, Array]:
+        """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
+        hessian, squares, size = self._summed(partial(curvature, regression, tangents))
+        return hessian / size, squares / size**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +106,8 @@ class BlocksInMemory(RegressionBlocks):
         """The number of rows of all blocks."""
         return sum(block.n_rows for block in self.blocks)
 
-    def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        return _added(self._each(lambda block: _sums_of(regression, block, W)))
+    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
+        return _added(self._each(function))
 
     def evidence(self, regression: RidgeRegression, W: Array) -> float:
         """Return the sum over blocks of the log marginal likelihood of a column of Y."""
@@ -149,27 +156,29 @@ class BlocksOfShards(RegressionBlocks):
         stop = min(-(-n_rows // RANGE_ROWS) * RANGE_ROWS, self.shards.n_rows)
         return BlocksOfShards(self.shards.first(stop), replace(self.dealt, stop=stop))
 
-    def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        sums: _Sums = self.shards.fold(_shard_sums, regression, W, self.dealt)
+    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
+        sums: _Arrays = self.shards.fold(_shard_sums, function, self.dealt)
         return sums
 
 
 def _shard_sums(
-    shard: LoadedShard, regression: RidgeRegression, W: Array, dealt: _DealOfShards
-) -> _Sums:
+    shard: LoadedShard, function: Callable[[Block], _Arrays], dealt: _DealOfShards
+) -> _Arrays:
     facts = shard.facts[_TARGET]
     rows = Block(shard.X, facts[:, :-1], facts[:, -1]) if dealt.weighted else Block(shard.X, facts)
-    sums = [_times_size(0.0, np.zeros_like(W), 0.0, 0.0)]
+    sums = [function(rows.part(np.arange(0)))]
     for start in range(0, min(rows.n_rows, dealt.stop - shard.start), RANGE_ROWS):
         some = rows.part(np.arange(start, min(start + RANGE_ROWS, rows.n_rows))).counted
         if some.n_rows:
             count, seed = number_of_blocks(some.n_rows, dealt.block_rows), shard.start + start
             blocks = deal(some.Y[:, 0], count, dealt.seed + seed)
-            sums += [_sums_of(regression, some.part(numbers), W) for numbers in blocks]
+            sums += [function(some.part(numbers)) for numbers in blocks]
     return _added(sums)
 
 
-def _sums_of(regression: RidgeRegression, block: Block, W: Array) -> _Sums:
+def _sums_of(regression: RidgeRegression, W: Array, block: Block) -> _Sums:
+    if not block.n_rows:
+        return _times_size(0.0, np.zeros_like(W), 0.0, 0.0)
     value = regression.explained(block, W)
     square = float(np.sum(tangent(W, value.product) ** 2))
     return _times_size(value.objective, value.product, square, block.size)
@@ -186,9 +195,9 @@ def _times_size(objective: float, matrix: Array, square: float, size: float) -> 
     )
 
 
-def _added(sums: Sequence[_Sums]) -> _Sums:
+def _added(sums: Sequence[_Arrays]) -> _Arrays:
     """Return the sum of the sums of blocks, added in their order."""
-    return tuple(map(sum, zip(*sums, strict=True)))  # type: ignore[return-value]
+    return tuple(sum(each) for each in zip(*sums, strict=True))  # type: ignore[return-value]
 
 
 def _standard_error(sums: _Sums, square: float) -> float:

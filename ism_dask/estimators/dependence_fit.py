@@ -73,7 +73,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         W = turned.W[: rows.prepared.n_varying]
         of_features = contributions(evaluate, W, solution.objective)
     attributes = {
-        **solution_attributes(turned, rows.prepared),
+        **solution_attributes(turned, rows.prepared, rows.sample),
         **of_support,
         "kernel_": rows.fitted_kernel,
         "solver_": solver_name(solver),

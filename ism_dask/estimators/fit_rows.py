@@ -74,24 +74,19 @@ class FitRows:
         q: int,
         *,
         weights: Array | None = None,
-        order: Array | None = None,
     ) -> FitRows:
         """Return all that a fit of W (d, q) to prepared rows needs except Gamma.
 
-        Rows with weights (n,) occur in the sample as often as these say. The sample is drawn from
-        the rows in the `order` (n,), if there is one.
+        Rows with weights (n,) occur in the sample as often as these say.
         """
-        order = np.arange(prepared.shards.n_rows) if order is None else order
-        random = check_random_state(random_state or 0)
-        drawn = np.arange(len(order)) if weights is None else repeated_rows(weights[order])
+        random, n = check_random_state(random_state or 0), prepared.shards.n_rows
+        drawn = np.arange(n) if weights is None else repeated_rows(weights)
         if len(drawn) > SAMPLE_ROWS:
             drawn = np.sort(random.choice(drawn, SAMPLE_ROWS, replace=False))
-        indices, seed = order[drawn], int(random.randint(2**31))
-        ascending = np.argsort(indices, kind="stable")
-        sample = prepared.shards.in_double().rows(indices[ascending])[np.argsort(ascending)]
+        seed, sample = int(random.randint(2**31)), prepared.shards.in_double().rows(drawn)
         kernel = kernel.with_rows_mapped(prepared.lower_rows)
         resolved = kernel.resolve(sample, prepared.column_share(q))
-        return cls(prepared, resolved, q, indices, sample, seed)
+        return cls(prepared, resolved, q, drawn, sample, seed)
 
     @cached_property
     def shards(self) -> Shards:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.criteria.curvature import Tangents
 from ism_dask.criteria.prediction import Block
 from ism_dask.estimators.fitted import (
     Fitted,
@@ -21,19 +22,28 @@ from ism_dask.estimators.fitted import (
     solution_attributes,
 )
 from ism_dask.estimators.pose import SupervisedProblem, limited
-from ism_dask.estimators.prediction_steps import FEWEST_ROWS, FittedPrediction, PredictionFit
+from ism_dask.estimators.prediction_steps import (
+    FEWEST_ROWS,
+    FittedPrediction,
+    PredictionFit,
+    Regressed,
+)
 from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.independence import dependence_test
 from ism_dask.kernels import as_kernel
+from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
 from ism_dask.selection.folds import Trial
+from ism_dask.solvers.certificates import certificate_by_hessian
 
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
+# The most free weights of W for which the square matrix of the curvature of J is computed.
+MOST_WEIGHTS = 2000
 # What the best of many trials explains is clear from this many standard errors on.
 _CLEAR = 2.0
 
@@ -77,7 +87,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         rows = problem.fit_rows(prepared, result.regression.kernel, q)
         avoided = measured_avoidance(rows, turned.W, problem.dependence)
     attributes = {
-        **solution_attributes(turned, prepared),
+        **solution_attributes(turned, prepared, result.sample.rows.X),
         **of_support,
         "kernel_": result.regression.kernel.with_rows_mapped(prepared.lift_rows),
         "solver_": "ascent",
@@ -99,6 +109,80 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         "_slope_noise": result.slope_noise,
     }
     return Fitted(solution, attributes)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMaximum:
+    """The W of an estimator on the rows of its fit, and how J changes around it.
+
+    Attributes
+    ----------
+    fit : PredictionFit
+        With the estimator as its parameters.
+    tangents : Tangents
+        At W.
+    """
+
+    fit: PredictionFit
+    tangents: Tangents
+
+    @classmethod
+    def of(cls, problem: SupervisedProblem) -> FittedMaximum:
+        """Return the W of the problem's estimator; raise a ValueError if it is too large."""
+        fitted = problem.parameters
+        support = None if fitted.max_features is None else fitted.get_support()
+        prepared = problem.prepared(as_kernel(fitted.kernel), support)
+        fit = PredictionFit.of(problem, prepared, len(fitted.components_))
+        if fit.q > prepared.n_varying:
+            raise ValueError(
+                f"the rows vary in {prepared.n_varying} directions, fewer than the {fit.q} new "
+                "features; fit with fewer `n_components`"
+            )
+        size = (prepared.n_varying - fit.q) * fit.q
+        if size > MOST_WEIGHTS:
+            raise ValueError(
+                f"W has {size:,} free weights, and the curvature of J a square matrix of this "
+                f"size; it is computed for up to {MOST_WEIGHTS:,}. Fit with `max_features`"
+            )
+        return cls(fit, Tangents.at(prepared.lower(fitted.components_)))
+
+    @cached_property
+    def curvature(self) -> tuple[Array, Array]:
+        """The second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
+        return self._regressed().curvature(self.tangents)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Whether W is proved to be a local maximum."""
+        prepared = self.fit.prepared
+        return certificate_by_hessian(
+            self.tangents,
+            self._product(),
+            self.curvature[0],
+            prepared.shards.n_rows,
+            constant=prepared.n_constant > 0,
+        )
+
+    @property
+    def deal_error(self) -> float:
+        """The distance by which another deal of the rows into blocks would move W.
+
+        It is that of one other deal, to second order; NaN unless W is proved to be a maximum.
+        """
+        if not self.certificate.is_certified:
+            return float("nan")
+        change = 2.0 * self.tangents.basis.T @ (self._product(deal=1) - self._product())
+        turn = np.linalg.solve(self.curvature[0], change.ravel())
+        return float(np.linalg.norm(turn) / np.sqrt(self.fit.q))
+
+    def _regressed(self, deal: int = 0) -> Regressed:
+        fitted = self.fit.problem.parameters
+        assert fitted.setting_ is not None  # every fit by prediction has one
+        return self.fit.regressed(fitted.setting_, fitted.target_, deal)
+
+    def _product(self, deal: int = 0) -> Array:
+        """Return Phi W (r, q)."""
+        return self._regressed(deal).product(self.tangents.W).product
 
 
 def _with_few_features(

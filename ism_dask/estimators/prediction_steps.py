@@ -10,6 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
+from ism_dask.criteria.curvature import Tangents
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, RegressionBlocks
 from ism_dask.estimators.fit_rows import seed_of
@@ -108,8 +109,12 @@ class FittedPrediction:
 class Regressed:
     """A regression of some rows, as a function of W."""
 
-    blocks: BlocksInMemory
+    blocks: RegressionBlocks
     regression: RidgeRegression
+
+    def curvature(self, tangents: Tangents) -> tuple[Array, Array]:
+        """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
+        return self.blocks.curvature(self.regression, tangents)
 
     def product(self, W: Array) -> Explained:
         """Return J and Phi W (d, q)."""
@@ -176,6 +181,15 @@ class PredictionFit:
         sample = self.sample(self.targets[name])
         choice = Choice(W, setting, np.nan, "earlier fit")
         return self._finished(name, sample, choice, no_curvature())
+
+    def regressed(self, setting: Setting, name: str, deal: int = 0) -> Regressed:
+        """Return the regression of the target `name` with a setting, on all rows.
+
+        `deal` is 0 for the deal of the rows into blocks that the fit has; others are as random.
+        """
+        target = self.targets[name]
+        blocks = replace(self, seed=self.seed + deal)._all_blocks(target)
+        return Regressed(blocks, self.sample(target).at(setting))
 
     def with_dimension(self, most: int) -> tuple[PredictionFit, tuple[DimensionTrial, ...]]:
         """Return the fit with the number of new features, up to `most`, that the rows ask for."""
@@ -245,7 +259,7 @@ class PredictionFit:
     ) -> FittedPrediction:
         """Return the fit to all rows from the choice's W (r, q)."""
         target = self.targets[name]
-        regression = replace(sample.at(choice.setting), signs=target.signs)
+        regression = sample.at(choice.setting)
         blocks = self._all_blocks(target)
         if choice.is_start and not self._stages:
             ascent = ascend(partial(blocks.explained, regression), choice.W, max_iter=0)

@@ -138,13 +138,13 @@ class Sample:
         return ascend_roughly(evaluate, W, self.precondition, steps)
 
     @cached_property
-    def evidence_cost(self) -> float:
-        """By how much the log evidence rises by chance if W has one column more.
+    def weight_cost(self) -> float:
+        """By how much the log evidence rises by chance for each free weight of W.
 
-        It is Schwarz's `d log(n) / 2`, divided by the independent columns of y.
+        It is Schwarz's `log(n) / 2`, divided by the independent columns of y.
         """
-        n, d = self.rows.X.shape
-        return float(d * np.log(n) / (2 * np.linalg.matrix_rank(self.explained_columns)))
+        rank = int(np.linalg.matrix_rank(self.explained_columns))
+        return float(np.log(self.rows.n_rows) / (2 * rank))
 
     def evidence(self, W: Array, setting: Setting) -> float:
         """Return the log marginal likelihood of a column of y at W (d, q)."""

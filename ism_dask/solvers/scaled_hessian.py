@@ -30,7 +30,7 @@ _FLAT = 1e-6
 # An engine with an error may show eigenvalues up to this where J does not rise.
 _ENGINE_ERROR = 0.05
 # Within this distance second order describes J well enough to say where its maximum is.
-_FARTHEST = 0.05
+FARTHEST = 0.05
 # The chance that Lanczos misses a larger eigenvalue.
 _CHANCE = 1e-4
 # The remainder of an orthogonalised vector is rounding if it is a smaller share of the vector.
@@ -93,7 +93,7 @@ class Extremes:
     @property
     def proves_maximum(self) -> bool:
         """Whether W is a maximum of J, or so near to one that second order describes it."""
-        return self.falls and self.distance <= _FARTHEST
+        return self.falls and self.distance <= FARTHEST
 
     @property
     def is_flat(self) -> bool:
