@@ -52,7 +52,8 @@ _CLIMBS = 6
 # The climb ends at this share of the residual that `converged_` allows, or when J is still.
 _REST, _STILL = 0.4, 1e-9
 _UNCERTIFIED = (
-    "not certified: X is sparse, and the fit knows the Hessian in a subspace of its columns only"
+    "not certified: X is sparse, and the fit knows the Hessian in a subspace of its columns only; "
+    "`certify` measures it in all columns if X is small enough to become dense"
 )
 # Directions are dependent on others if this share of their length, or less, is left beside these.
 _DEPENDENT = 1e-10

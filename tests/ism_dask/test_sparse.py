@@ -193,15 +193,6 @@ def test_few_rows_of_many_columns_have_all_that_dense_rows_have(
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-12)
 
 
-def test_few_rows_of_many_columns_have_a_certificate() -> None:
-    texts, y = _texts(60, 2100)
-    fitted = hsic_model(1).fit(texts, y)
-    assert "X is sparse" in fitted.certificate_.reason
-    certificate = fitted.certify(texts, y)
-    assert certificate.is_certified
-    assert certificate.residual == pytest.approx(fitted.residual_, rel=1e-3)
-
-
 @pytest.mark.parametrize("estimator", [UnsupervisedIKDR, AlternativeIKDR, SemiSupervisedIKDR])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_clusters_of_sparse_rows_are_those_of_dense_ones(estimator: type[UnsupervisedIKDR]) -> None:
