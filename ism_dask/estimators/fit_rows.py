@@ -77,12 +77,11 @@ class FitRows:
 
         Rows with weights (n,) occur in the sample as often as these say.
         """
-        random = check_random_state(random_state or 0)
-        drawn = np.arange(prepared.shards.n_rows) if weights is None else repeated_rows(weights)
+        random, n = check_random_state(random_state or 0), prepared.shards.n_rows
+        drawn = np.arange(n) if weights is None else repeated_rows(weights)
         if len(drawn) > SAMPLE_ROWS:
             drawn = np.sort(random.choice(drawn, SAMPLE_ROWS, replace=False))
-        seed = int(random.randint(2**31))
-        sample = prepared.shards.in_double().rows(drawn)
+        seed, sample = int(random.randint(2**31)), prepared.shards.in_double().rows(drawn)
         kernel = kernel.with_rows_mapped(prepared.lower_rows)
         resolved = kernel.resolve(sample, prepared.column_share(q))
         return cls(prepared, resolved, q, drawn, sample, seed)

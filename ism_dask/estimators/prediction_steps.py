@@ -155,6 +155,8 @@ class PredictionFit:
                 "`warm_start` continues a fit with criterion='prediction' of the same kind of y; "
                 "set warm_start=False"
             )
+        if fitted.status_ is Status.START:  # steps from it would lead to what unseen rows refuted
+            return self.run()
         start = self.prepared.lower(fitted.components_)
         return self.run_from(start, fitted.setting_, fitted.target_)
 
