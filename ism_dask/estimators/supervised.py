@@ -31,7 +31,12 @@ from ism_dask.estimators.prediction_fit import fit_prediction
 from ism_dask.estimators.reservoir import Reservoir
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.targets import target_dependence
-from ism_dask.gamma.thin_factors import factor_of_target, kernel_correlation, thin_factor
+from ism_dask.gamma.thin_factors import (
+    KERNELS,
+    factor_of_target,
+    kernel_correlation,
+    thin_factor,
+)
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.shards import cut
@@ -397,7 +402,9 @@ default "auto"
         rng = np.random.default_rng(_SCORE_SEED)
         with single_threaded_blas():
             of_y = factor_of_target(y, self.target, "gaussian", rng)
-            return kernel_correlation(thin_factor(Z - Z.mean(axis=0), "gaussian", rng), of_y)
+            return kernel_correlation(
+                thin_factor(Z - Z.mean(axis=0), KERNELS["gaussian"], rng), of_y
+            )
 
     def certify(
         self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
