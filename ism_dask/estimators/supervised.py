@@ -413,7 +413,7 @@ default "auto"
     ) -> Certificate:
         """Set and return `certificate_`: whether W is proved to be a local maximum of J.
 
-        With "prediction" it takes one pass over the rows, for up to 2,000 free weights (d - q) q.
+        With "prediction" it takes one pass over the rows, for up to 1,000 free weights (d - q) q.
         With "dependence" it takes passes over all pairs of rows, whatever the engine: the time of
         some dozens of gradients by engine="exact", which a fit does not spend if its engine
         approximates, or if `tol` or another solver than "ism" ended it.
