@@ -20,6 +20,7 @@ from benchmarks.figures.certainty import (
 )
 from benchmarks.figures.certified import certified, certified_predictions
 from benchmarks.figures.clustered import workers
+from benchmarks.figures.conditional import given60k, level_given, power_given
 from benchmarks.figures.conditions import correlated, weak, wide
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
@@ -111,6 +112,9 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         level,
         independence60k,
         power,
+        level_given,
+        power_given,
+        given60k,
         sparse_text,
         supports,
         sparse,
@@ -124,4 +128,6 @@ FIGURES: dict[str, Callable[..., Figure]] = {
     )
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
-UNASKED = frozenset({"scale", "predicted_scale", "optima", "power", "umap", "dimensions"})
+UNASKED = frozenset(
+    {"scale", "predicted_scale", "optima", "power", "umap", "dimensions", "level_given"}
+)

@@ -28,7 +28,7 @@ from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
 from ism_dask.estimators.pose import rows_in_memory
 from ism_dask.estimators.preparation import Report, prepare_rows
-from ism_dask.estimators.row_order import in_given_order, row_order, sampling_order
+from ism_dask.estimators.row_order import in_given_order, row_order
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.from_embedding import (
@@ -42,7 +42,6 @@ from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import Round, current_fit
 from ism_dask.records.stopping_rule import StoppingOfRounds
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
 from ism_dask.solvers.multistart import MultistartSearch
@@ -67,7 +66,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     engine: str | EngineOptions = "auto"
     standardize: bool = True
     outer_tol: float = 0.01
-    max_outer: int = 50
+    max_outer: int = 100
     n_init: int | str = "auto"
     rotation: str | None = None
     random_state: Any = None
@@ -118,7 +117,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         given = row_source(X)
         X = check_rows(self, given)
         check_dense(X, type(self).__name__, ", such as those of scikit-learn's TruncatedSVD")
-        X = rows_in_memory(X, dense=True) if is_sparse(X) else X
+        X = rows_in_memory(X, dense=True)
         n = int(X.shape[0])
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
@@ -159,8 +158,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         prepared = prepare_rows(X, kernel, standardize=self.standardize)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
-        order = sampling_order(X, guide.Y)
-        rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1], order=order)
+        rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1])
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         graph = Graph.of(rows.shards, affinity, as_engine(self.engine), **rows.parameters)
 

@@ -10,7 +10,6 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.rows.blocks import fits_memory
-from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
 
 # Rows that are read at a time: in double precision they are larger.
@@ -40,17 +39,6 @@ def row_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> 
         keys.insert(0, _digests(target.reshape(len(X), -1)))
     keys = [*(_digests(each.reshape(len(X), -1)) for each in others), *keys]
     return np.lexsort([*keys, _unitless_keys(X, np.arange(len(X)))] if unitless else keys)
-
-
-def sampling_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> Array | None:
-    """Return the order (n,) that the rows of a `RowSource` would have in memory, for sampling them.
-
-    So the same rows are sampled wherever they are. None means that there are too many of them, or
-    that X is no source.
-    """
-    if not is_row_source(X) or not fits_memory(X.shape):
-        return None
-    return row_order(np.asarray(X.read(0, X.shape[0])), y, *others, unitless=unitless)
 
 
 def in_given_order(values: Array, order: Array | None) -> Array:

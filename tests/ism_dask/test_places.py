@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 from scipy.sparse import csr_array
 
-from ism_dask import SupervisedIKDR
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
@@ -39,7 +39,7 @@ def _stored(X: np.ndarray, folder: Path, chunk_rows: int) -> Any:
 @contextmanager
 def _two_workers() -> Iterator[None]:
     cluster = LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
     )
     with cluster, Client(cluster):
         yield
@@ -60,6 +60,17 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(criter
         fits += [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in (X, lazy)]
     # Few rows of bytes are in single precision for dependence, as ever, and numbers are not.
     assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
+
+
+def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_path):
+    X = _bytes(200)[0] * 1.0
+    lazy = da.from_array(X, chunks=(90, 5))
+    fits = [UnsupervisedIKDR(3).fit(place) for place in (X, csr_array(X), _stored(X, tmp_path, 90))]
+    with _two_workers():
+        fits.append(UnsupervisedIKDR(3).fit(lazy))
+    for other in fits[1:]:
+        np.testing.assert_array_equal(other.components_, fits[0].components_)
+        np.testing.assert_array_equal(other.labels_, fits[0].labels_)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
