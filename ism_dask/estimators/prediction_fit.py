@@ -213,7 +213,10 @@ def _with_few_features(
     prepared = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
     few = replace(fit, prepared=prepared)
     W, setting = prepared.orthonormal(support.weights.T), result.choice.setting
-    return few.run_from(W, setting, result.target_name), prepared
+    fitted = few.run_from(W, setting, result.target_name)
+    # What unseen rows have judged is what they said of all features.
+    choice = replace(fitted.choice, trials=result.choice.trials)
+    return replace(fitted, choice=choice), prepared
 
 
 def features_advice(

@@ -166,7 +166,8 @@ default "auto"
     setting_ : Setting or None
         With "prediction": the kernel's `width`, as a multiple of its own, and the `ridge`.
     selection_ : tuple of Trial
-        With "prediction": the trials that unseen rows have judged, best first.
+        With "prediction": the trials that unseen rows have judged, best first; with `max_features`
+        those of the fit to all features.
     other_maximum_ : float
         With "prediction": the sine of the angle to the features that another start led to, if
         rows do not tell which are better; else 0. Random halves of such rows may give either.
