@@ -23,6 +23,8 @@ from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators import prediction_steps
+from ism_dask.estimators.pose import pose
+from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.kernels.pairing import INNER
 from ism_dask.linalg.eigen import inverse_covariance
@@ -566,6 +568,19 @@ def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
     again = SupervisedIKDR(2, warm_start=True)
     vars(again).update(vars(weighted) | {"warm_start": True})
     assert _apart(again.fit(X[rows], y[rows]), weighted) < 1e-3
+
+
+@pytest.mark.parametrize("sides", [{}, {"avoid": np.arange(120.0) % 9}])
+def test_functions_of_y_are_those_of_repeated_rows(sides):
+    X, y = _rows()
+    y = np.column_stack([y, X[:, 0] ** 2])
+    weights = np.random.default_rng(4).integers(0, 9, size=120)
+    rows, model = np.repeat(np.arange(120), weights), SupervisedIKDR(2)
+    weighted = pose(model, X, y, weights, **sides)
+    repeated = pose(model, X[rows], y[rows], **{name: s[rows] for name, s in sides.items()})
+    one, two = (prediction_targets(each)["law"].Y for each in (weighted, repeated))
+    copies = np.repeat(np.arange(len(one)), weighted.weights.astype(int))
+    assert_allclose((one @ one.T)[np.ix_(copies, copies)], two @ two.T, atol=1e-3)
 
 
 def test_contributions_are_j_of_each_feature_and_of_the_others():
