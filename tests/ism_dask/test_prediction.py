@@ -570,6 +570,32 @@ def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
     assert _apart(again.fit(X[rows], y[rows]), weighted) < 1e-3
 
 
+def test_rows_of_tiny_weight_decide_nothing():
+    """Another law holds for as many rows of tiny weight."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6))
+    y = 0.3 * rng.normal(size=400)
+    y[:200] += X[:200, 0] + X[:200, 1] ** 2
+    y[200:] += 3 * X[200:, 4] - 2 * X[200:, 5] ** 2
+    alone = SupervisedIKDR(2).fit(X[:200], y[:200])
+    weighted = SupervisedIKDR(2).fit(X, y, np.repeat([5.0, 1e-9], 200))
+    assert weighted.setting_ == alone.setting_
+    assert _apart(alone, weighted) < 1e-3
+
+
+def test_evidence_and_errors_count_rows_by_their_weights():
+    regression, rows, W = _blocks(False)
+    blocks = BlocksInMemory((rows,))
+    alike = BlocksInMemory((replace(rows, weights=np.full(90, 7.0)),))
+    assert alike.evidence(regression, W) == pytest.approx(blocks.evidence(regression, W))
+    some = BlocksInMemory((rows.part(np.arange(60)),))
+    tiny = BlocksInMemory((replace(rows, weights=np.repeat([2.0, 1e-12], [60, 30])),))
+    assert tiny.evidence(regression, W) == pytest.approx(some.evidence(regression, W))
+    losses = tiny.leave_one_out(regression, W)
+    assert_allclose(losses[:60], 2.0 * some.leave_one_out(regression, W), rtol=1e-6)
+    assert_allclose(losses[60:], 0.0, atol=1e-9)
+
+
 @pytest.mark.parametrize("sides", [{}, {"avoid": np.arange(120.0) % 9}])
 def test_functions_of_y_are_those_of_repeated_rows(sides):
     X, y = _rows()
