@@ -20,6 +20,7 @@ from benchmarks.figures.certainty import (
 )
 from benchmarks.figures.certified import certified, certified_predictions
 from benchmarks.figures.clustered import workers
+from benchmarks.figures.conditional import given60k, level_given, power_given
 from benchmarks.figures.conditions import correlated, weak, wide
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
@@ -41,6 +42,7 @@ from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
+from benchmarks.figures.readable import band, censored
 from benchmarks.figures.real_tables import real_tables
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
@@ -77,6 +79,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        band,
+        censored,
         quick,
         predicted60k,
         predicted_scale,
@@ -108,6 +112,9 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         level,
         independence60k,
         power,
+        level_given,
+        power_given,
+        given60k,
         sparse_text,
         supports,
         sparse,
@@ -121,4 +128,6 @@ FIGURES: dict[str, Callable[..., Figure]] = {
     )
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
-UNASKED = frozenset({"scale", "predicted_scale", "optima", "power", "umap", "dimensions"})
+UNASKED = frozenset(
+    {"scale", "predicted_scale", "optima", "power", "umap", "dimensions", "level_given"}
+)

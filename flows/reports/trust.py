@@ -53,6 +53,12 @@ _KNOWN: Mapping[Status, str] = {
 }
 
 
+_SETTLED = (
+    "Known: W and the embedding stay, within the tolerance, when each is fitted to the other. Not "
+    "known: whether another start would lead to other clusters."
+)
+
+
 def fit_trust(result: FitResult) -> tuple[Fact, ...]:
     """Return how far to trust a fit."""
     ending = result.fitted.ending
@@ -71,6 +77,8 @@ def cluster_trust(result: ClusterResult) -> tuple[Fact, ...]:
     if result.rounds and _movement(result) >= result.settings.get("outer_tol", math.inf):
         advice.append("Raise --max-outer or --outer-tol")
     convergence, *others = _trust_in_w(result, ". ".join(advice))
+    if result.fitted.ending.converged:
+        convergence = replace(convergence, meaning=_SETTLED)
     return (convergence, *_rounds(result), *others)
 
 

@@ -534,7 +534,7 @@ class ClusterSettings(SavedRunSettings):
         gt=0,
     )
     max_outer: int = clusters_setting(
-        50, about="Stop after so many rounds.", title="Rounds at most", ge=1
+        100, about="Stop after so many rounds.", title="Rounds at most", ge=1
     )
 
     def __post_init__(self) -> None:

@@ -103,8 +103,8 @@ class Alternation:
             rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
             limit = max(tol, embedding.movement)
             fully = self._always_fully or any(each.movement < limit for each in rounds)
-            before, found = embedding, self._solve(embedding, last, fully=fully)
-            solution, embedding = found.solution, found.embedding
+            before, embedded = embedding, self._solve(embedding, last, fully=fully)
+            solution, embedding = embedded.solution, embedded.embedding
             record = Round(
                 number=len(rounds) + 1,
                 objective=solution.objective,
@@ -119,7 +119,7 @@ class Alternation:
             same = fully and record.turn < _SAME
             stalled = same and solution.status is not Status.CONVERGED
             settled = fully and record.movement < limit and not stalled
-            pair = self._pair(found) if settled else None
+            pair = self._pair(embedded) if settled else None
             time_is_up = solution.status is Status.OVER_CAP
             converged = pair is not None and pair.residual <= limit and not time_is_up
             is_last = converged or stalled or time_is_up or record.number >= max_outer
@@ -127,8 +127,8 @@ class Alternation:
             on_round(record)
             outer = OuterState((*rounds, record), solution)
             if is_last:
-                pair = self._pair(found) if pair is None else pair
-                return AlternationResult(found, pair, outer.rounds, limit, converged)
+                pair = self._pair(embedded) if pair is None else pair
+                return AlternationResult(embedded, pair, outer.rounds, limit, converged)
             saved_fit.commit_outer(outer)
 
     def _first_embedding(self) -> Embedding:
@@ -146,10 +146,10 @@ class Alternation:
         solution = self._search(gamma, rows, state, fully=fully)
         return EmbeddedW(solution, self._embed(solution))
 
-    def _pair(self, found: EmbeddedW) -> Solution:
+    def _pair(self, embedded: EmbeddedW) -> Solution:
         """Return W as a solution under Gamma of its own embedding."""
-        problem = self.problem(*self.guide.gamma(found.embedding.shards))
-        return self.search.under(problem, found.solution)
+        problem = self.problem(*self.guide.gamma(embedded.embedding.shards))
+        return self.search.under(problem, embedded.solution)
 
     def _embed(self, solution: Solution) -> Embedding:
         return self.graph.embedded(solution.W, self.n_clusters)

@@ -66,7 +66,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     engine: str | EngineOptions = "auto"
     standardize: bool = True
     outer_tol: float = 0.01
-    max_outer: int = 50
+    max_outer: int = 100
     n_init: int | str = "auto"
     rotation: str | None = None
     random_state: Any = None

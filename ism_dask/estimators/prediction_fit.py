@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask._validation import is_whole
 from ism_dask.criteria.curvature import Tangents
 from ism_dask.criteria.prediction import Block
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
-    few_features,
     measured_avoidance,
     rotated,
     solution_attributes,
@@ -38,6 +38,7 @@ from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
 from ism_dask.selection.folds import Trial
+from ism_dask.selection.support import SupportSearch
 from ism_dask.solvers.certificates import certificate_by_hessian
 
 # A new feature adds nothing if J without it is larger than this share of J.
@@ -63,12 +64,12 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     q = problem.n_components(prepared)
     if most is not None and parameters.whiten:
         raise ValueError(
-            "`max_features` with `whiten` is for criterion='dependence': the prediction of y "
-            "does not depend on the scales of columns; set whiten=False"
+            "`max_features` needs the features themselves, and `whiten` mixes them; set "
+            "whiten=False: a prediction of y does not depend on the scales of columns"
         )
-    whole = fit = PredictionFit.of(problem, prepared, q, report)
+    fit = PredictionFit.of(problem, prepared, q, report)
     if most is not None and not is_warm and prepared.has_many_features:
-        fit = whole.with_best_alone()
+        fit = fit.with_best_alone()
     trials: tuple[DimensionTrial, ...] = ()
     chooses = parameters.n_components in (None, "auto") and not is_warm
     if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
@@ -76,7 +77,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     result, of_support = fit.continued() if is_warm else fit.run(), dict[str, Any]()
     if most is not None:
         of_support["full_objective_"] = result.solution.objective
-        result, prepared, of_support["stability_"] = _with_few_features(whole, fit, result)
+        result, prepared = _with_few_features(fit, result)
     # The steps are few: an interrupted fit begins anew, and comes to the same bits.
     solution = current_fit().run_or_restore(lambda *_: result.solution)
     turned = rotated(solution, prepared, parameters.rotation)
@@ -186,24 +187,19 @@ class FittedMaximum:
 
 
 def _with_few_features(
-    whole: PredictionFit, fit: PredictionFit, result: FittedPrediction
-) -> tuple[FittedPrediction, Prepared, Array]:
-    """Return the fit to the stable features alone, their rows, and the stability (d,) of each.
-
-    `result` is that of `fit`, which is the `whole` fit to all features, or a fit to the features
-    that are best alone if there are many.
-    """
-    problem, of_whole = whole.problem, whole.prepared
-    if fit.prepared is not of_whole:
-        sample = replace(whole, q=fit.q).sample(whole.targets[result.target_name])
-        rows = replace(result, sample=sample).rows
-        prepared, stability = few_features(problem, rows, of_whole, None, fit.seed)
-        return replace(fit, prepared=prepared).run(), prepared, stability
-    components = of_whole.lift(result.solution.W.T)
-    prepared, stability = few_features(problem, result.rows, of_whole, components, fit.seed)
-    W, setting = prepared.orthonormal(components), result.choice.setting
+    fit: PredictionFit, result: FittedPrediction
+) -> tuple[FittedPrediction, Prepared]:
+    """Return the fit to few features alone, and their rows; `result` is that of `fit`."""
+    problem, most = fit.problem, fit.problem.parameters.max_features
+    sample, size = result.sample, int(most) if is_whole(most) else None
+    space, d = fit.prepared.feature_space, problem.X.shape[1]
+    search = SupportSearch(sample.blocks, result.regression, space, d)
+    with on_this_machine():
+        support = search.support(fit.prepared.lift(result.solution.W.T).T, size)
+    prepared = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
     few = replace(fit, prepared=prepared)
-    return few.run_from(W, setting, result.target_name), prepared, stability
+    W, setting = prepared.orthonormal(support.weights.T), result.choice.setting
+    return few.run_from(W, setting, result.target_name), prepared
 
 
 def features_advice(

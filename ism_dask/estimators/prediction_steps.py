@@ -45,14 +45,10 @@ from ism_dask.selection.growth import (
 )
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
 from ism_dask.selection.sample import Sample, Setting
+from ism_dask.selection.support import best_alone, number_that_remains
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
 from ism_dask.solvers.lbfgs import Curvature, Precondition, no_curvature
-from ism_dask.solvers.support_selection import (
-    RowSample,
-    best_alone,
-    number_that_remains,
-)
 from ism_dask.status import Status
 
 # Fewer rows cannot be split into rows that fit W and rows that judge it.
@@ -85,18 +81,6 @@ class FittedPrediction:
     target_name: str
     regression: RidgeRegression
     sample: Sample
-
-    @property
-    def rows(self) -> RowSample:
-        """The sample, any part of which has the J of a regression."""
-
-        def engine(rows: Array) -> Regressed:
-            return Regressed(self.sample.part(rows).blocks, self.regression)
-
-        sample = self.sample
-        return RowSample(
-            sample.rows.n_rows, sample.q, engine, sample.rows.X, sample.explained_columns
-        )
 
     @property
     def slope_noise(self) -> float:

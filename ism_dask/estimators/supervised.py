@@ -104,16 +104,15 @@ default "auto"
         Whether to transform the features first so that their covariance is I, up to a small ridge.
         Correlated features then count as one, and the rows of `components_` are not orthonormal.
     max_features : int, "auto" or None, default None
-        The number of features that W may use; None means all. W is fitted to all features first.
-        Then 30 half-samples of up to 1,000 rows, in complementary pairs, start at that W and drop
-        the features with the smallest shares in stages. The features that most of them choose are
-        the support. W is fitted again on all rows with these features alone; all other weights
-        are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. "auto"
-        takes the fewest features with which J on the other half of the rows is as large as with
-        any number of features, up to one standard error, and of these the ones that at least
-        three quarters of the half-samples choose. If there are more features than half as many
-        rows, the first fit and each half-sample take only those that explain most of y by
-        themselves, one for every five rows: a feature that counts only beside others is missed.
+        With "prediction": the number of features that W may use; None means all. W is fitted to all
+        features first. Then the weakest ones go in stages, while W climbs on the others, on a
+        sample of up to 1,250 rows. With a number, those with the smallest shares go until so many
+        remain. With "auto" those go whose weights noise alone may explain, at a chance of 1% that
+        one of all remains by noise. W is fitted again to all rows with these features alone; all
+        other weights are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last
+        fit. If there are more features than half as many rows, the first fit takes only those that
+        explain most of y by themselves, one for every five rows: a feature that counts only beside
+        others is missed.
     rotation : {"varimax"} or None, default None
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
@@ -155,9 +154,6 @@ default "auto"
         Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
         without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
         these are all rows.
-    stability_ : (d,) array
-        With `max_features`: the share of the half-samples that choose each feature. 1 for all
-        features if all are used.
     full_objective_ : float
         With `max_features`: J of the fit to all features, or, if there are more features than half
         as many rows, to those that explain most by themselves.

@@ -603,6 +603,8 @@ def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
         clustered = ClusterResult.from_json({**entries, "status": status})
         (warning,) = _fact(cluster_trust(clustered), "Converged").warnings
         assert warning == f"not converged: the last round was saved. {words}"
+    settled = ClusterResult.from_json({**entries, "status": "converged", "converged": True})
+    assert "W and the embedding stay" in _fact(cluster_trust(settled), "Converged").meaning
     folds = [
         {**SAVED["crossval"]["results"][0], "fold": fold, "status": status, "converged": not status}
         for fold, status in enumerate(("max_iter", "", "swings", "max_iter"), start=1)

@@ -62,10 +62,12 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(criter
     assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
 
 
-def test_clusters_are_the_same_wherever_the_rows_are(tmp_path):
-    X, _ = _bytes(200)
-    places = (X, da.from_array(X, chunks=(90, 5)), csr_array(X), _stored(X, tmp_path, 64))
-    fits = [UnsupervisedIKDR(2, 1).fit(place) for place in places]
+def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_path):
+    X = _bytes(200)[0] * 1.0
+    lazy = da.from_array(X, chunks=(90, 5))
+    fits = [UnsupervisedIKDR(3).fit(place) for place in (X, csr_array(X), _stored(X, tmp_path, 90))]
+    with _two_workers():
+        fits.append(UnsupervisedIKDR(3).fit(lazy))
     for other in fits[1:]:
         np.testing.assert_array_equal(other.components_, fits[0].components_)
         np.testing.assert_array_equal(other.labels_, fits[0].labels_)
