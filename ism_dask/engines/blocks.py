@@ -129,7 +129,7 @@ class BlocksInMemory(RegressionBlocks):
     def leave_one_out(self, regression: RidgeRegression, W: Array) -> Array:
         """Return the squared error (n,) with which the rows of its block predict each row.
 
-        The rows are in the order of the blocks.
+        It is multiplied by the weight of the row. The rows are in the order of the blocks.
         """
         return np.concatenate(self._each(lambda block: regression.leave_one_out(block, W)))
 
