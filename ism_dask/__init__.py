@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from ism_dask.gamma.independence import DependenceTest, dependence_test
     from ism_dask.inference.bootstrap import BootstrapResult, bootstrap
     from ism_dask.inference.fitted_dependence import fitted_dependence_test
+    from ism_dask.inference.intervals import Intervals, intervals
     from ism_dask.observe.progress_bar import progress_bar
     from ism_dask.records.certificate import Certificate
     from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
-    from ism_dask.status import ComponentsWarning
+    from ism_dask.status import ComponentsWarning, WeightsWarning
 
 __version__ = "0.1.0"
 
@@ -38,15 +39,18 @@ __all__ = [
     "ColoredMVU",
     "ComponentsWarning",
     "DependenceTest",
+    "Intervals",
     "SemiSupervisedIKDR",
     "SupervisedIKDR",
     "UnsupervisedIKDR",
+    "WeightsWarning",
     "__version__",
     "aligned_sum",
     "bootstrap",
     "dependence_test",
     "fitted_dependence_test",
     "hsic",
+    "intervals",
     "kernels",
     "progress_bar",
     "saving_checkpoints",
@@ -61,14 +65,17 @@ _MODULES = {
     "ColoredMVU": "estimators.unfolding",
     "ComponentsWarning": "status",
     "DependenceTest": "gamma.independence",
+    "Intervals": "inference.intervals",
     "SemiSupervisedIKDR": "estimators.clusterers",
     "SupervisedIKDR": "estimators.supervised",
     "UnsupervisedIKDR": "estimators.clusterers",
+    "WeightsWarning": "status",
     "aligned_sum": "estimators.hsic",
     "bootstrap": "inference.bootstrap",
     "dependence_test": "gamma.independence",
     "fitted_dependence_test": "inference.fitted_dependence",
     "hsic": "estimators.hsic",
+    "intervals": "inference.intervals",
     "progress_bar": "observe.progress_bar",
     "saving_checkpoints": "records.checkpoint",
     "spectral_clusters": "estimators.clusterers",

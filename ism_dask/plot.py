@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.base import IKDR, column_names
 from ism_dask.estimators.partial_targets import is_continuous, rows_without_score, target_as_array
 from ism_dask.estimators.unfolding import ColoredMVU
-from ism_dask.inference.bootstrap import BootstrapResult
+from ism_dask.inference.intervals import Intervals
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import BLUE, RED, largest_weight
 from ism_dask.records.stopping_rule import Stopping
@@ -30,6 +30,10 @@ _MAX_POINTS, _MAX_CLASSES = 5_000, 20
 # Maximum number of panels side by side, and width in inches of one with names and bars or an image.
 _PANELS_PER_ROW = 4
 _BARS_WIDTH, _IMAGE_WIDTH = 5.6, 4.0
+# The number of weights below a response.
+_TOP = 10
+# Where a legend hides nothing, and its columns there.
+_ABOVE, _LEGEND_COLUMNS = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}, 5
 
 
 def components(
@@ -78,8 +82,7 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     """Draw the objective and the measure of convergence by iteration.
 
     The measure is the residual of W or, with a number as `tol`, the change of the eigenvalues. For
-    clusterers both curves are by round, and the measure is the change of the embedding's
-    eigenvalues.
+    clusterers both curves are by round, and the measure is the `movement` of a `Round`.
 
     Parameters
     ----------
@@ -161,15 +164,15 @@ def dimensions(model: IKDR, axes: Any = None) -> Array:
     return np.array([left, right])
 
 
-def shares(result: BootstrapResult, *, top: int = 10, ax: Axes | None = None) -> Axes:
+def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
     """Draw the largest shares of features in the space of the new ones, with their intervals.
 
     Features that stand clear of all others are blue.
 
     Parameters
     ----------
-    result : BootstrapResult
-        The result of `ism_dask.bootstrap`.
+    result : Intervals
+        The result of `ism_dask.intervals` or `ism_dask.bootstrap`.
     top : int, default 10
         Number of shares, largest first.
     ax : Axes, optional
@@ -186,6 +189,57 @@ def shares(result: BootstrapResult, *, top: int = 10, ax: Axes | None = None) ->
     names = [result.feature_names[j] for j in largest]
     drawing.add_legend(ax, drawing.draw_shares(ax, names, intervals, clear))
     return ax
+
+
+def response(
+    model: IKDR,
+    X: Any,
+    y: Any,
+    result: Intervals | None = None,
+    *,
+    axes: Any = None,
+) -> Array:
+    """Draw y along each new feature: the rows, and the mean of y with its 90% band.
+
+    Classes are drawn as shares: of the rows around a place, how many are of each class. The mean is
+    that of y along this feature alone, whatever the others are; where two features act only
+    together, as in a product, each curve is flat, and `scatter` shows more.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    X : (n, d) array, frame, Dask array or opened data set
+    y : (n,) labels or numbers
+        Rows without a value (NaN, None) are left out.
+    result : Intervals, optional
+        That of `ism_dask.intervals` or `bootstrap`: the ten largest weights of each new feature are
+        drawn below, with their 90% intervals.
+    axes : q Axes, or 2 q with a `result`, optional
+
+    Returns
+    -------
+    (q,) array of Axes, or (2 q,) with a `result`: first those of y, then those of the weights.
+    """
+    check_is_fitted(model)
+    Z, values = _drawn_rows(model, X, y)
+    has_value = _with_value(values, model)
+    Z, values = Z[has_value], values[has_value]
+    q = Z.shape[1]
+    panels = _panels(q if result is None else 2 * q, _BARS_WIDTH, axes, columns=q)
+    classes, values = (None, values) if _are_numbers(values) else _classes(values)
+    for ax, z, name in zip(panels[:q], Z.T, model.get_feature_names_out(), strict=True):
+        entries = drawing.draw_response(ax, z, values, classes, (name, "y"))
+        if classes is not None:
+            columns = min(len(classes), _LEGEND_COLUMNS)
+            drawing.add_legend(ax, entries, **_ABOVE, ncols=columns)
+    if result is not None:
+        for k, ax in enumerate(panels[q:]):
+            weights = result.components[k]
+            largest = np.argsort(-np.abs(weights), kind="stable")[:_TOP]
+            ends = np.stack([result.components_low[k], result.components_high[k]])
+            names = [result.feature_names[j] for j in largest]
+            drawing.draw_weights(ax, names, weights[largest], ends[:, largest])
+    return panels
 
 
 def scatter(
@@ -216,6 +270,20 @@ def scatter(
     """
     check_is_fitted(model)
     columns = _two_of(features, model._n_features_out)
+    Z, values = _drawn_rows(model, X, y)
+    Z = Z[:, columns]
+    ax = _new_axes() if ax is None else ax
+    new_names = model.get_feature_names_out()
+    axis_names = (str(new_names[columns[0]]), str(new_names[columns[1]]))
+    if values is None:
+        drawing.draw_points(ax, Z, axis_names)
+    else:
+        _draw_coloured(ax, Z, values, model, axis_names)
+    return ax
+
+
+def _drawn_rows(model: IKDR | ColoredMVU, X: Any, y: Any) -> tuple[Array, Any]:
+    """Return the new features (m, q) of the rows to draw, and their y (m,), None without one."""
     projected = model.transform(X)
     n = len(projected)
     values = None if y is None else column_or_1d(target_as_array(y))
@@ -223,15 +291,7 @@ def scatter(
     indices = np.arange(n)
     if n > _MAX_POINTS:
         indices = np.sort(np.random.default_rng(0).choice(n, _MAX_POINTS, replace=False))
-    Z = _selected_rows(projected, indices)[:, columns]
-    ax = _new_axes() if ax is None else ax
-    new_names = model.get_feature_names_out()
-    axis_names = (str(new_names[columns[0]]), str(new_names[columns[1]]))
-    if values is None:
-        drawing.draw_points(ax, Z, axis_names)
-    else:
-        _draw_coloured(ax, Z, values[indices], model, axis_names)
-    return ax
+    return _selected_rows(projected, indices), None if values is None else values[indices]
 
 
 def _draw_images(panels: Array, weights: Array, shape: tuple[int, int]) -> None:
@@ -252,9 +312,7 @@ def _draw_coloured(
     ax: Axes, Z: Array, given: Array, model: IKDR | ColoredMVU, axis_names: tuple[str, str]
 ) -> None:
     """Draw rows (n, 2) in the colours of their values (n,); rows without a value are grey."""
-    has_value = ~rows_without_score(given)
-    if not _are_numbers(given[has_value]):
-        has_value[has_value] = ~_unlabelled(given[has_value], model)
+    has_value = _with_value(given, model)
     values = given[has_value]
     entries = []
     if not has_value.all():
@@ -262,11 +320,24 @@ def _draw_coloured(
     if _are_numbers(values):
         drawing.draw_numbers(ax, Z[has_value], values, "y", axis_names)
     else:
-        classes, codes = np.unique(values, return_inverse=True)
-        names = [f"{each:g}" if values.dtype.kind == "f" else str(each) for each in classes]
+        names, codes = _classes(values)
         entries += drawing.draw_classes(ax, Z[has_value], codes, names, axis_names)
     if entries:
         drawing.add_legend(ax, entries, ncols=1 + (len(entries) > _MAX_CLASSES // 2))
+
+
+def _with_value(given: Array, model: IKDR | ColoredMVU) -> Array:
+    """Return which values (m,) are not missing."""
+    has_value = np.asarray(~rows_without_score(given))
+    if not _are_numbers(given[has_value]):
+        has_value[has_value] = ~_unlabelled(given[has_value], model)
+    return has_value
+
+
+def _classes(values: Array) -> tuple[list[str], Array]:
+    """Return the names of the classes, and the index (m,) of the class of each value."""
+    classes, codes = np.unique(values, return_inverse=True)
+    return [f"{each:g}" if values.dtype.kind == "f" else str(each) for each in classes], codes
 
 
 def _are_numbers(values: Array) -> bool:
@@ -291,8 +362,7 @@ def _history(model: IKDR) -> tuple[Sequence[Any], Stopping, str]:
 
 def _names(model: IKDR, given: Sequence[str] | None) -> Sequence[str]:
     d = model.n_features_in_
-    if given is None:
-        given = getattr(model, "feature_names_in_", [f"feature {j}" for j in range(d)])
+    given = column_names(model) if given is None else given
     if len(given) != d:
         raise ValueError(f"`feature_names` must be {d} names, one a feature; got {len(given)}")
     return given
@@ -318,11 +388,11 @@ def _selected_rows(rows: Any, indices: Array) -> Array:
     return np.asarray(getattr(rows, "iloc", rows)[indices])
 
 
-def _panels(count: int, width: float, axes: Any) -> Array:
+def _panels(count: int, width: float, axes: Any, columns: int = _PANELS_PER_ROW) -> Array:
     if axes is None:
         import matplotlib.pyplot as plt  # noqa: PLC0415 - takes a second to import
 
-        columns = min(count, _PANELS_PER_ROW)
+        columns = min(count, columns)
         size = (width * columns, 3.6 * -(-count // columns))
         figure, grid = plt.subplots(
             -(-count // columns), columns, figsize=size, layout="constrained", squeeze=False

@@ -18,6 +18,10 @@ class ComponentsWarning(UserWarning):
     """Warns of new features that add almost nothing to J, lower it, or leave out a better one."""
 
 
+class WeightsWarning(ComponentsWarning):
+    """Warns of columns so alike that either could have the weight of both."""
+
+
 class Status(Enum):
     """How a solver run ended."""
 

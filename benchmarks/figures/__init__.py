@@ -12,8 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.figures.avoiding import avoid, given
-from benchmarks.figures.certainty import bootstrap60k, certainty, certainty_elsewhere
-from benchmarks.figures.certified import certified
+from benchmarks.figures.certainty import (
+    bootstrap60k,
+    certainty,
+    certainty_elsewhere,
+    certainty_unseen,
+)
+from benchmarks.figures.certified import certified, certified_predictions
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.conditional import given60k, level_given, power_given
 from benchmarks.figures.conditions import correlated, weak, wide
@@ -37,6 +42,7 @@ from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
+from benchmarks.figures.readable import band, censored
 from benchmarks.figures.real_tables import real_tables
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
@@ -74,6 +80,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        band,
+        censored,
         quick,
         predicted60k,
         predicted_scale,
@@ -84,6 +92,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         dimensions,
         certainty,
         certainty_elsewhere,
+        certainty_unseen,
         bootstrap60k,
         accuracy,
         kernels,
@@ -92,6 +101,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         umap,
         optima,
         certified,
+        certified_predictions,
         overhead,
         startup,
         time_left,

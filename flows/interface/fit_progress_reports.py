@@ -70,7 +70,7 @@ class FitReports(FitWatcher):
             if done.last:
                 self._report(self._progress.stage)
             else:
-                self._report(f"round {done.number + 1}", f"last change {done.change:.2g}")
+                self._report(f"round {done.number + 1}", f"last movement {done.movement:.2g}")
 
     def report_pass(self) -> None:
         """Report the current pass, if it takes long."""

@@ -57,8 +57,8 @@ def iteration_line(name: str, record: Record, stopping: Stopping) -> str:
 
 
 def round_line(name: str, done: Round) -> str:
-    """Return a line on a round, such as "round 2: J 0.81, change 0.02, 7 iterations, 12.0 s"."""
+    """Return a line on a round, such as "round 2: J 0.81, change 0.02, turn 0.1, ..., 12.0 s"."""
     return (
-        f"{name}: J {done.objective:.6g}, change {done.change:.2g}, {done.iterations} iterations, "
-        f"{done.seconds:.1f} s"
+        f"{name}: J {done.objective:.6g}, change {done.change:.2g}, turn {done.turn:.2g}, "
+        f"{done.iterations} iterations, {done.seconds:.1f} s"
     )

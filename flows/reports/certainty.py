@@ -1,4 +1,4 @@
-"""Put what refits to resampled rows tell of W into words."""
+"""Put into words how sure W is."""
 
 from __future__ import annotations
 
@@ -14,17 +14,25 @@ if TYPE_CHECKING:
 
 # A refit may fail for its resample alone; more failures than this share are worth a warning.
 _FAILED = 0.1
+_BY_REFITS = (
+    "W was fitted again to rows drawn from the same rows with replacement. The refits vary around "
+    "W as W varies around the truth, unless W has missed the truth altogether."
+)
+_BY_CURVATURE = (
+    "From the curvature of J at W and the influence of each row. They tell how W varies from one "
+    "sample of rows to another, unless W has missed the truth altogether; --bootstrap checks them."
+)
 
 
 def certainty_block(
     certainty: Certainty, names: Sequence[str], draw: Callable[[], Sequence[Figure]] | None
 ) -> Block:
     """Return the block on the certainty of W; `names` are those of the new features."""
+    refits = (_refits(certainty),) if certainty.refits else ()
     return Block(
         "How sure",
-        about="W was fitted again to rows drawn from the same rows with replacement. The refits "
-        "vary around W as W varies around the truth, unless W has missed the truth altogether.",
-        facts=(_distance(certainty), _clear(certainty), _refits(certainty)),
+        about=_BY_REFITS if refits else _BY_CURVATURE,
+        facts=(_distance(certainty), _clear(certainty), *refits),
         tables=(_shares(certainty), _new_features(certainty, names)),
         draw=draw,
     )
@@ -74,8 +82,8 @@ def _new_features(certainty: Certainty, names: Sequence[str]) -> Table:
     measured = zip(names, certainty.stability, certainty.retention, strict=True)
     rows = tuple((name, f"{alone:.2f}", f"{within:.2f}") for name, alone, within in measured)
     caption = (
-        "How much of each new feature a refit finds again, from 0 to 1: as one feature, and within "
-        "the space of all. Features with a small first and a large second number mix with each "
-        "other."
+        "How much of each new feature other samples of rows would show, from 0 to 1: as one "
+        "feature, and within the space of all. Features with a small first and a large second "
+        "number mix with each other."
     )
     return Table(caption, ("feature", "alone", "within the space"), rows)

@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
 # How many new features are shown, and how many weights of each.
 COMPONENTS, WEIGHTS = 12, 12
-# Heights in points of a scatter plot, of a bar, and of the axis below the bars.
+# Along how many new features the label is drawn.
+RESPONSES = 3
+# Heights in points of a scatter plot, of a bar, of the axis below the bars, and of a response.
 _SCATTER_HEIGHT, _BAR_HEIGHT, _AXIS_HEIGHT = 420.0, 22.0, 50.0
+_RESPONSE_HEIGHT = 300.0
 # What the stopping rules bound, in words.
-_MEASURES = {"residual": "residual of W", "change": "relative change of the eigenvalues"}
+_MEASURES = {
+    "residual": "residual of W",
+    "change": "relative change of the eigenvalues",
+    "movement": "larger of the change of the embedding's eigenvalues and the turn of W",
+}
 # Title and caption of the pictures that are stored with a model.
 _STORED = {
     "clusters": ("Clusters", "The mean image of each cluster that has rows, in their order."),
@@ -93,8 +100,8 @@ def iteration_figures(view: View) -> list[Figure]:
 
 
 def result_figures(view: View) -> list[Figure]:
-    """Return the figures of the result except its components: the spectrum and the rows."""
-    return [figure for draw in _FINDINGS if (figure := draw(view))]
+    """Return the figures of the result except its components: spectrum, rows, and responses."""
+    return [figure for draw in _FINDINGS if (figure := draw(view))] + _responses(view)
 
 
 def components(view: View) -> Iterator[Figure]:
@@ -167,8 +174,8 @@ def _objective(view: View) -> Figure | None:
         partial(drawing.draw_objective, numbers=numbers, values=heights, unit=unit),
     )
     best = (
-        "Each round has another Gamma, so that J may fall. The W that is kept has J = "
-        f"{text.number(float(view.metrics['objective']))}."
+        "Each round has another Gamma, so that J may fall. Under its own embedding, the last W has "
+        f"J = {text.number(float(view.metrics['objective']))}."
         if rounds
         else "The best W is saved."
     )
@@ -176,13 +183,13 @@ def _objective(view: View) -> Figure | None:
 
 
 def _round_changes(view: View) -> Figure | None:
-    """Draw the change of the eigenvalues by round of a clustering."""
+    """Draw by round of a clustering how much W or the embedding moved."""
     rounds, limit = view.metrics.get("rounds"), view.run.config.get("outer_tol")
     if not rounds or limit is None:
         return None
-    values = [(k, float(each["change"])) for k, each in enumerate(rounds, start=1)]
-    drawn = _measure(values, "round", "change", float(limit))
-    caption = f"The {_MEASURES['change']} of the embedding, by round."
+    values = [(k, max(each["change"], each["turn"])) for k, each in enumerate(rounds, start=1)]
+    drawn = _measure(values, "round", "movement", float(limit))
+    caption = f"The {_MEASURES['movement']}, by round."
     return None if drawn is None else Figure("Settling of the rounds", caption, drawn)
 
 
@@ -191,7 +198,8 @@ def _changes(view: View) -> Figure | None:
     measure, limit = str(view.metrics["measure"]), float(view.metrics["tolerance"])
     values = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in view.history]
     drawn = _measure(values, "iteration", measure, limit)
-    which = " of the round that was saved" if view.run.kind == "cluster" else ""
+    cluster = view.run.kind == "cluster"
+    which = " of the last round, under the embedding before" if cluster else ""
     if drawn is None:
         return None
     last = f"the last is {values[-1][1]:.2g}, the tolerance {limit:.2g}"
@@ -262,6 +270,26 @@ def _scatter(view: View) -> Figure | None:
     colours, draw = coloured(view, points, sample.values, names)
     drawn = draw_axes(f"{description}, in {colours}", draw, height=_SCATTER_HEIGHT)
     return Figure("Rows", f"{description}, in the colour of their {label_name}.", drawn)
+
+
+def _responses(view: View) -> list[Figure]:
+    """Draw the label along each of the first new features of a fit."""
+    sample = view.model.sample if view.model else None
+    if view.model is None or sample is None or view.run.kind != "fit" or not len(sample.points):
+        return []
+    values, classes, what = sample.values, None, "mean of the label"
+    if are_classes(values):
+        present, values = np.unique(values, return_inverse=True)
+        classes, what = [view.group_name(int(each)) for each in present], "share of each class"
+    caption = f"The {what} along this feature alone, whatever the others are, with a 90% band."
+    figures = []
+    names = view.model.get_feature_names_out()[:RESPONSES]
+    for name, z in zip(names, sample.points.T.astype(float), strict=False):
+        arguments = {"z": z, "values": values, "classes": classes, "axis_names": (name, "label")}
+        draw = partial(drawing.draw_response, **arguments)
+        drawn = draw_axes(f"The {what} along {name}", draw, height=_RESPONSE_HEIGHT)
+        figures.append(Figure(f"Label along {name}", caption, drawn))
+    return figures
 
 
 def _by_class(

@@ -203,7 +203,11 @@ def _cluster_facts(result: ClusterResult) -> tuple[Fact, ...]:
     return (
         *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
         Fact("Clusters", f"{result.n_clusters:,}"),
-        Fact("Objective J", text.number(result.fitted.objective), "Of the best W."),
+        Fact(
+            "Objective J",
+            text.number(result.fitted.objective),
+            "Of the last W.",
+        ),
         Fact("Rounds", f"{len(result.rounds):,}"),
         Fact("Seconds", f"{result.fitted.ending.seconds:.2f}"),
     )
@@ -236,19 +240,15 @@ def _clusters(result: ClusterResult, view: View | None) -> Block:
 
 
 def _rounds(result: ClusterResult) -> Block:
-    columns = ("round", "objective", "affinity", "change", "iterations")
-    are_best = [each.objective == result.fitted.objective for each in result.rounds]
-    rows = tuple(
-        _round_cells(f"{k} (kept)" if is_best else str(k), each)
-        for k, (each, is_best) in enumerate(zip(result.rounds, are_best, strict=True), start=1)
-    )
+    columns = ("round", "objective", "affinity", "change", "turn of W", "iterations")
+    rows = tuple(_round_cells(k, each) for k, each in enumerate(result.rounds, start=1))
     table = Table("W and the embedding in turns.", columns, rows)
     return Block("Rounds", tables=(table,), detail=True)
 
 
-def _round_cells(number: str, each: Round) -> tuple[str, ...]:
-    measured = map(text.number, (each.objective, each.affinity, each.change))
-    return number, *measured, str(each.iterations)
+def _round_cells(number: int, each: Round) -> tuple[str, ...]:
+    measured = map(text.number, (each.objective, each.affinity, each.change, each.turn))
+    return str(number), *measured, str(each.iterations)
 
 
 def _pictures_of_result(view: View | None) -> list[Block]:

@@ -53,6 +53,12 @@ _KNOWN: Mapping[Status, str] = {
 }
 
 
+_SETTLED = (
+    "Known: W and the embedding stay, within the tolerance, when each is fitted to the other. Not "
+    "known: whether another start would lead to other clusters."
+)
+
+
 def fit_trust(result: FitResult) -> tuple[Fact, ...]:
     """Return how far to trust a fit."""
     ending = result.fitted.ending
@@ -62,15 +68,17 @@ def fit_trust(result: FitResult) -> tuple[Fact, ...]:
 
 def cluster_trust(result: ClusterResult) -> tuple[Fact, ...]:
     """Return how far to trust a clustering."""
-    advice = ["the best so far was saved"]
+    advice = ["the last round was saved"]
     status = result.fitted.ending.status
     if status == "converged":
         advice.append("W did converge, but the rounds did not")
     else:
         advice.append(f"W {text.ending_words(status)}")
-    if result.rounds and result.rounds[-1].change >= result.settings.get("outer_tol", math.inf):
+    if result.rounds and _movement(result) >= result.settings.get("outer_tol", math.inf):
         advice.append("Raise --max-outer or --outer-tol")
     convergence, *others = _trust_in_w(result, ". ".join(advice))
+    if result.fitted.ending.converged:
+        convergence = replace(convergence, meaning=_SETTLED)
     return (convergence, *_rounds(result), *others)
 
 
@@ -183,11 +191,11 @@ def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> Fact:
         )
     else:
         value = f"residual at most {limit:.2g}"
-        reason = (
-            "The slope of J is then below a tenth of its noise between blocks of rows."
-            if limit > RESIDUAL
-            else "The rule without --tol: only such a W counts as converged."
-        )
+        reason = "The rule without --tol: only such a W counts as converged."
+        if limit > RESIDUAL:
+            reason = "The slope of J is then below a tenth of its noise between blocks of rows."
+        if "outer_tol" in settings:
+            reason = "Set by --outer-tol, for W under the embedding of X W."
     return Fact("Tolerance", value, reason)
 
 
@@ -213,9 +221,18 @@ def _rounds(result: ClusterResult) -> tuple[Fact, ...]:
     limit = result.settings.get("outer_tol")
     if limit is None or not result.rounds:
         return ()
-    value = f"{result.rounds[-1].change:.2g}, to be below {limit:.4g}"
-    meaning = "The change of the embedding's eigenvalues; --outer-tol sets the limit."
+    last = result.rounds[-1]
+    value = f"{last.change:.2g} and {last.turn:.2g}, to be below {limit:.4g}"
+    meaning = (
+        "The change of the embedding's eigenvalues, and the sine of the angle by which W turned; "
+        "--outer-tol sets the limit."
+    )
     return (Fact("Change in the last round", value, meaning),)
+
+
+def _movement(result: ClusterResult) -> float:
+    """Return how much W or the embedding moved in the last round."""
+    return max(result.rounds[-1].change, result.rounds[-1].turn)
 
 
 def _engine(engine: str, note: str) -> Fact:
@@ -266,7 +283,7 @@ def _certificate(certificate: CertificateRecord) -> Fact:
         return Fact(_MAXIMUM, "not certified", meaning)
     if certificate.is_global:
         return Fact(_MAXIMUM, "certified, the highest", meaning)
-    return Fact(_MAXIMUM, "certified, local", f"{meaning} It need not be the highest one.")
+    return Fact(_MAXIMUM, "certified, local", meaning)
 
 
 def _certificates(certificates: Mapping[int, CertificateRecord]) -> Fact:

@@ -282,12 +282,13 @@ class ShareInterval(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Certainty(JsonRecord):
-    """What refits to resampled rows tell of W: see `ism_dask.BootstrapResult`.
+    """How sure W is: see `ism_dask.Intervals`.
 
     Attributes
     ----------
     refits, converged : int
-        The number of refits, and of those that converged.
+        The number of refits, and of those that converged; 0 if the intervals come from the
+        curvature of J.
     distance_interval, standardized_interval : tuple of two floats
         The 90% intervals of the distance from the true subspace, for columns in their own units
         and in units of their standard deviation.
@@ -317,7 +318,8 @@ class FitResult(LabelledResult):
     ----------
     fitted : FittedW
     certainty : Certainty or None
-        What refits to resampled rows tell of W; None without `--bootstrap`.
+        How sure W is; None without `--bootstrap` if W is no maximum of the prediction of y, or
+        has too many weights.
     """
 
     command: ClassVar[str] = "fit"
@@ -332,6 +334,7 @@ class Round(JsonRecord):
     objective: float
     affinity: float
     change: float
+    turn: float
     iterations: int
     seconds: float = 0.0
 

@@ -8,7 +8,7 @@ from flows.interface.progress import ProgressShare, progress_note
 from flows.results.runs import Certainty, ShareInterval
 from flows.runs.resumable import ResumableRun, fit_on_cluster
 from flows.settings.runs import FitSettings
-from ism_dask import BootstrapResult
+from ism_dask import BootstrapResult, Intervals
 from ism_dask.inference.bootstrap import summarise_refits
 from ism_dask.inference.refits import Refit, RefitPlan
 
@@ -44,12 +44,15 @@ def bootstrap_on_cluster(
     return summarise_refits(plan.fitted, [refits[number] for number in range(count)])
 
 
-def certainty_of(result: BootstrapResult, names: tuple[str, ...]) -> Certainty:
-    """Return what a run reports of a bootstrap; `names` are those of the columns."""
+def certainty_of(result: Intervals, names: tuple[str, ...]) -> Certainty:
+    """Return what a run reports of intervals; `names` are those of the columns."""
+    refits = (0, 0)
+    if isinstance(result, BootstrapResult):
+        refits = result.n_refits, result.n_converged
     largest = np.argsort(-result.shares, kind="stable")[:_TOP_SHARES]
     return Certainty(
-        refits=result.n_refits,
-        converged=result.n_converged,
+        refits=refits[0],
+        converged=refits[1],
         distance_interval=result.distance_interval,
         standardized_interval=result.standardized_interval,
         stability=tuple(result.stability.tolist()),

@@ -141,6 +141,7 @@ def _result(
                 objective=each.objective,
                 affinity=each.affinity,
                 change=each.change,
+                turn=each.turn,
                 iterations=each.iterations,
                 seconds=each.seconds,
             )

@@ -12,7 +12,6 @@ from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.results.runs import (
     Avoided,
-    Certainty,
     Contribution,
     DimensionTried,
     FewColumns,
@@ -29,8 +28,9 @@ from flows.runs.saving import model_to_save, origin, saved_model
 from flows.runs.side_labels import side_labels
 from flows.settings.kernels import kernel_record
 from flows.settings.runs import DEPENDENCE, FitSettings, SavedRunSettings
-from ism_dask import SupervisedIKDR
+from ism_dask import BootstrapResult, Intervals, SupervisedIKDR, intervals
 from ism_dask.estimators.base import IKDR
+from ism_dask.inference.intervals import have_intervals
 from ism_dask.inference.refits import plan_refits
 from storage import Dataset, Model, save_model
 
@@ -45,28 +45,34 @@ def fit_and_save(settings: FitSettings) -> FitResult:
     run = run_name(settings, labelled)
     report_progress(0.0, f"fit {settings.title}")
     progress_log(labelled.describe(settings))
-    sides = side_labels(settings, labelled)
+    sides, data = side_labels(settings, labelled), labelled.data
+    names = column_names(data.feature_names, data.image_shape, data.X.shape[1])
     # Without refits, the fit is nearly all of the work; with them, about half of it.
     part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
 
-    def work() -> FittedModel:
-        return fit(
+    def work() -> tuple[FittedModel, Intervals | None]:
+        X, weights = read_rows(labelled.data.X, settings), labelled.data.weights
+        fitted = fit(
             settings,
-            read_rows(labelled.data.X, settings),
+            X,
             labelled.y,
             part,
             start=_start(settings, labelled),
-            weights=labelled.data.weights,
+            weights=weights,
             sides=sides,
         )
+        if settings.bootstrap is not None or not _have_intervals(fitted.model):
+            return fitted, None
+        return fitted, intervals(fitted.model, X, labelled.y, sample_weight=weights, **sides)
 
     with resumable_run(run, KIND, settings, labelled.identity) as this:
-        fitted = fit_on_cluster(settings, this, work, len(labelled.y))
+        fitted, sure = fit_on_cluster(settings, this, work, len(labelled.y))
+        sure = _bootstrap(settings, this, labelled, fitted, sides) or sure
         result = FitResult(
             run=run,
             n_components=len(fitted.model.components_),
             fitted=fitted_w(fitted, settings, labelled.data),
-            certainty=_certainty(settings, this, labelled, fitted, sides),
+            certainty=None if sure is None else certainty_of(sure, names),
             **labelled.facts(settings),
             **origin(),
         )
@@ -76,13 +82,13 @@ def fit_and_save(settings: FitSettings) -> FitResult:
     return replace(result, path=str(path))
 
 
-def _certainty(
+def _bootstrap(
     settings: FitSettings,
     this: ResumableRun,
     labelled: LabelledDataset,
     fitted: FittedModel,
     sides: Mapping[str, Array],
-) -> Certainty | None:
+) -> BootstrapResult | None:
     """Return what refits to resampled rows tell of W, if the settings request them."""
     if settings.bootstrap is None:
         return None
@@ -93,11 +99,14 @@ def _certainty(
         labelled.y,
         sample_weight=data.weights,
         random_state=settings.seed,
-        **sides,
+        avoid=sides.get("avoid"),
+        given=sides.get("given"),
     )
-    result = bootstrap_on_cluster(settings, this, plan, ProgressShare(_HALF, _ALL))
-    names = column_names(data.feature_names, data.image_shape, data.X.shape[1])
-    return certainty_of(result, names)
+    return bootstrap_on_cluster(settings, this, plan, ProgressShare(_HALF, _ALL))
+
+
+def _have_intervals(model: IKDR) -> bool:
+    return isinstance(model, SupervisedIKDR) and have_intervals(model)
 
 
 def _avoided(model: IKDR) -> Avoided | None:

@@ -528,12 +528,13 @@ class ClusterSettings(SavedRunSettings):
     )
     outer_tol: float = clusters_setting(
         0.01,
-        about="Stop when the eigenvalues of the embedding change by less.",
+        about="Stop when the eigenvalues of the embedding change by less, and W turns by an angle "
+        "with a smaller sine.",
         title="Tolerance of the rounds",
         gt=0,
     )
     max_outer: int = clusters_setting(
-        20, about="Stop after so many rounds.", title="Rounds at most", ge=1
+        100, about="Stop after so many rounds.", title="Rounds at most", ge=1
     )
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Problem
 from ism_dask.gamma.base import ThinGamma
 from ism_dask.gamma.from_embedding import EmbeddingGuide
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.shards import Shards
@@ -24,6 +25,8 @@ from ism_dask.status import Status
 ROUND_TOL = 0.01
 # Eigenvalues below this share of the largest are rounding: their changes do not count.
 _ROUNDING_SHARE = 1e-6
+# Two W between which the sine of the largest angle is below this are the same, up to rounding.
+_SAME = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +39,25 @@ class EmbeddedW:
 
 @dataclass(frozen=True, eq=False)
 class AlternationResult:
-    """The best W with its embedding, all rounds, and how the alternation ended."""
+    """The last W with its embedding, all rounds, and how the alternation ended.
 
-    best: EmbeddedW
+    Attributes
+    ----------
+    last : EmbeddedW
+        Its solution is that under the embedding before, to which W was fitted.
+    pair : Solution
+        The same W under Gamma of its own embedding.
+    rounds : tuple of Round
+    tol : float
+        The tolerance in force: a rough embedding moves more than the one that was given.
+    converged : bool
+    """
+
+    last: EmbeddedW
+    pair: Solution
     rounds: tuple[Round, ...]
+    tol: float
     converged: bool
-    over_cap: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,51 +90,45 @@ class Alternation:
     def run(
         self, tol: float, max_outer: int, on_round: Callable[[Round], None]
     ) -> AlternationResult:
-        """Alternate until the eigenvalues of the embedding change by less than `tol`.
+        """Alternate until W and the eigenvalues of the embedding move by less than `tol`.
 
         From then on each W is solved until it is stationary, and the alternation has converged when
-        the eigenvalues change by less than `tol` even so. The last W is then the answer. If it does
-        not converge in `max_outer` rounds, the answer is the W with the largest J, provided that J
-        of different rounds is comparable. Otherwise it is the last W again: under the Gamma of its
-        own round, each W is at least as good as the one before, from which that round started.
+        both move by less than `tol` even so, and the residual of W under Gamma of its own embedding
+        is at most `tol`. The answer is the last W, after `max_outer` rounds at most: J of different
+        rounds cannot be compared, since each has another Gamma.
         """
         saved_fit, outer = self.saved_fit, self.saved_fit.outer
         embedding = self._first_embedding() if outer is None else self._embed(outer.last)
-        best: EmbeddedW | None = None
         while True:
             rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
-            fully = self._always_fully or any(each.change < tol for each in rounds)
-            before, found = embedding, self._solve(embedding, last, fully=fully)
-            solution, embedding = found.solution, found.embedding
-            change = _change(embedding.values, before.values)
-            # The solver returned the W it started from without converging: the next would, too.
-            same = last is not None and np.array_equal(solution.W, last.W)
-            stalled = same and solution.status is not Status.CONVERGED
-            converged = change < tol and not stalled and fully
-            time_is_up = solution.status is Status.OVER_CAP
-            is_last = converged or stalled or time_is_up or len(rounds) + 1 >= max_outer
+            limit = max(tol, embedding.movement)
+            fully = self._always_fully or any(each.movement < limit for each in rounds)
+            before, embedded = embedding, self._solve(embedding, last, fully=fully)
+            solution, embedding = embedded.solution, embedded.embedding
             record = Round(
                 number=len(rounds) + 1,
                 objective=solution.objective,
                 affinity=float(embedding.values.sum()),
                 eigenvalues=tuple(embedding.values.tolist()),
-                change=change,
+                change=_change(embedding.values, before.values),
+                turn=1.0 if last is None else subspace_sine(last.W, solution.W),
                 iterations=solution.n_iter,
                 seconds=saved_fit.seconds,
-                last=is_last,
             )
-            rounds = (*rounds, record)
+            # The solver returned the W it started from without converging: the next would, too.
+            same = fully and record.turn < _SAME
+            stalled = same and solution.status is not Status.CONVERGED
+            settled = fully and record.movement < limit and not stalled
+            pair = self._pair(embedded) if settled else None
+            time_is_up = solution.status is Status.OVER_CAP
+            converged = pair is not None and pair.residual <= limit and not time_is_up
+            is_last = converged or stalled or time_is_up or record.number >= max_outer
+            record = replace(record, last=is_last)
             on_round(record)
-            better = outer is None or solution.objective >= outer.best.objective
-            if outer is None or converged or better or not self.guide.comparable:
-                best = found
-                outer = OuterState(rounds, solution, solution)
-            else:
-                outer = replace(outer, rounds=rounds, last=solution)
+            outer = OuterState((*rounds, record), solution)
             if is_last:
-                # After an interruption, the best round may be in the checkpoint only.
-                best = best or EmbeddedW(outer.best, self._embed(outer.best))
-                return AlternationResult(best, rounds, converged and not time_is_up, time_is_up)
+                pair = self._pair(embedded) if pair is None else pair
+                return AlternationResult(embedded, pair, outer.rounds, limit, converged)
             saved_fit.commit_outer(outer)
 
     def _first_embedding(self) -> Embedding:
@@ -135,6 +145,11 @@ class Alternation:
         gamma, rows = self.guide.gamma(embedding.shards)
         solution = self._search(gamma, rows, state, fully=fully)
         return EmbeddedW(solution, self._embed(solution))
+
+    def _pair(self, embedded: EmbeddedW) -> Solution:
+        """Return W as a solution under Gamma of its own embedding."""
+        problem = self.problem(*self.guide.gamma(embedded.embedding.shards))
+        return self.search.under(problem, embedded.solution)
 
     def _embed(self, solution: Solution) -> Embedding:
         return self.graph.embedded(solution.W, self.n_clusters)

@@ -231,7 +231,7 @@ def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None =
     """Return the matrix (a, b) of a kernel between projected rows (a, q) and (b, q)."""
     total = None
     for weight, term in kernel.terms:
-        beta = _beta(term, left, right, out if total is None else None)
+        beta = beta_of(term, left, right, out if total is None else None)
         value = term.value(beta, out=beta)
         if weight != 1.0:
             value *= weight
@@ -240,7 +240,7 @@ def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None =
     return total
 
 
-def _beta(term: PointwiseKernel, left: Array, right: Array, out: Array | None = None) -> Array:
+def beta_of(term: PointwiseKernel, left: Array, right: Array, out: Array | None = None) -> Array:
     """Return the beta (a, b) of projected rows (a, q) and (b, q).
 
     In double precision, what cancels in squared distances is far below what the ridge resolves.
@@ -261,7 +261,7 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
             psi *= K
             factor = term.amplitude / rate
         else:
-            beta = _beta(term, Z, Z)
+            beta = beta_of(term, Z, Z)
             psi *= term.unit_slope(beta, out=beta)
             factor = weight * term.amplitude
         moved += (factor * term.pairing.coupling) * (psi @ right)

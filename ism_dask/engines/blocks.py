@@ -1,7 +1,7 @@
 """The engines of blocks: J, Phi and Phi W as means over blocks of rows, each a small problem.
 
 No block needs another one, so that time grows with the number of rows, and no matrix is larger than
-a block. Blocks are in memory, or are dealt within the shards of rows that are not.
+a block. Blocks are in memory, or are dealt within ranges of rows that are not.
 
 For prediction the value of a block is that of a regression on its rows; for dependence it is the
 sum over the pairs within the block.
@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.criteria.curvature import Tangents, curvature
 from ism_dask.criteria.dependence import AllPairs
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.base import DeclinedError, Engine, Problem
@@ -38,9 +39,10 @@ from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels.graph_kernel import ValueAsSlope
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import (
-    MEMORY_BYTES,
     PAIR_ROWS,
+    RANGE_ROWS,
     deal,
+    fits_memory,
     is_balanced,
     number_of_blocks,
     rows_of_a_block,
@@ -50,6 +52,7 @@ from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
 _Result = TypeVar("_Result")
+_Arrays = TypeVar("_Arrays", bound=tuple[Array, ...])
 # The columns of Y (b, r), then the weights (b, 1) if there are some.
 _TARGET = RowFact("prediction target")
 # With fewer blocks, their differences say little of the noise between them.
@@ -65,18 +68,23 @@ class RegressionBlocks(ABC):
     """Blocks of rows that a regression is fitted to, one by one."""
 
     @abstractmethod
-    def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        """Return the sums over all blocks, with the squared lengths of tangents."""
+    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
+        """Return the sums over all blocks of what a function returns for each."""
 
     def explained(self, regression: RidgeRegression, W: Array) -> Explained:
         """Return J and Phi W (d, q), the means over blocks, with the noise between blocks."""
-        sums = self._summed(regression, W)
+        sums = self._summed(partial(_sums_of, regression, W))
         objective, product, _, size, count = sums
         mean = product / size
         if count < _LEAST_FOR_NOISE:
             return Explained(float(objective / size), mean)
         noise = _standard_error(sums, float(np.sum(tangent(W, mean) ** 2)))
         return Explained(float(objective / size), mean, noise)
+
+    def curvature(self, regression: RidgeRegression, tangents: Tangents) -> tuple[Array, Array]:
+        """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
+        hessian, squares, size = self._summed(partial(curvature, regression, tangents))
+        return hessian / size, squares / size**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +106,8 @@ class BlocksInMemory(RegressionBlocks):
         """The number of rows of all blocks."""
         return sum(block.n_rows for block in self.blocks)
 
-    def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        return _added(self._each(lambda block: _sums_of(regression, block, W)))
+    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
+        return _added(self._each(function))
 
     def evidence(self, regression: RidgeRegression, W: Array) -> float:
         """Return the sum over blocks of the log marginal likelihood of a column of Y."""
@@ -120,11 +128,12 @@ class BlocksInMemory(RegressionBlocks):
 
 @dataclass(frozen=True)
 class _DealOfShards:
-    """How the rows of each shard are dealt into blocks, and whether they have weights."""
+    """How ranges of rows are dealt into blocks, up to which row, and whether rows have weights."""
 
     block_rows: int
     seed: int
     weighted: bool
+    stop: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,32 +148,37 @@ class BlocksOfShards(RegressionBlocks):
         """Return shards with the target rows Y (n, r) and weights (n,), dealt into blocks."""
         facts = rows if weights is None else np.column_stack([rows, weights])
         shards = shards.with_rows(_TARGET, facts).persisted()
-        dealt = _DealOfShards(rows_of_a_block(shards.n_rows), seed, weights is not None)
-        return cls(shards, dealt)
+        n = shards.n_rows
+        return cls(shards, _DealOfShards(rows_of_a_block(n), seed, weights is not None, n))
 
     def first(self, n_rows: int) -> BlocksOfShards:
-        """Return the blocks of the first shards, with about this number of rows or more."""
-        return replace(self, shards=self.shards.first(n_rows))
+        """Return the blocks of the first ranges of rows that have this number of rows or more."""
+        stop = min(-(-n_rows // RANGE_ROWS) * RANGE_ROWS, self.shards.n_rows)
+        return BlocksOfShards(self.shards.first(stop), replace(self.dealt, stop=stop))
 
-    def _summed(self, regression: RidgeRegression, W: Array) -> _Sums:
-        sums: _Sums = self.shards.fold(_shard_sums, regression, W, self.dealt)
+    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
+        sums: _Arrays = self.shards.fold(_shard_sums, function, self.dealt)
         return sums
 
 
 def _shard_sums(
-    shard: LoadedShard, regression: RidgeRegression, W: Array, dealt: _DealOfShards
-) -> _Sums:
+    shard: LoadedShard, function: Callable[[Block], _Arrays], dealt: _DealOfShards
+) -> _Arrays:
     facts = shard.facts[_TARGET]
     rows = Block(shard.X, facts[:, :-1], facts[:, -1]) if dealt.weighted else Block(shard.X, facts)
-    rows = rows.counted
-    if not rows.n_rows:
+    sums = [function(rows.part(np.arange(0)))]
+    for start in range(0, min(rows.n_rows, dealt.stop - shard.start), RANGE_ROWS):
+        some = rows.part(np.arange(start, min(start + RANGE_ROWS, rows.n_rows))).counted
+        if some.n_rows:
+            count, seed = number_of_blocks(some.n_rows, dealt.block_rows), shard.start + start
+            blocks = deal(some.Y[:, 0], count, dealt.seed + seed)
+            sums += [function(some.part(numbers)) for numbers in blocks]
+    return _added(sums)
+
+
+def _sums_of(regression: RidgeRegression, W: Array, block: Block) -> _Sums:
+    if not block.n_rows:
         return _times_size(0.0, np.zeros_like(W), 0.0, 0.0)
-    count = number_of_blocks(rows.n_rows, dealt.block_rows)
-    blocks = deal(rows.Y[:, 0], count, dealt.seed + shard.start)
-    return _added([_sums_of(regression, rows.part(numbers), W) for numbers in blocks])
-
-
-def _sums_of(regression: RidgeRegression, block: Block, W: Array) -> _Sums:
     value = regression.explained(block, W)
     square = float(np.sum(tangent(W, value.product) ** 2))
     return _times_size(value.objective, value.product, square, block.size)
@@ -181,9 +195,9 @@ def _times_size(objective: float, matrix: Array, square: float, size: float) -> 
     )
 
 
-def _added(sums: Sequence[_Sums]) -> _Sums:
+def _added(sums: Sequence[_Arrays]) -> _Arrays:
     """Return the sum of the sums of blocks, added in their order."""
-    return tuple(map(sum, zip(*sums, strict=True)))  # type: ignore[return-value]
+    return tuple(sum(each) for each in zip(*sums, strict=True))  # type: ignore[return-value]
 
 
 def _standard_error(sums: _Sums, square: float) -> float:
@@ -198,8 +212,8 @@ class BlockEngine(Engine):
 
     Blocks are dealt once, so that J is a smooth function of W: the solver converges to a maximum of
     it, and a certificate is about it. `Evaluation.error` adds the standard error of J between
-    blocks to the bound on rounding. The deal of rows in memory is over all of them, of other rows
-    within their shards. With one block of all rows, J is that of the exact engine.
+    blocks to the bound on rounding. The deal of rows in memory is over all of them, of larger rows
+    within ranges. With one block of all rows, J is that of the exact engine.
 
     Attributes
     ----------
@@ -242,15 +256,19 @@ class BlockEngine(Engine):
     def _dealt(self) -> Problem:
         """The problem with shards that are random parts of the rows."""
         problem, shards = self.problem, self.problem.shards
-        if shards.n_rows * shards.n_columns * shards.dtype.itemsize <= MEMORY_BYTES:
+        if self._fits_memory:
             return replace(problem, shards=shuffled(problem, self.rows))
         facts = shards.gather_fact(GAMMA_FACTS)
-        if not all(is_balanced(column, shards.bounds) for column in facts.T):
+        if not all(is_balanced(column) for column in facts.T):
             raise DeclinedError(
                 "the rows are sorted by their target and not in memory, so that chunks of them do "
                 "not stand for all rows; store the rows in random order, or take engine='exact'"
             )
         return problem
+
+    @property
+    def _fits_memory(self) -> bool:
+        return fits_memory((self.problem.shards.n_rows, self.problem.d))
 
     @cached_property
     def _model(self) -> BlockModel:
@@ -258,7 +276,8 @@ class BlockEngine(Engine):
         gamma = problem.gamma
         total, trace = problem.shards.fold(gamma_sums, gamma)
         pairs = AllPairs(problem.shards.n_rows, total, gamma.signs, float(trace))
-        return BlockModel(problem.kernel, gamma, pairs, self.rows, problem.seed)
+        range_rows = problem.shards.largest if self._fits_memory else RANGE_ROWS
+        return BlockModel(problem.kernel, gamma, pairs, self.rows, range_rows, problem.seed)
 
     def phi0(self) -> Array:
         """Return Phi0, the matrix of the start, which has a closed form over all pairs."""

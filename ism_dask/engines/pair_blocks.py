@@ -87,18 +87,26 @@ class BlockModel:
     gamma: Gamma
     pairs: AllPairs
     rows: int
+    range_rows: int
     seed: int
 
     def blocks(self, shard: LoadedShard, W: Array) -> Iterator[PairBlock]:
-        """Yield the blocks of a shard, for W (d, k)."""
+        """Yield the blocks of a shard, which are dealt within ranges of its rows, for W (d, k)."""
         Z, U = project_rows(shard, W), self.gamma.factor(shard.facts[GAMMA_FACTS])
-        for chosen in _dealt_rows(len(U), self.rows, self.seed + shard.start):
+        for chosen in self._dealt(len(U), shard.start):
             gamma = self.pairs.in_block(U[chosen])
             own = {name: values[chosen] for name, values in shard.facts.items()}
             own |= {GAMMA_FACTS: gamma.U, PROJECTED: Z[chosen]}
             head = LoadedShard(0, shard.X[chosen], own)
             model = TileModel(self.kernel, ThinGamma(gamma.signs), len(gamma.U))
             yield PairBlock(head, model, gamma.missing)
+
+    def _dealt(self, n: int, first: int) -> Iterator[Array]:
+        """Yield the rows (m,) of each block of the n rows of a shard, whose `first` is given."""
+        for start in range(0, n, self.range_rows):
+            size = min(self.range_rows, n - start)
+            for block in _dealt_rows(size, self.rows, self.seed + first + start):
+                yield start + block
 
 
 def gamma_sums(shard: LoadedShard, gamma: Gamma) -> tuple[Array, Array]:

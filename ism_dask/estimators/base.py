@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -29,6 +29,7 @@ from ism_dask.estimators.checks import (
     readable,
     row_source,
 )
+from ism_dask.estimators.references import references_of
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.linalg.subspaces import subspace_shares
@@ -41,7 +42,13 @@ from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Solver, as_solver
-from ism_dask.status import ComponentsWarning, Status
+from ism_dask.status import ComponentsWarning, Status, WeightsWarning
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The most pairs of columns that a warning names.
+_PAIRS = 3
 
 
 class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -54,6 +61,11 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+    def bibtex(self) -> str:
+        """Return the BibTeX entries of this software and of the methods that the fit used."""
+        check_is_fitted(self)
+        return references_of(self)
 
     def _rowwise(self, X: Any, function: Callable[[Any], Any], width: int | None) -> Any:
         """Apply `function` to blocks of rows of X (n, d), lazily for a Dask array.
@@ -147,6 +159,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     setting_: Setting | None
     target_: str
     _slope_noise: float | None
+    _interchangeable: tuple[tuple[int, int, float], ...]
 
     def transform(self, X: Any) -> Any:
         """Return the new features of X.
@@ -168,6 +181,64 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         if is_dask(X):
             return self.fit(X, y, **parameters).transform(X)
         return super().fit_transform(X, y, **parameters)
+
+    @property
+    def weights_(self) -> Array:
+        """The weights (d, q) for X in its own units: `X @ weights_ + offset_` is `transform(X)`."""
+        check_is_fitted(self)
+        return np.asarray((self.components_ / self.scale_).T)
+
+    @property
+    def offset_(self) -> Array:
+        """What `transform` adds (q,) to `X @ weights_`."""
+        return -self.mean_ @ self.weights_
+
+    def weights_table(self, result: Any = None) -> pd.DataFrame:
+        """Return the weights and shares of all columns of X as a frame, the largest share first.
+
+        `weights_table().to_latex(float_format="%.2f", escape=True)` is a table for a paper.
+
+        Parameters
+        ----------
+        result : Intervals, optional
+            That of `ism_dask.intervals` or `bootstrap` for this fit. The frame then has the ends of
+            the 90% intervals, too, in columns such as `("share", "low")`.
+
+        Returns
+        -------
+        pandas.DataFrame of d rows. The weights are in standardised units, as `components_`.
+        """
+        import pandas as pd  # noqa: PLC0415 - no dependency, as for `set_output` of scikit-learn
+
+        new = [*self.get_feature_names_out(), "share"]
+
+        def frame(weights: Array, shares: Array) -> pd.DataFrame:
+            return pd.DataFrame(np.vstack([weights, shares]).T, column_names(self), new)
+
+        table = frame(self.components_, self.feature_importances_)
+        order = np.argsort(-self.feature_importances_, kind="stable")
+        if result is None:
+            return table.iloc[order]
+        if not np.array_equal(result.components, self.components_):
+            raise ValueError("`result` is of another fit; give that of `intervals` for this one")
+        low = frame(result.components_low, result.shares_low)
+        high = frame(result.components_high, result.shares_high)
+        parts = pd.concat({"estimate": table, "low": low, "high": high}, axis=1)
+        return parts.swaplevel(axis=1)[new].iloc[order]
+
+    @property
+    def weights_advice_(self) -> str:
+        """Which columns are so alike that either could have the weight of both; else no text."""
+        pairs, names = self._interchangeable, column_names(self)
+        if not pairs:
+            return ""
+        words = [f"{names[j]!r} and {names[k]!r} ({r:.3f})" for j, k, r in pairs[:_PAIRS]]
+        more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
+        return (
+            f"columns are so alike that either could have the weight of both, and X W would hardly "
+            f"change: {', '.join(words)}{more}; in brackets, their correlation. Read their weights "
+            "together, or leave one of each pair out"
+        )
 
     @property
     def feature_importances_(self) -> Array:
@@ -215,6 +286,8 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
             return
         if advice:
             warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=depth)
+        if alike := self.weights_advice_:
+            warnings.warn(f"{type(self).__name__}: {alike}", WeightsWarning, stacklevel=depth)
         status, n_iter = solution.status, solution.n_iter
         if status.is_requested:
             return
@@ -260,6 +333,12 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         check_bool("`standardize`", self.standardize)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
+
+
+def column_names(model: RowTransformer) -> list[str]:
+    """Return the names of the d columns of a fit, or their numbers where X had no names."""
+    numbered = [f"feature {j}" for j in range(model.n_features_in_)]
+    return [*map(str, getattr(model, "feature_names_in_", numbered))]
 
 
 def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:

@@ -45,14 +45,16 @@ class UnsupervisedIKDR(ClusteringIKDR):
         As in `SupervisedIKDR`, for the W of each round.
     solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
         As in `SupervisedIKDR`, for the W of each round. With None as its `tol`, "ism" solves each
-        round by the published rule with 0.01; once the embedding has converged, the last rounds
+        round by the published rule with 0.01; once W and the embedding stay, the last rounds
         continue until W is stationary. A number is the published rule for all rounds. Its
         `max_seconds` limit all rounds together: the round in progress ends with the best W that it
         has.
     outer_tol : float, default 0.01
-        Stop when the eigenvalues of the embedding change by less than this from round to round,
-        with each W solved to convergence.
-    max_outer : int, default 20
+        Stop when from round to round, with each W solved to convergence, the eigenvalues of the
+        embedding change by less than this, and W turns by an angle with a smaller sine, and if
+        `residual_` is below it as well. A rough graph of many rows raises it to 0.03
+        (docs/clustering.md).
+    max_outer : int, default 100
         Maximum number of rounds.
     n_init : int or "auto", default "auto"
         Number of starts of k-means; "auto" is 50 up to 5,000 rows and 10 beyond.
@@ -74,18 +76,22 @@ class UnsupervisedIKDR(ClusteringIKDR):
     cluster_centers_ : (k, k) array
         The centres of the clusters, among the rows of U scaled to length 1.
     rounds_ : tuple of Round
-        A record of each round, with the objectives of W and of the embedding.
+        A record of each round, with the objectives of W and of the embedding. J of a round is that
+        under the embedding before, to which W was fitted.
     affinity_ : Kernel
         The kernel that weighs the edges of the graph of the rows of `X W`; docs/clustering.md
         explains why it differs from `kernel_`.
     components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
-    n_iter_, status_, certificate_, tolerance_, history_, engine_, engine_note_, engine_error_, \
-    kernel_, \
-    n_features_in_, feature_names_in_
-        As in `SupervisedIKDR`, for the last round; if the rounds did not converge, for the round
-        with the largest J.
+    certificate_, engine_, engine_note_, engine_error_, kernel_, n_features_in_, feature_names_in_
+        As in `SupervisedIKDR`, for the W of the last round under the Gamma of `embedding_`.
+    n_iter_, status_, history_
+        As in `SupervisedIKDR`, for the fit of this W to the embedding before.
+    tolerance_ : float
+        The limit in force: `outer_tol`, on `residual_`; with `status_` `Status.TOLERANCE` that on
+        the change of the eigenvalues of Phi.
     converged_ : bool
-        Whether the rounds have converged, and the W of the last one as well.
+        Whether W and the embedding stay when each is fitted to the other: the rounds have ended by
+        `outer_tol`, and `status_` is `Status.CONVERGED`.
 
     Examples
     --------
@@ -120,8 +126,7 @@ rotation, random_state, on_round
 
     Attributes
     ----------
-    The same as those of `UnsupervisedIKDR`. If the rounds did not converge, they describe the last
-    round.
+    The same as those of `UnsupervisedIKDR`.
 
     Examples
     --------
@@ -168,8 +173,7 @@ rotation, random_state, on_round
         0 to c - 1 are then these classes: rows with a given class have its number in `labels_`, and
         pull other rows towards their cluster. `predict` takes the nearest centre for every row, so
         for rows with a given class it can differ from `labels_`.
-    All others are the same as those of `UnsupervisedIKDR`. If the rounds did not converge, they
-    describe the last round.
+    All others are the same as those of `UnsupervisedIKDR`.
 
     Examples
     --------

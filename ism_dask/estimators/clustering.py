@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
@@ -25,8 +26,10 @@ from ism_dask.estimators.callbacks import EXTRA_FRAMES, reported_fit, with_callb
 from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
+from ism_dask.estimators.pose import rows_in_memory
 from ism_dask.estimators.preparation import Report, prepare_rows
-from ism_dask.estimators.row_order import in_given_order, row_order, sampling_order
+from ism_dask.estimators.row_order import in_given_order, row_order
+from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.from_embedding import (
     EMBEDDING,
@@ -37,7 +40,7 @@ from ism_dask.gamma.from_embedding import (
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import Round, current_fit
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.records.stopping_rule import StoppingOfRounds
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
@@ -63,7 +66,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     engine: str | EngineOptions = "auto"
     standardize: bool = True
     outer_tol: float = 0.01
-    max_outer: int = 20
+    max_outer: int = 100
     n_init: int | str = "auto"
     rotation: str | None = None
     random_state: Any = None
@@ -74,7 +77,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
         Parameters
         ----------
-        X : (n, d) array, frame, Dask array or opened data set
+        X : (n, d) array, frame, sparse array, Dask array or opened data set
         y : labels or scores, optional
             What guides the clusters, if the clusterer takes any; without it they are those of
             `UnsupervisedIKDR`.
@@ -99,7 +102,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
         Parameters
         ----------
-        X : (n, d) array, frame, Dask array or opened data set
+        X : (n, d) array, frame, sparse array, Dask array or opened data set
 
         Returns
         -------
@@ -113,6 +116,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.check_parameters()
         given = row_source(X)
         X = check_rows(self, given)
+        check_dense(X, type(self).__name__, ", such as those of scikit-learn's TruncatedSVD")
+        X = rows_in_memory(X, dense=True)
         n = int(X.shape[0])
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
@@ -123,7 +128,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             X, guide = X[order], guide.reordered(order)
         with single_threaded_blas(), reported_fit(self, X, y) as report:
             result, attributes = self._learned(X, guide, report)
-            embedding = result.best.embedding
+            embedding = result.last.embedding
             U = embedding.shards.gather_fact(EMBEDDING)[:, :-1]
             attributes |= {
                 "embedding_": in_given_order(U, order),
@@ -131,15 +136,15 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 **self._clustered(normalise_rows(U), guide, order),
             }
             self._set_fitted(attributes)
-        self._warn_about_fit(replace(result.best.solution, status=self.status_))
+        self._warn_about_fit(result.last.solution)
         out_of_rounds = not result.converged and len(result.rounds) >= self.max_outer
         if out_of_rounds and not fit_watcher().reports_endings:
-            chosen = "best" if guide.comparable else "last"
+            last = result.rounds[-1]
             warnings.warn(
-                f"{type(self).__name__} did not converge in {self.max_outer} rounds: the "
-                f"eigenvalues of the embedding last changed by {result.rounds[-1].change:.2g}, "
-                f"`outer_tol` is {self.outer_tol:g}. The {chosen} round is returned; raise "
-                "`max_outer`",
+                f"{type(self).__name__} did not converge in {self.max_outer} rounds: the last one "
+                f"changed the eigenvalues of the embedding by {last.change:.2g} and turned W by an "
+                f"angle whose sine is {last.turn:.2g}; `outer_tol` is {self.outer_tol:g}. The "
+                "last round is returned; raise `max_outer`",
                 ConvergenceWarning,
                 stacklevel=3 + EXTRA_FRAMES,
             )
@@ -148,13 +153,12 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     def _learned(
         self, X: Any, guide: EmbeddingGuide, report: Report
     ) -> tuple[AlternationResult, dict[str, Any]]:
-        """Return the rounds of a fit, and the attributes of their best W."""
+        """Return the rounds of a fit, and the attributes of their last W."""
         kernel = as_kernel(self.kernel)
         prepared = prepare_rows(X, kernel, standardize=self.standardize)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
-        order = sampling_order(X, guide.Y)
-        rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1], order=order)
+        rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1])
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         graph = Graph.of(rows.shards, affinity, as_engine(self.engine), **rows.parameters)
 
@@ -166,27 +170,22 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         search = MultistartSearch(as_engine(self.engine), solver.stopping, solver, watcher)
         alternation = Alternation(graph, guide, problem, self.n_clusters, q, search, current_fit())
         result = alternation.run(self.outer_tol, self.max_outer, self._report_round)
-        best, tol, affine = result.best, self.plan.iterations.tol, prepared.affine
-        extension: Any = best.embedding.extension  # which every embedding of X W has
-        # The best round may not have been solved until stationary.
-        by_rounds = tol is None and best.solution.status is Status.TOLERANCE
-        converged = best.solution.status is Status.CONVERGED and result.converged
+        last, pair, tol = result.last, result.pair, self.plan.iterations.tol
+        affine, extension = prepared.affine, last.embedding.extension
+        assert extension is not None  # which every embedding of X W has
+        # The last round may not have been solved until stationary.
+        by_rounds = tol is None and pair.status is Status.TOLERANCE
         attributes = {
-            **solution_attributes(rotated(best.solution, prepared, self.rotation), prepared),
+            **solution_attributes(rotated(pair, prepared, self.rotation), prepared, rows.sample),
             "solver_": solver_name(self._solver),
-            "tolerance_": ROUND_TOL if by_rounds else self.plan.iterations.limit,
-            "engine_note_": "; ".join(
-                filter(None, [best.solution.engine_note, best.embedding.note])
-            ),
+            "tolerance_": ROUND_TOL if by_rounds else result.tol if tol is None else tol,
+            "engine_note_": "; ".join(filter(None, [pair.engine_note, last.embedding.note])),
             "kernel_": rows.fitted_kernel,
             "rounds_": result.rounds,
-            "converged_": converged,
-            **({"status_": Status.OVER_CAP} if result.over_cap else {}),
-            "components_advice_": components_advice(
-                best.solution.eigenvalues.tolist(), best.solution.eigengap
-            ),
+            "converged_": pair.status is Status.CONVERGED and result.converged,
+            "components_advice_": components_advice(pair.eigenvalues.tolist(), pair.eigengap),
             # The extension of the embedding to other rows, for `predict`.
-            "_projection": (affine.mean, affine.scale, prepared.lift(best.solution.W.T)),
+            "_projection": (affine.mean, affine.scale, prepared.lift(last.solution.W.T)),
             "_extension": extension,
             "affinity_": extension.kernel,
         }
@@ -195,7 +194,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     @property
     def plan(self) -> FitPlan:
         """The stopping rules of the iterations of each round, and of the rounds."""
-        rounds = Stopping(self.outer_tol, max_iter=self.max_outer)
+        rounds = StoppingOfRounds(self.outer_tol, max_iter=self.max_outer)
         return FitPlan(self._solver.stopping, rounds)
 
     def _report_round(self, done: Round) -> None:
@@ -221,13 +220,19 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return {"cluster_centers_": centres[numbers], "labels_": np.argsort(numbers)[labels]}
 
     def _clusters_of(self, X: Array) -> Array:
-        labels = np.empty(len(X), dtype=np.intp)
+        labels = np.empty(X.shape[0], dtype=np.intp)
         # A block of a lazy array may also have no rows.
-        for start in range(0, len(X), _ROWS_AT_ONCE):
+        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
             batch = slice(start, start + _ROWS_AT_ONCE)
             embedded = self._extension(project(X[batch], *self._projection))
             labels[batch] = nearest_centres(normalise_rows(embedded[:, :-1]), self.cluster_centers_)
         return labels
+
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that rows may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _check_clusters(self, n: int) -> None:
         k: Any = self.n_clusters

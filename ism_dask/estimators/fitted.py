@@ -10,23 +10,22 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
-from ism_dask._validation import is_whole
 from ism_dask.estimators.fit_rows import FitRows
-from ism_dask.estimators.pose import SupervisedProblem
 from ism_dask.estimators.preparation import Prepared
+from ism_dask.estimators.wide_rows import WidePrepared
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.thin_factors import alignment
-from ism_dask.kernels import as_kernel
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 from ism_dask.linalg.rotation import rotate_components
 from ism_dask.records.iteration import Solution
-from ism_dask.rows.execution import on_this_machine
-from ism_dask.solvers.support_selection import RowSample, stable_support
 from ism_dask.status import Status
 
 # The most rows of which all pairs are compared for an `Avoidance`.
 _ROWS = 1000
+# Weights from this size up are read, and a column may have the weight of another one if X W then
+# moves by at most this share of its deviation.
+_LARGE_WEIGHT, _ALIKE = 0.25, 0.05
 # The fewest rows for the estimate without bias.
 _FEWEST_ROWS = 4
 
@@ -70,10 +69,18 @@ def contributions(evaluate: Callable[[Array], Any], W: Array, objective: float) 
         return Contributions(scale * alone, objective - scale * without)
 
 
-def solution_attributes(solution: Solution, prepared: Prepared) -> dict[str, Any]:
-    """Return the fitted attributes that a solution for prepared rows gives any estimator."""
+def solution_attributes(solution: Solution, prepared: Prepared, sample: Array) -> dict[str, Any]:
+    """Return the fitted attributes that a solution for prepared rows gives any estimator.
+
+    `sample` (m, r) has some of these rows.
+    """
+    projection = prepared.projection(solution.W)
+    some = sample[np.linspace(0, len(sample) - 1, min(len(sample), _ROWS)).astype(int)]
+    is_wide = isinstance(prepared, WidePrepared)
+    alike = () if is_wide else interchangeable(prepared.lift_rows(some), projection["components_"])
     return {
-        **prepared.projection(solution.W),
+        **projection,
+        "_interchangeable": alike,
         "eigenvalues_": solution.eigenvalues,
         "eigengap_": solution.eigengap,
         "objective_": solution.objective,
@@ -90,6 +97,28 @@ def solution_attributes(solution: Solution, prepared: Prepared) -> dict[str, Any
     }
 
 
+def interchangeable(X: Array, components: Array) -> tuple[tuple[int, int, float], ...]:
+    """Return pairs of columns of which one could have the weight of both, and their correlation.
+
+    `components` (q, d) are the weights of the new features of standardised rows X (m, d). Only
+    columns with a large weight count, each with the other column that is most like it.
+    """
+    large = np.flatnonzero(np.abs(components).max(axis=0) >= _LARGE_WEIGHT)
+    unit = X - X.mean(axis=0)
+    unit /= np.maximum(np.linalg.norm(unit, axis=0), np.finfo(np.float64).tiny)
+    correlations = unit[:, large].T @ unit
+    correlations[np.arange(len(large)), large] = 0.0
+    others = np.abs(correlations).argmax(axis=1)
+    nearest = correlations[np.arange(len(large)), others]
+    sizes = np.abs(components[:, large]) * X[:, large].std(axis=0)
+    moved = sizes * np.sqrt(np.maximum(1 - nearest**2, 0.0))
+    allowed = _ALIKE * (X @ components.T).std(axis=0)[:, None]
+    alike = (moved <= allowed).all(axis=0) & (nearest != 0)
+    each = zip(large[alike], others[alike], nearest[alike], strict=True)
+    pairs = {(int(min(j, k)), int(max(j, k))): float(r) for j, k, r in each}
+    return tuple((*pair, pairs[pair]) for pair in sorted(pairs, key=lambda at: -abs(pairs[at])))
+
+
 def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Solution:
     """Return a solution with W rotated as `rotation` says; the eigengap keeps its meaning."""
     if rotation is None:
@@ -103,28 +132,6 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
         eigenvalues=values,
         eigengap=float(values[-1]) - outside,
     )
-
-
-def few_features(
-    problem: SupervisedProblem,
-    rows: RowSample,
-    prepared: Prepared,
-    components: Array | None,
-    seed: int,
-) -> tuple[Prepared, Array]:
-    """Return the rows of the stable features alone, and the stability (d,) of each feature.
-
-    Half-samples of some rows choose the features, starting from the `components` (q, d) of the fit
-    to all features. With None they start with the features that are best alone.
-    """
-    most = problem.parameters.max_features
-    weights = None if components is None else components.T
-    with on_this_machine():
-        support = stable_support(
-            rows, prepared.feature_space, weights, most if is_whole(most) else None, seed
-        )
-    few = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
-    return few, support.frequencies
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.estimators.preparation import Prepared, prepare_rows
-from ism_dask.estimators.row_order import row_order, sampling_order
+from ism_dask.estimators.row_order import row_order
 from ism_dask.estimators.wide_rows import check_dense, is_wide, prepare_wide
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.classes import check_labels
@@ -28,11 +27,9 @@ from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.rows.blocks import MEMORY_BYTES
-from ism_dask.rows.shards import ROWS_PER_SHARD, cut
+from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.source import is_row_source
-from ism_dask.rows.sparse import SparseRows, is_sparse
-from ism_dask.rows.standardise import tile_dtype
+from ism_dask.rows.sparse import is_sparse
 from ism_dask.solvers import Ascent, Solver, as_solver
 
 if TYPE_CHECKING:
@@ -118,10 +115,8 @@ class SupervisedProblem:
 
     def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
         """Return all that a fit of W (d, q) needs except Gamma."""
-        order = sampling_order(self.X, self.y, *self._keys, unitless=True)
-        return FitRows.of(
-            prepared, kernel, self.parameters.random_state, q, weights=self.weights, order=order
-        )
+        random_state = self.parameters.random_state
+        return FitRows.of(prepared, kernel, random_state, q, weights=self.weights)
 
     def n_components(self, prepared: Prepared) -> int:
         """Return the number of new features, that of an earlier fit if this one continues it."""
@@ -153,8 +148,11 @@ class SupervisedProblem:
     def in_order(self) -> SupervisedProblem:
         """Return the problem without rows of weight 0, with rows in an order of their own."""
         counted = self
-        if self.weights is not None and not is_row_source(self.X):
+        # Larger rows may be where none can be dropped: they stay, and count for nothing.
+        if self.weights is not None and (fits_memory(self.X.shape) or is_wide(self.X)):
             counted = self._at(np.flatnonzero(self.weights))
+        if is_wide(self.X):  # which is never dense
+            return counted
         order = row_order(counted.X, counted.y, *counted._keys, unitless=True)
         return counted if order is None else counted._at(order)
 
@@ -218,7 +216,8 @@ def as_given(
             f"`max_features` must be a whole number from 1 to {d} for {d} features, "
             f'"auto" or None; got {most!r}'
         )
-    X = rows_in_memory(X) if parameters.criterion == PREDICTION else X
+    needs_dense = parameters.whiten or most is not None or given is not None
+    X = rows_in_memory(X, dense=needs_dense or parameters.criterion == PREDICTION)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
     sides = [
         None if side is None else SideInformation.of(name, side, len(y), weights)
@@ -287,20 +286,17 @@ def rows_and_target(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
     return X, y
 
 
-def rows_in_memory(X: Any) -> Any:
-    """Return X (n, d) as an array in memory, unless it is too large, or sparse and wide.
+def rows_in_memory(X: Any, dense: bool) -> Any:
+    """Return X (n, d) in memory, unless it is too large.
 
-    So a fit to few rows comes to the same bits wherever they are.
+    So a fit comes to the same bits wherever the rows are. Sparse rows become `dense` if these are
+    to.
     """
-    if isinstance(X, np.ndarray) or is_wide(X) or not is_small(X):
+    if isinstance(X, np.ndarray) or not fits_memory(X.shape):
         return X
-    with_few_columns = SparseRows(X, ROWS_PER_SHARD) if is_sparse(X) else X
-    return cut(with_few_columns).rows(np.arange(X.shape[0]))
-
-
-def is_small(X: Any) -> bool:
-    """Return whether rows X (n, d) take little memory as an array."""
-    return math.prod(X.shape) * tile_dtype(X.dtype).itemsize <= MEMORY_BYTES
+    if is_sparse(X):
+        return X.toarray() if dense else X
+    return np.asarray(X.read(0, X.shape[0]) if is_row_source(X) else X)
 
 
 def row_weights(
@@ -313,10 +309,11 @@ def row_weights(
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))
     if class_weight is None:
         return weights
-    if target_name(y, target) != "classes":
+    if (name := target_name(y, target)) != "classes":
+        read = "several labels" if name == "labels" else "numbers"
         raise ValueError(
-            f"`class_weight`={class_weight!r} is for classes, but `y` is read as numbers; give "
-            "`sample_weight`, or target='classes'"
+            f"`class_weight`={class_weight!r} is for classes, but `y` is read as {read}; give "
+            "`sample_weight`" + ("" if y.ndim > 1 else ", or target='classes'")
         )
     return weighted_by_class(y, class_weight, weights)
 

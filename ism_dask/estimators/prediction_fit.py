@@ -4,44 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask._validation import is_whole
+from ism_dask.criteria.curvature import Tangents
 from ism_dask.criteria.prediction import Block
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
-    few_features,
     measured_avoidance,
     rotated,
     solution_attributes,
 )
-from ism_dask.estimators.pose import SupervisedProblem, is_small, limited
-from ism_dask.estimators.prediction_steps import FEWEST_ROWS, FittedPrediction, PredictionFit
+from ism_dask.estimators.pose import SupervisedProblem, limited
+from ism_dask.estimators.prediction_steps import (
+    FEWEST_ROWS,
+    FittedPrediction,
+    PredictionFit,
+    Regressed,
+)
 from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.independence import dependence_test
 from ism_dask.kernels import as_kernel
+from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import current_fit
+from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
 from ism_dask.selection.folds import Trial
+from ism_dask.selection.support import SupportSearch
+from ism_dask.solvers.certificates import certificate_by_hessian
 
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
+# The most free weights of W for which the square matrix of the curvature of J is computed.
+MOST_WEIGHTS = 2000
 # What the best of many trials explains is clear from this many standard errors on.
 _CLEAR = 2.0
 
 
 def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W predicts y best."""
-    check_dense(problem.X, 'criterion="prediction"', '. Take criterion="dependence" for more')
+    check_dense(problem.X, 'criterion="prediction"', '; criterion="dependence" takes more')
     # Small rows are here, and tasks of a cluster would take longer.
-    with on_this_machine() if is_small(problem.X) else nullcontext():
+    with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
         return _predicted(problem, report)
 
 
@@ -52,12 +64,12 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     q = problem.n_components(prepared)
     if most is not None and parameters.whiten:
         raise ValueError(
-            "`max_features` with `whiten` is for criterion='dependence': the prediction of y "
-            "does not depend on the scales of columns; set whiten=False"
+            "`max_features` needs the features themselves, and `whiten` mixes them; set "
+            "whiten=False: a prediction of y does not depend on the scales of columns"
         )
-    whole = fit = PredictionFit.of(problem, prepared, q, report)
+    fit = PredictionFit.of(problem, prepared, q, report)
     if most is not None and not is_warm and prepared.has_many_features:
-        fit = whole.with_best_alone()
+        fit = fit.with_best_alone()
     trials: tuple[DimensionTrial, ...] = ()
     chooses = parameters.n_components in (None, "auto") and not is_warm
     if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
@@ -65,7 +77,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     result, of_support = fit.continued() if is_warm else fit.run(), dict[str, Any]()
     if most is not None:
         of_support["full_objective_"] = result.solution.objective
-        result, prepared, of_support["stability_"] = _with_few_features(whole, fit, result)
+        result, prepared = _with_few_features(fit, result)
     # The steps are few: an interrupted fit begins anew, and comes to the same bits.
     solution = current_fit().run_or_restore(lambda *_: result.solution)
     turned = rotated(solution, prepared, parameters.rotation)
@@ -76,7 +88,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         rows = problem.fit_rows(prepared, result.regression.kernel, q)
         avoided = measured_avoidance(rows, turned.W, problem.dependence)
     attributes = {
-        **solution_attributes(turned, prepared),
+        **solution_attributes(turned, prepared, result.sample.rows.X),
         **of_support,
         "kernel_": result.regression.kernel.with_rows_mapped(prepared.lift_rows),
         "solver_": "ascent",
@@ -100,25 +112,94 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     return Fitted(solution, attributes)
 
 
-def _with_few_features(
-    whole: PredictionFit, fit: PredictionFit, result: FittedPrediction
-) -> tuple[FittedPrediction, Prepared, Array]:
-    """Return the fit to the stable features alone, their rows, and the stability (d,) of each.
+@dataclass(frozen=True, eq=False)
+class FittedMaximum:
+    """The W of an estimator on the rows of its fit, and how J changes around it.
 
-    `result` is that of `fit`, which is the `whole` fit to all features, or a fit to the features
-    that are best alone if there are many.
+    Attributes
+    ----------
+    fit : PredictionFit
+        With the estimator as its parameters.
+    tangents : Tangents
+        At W.
     """
-    problem, of_whole = whole.problem, whole.prepared
-    if fit.prepared is not of_whole:
-        sample = replace(whole, q=fit.q).sample(whole.targets[result.target_name])
-        rows = replace(result, sample=sample).rows
-        prepared, stability = few_features(problem, rows, of_whole, None, fit.seed)
-        return replace(fit, prepared=prepared).run(), prepared, stability
-    components = of_whole.lift(result.solution.W.T)
-    prepared, stability = few_features(problem, result.rows, of_whole, components, fit.seed)
-    W, setting = prepared.orthonormal(components), result.choice.setting
+
+    fit: PredictionFit
+    tangents: Tangents
+
+    @classmethod
+    def of(cls, problem: SupervisedProblem) -> FittedMaximum:
+        """Return the W of the problem's estimator; raise a ValueError if it is too large."""
+        fitted = problem.parameters
+        support = None if fitted.max_features is None else fitted.get_support()
+        prepared = problem.prepared(as_kernel(fitted.kernel), support)
+        fit = PredictionFit.of(problem, prepared, len(fitted.components_))
+        if fit.q > prepared.n_varying:
+            raise ValueError(
+                f"the rows vary in {prepared.n_varying} directions, fewer than the {fit.q} new "
+                "features; fit with fewer `n_components`"
+            )
+        size = (prepared.n_varying - fit.q) * fit.q
+        if size > MOST_WEIGHTS:
+            raise ValueError(
+                f"W has {size:,} free weights, and the curvature of J a square matrix of this "
+                f"size; it is computed for up to {MOST_WEIGHTS:,}. Fit with `max_features`"
+            )
+        return cls(fit, Tangents.at(prepared.lower(fitted.components_)))
+
+    @cached_property
+    def curvature(self) -> tuple[Array, Array]:
+        """The second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
+        return self._regressed().curvature(self.tangents)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Whether W is proved to be a local maximum."""
+        prepared = self.fit.prepared
+        return certificate_by_hessian(
+            self.tangents,
+            self._product(),
+            self.curvature[0],
+            prepared.shards.n_rows,
+            constant=prepared.n_constant > 0,
+        )
+
+    @property
+    def deal_error(self) -> float:
+        """The distance by which another deal of the rows into blocks would move W.
+
+        It is that of one other deal, to second order; NaN unless W is proved to be a maximum.
+        """
+        if not self.certificate.is_certified:
+            return float("nan")
+        change = 2.0 * self.tangents.basis.T @ (self._product(deal=1) - self._product())
+        turn = np.linalg.solve(self.curvature[0], change.ravel())
+        return float(np.linalg.norm(turn) / np.sqrt(self.fit.q))
+
+    def _regressed(self, deal: int = 0) -> Regressed:
+        fitted = self.fit.problem.parameters
+        assert fitted.setting_ is not None  # every fit by prediction has one
+        return self.fit.regressed(fitted.setting_, fitted.target_, deal)
+
+    def _product(self, deal: int = 0) -> Array:
+        """Return Phi W (r, q)."""
+        return self._regressed(deal).product(self.tangents.W).product
+
+
+def _with_few_features(
+    fit: PredictionFit, result: FittedPrediction
+) -> tuple[FittedPrediction, Prepared]:
+    """Return the fit to few features alone, and their rows; `result` is that of `fit`."""
+    problem, most = fit.problem, fit.problem.parameters.max_features
+    sample, size = result.sample, int(most) if is_whole(most) else None
+    space, d = fit.prepared.feature_space, problem.X.shape[1]
+    search = SupportSearch(sample.blocks, result.regression, space, d)
+    with on_this_machine():
+        support = search.support(fit.prepared.lift(result.solution.W.T).T, size)
+    prepared = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
     few = replace(fit, prepared=prepared)
-    return few.run_from(W, setting, result.target_name), prepared, stability
+    W, setting = prepared.orthonormal(support.weights.T), result.choice.setting
+    return few.run_from(W, setting, result.target_name), prepared
 
 
 def features_advice(

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
+from ism_dask.criteria.curvature import Tangents
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, RegressionBlocks
 from ism_dask.estimators.fit_rows import seed_of
@@ -27,11 +28,13 @@ from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.blocks import (
     MANY_ROWS,
-    MEMORY_BYTES,
+    MEMORY_NUMBERS,
     deal,
+    fits_memory,
     is_balanced,
     rows_of_a_block,
 )
+from ism_dask.rows.shards import Shards
 from ism_dask.selection.dimension import DimensionTrial, choose_dimension
 from ism_dask.selection.growth import (
     FACTOR,
@@ -42,21 +45,17 @@ from ism_dask.selection.growth import (
 )
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
 from ism_dask.selection.sample import Sample, Setting
+from ism_dask.selection.support import best_alone, number_that_remains
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
 from ism_dask.solvers.lbfgs import Curvature, Precondition, no_curvature
-from ism_dask.solvers.support_selection import (
-    RowSample,
-    best_alone,
-    number_that_remains,
-)
 from ism_dask.status import Status
 
 # Fewer rows cannot be split into rows that fit W and rows that judge it.
 FEWEST_ROWS = 20
-# The most steps on the rows of an earlier stage of growth, and the most bytes of its rows if the
+# The most steps on the rows of an earlier stage of growth, and the most numbers of its rows if the
 # process of the fit has them in memory.
-_STAGE_STEPS, _STAGE_BYTES = 40, 128 * 2**20
+_STAGE_STEPS, _STAGE_NUMBERS = 40, 32_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,18 +83,6 @@ class FittedPrediction:
     sample: Sample
 
     @property
-    def rows(self) -> RowSample:
-        """The sample, any part of which has the J of a regression."""
-
-        def engine(rows: Array) -> Regressed:
-            return Regressed(self.sample.part(rows).blocks, self.regression)
-
-        sample = self.sample
-        return RowSample(
-            sample.rows.n_rows, sample.q, engine, sample.rows.X, sample.explained_columns
-        )
-
-    @property
     def slope_noise(self) -> float:
         """The standard error of the slope between blocks, as a share of Phi W; 0 if unknown."""
         size = float(np.linalg.norm(self.ascent.value.product))
@@ -106,8 +93,12 @@ class FittedPrediction:
 class Regressed:
     """A regression of some rows, as a function of W."""
 
-    blocks: BlocksInMemory
+    blocks: RegressionBlocks
     regression: RidgeRegression
+
+    def curvature(self, tangents: Tangents) -> tuple[Array, Array]:
+        """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
+        return self.blocks.curvature(self.regression, tangents)
 
     def product(self, W: Array) -> Explained:
         """Return J and Phi W (d, q)."""
@@ -164,6 +155,8 @@ class PredictionFit:
                 "`warm_start` continues a fit with criterion='prediction' of the same kind of y; "
                 "set warm_start=False"
             )
+        if fitted.status_ is Status.START:  # steps from it would lead to what unseen rows refuted
+            return self.run()
         start = self.prepared.lower(fitted.components_)
         return self.run_from(start, fitted.setting_, fitted.target_)
 
@@ -172,6 +165,15 @@ class PredictionFit:
         sample = self.sample(self.targets[name])
         choice = Choice(W, setting, np.nan, "earlier fit")
         return self._finished(name, sample, choice, no_curvature())
+
+    def regressed(self, setting: Setting, name: str, deal: int = 0) -> Regressed:
+        """Return the regression of the target `name` with a setting, on all rows.
+
+        `deal` is 0 for the deal of the rows into blocks that the fit has; others are as random.
+        """
+        target = self.targets[name]
+        blocks = replace(self, seed=self.seed + deal)._all_blocks(target)
+        return Regressed(blocks, self.sample(target).at(setting))
 
     def with_dimension(self, most: int) -> tuple[PredictionFit, tuple[DimensionTrial, ...]]:
         """Return the fit with the number of new features, up to `most`, that the rows ask for."""
@@ -241,7 +243,7 @@ class PredictionFit:
     ) -> FittedPrediction:
         """Return the fit to all rows from the choice's W (r, q)."""
         target = self.targets[name]
-        regression = replace(sample.at(choice.setting), signs=target.signs)
+        regression = sample.at(choice.setting)
         blocks = self._all_blocks(target)
         if choice.is_start and not self._stages:
             ascent = ascend(partial(blocks.explained, regression), choice.W, max_iter=0)
@@ -343,11 +345,6 @@ class PredictionFit:
         return self.prepared.shards.n_rows
 
     @property
-    def _row_bytes(self) -> int:
-        shards = self.prepared.shards
-        return shards.n_columns * shards.dtype.itemsize
-
-    @property
     def weights(self) -> Array | None:
         """The weights (n,) of the rows, if they do not count alike."""
         return self.problem.weights
@@ -362,7 +359,7 @@ class PredictionFit:
     def _stages(self) -> list[Array]:
         """The rows of the stages of growth; none if all rows fit into the first."""
         keys = next(iter(self.targets.values())).keys[self._counting]
-        most = max(FIRST_ROWS, _STAGE_BYTES // self._row_bytes)
+        most = max(FIRST_ROWS, _STAGE_NUMBERS // self.prepared.shards.n_columns)
         return [self._counting[rows] for rows in stages(keys, self.seed, most)]
 
     @cached_property
@@ -397,27 +394,32 @@ class PredictionFit:
 
     @cached_property
     def _in_memory(self) -> Array | None:
-        """All rows (n, r), if they are small enough to be in memory."""
-        if self.n_rows * self._row_bytes > MEMORY_BYTES:
-            return None
-        return self.prepared.shards.rows(np.arange(self.n_rows))
+        """All rows (n, r), if they fit into memory."""
+        n = self.n_rows
+        return self._shards.rows(np.arange(n)) if fits_memory((n, self._shards.n_columns)) else None
+
+    @property
+    def _shards(self) -> Shards:
+        """The rows; few of them are in double precision, whatever their type."""
+        shards = self.prepared.shards
+        return shards if self.n_rows >= MANY_ROWS else shards.in_double()
 
     def _block(self, target: Target, rows: Array) -> Block:
         """Return some of the rows (k,), in ascending order, as one block."""
         X = self._in_memory
         if X is None:
-            X = self.prepared.shards.rows(rows)
+            X = self._shards.rows(rows)
         elif len(rows) < len(X):  # all rows need no copy
             X = X[rows]
         return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
 
     def _all_blocks(self, target: Target) -> RegressionBlocks:
         """Return all rows in blocks."""
-        shards = self.prepared.shards
-        if self._in_memory is None and is_balanced(target.keys, shards.bounds):
+        shards = self._shards
+        if self._in_memory is None and is_balanced(target.keys):
             return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
         # Rows sorted by y have shards of one class each: a random part of the rows serves better.
-        most = MEMORY_BYTES // self._row_bytes
+        most = MEMORY_NUMBERS // shards.n_columns
         rows = _some(target.keys[self._counting], self._counting, self.seed, most)
         return BlocksInMemory.dealt(self._block(target, rows), target.keys[rows], self.seed)
 

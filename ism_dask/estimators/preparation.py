@@ -21,17 +21,19 @@ from ism_dask.linalg.eigen import (
 )
 from ism_dask.linalg.row_space import axes_outside
 from ism_dask.records.iteration import State
+from ism_dask.rows.blocks import RANGE_ROWS
 from ism_dask.rows.column_statistics import (
     ROW_WEIGHTS,
     check_range,
+    in_least_precision,
     standardisation_of,
     without_dependent_indicators,
 )
-from ism_dask.rows.shards import ROWS_PER_SHARD, Shards, cut
+from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
-from ism_dask.solvers.support_selection import (
+from ism_dask.selection.support import (
     FeatureSpace,
     are_many,
 )
@@ -177,7 +179,6 @@ class Prepared:
         return FeatureSpace(
             features=self.lift_rows(np.eye(self.n_varying)) - self.origin,
             varying=self.affine.varying,
-            ridge=None if self.whitening is None else _WHITENING_RIDGE,
         )
 
     def _constant_directions(self, count: int) -> Array:
@@ -238,8 +239,8 @@ def prepare_rows(
     features for which it is true.
 
     """
-    X = SparseRows(X, ROWS_PER_SHARD) if is_sparse(X) else X
-    raw = cut(X)
+    X = SparseRows(X, RANGE_ROWS) if is_sparse(X) else X
+    raw = in_least_precision(cut(X))
     affine, origin = standardisation(_with_weights(raw, weights), kernel, standardize=standardize)
     if support is not None:
         affine = replace(affine, varying=affine.varying & support)

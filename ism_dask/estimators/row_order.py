@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -10,11 +9,9 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.estimators.partial_targets import target_as_array
-from ism_dask.rows.source import is_row_source
+from ism_dask.rows.blocks import fits_memory
+from ism_dask.rows.sparse import is_sparse
 
-# Rows in memory up to this many bytes are sorted into a canonical order, and those of a source are
-# sampled in it.
-_ORDERED_BYTES = 64 * 2**20
 # Rows that are read at a time: in double precision they are larger.
 _ROWS_AT_ONCE = 8192
 # Coordinates are sorted by this share of the largest one, which is far above their rounding.
@@ -29,11 +26,11 @@ def row_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> 
     y (n,) or (n, t) and others, numbers such as weights (n,), belong to the rows.
 
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
-    sorted table would give another answer. None means that the rows are streamed, or that there
-    are so many of them that sorting would cost too much time and memory.
+    sorted table would give another answer. None means that the rows are streamed, or too large.
     """
-    if not isinstance(X, np.ndarray) or X.nbytes > _ORDERED_BYTES:
+    if not (isinstance(X, np.ndarray) or is_sparse(X)) or not fits_memory(X.shape):
         return None
+    X = X.toarray() if is_sparse(X) else X
     keys = [_digests(X)]
     if y is not None:
         target = target_as_array(y)
@@ -42,17 +39,6 @@ def row_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> 
         keys.insert(0, _digests(target.reshape(len(X), -1)))
     keys = [*(_digests(each.reshape(len(X), -1)) for each in others), *keys]
     return np.lexsort([*keys, _unitless_keys(X, np.arange(len(X)))] if unitless else keys)
-
-
-def sampling_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> Array | None:
-    """Return the order (n,) that the rows of a `RowSource` would have in memory, for sampling them.
-
-    So the same rows are sampled wherever they are. None means that there are too many of them, or
-    that X is no source.
-    """
-    if not is_row_source(X) or math.prod(X.shape) * X.dtype.itemsize > _ORDERED_BYTES:
-        return None
-    return row_order(np.asarray(X.read(0, X.shape[0])), y, *others, unitless=unitless)
 
 
 def in_given_order(values: Array, order: Array | None) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,27 +25,24 @@ from ism_dask.estimators.pose import (
     pose,
     row_weights,
     rows_and_target,
+    rows_in_memory,
     solver_for,
 )
-from ism_dask.estimators.prediction_fit import fit_prediction
-from ism_dask.estimators.reservoir import Reservoir
+from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
+from ism_dask.estimators.prediction_target import prediction_targets
+from ism_dask.estimators.reservoir import HELD_ROWS, Reservoir
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.targets import target_dependence
-from ism_dask.gamma.thin_factors import (
-    KERNELS,
-    factor_of_target,
-    kernel_correlation,
-    thin_factor,
-)
+from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.shards import cut
 from ism_dask.rows.sparse import is_sparse
+from ism_dask.selection.sample import share_explained
+from ism_dask.selection.target import MEAN
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
 
-# Seed of the landmarks of more than 1,000 rows: scores of the same rows have to be comparable.
-_SCORE_SEED = 0
 # Blocks of the rows of a sample, whose differences tell its noise.
 _NOISE_BLOCKS = 16
 
@@ -107,16 +104,15 @@ default "auto"
         Whether to transform the features first so that their covariance is I, up to a small ridge.
         Correlated features then count as one, and the rows of `components_` are not orthonormal.
     max_features : int, "auto" or None, default None
-        The number of features that W may use; None means all. W is fitted to all features first.
-        Then 30 half-samples of up to 1,000 rows, in complementary pairs, start at that W and drop
-        the features with the smallest shares in stages. The features that most of them choose are
-        the support. W is fitted again on all rows with these features alone; all other weights
-        are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. "auto"
-        takes the fewest features with which J on the other half of the rows is as large as with
-        any number of features, up to one standard error, and of these the ones that at least
-        three quarters of the half-samples choose. If there are more features than half as many
-        rows, the first fit and each half-sample take only those that explain most of y by
-        themselves, one for every five rows: a feature that counts only beside others is missed.
+        With "prediction": the number of features that W may use; None means all. W is fitted to all
+        features first. Then the weakest ones go in stages, while W climbs on the others, on a
+        sample of up to 1,250 rows. With a number, those with the smallest shares go until so many
+        remain. With "auto" those go whose weights noise alone may explain, at a chance of 1% that
+        one of all remains by noise. W is fitted again to all rows with these features alone; all
+        other weights are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last
+        fit. If there are more features than half as many rows, the first fit takes only those that
+        explain most of y by themselves, one for every five rows: a feature that counts only beside
+        others is missed.
     rotation : {"varimax"} or None, default None
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
@@ -158,9 +154,6 @@ default "auto"
         Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
         without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
         these are all rows.
-    stability_ : (d,) array
-        With `max_features`: the share of the half-samples that choose each feature. 1 for all
-        features if all are used.
     full_objective_ : float
         With `max_features`: J of the fit to all features, or, if there are more features than half
         as many rows, to those that explain most by themselves.
@@ -201,6 +194,9 @@ default "auto"
     certificate_ : Certificate
         Whether W is proved to be a local maximum of J, or why not: see `ism_dask.Certificate`.
         "ism" with `tol=None` measures it if the engine leaves nothing out; `certify` does always.
+    deal_error_ : float
+        After `certify` of a "prediction": the distance by which another random deal of the rows
+        into blocks would move W, from 0 to 1. It is 0 if one block has all rows.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
         eigenvalues.
@@ -220,6 +216,8 @@ default "auto"
         The kernel with the numbers, such as widths, that the data gave it.
     components_advice_ : str
         Reason to choose another number of new features; empty if there is none.
+    weights_advice_ : str
+        Which columns are so alike that either could have the weight of both; empty if none are.
     n_samples_seen_ : int
         Number of rows of all calls of `partial_fit`.
     sampling_error_ : float
@@ -272,8 +270,8 @@ default "auto"
         Parameters
         ----------
         X : (n, d) array, frame, sparse array, Dask array or opened data set
-            A Dask array is computed anew on each pass, two passes per iteration, so it need not fit
-            into memory. If it fits, `persist` it first.
+            A Dask array of more than 50 million numbers is computed anew on each pass, two passes
+            per iteration, so it need not fit into memory. If it fits, `persist` it first.
         y : (n,) labels, (n, t) labels, also as a sparse indicator, or (n,) or (n, t) numbers
         sample_weight : (n,) numbers, optional
             Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at
@@ -317,7 +315,9 @@ default "auto"
         self._warn_about_fit(solution)
         return self
 
-    def partial_fit(self, X: Any, y: Any, *, forgetting: float = 0.0) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, forgetting: float = 0.0
+    ) -> Self:
         """Learn the projection from the rows of all calls since the last `fit`.
 
         Up to 10,000 rows it is the fit to all of them. Of more, it is the fit to a random sample of
@@ -329,6 +329,8 @@ default "auto"
         X : (n, d) array or frame
             A block of rows. The first one needs rows of two classes or more.
         y : (n,) labels, or (n,) or (n, t) numbers
+        sample_weight : (n,) numbers, optional
+            Weights of the rows, as in `fit`.
         forgetting : float, default 0.0
             The share, from 0 to below 1, by which this call reduces the weight of each earlier
             row. With 0.1, the rows of ten calls ago count a third.
@@ -344,11 +346,12 @@ default "auto"
         earlier: Reservoir | None = getattr(self, "_reservoir", None)
         validate_data(self, X, reset=earlier is None, skip_check_array=True)
         X, y = rows_and_target(self, X, y)
-        check_dense(X, "`partial_fit`")
+        check_dense(X, "`partial_fit`", n_rows=HELD_ROWS)
         X = X.toarray() if is_sparse(X) else np.asarray(X)
         seen = 0 if earlier is None else earlier.n_rows  # each call draws other numbers
         draws = np.random.default_rng([seed_of(self.random_state), seen])
-        held = Reservoir.of(X, y, draws)
+        weights = np.ones(len(y)) if sample_weight is None else check_weights(sample_weight, len(y))
+        held = Reservoir.of(X, y, weights, draws)
         if earlier is not None:
             held = earlier.forgotten(forgetting).joined(held)
         held = held.limited()
@@ -375,19 +378,20 @@ default "auto"
         return min(float(noise * np.sqrt(variance / held.variance_held)), 1.0)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return how much the new features of X depend on y: 0 not at all, 1 as much as possible.
+        """Return the share of y that X W explains in these rows: 1 all of it, about 0 nothing.
 
-        It is the correlation of the kernel matrices of X W and of y: HSIC, divided by its largest
-        value, and its root. The kernel of X W is the mean of three gaussian kernels, of the median
-        distance, a half and a quarter of it. So the score compares fits with any kernel and any
-        number of features, and searches such as `GridSearchCV` use it. W depends on the y of the
-        rows that it was fitted to even if that is noise: score other rows.
+        Each row is predicted by the others from X W, by a gaussian kernel ridge regression whose
+        width and ridge these rows choose, whatever the criterion and the kernel of the fit. So the
+        score compares any fits, and searches such as `GridSearchCV` use it. It is below 0 if the
+        mean of y predicts better. W depends on the y of the rows that it was fitted to even if that
+        is noise: score other rows.
 
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
         y : (n,) labels, or (n,) or (n, t) numbers
-            Read as the parameter `target` says.
+            Read as the parameter `target` says. Of numbers the mean is to be explained, or the law,
+            if the fit has found that only this depends on X (`target_`).
         """
         Z = np.asarray(self._new_features(X), dtype=np.float64)
         y = column_target(y)
@@ -399,20 +403,20 @@ default "auto"
             )
         if not np.ptp(Z, axis=0).any():
             return 0.0
-        rng = np.random.default_rng(_SCORE_SEED)
+        targets = prediction_targets(SupervisedProblem(self, Z, y))
+        target = targets.get(getattr(self, "target_", MEAN)) or next(iter(targets.values()))
         with single_threaded_blas():
-            of_y = factor_of_target(y, self.target, "gaussian", rng)
-            return kernel_correlation(
-                thin_factor(Z - Z.mean(axis=0), KERNELS["gaussian"], rng), of_y
-            )
+            return share_explained(Z, target.Y, target.keys)
 
     def certify(
         self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
     ) -> Certificate:
-        """Set and return `certificate_` by passes over all pairs of rows, whatever the engine.
+        """Set and return `certificate_`: whether W is proved to be a local maximum of J.
 
-        A fit does not spend this time, that of some dozens of gradients by engine="exact", if its
-        engine approximates, or if `tol` or another solver than "ism" ended it.
+        With "prediction" it takes one pass over the rows, for up to 2,000 free weights (d - q) q.
+        With "dependence" it takes passes over all pairs of rows, whatever the engine: the time of
+        some dozens of gradients by engine="exact", which a fit does not spend if its engine
+        approximates, or if `tol` or another solver than "ism" ended it.
 
         Parameters
         ----------
@@ -434,21 +438,21 @@ default "auto"
         >>> from sklearn.datasets import load_wine
         >>> from ism_dask import SupervisedIKDR
         >>> X, y = load_wine(return_X_y=True)
-        >>> fitted = SupervisedIKDR(2, criterion="dependence", engine="landmarks").fit(X, y)
+        >>> fitted = SupervisedIKDR(2).fit(X, y)
         >>> fitted.certify(X, y).is_certified
         True
         """
         check_is_fitted(self)
-        if self.criterion_ == PREDICTION:
-            raise ValueError(
-                "`certify` proves maxima of HSIC; this fit maximised the prediction of y. Fit with "
-                'criterion="dependence" for a certificate'
-            )
         validate_data(self, row_source(X), reset=False, skip_check_array=True)
         problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
         check_dense(problem.X, "`certify`")
+        problem = replace(problem, X=rows_in_memory(problem.X, dense=True))
         problem.check_same_sides(self.sides_, "`certify`")
         with single_threaded_blas():
+            if self.criterion_ == PREDICTION:
+                maximum = FittedMaximum.of(problem)
+                self.certificate_, self.deal_error_ = maximum.certificate, maximum.deal_error
+                return self.certificate_
             prepared = problem.prepared(self.kernel_)
             rows = problem.fit_rows(prepared, self.kernel_, len(self.components_))
             W = prepared.coordinates(self.components_)

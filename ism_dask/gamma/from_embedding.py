@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -36,13 +36,10 @@ class EmbeddingGuide(ABC):
         The given scores or labels of each row, if there are some.
     mu : float
         Their weight.
-    comparable : bool
-        Whether all Gammas have the same weight, so that J of different rounds can be compared.
     """
 
     Y: Array | None = None
     mu: float = 1.0
-    comparable: ClassVar[bool] = False
 
     @abstractmethod
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
@@ -59,8 +56,6 @@ class EmbeddingGuide(ABC):
 
 class ClusterGuide(EmbeddingGuide):
     """`Gamma = U U^T` without given labels. U is centred and its columns have length 1."""
-
-    comparable = True
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with U."""

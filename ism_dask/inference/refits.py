@@ -172,8 +172,12 @@ def plan_refits(
     random_state: int | None = None,
     avoid: Any = None,
     given: Any = None,
+    caller: str = "`bootstrap`",
 ) -> RefitPlan:
-    """Return the plan of refits to X (n, d) and y (n,) or (n, t); raise an error for misfits."""
+    """Return the plan of refits to X (n, d) and y (n,) or (n, t); raise an error for misfits.
+
+    Errors name the `caller`.
+    """
     if not isinstance(fitted, SupervisedIKDR):
         raise TypeError(
             f"`fitted` is a {type(fitted).__name__}; expected a fitted SupervisedIKDR: the "
@@ -183,11 +187,11 @@ def plan_refits(
     X = row_source(X)
     validate_data(fitted, X, reset=False, skip_check_array=True)
     problem = as_given(fitted, X, y, sample_weight, avoid=avoid, given=given)
-    check_dense(problem.X, "`bootstrap`")
+    check_dense(problem.X, caller)
     n = len(problem.y)
     if n < _FEWEST_ROWS:
-        raise ValueError(f"X has {n} rows; a bootstrap needs {_FEWEST_ROWS} or more")
-    problem.check_same_sides(fitted.sides_, "`bootstrap`")
+        raise ValueError(f"X has {n} rows; {caller} needs {_FEWEST_ROWS} or more")
+    problem.check_same_sides(fitted.sides_, caller)
     found = problem.in_order().dependence.classes
     _check_same_classes(found, getattr(fitted, "classes_", None))
     weights = None if sample_weight is None else check_weights(sample_weight, n)
@@ -196,11 +200,6 @@ def plan_refits(
     fitted = copy.copy(fitted).set_params(random_state=own_seed)
     seed = 0 if random_state is None else int(random_state)
     return RefitPlan(replace(problem, parameters=fitted), weights, seed)
-
-
-def weights_in_units(model: SupervisedIKDR) -> Array:
-    """Return the weights (q, d) of the new features for X in its own units."""
-    return np.asarray(model.components_ / model.scale_)
 
 
 def _check_same_classes(found: Array | None, fitted: Array | None) -> None:

@@ -133,6 +133,15 @@ class PointwiseKernel(Kernel):
         """Return f'(beta), elementwise."""
         return self.amplitude * self.unit_slope(beta)
 
+    def second_slope(self, beta: Array, slope: Array) -> Array:
+        """Return f''(beta), elementwise, from f'(beta); f has the form of `value_by_slope`."""
+        if self.value_by_slope is None:
+            raise TypeError(f"{self.title} has no second derivative in closed form")
+        a, b = self.value_by_slope
+        divisor = a + b * beta
+        zeros = np.zeros_like(divisor)
+        return np.divide((1.0 - b) * slope, divisor, out=zeros, where=divisor != 0.0)
+
     @property
     def slope_at_zero(self) -> float:
         """f'(0); if that is 0, the sign of the amplitude takes its place."""

@@ -52,7 +52,7 @@ class FitProgress:
 
     def __init__(self, plan: FitPlan) -> None:
         self._plan = plan
-        self._changes: list[float] = []
+        self._movements: list[float] = []
         self.share = 0.0
         self._begin_run("" if plan.rounds is None else "round 1, ")
         self.stage = "preparing"
@@ -91,8 +91,8 @@ class FitProgress:
         rounds = self._plan.rounds
         if rounds is None:
             raise TypeError("a fit without rounds has ended a round")
-        self._changes.append(done.change)
-        share = log_progress(self._changes, rounds.limit, rounds.max_iter)
+        self._movements.append(rounds.measured(done))
+        share = log_progress(self._movements, rounds.limit, rounds.max_iter)
         self._advance(_ITERATIONS * (1.0 if done.last else share))
         self._begin_run(f"round {done.number + 1}, ")
         if done.last:

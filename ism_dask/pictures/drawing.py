@@ -21,6 +21,7 @@ from ism_dask.pictures.colours import (
     SEQUENTIAL,
     class_style,
 )
+from ism_dask.pictures.curves import mean_along
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -36,8 +37,13 @@ if TYPE_CHECKING:
     AxisNames = tuple[str, str]
 
 # Labels of the axis of the measure that decides convergence.
-MEASURE_LABELS = {"residual": "residual of W", "change": "change of the eigenvalues"}
+MEASURE_LABELS = {
+    "residual": "residual of W",
+    "change": "change of the eigenvalues",
+    "movement": "movement of W or the embedding",
+}
 WEIGHT_LABEL = "weight, in standardised units"
+INTERVAL_LABEL = f"{WEIGHT_LABEL}, with 90% interval"
 SHARE_LABEL = "share in the space of the new features, with 90% interval"
 # Free space beside the bars for their numbers, as a share of the width of the bars.
 _ROOM = 0.4
@@ -49,18 +55,25 @@ _MAX_NAME = 30
 _SHADES = 32
 # Numbers at ticks are written out: a factor or an offset beside the axis is easily overlooked.
 _TICKS = "{x:,.10g}"
+# Height of the strip of the rows of a class, where the shares of classes are from 0 to 1.
+_STRIP = 0.05
 # Quantiles of numbers between which their colours differ.
 _SHADED = (0.02, 0.98)
 
 
-def draw_weights(ax: Axes, names: Sequence[str], weights: Array) -> None:
-    """Draw named weights (m,) as bars from the top down, blue above 0 and red below."""
-    heights = np.arange(len(weights))
-    bars = ax.barh(heights, weights, color=np.where(weights >= 0, BLUE, RED))
+def draw_weights(ax: Axes, names: Sequence[str], weights: Array, ends: Array | None = None) -> None:
+    """Draw named weights (m,) as bars from the top down, blue above 0 and red below.
+
+    If the `ends` (2, m) of their intervals are given, lines show them.
+    """
+    heights, errors = np.arange(len(weights)), None if ends is None else np.abs(ends - weights)
+    colours, ink = np.where(weights >= 0, BLUE, RED), ax.spines["left"].get_edgecolor()
+    bars = ax.barh(heights, weights, color=colours, xerr=errors, ecolor=ink)
     ax.bar_label(bars, [f"{weight:+.2f}" for weight in weights], padding=3, fontsize="small")
-    _name_rows(ax, names, WEIGHT_LABEL)
-    ax.axvline(0.0, color=ax.spines["left"].get_edgecolor(), lw=0.8)
-    low, high = min(0.0, *weights), max(0.0, *weights)
+    _name_rows(ax, names, WEIGHT_LABEL if ends is None else INTERVAL_LABEL)
+    ax.axvline(0.0, color=ink, lw=0.8)
+    reached = np.append(weights, [] if ends is None else ends)
+    low, high = min(0.0, *reached), max(0.0, *reached)
     if low < high:
         room = _ROOM * (high - low)
         ax.set_xlim(low - room * (low < 0), high + room * (high > 0))
@@ -213,6 +226,41 @@ def draw_numbers(ax: Axes, points: Array, values: Array, label: str, axis_names:
     if solids is not None:
         solids.set_edgecolor("face")  # no gaps between the colours in vector graphics
     _name_axes(ax, axis_names)
+
+
+def draw_response(
+    ax: Axes, z: Array, values: Array, classes: Sequence[str] | None, axis_names: AxisNames
+) -> Entries:
+    """Draw the mean of `values` (n,) along a feature z (n,), and the rows.
+
+    With the names of `classes`, the values are their indices: drawn is the share of each class, and
+    below it where its rows are.
+    """
+    if classes is None:
+        ax.scatter(z, values, s=10, color=GREY, alpha=0.5, lw=0)
+        _name_axes(ax, axis_names)
+        return [_draw_curve(ax, *mean_along(z, values[:, None]), {"color": BLUE}, "mean")]
+    places, shares = mean_along(z, values[:, None] == np.arange(len(classes)))
+    entries = []
+    for code, name in enumerate(map(short_name, classes)):
+        style = {"color": class_style(code)["color"]}
+        entries.append(_draw_curve(ax, places, shares[:, :, [code]], style, name))
+        rows = z[values == code]
+        heights = np.full(len(rows), -_STRIP * (code + 1))
+        ax.scatter(rows, heights, s=24, marker="|", lw=0.8, alpha=0.6, **style)
+    _name_axes(ax, (axis_names[0], "share of each class; below: its rows"))
+    ax.set_yticks(np.linspace(0, 1, 6))
+    ax.set_ylim(-_STRIP * (len(classes) + 1), 1.03)
+    return entries
+
+
+def _draw_curve(
+    ax: Axes, places: Array, curve: Array, style: dict[str, Any], name: str
+) -> tuple[Artist, str]:
+    """Draw a curve with its band (3, m, 1), and return its entry of the legend."""
+    mean, low, high = curve[:, :, 0]
+    ax.fill_between(places, low, high, alpha=0.2, lw=0, **style)
+    return ax.plot(places, mean, lw=2, label=name, **style)[0], name
 
 
 def draw_accuracy(ax: Axes, folds: Sequence[int], values: Sequence[float], mean: float) -> Entries:

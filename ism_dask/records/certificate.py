@@ -14,6 +14,7 @@ class Certificate:
     directions Z with `W^T Z = 0`. At a maximum all its eigenvalues are negative. They are given
     relative to the gaps between the eigenvalues of Phi within W and outside of it: where Phi hardly
     changes with W they are near -1, and an eigenvalue of 0 is a direction along which J is flat.
+    Those of the prediction of y are relative to the largest one in size.
 
     Attributes
     ----------

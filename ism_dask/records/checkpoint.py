@@ -33,6 +33,8 @@ class Round:
         The eigenvalues of the embedding of X W, in decreasing order.
     change : float
         The largest change of an eigenvalue since the previous round, relative to the eigenvalue.
+    turn : float
+        The sine of the largest principal angle to the W of the previous round; 1 in the first.
     iterations : int
         Iterations that the solver took to W.
     seconds : float
@@ -46,9 +48,15 @@ class Round:
     affinity: float
     eigenvalues: tuple[float, ...]
     change: float
+    turn: float
     iterations: int
     seconds: float
     last: bool = False
+
+    @property
+    def movement(self) -> float:
+        """The larger of `change` and `turn`: when it is small, W and the embedding stay."""
+        return max(self.change, self.turn)
 
 
 @dataclass(frozen=True)
@@ -62,13 +70,10 @@ class OuterState:
     rounds : tuple of Round
     last : Solution
         The solution of the last round.
-    best : Solution
-        The solution that the fit returns unless a later round is better.
     """
 
     rounds: tuple[Round, ...]
     last: Solution
-    best: Solution
 
 
 # One run of a solver: its solution, its latest state, or None if it cannot continue from a state.

@@ -74,7 +74,7 @@ class Stopping:
 
     @property
     def measure(self) -> str:
-        """The field of `Record` that has to fall below `limit`."""
+        """The field of `Record` or `Round` that has to fall below `limit`."""
         return "residual" if self.tol is None else "change"
 
     def measured(self, record: Record | Round) -> float:
@@ -146,6 +146,15 @@ class Stopping:
     def _moves(self, record: Record) -> bool:
         rotates = self.tol is None and record.angle >= ANGLE
         return rotates or record.change >= self._smallest_change
+
+
+class StoppingOfRounds(Stopping):
+    """The stopping rule of rounds: W and the embedding both move by less than `tol`."""
+
+    @property
+    def measure(self) -> str:
+        """The field of `Round` that has to fall below `limit`."""
+        return "movement"
 
 
 def _swings(history: Sequence[Record]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -14,9 +15,13 @@ from ism_dask._types import Array
 BLOCK_ROWS, _SMALL_BLOCK_ROWS, MANY_ROWS = 600, 400, 10_000
 # Rows of a block whose pairs stand for all pairs; twice as many take twice the time.
 PAIR_ROWS = 2500
-# Rows of at most this size are dealt in memory.
-MEMORY_BYTES = 256 * 2**20
-# Standard errors by which the mean key of a shard of unsorted rows differs at most.
+# Rows of up to so many numbers, of any type, are brought into memory and dealt there, wherever they
+# are stored: MNIST has 47 million.
+MEMORY_NUMBERS = 50_000_000
+# Larger ones are dealt within ranges of this many rows. Their shards are such ranges, or several,
+# as are chunks of a power of two of rows.
+RANGE_ROWS = 2048
+# Standard errors by which the mean key of a range of unsorted rows differs at most.
 _SORTED = 8.0
 
 
@@ -30,12 +35,21 @@ def number_of_blocks(n_rows: int, block_rows: int) -> int:
     return max(1, round(n_rows / block_rows))
 
 
-def is_balanced(keys: Array, bounds: Sequence[int]) -> bool:
-    """Return whether the mean key of each shard, between two bounds, is like that of all rows.
+def fits_memory(shape: Sequence[int]) -> bool:
+    """Return whether rows (n, d) have few enough numbers to be brought into memory.
+
+    It depends on neither the type of the numbers nor the machine, and so do all choices of a fit.
+    """
+    return math.prod(shape) <= MEMORY_NUMBERS
+
+
+def is_balanced(keys: Array) -> bool:
+    """Return whether the mean key of each range of rows is like that of all rows.
 
     Rows that are sorted by their keys (n,) are not balanced.
     """
     mean, spread = keys.mean(), keys.std()
+    bounds = [*range(0, len(keys), RANGE_ROWS), len(keys)]
     return all(
         abs(keys[start:stop].mean() - mean) <= _SORTED * spread / np.sqrt(stop - start)
         for start, stop in pairwise(bounds)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.rows.blocks import MANY_ROWS
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.sparse import column_sums, is_sparse
@@ -43,6 +44,23 @@ def standardisation_of(raw: Shards) -> Standardisation:
     if ((size > _LARGE) | ((size < 1 / _LARGE) & (size > 0))).any():
         return _scaled_statistics(raw, size)
     return _standardisation(columns)
+
+
+def in_least_precision(raw: Shards) -> Shards:
+    """Return many rows in single precision if it holds all their numbers exactly.
+
+    So the fit to bytes, and its time, do not depend on the type that they are stored as.
+    """
+    if raw.dtype == np.float32 or raw.n_rows < MANY_ROWS:
+        return raw
+    # Most rows that it does not hold show that in the first shard.
+    is_exact = not any(each.fold(_rounded_in_single) for each in (raw.first(1), raw))
+    return raw.cast(np.dtype(np.float32)) if is_exact else raw
+
+
+@np.errstate(over="ignore")
+def _rounded_in_single(piece: LoadedShard) -> int:
+    return int(np.count_nonzero(piece.X.astype(np.float32) != piece.X))
 
 
 def without_dependent_indicators(raw: Shards, affine: Standardisation) -> Standardisation:

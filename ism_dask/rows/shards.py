@@ -13,6 +13,7 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.rows.blocks import RANGE_ROWS, fits_memory
 from ism_dask.rows.execution import (
     as_tasks,
     cluster,
@@ -31,8 +32,8 @@ from ism_dask.rows.worker import reuse_pages
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
 ROWS_PER_SHARD = 2560
-# Shards of wide data have fewer rows, so that a standardised shard has at most this size.
-_SHARD_BYTES = 64 * 2**20
+# Shards of wide data have fewer rows, so that a standardised shard has at most so many numbers.
+_SHARD_NUMBERS = 8 * 2**20
 # Maximum number of tasks of a fold: each returns a partial sum, which may be large, to add up.
 _RUNS = 64
 # Rows of a task of a fold, or their bytes: with fewer, a cluster would spend more time on the task
@@ -297,13 +298,13 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     X : (n, d) array-like, or CSR array
     rows_per_shard : int, optional
         Default: equal shards of up to 2,560 rows, fewer for very wide data, and whole chunks of
-        a `RowSource`.
+        a `RowSource`. Rows too large for memory have shards of 2,048 rows, wherever they are.
     """
     wait_for_a_worker()
     reuse_pages()
     n, d = (int(size) for size in X.shape)
     dtype = tile_dtype(X.dtype)
-    rows = rows_per_shard or _default_rows(X, n, d, dtype)
+    rows = rows_per_shard or _default_rows(X, n, d)
     ranges = [(start, min(start + rows, n)) for start in range(0, n, rows)]
     nonzeros = None
     if is_sparse(X):
@@ -343,15 +344,19 @@ def _check_memory(shards: Shards) -> None:
         )
 
 
-def _default_rows(X: Any, n: int, d: int, dtype: np.dtype[Any]) -> int:
+def _default_rows(X: Any, n: int, d: int) -> int:
     if is_sparse(X):
         return ROWS_PER_SHARD
-    rows = max(1, min(ROWS_PER_SHARD, _SHARD_BYTES // (d * dtype.itemsize)))
+    rows, are_large = max(1, min(ROWS_PER_SHARD, _SHARD_NUMBERS // d)), not fits_memory((n, d))
+    if are_large:
+        rows = min(RANGE_ROWS, 1 << (rows.bit_length() - 1))
     if is_row_source(X):
         # To read half a chunk costs as much as to read all of it.
         return X.chunk_rows * max(1, rows // X.chunk_rows)
     if n <= rows:
         return n
+    if are_large:
+        return rows
     # Four or more shards of one size, even in number, make tasks of one size.
     count = max(4, 2 * -(-n // (2 * rows)))
     return -(-n // count)

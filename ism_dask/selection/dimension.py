@@ -61,12 +61,14 @@ def choose_dimension(
 
 
 def _trial(sample: Sample, choice: Choice, gain: float) -> DimensionTrial:
-    n = sample.rows.n_rows
+    n, d = sample.rows.X.shape
+    # A subspace of dimension q has (d - q) q free weights, this many more than one of q - 1.
+    more = max(d - 2 * sample.q + 1, 1)
     losses = sample.blocks.leave_one_out(sample.at(choice.setting), choice.W)
     total = float((sample.rows.Y**2).sum(axis=1).mean())
     return DimensionTrial(
         q=sample.q,
         explained=1.0 - float(losses.mean()) / total,
         gain=gain / n,
-        needed_gain=sample.evidence_cost / n,
+        needed_gain=more * sample.weight_cost / n,
     )

@@ -124,8 +124,8 @@ def _folds_find_as_much(sample: Sample, folds: list[Fold], choice: Choice) -> bo
     """
     name = sample.best_starts[0]
     gain = choice.evidence - sample.evidence(sample.starts[name], sample.start_settings[name])
-    n, d = sample.rows.X.shape
-    if gain < sample.q * sample.evidence_cost or n < _ROWS_PER_WEIGHT * d * sample.q:
+    (n, d), q = sample.rows.X.shape, sample.q
+    if gain < d * q * sample.weight_cost or n < _ROWS_PER_WEIGHT * d * q:
         return True
     gains = [fold.gain(choice.setting, sample.start_settings) for fold in folds]
     return float(np.mean(gains)) >= _FOUND * gain / sample.rows.n_rows

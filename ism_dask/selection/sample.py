@@ -11,7 +11,9 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.rows.blocks import deal
 from ism_dask.rows.execution import side_by_side
 from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.starts import START_NAMES, Starts
@@ -25,6 +27,8 @@ RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 _FIRST = (2, 1)
 # The range of widths and ridges.
 _NARROWEST, _WIDEST, _LEAST_RIDGE, _MOST_RIDGE = 0.1, 16.0, 1e-5, 1.0
+# About the most rows whose evidence chooses the setting with which all rows predict each other.
+_SETTING_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -134,13 +138,13 @@ class Sample:
         return ascend_roughly(evaluate, W, self.precondition, steps)
 
     @cached_property
-    def evidence_cost(self) -> float:
-        """By how much the log evidence rises by chance if W has one column more.
+    def weight_cost(self) -> float:
+        """By how much the log evidence rises by chance for each free weight of W.
 
-        It is Schwarz's `d log(n) / 2`, divided by the independent columns of y.
+        It is Schwarz's `log(n) / 2`, divided by the independent columns of y.
         """
-        n, d = self.rows.X.shape
-        return float(d * np.log(n) / (2 * np.linalg.matrix_rank(self.explained_columns)))
+        rank = int(np.linalg.matrix_rank(self.explained_columns))
+        return float(np.log(self.rows.n_rows) / (2 * rank))
 
     def evidence(self, W: Array, setting: Setting) -> float:
         """Return the log marginal likelihood of a column of y at W (d, q)."""
@@ -169,3 +173,18 @@ class Sample:
             return side_by_side(calls, self.rows.n_rows)
 
         return climbed_grid(grid, evidence, first)
+
+
+def share_explained(Z: Array, Y: Array, keys: Array) -> float:
+    """Return the share of Y (n, r), centred, that rows Z (n, q) predict of each other.
+
+    Each row is predicted by the others of its block, by a gaussian kernel ridge regression whose
+    width and ridge have the largest evidence. `keys` (n,) deal the rows.
+    """
+    W = np.eye(Z.shape[1])
+    some = deal(keys, -(-len(Z) // _SETTING_ROWS), 0)[0]
+    regression = RidgeRegression(Gaussian().resolve(Z[some], 1.0), 1.0)
+    sample = Sample(Block(Z, Y), keys, regression, True, Z.shape[1], 0)
+    setting = sample.part(some).best_setting(W)
+    losses = sample.blocks.leave_one_out(sample.at(setting), W)
+    return 1.0 - float(losses.mean() / (Y**2).sum(axis=1).mean())

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ism_dask._types import Array
+from ism_dask.criteria.curvature import Tangents
 from ism_dask.engines import Engine, ExactEngine, PaddedOperator, Problem
+from ism_dask.engines.operator import relative_residual
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers.ism import solution_at
-from ism_dask.solvers.scaled_hessian import Extremes, ScaledHessian
+from ism_dask.solvers.scaled_hessian import FARTHEST, Extremes, ScaledHessian
 from ism_dask.solvers.time_limit import TimeLimited
 from ism_dask.status import Status
 
@@ -46,8 +50,60 @@ def certify(problem: Problem, W: Array, status: Status) -> Certificate:
     engine = ExactEngine(problem.in_double(), W.shape[1])
     solution = solution_at(PaddedOperator(engine, len(W) - problem.d), W, status)
     solution = replace(solution, residual_rows=problem.shards.n_rows)
-    extremes = hessian_of(engine, solution).extremes() if _is_stationary(solution) else None
+    return measured_certificate(engine, solution)
+
+
+def measured_certificate(engine: Engine, solution: Solution) -> Certificate:
+    """Return the certificate of a solution; this measures the Hessian if it can prove anything."""
+    can_prove = _is_stationary(solution) and not engine.approximate
+    extremes = hessian_of(engine, solution).extremes() if can_prove else None
     return certificate_of(engine, solution, extremes)
+
+
+def certificate_by_hessian(
+    tangents: Tangents, product: Array, hessian: Array, n_rows: int, *, constant: bool
+) -> Certificate:
+    """Return the certificate of W from Phi W (d, q) and the second derivative (p, p) of 1 - J.
+
+    `constant` says whether W may turn into directions in which the rows are constant.
+    """
+    values, vectors = np.linalg.eigh(hessian)
+    least = float(values[0])
+    if constant:
+        # There only the lengths of the new features count.
+        inner = tangents.W.T @ product
+        least = min(least, float(np.linalg.eigvalsh(inner + inner.T)[0]))
+    slope = vectors.T @ (2 * tangents.basis.T @ product).ravel()
+    largest = float(np.abs(values).max())
+    certificate = Certificate(
+        residual=relative_residual(tangents.W, product),
+        residual_rows=n_rows,
+        largest_eigenvalue=-least / largest,
+        upper_bound=-least / largest,
+        n_products=len(values),
+    )
+    if least < -_ROUNDING * largest:
+        reason = (
+            "J rises from W along a direction; a fit that has not converged can end so, or at a "
+            "start that predicts unseen rows better"
+        )
+        return replace(certificate, reason=f"not certified: {reason}")
+    if least <= _ROUNDING * largest:
+        reason = "to second order J is flat along a direction; take fewer new features"
+        return replace(certificate, reason=f"not certified: {reason}")
+    distance = float(np.linalg.norm(slope / values))
+    certificate = replace(certificate, distance=distance)
+    if distance > FARTHEST:
+        reason = f"J falls from W, but the maximum may be {distance:.1g} away"
+        return replace(certificate, reason=f"not certified: {reason}")
+    return replace(certificate, is_certified=True, reason=_proof("J", distance))
+
+
+def _proof(objective_name: str, distance: float) -> str:
+    return (
+        f"W is a local maximum of {objective_name}, to within an angle of {distance:.1g}: J falls "
+        "from it in every direction, and may be higher elsewhere"
+    )
 
 
 def _is_stationary(solution: Solution) -> bool:
@@ -80,10 +136,7 @@ def certificate_of(engine: Engine, solution: Solution, extremes: Extremes | None
     doubt = _doubt(engine.problem, solution, measured)
     if doubt:
         return replace(certificate, reason=f"not certified: {doubt}")
-    reason = (
-        f"W is a local maximum of {engine.objective_name}, to within an angle of "
-        f"{measured.distance:.1g}: J falls from it in every direction"
-    )
+    reason = _proof(engine.objective_name, measured.distance)
     return replace(certificate, is_certified=True, reason=reason)
 
 

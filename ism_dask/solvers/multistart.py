@@ -27,8 +27,15 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers import ISM, Solver
-from ism_dask.solvers.certificates import certificate_of, hessian_of
-from ism_dask.solvers.ism import continue_from, one_step_agrees, restart_from, solve, state_at
+from ism_dask.solvers.certificates import certificate_of, hessian_of, measured_certificate
+from ism_dask.solvers.ism import (
+    continue_from,
+    one_step_agrees,
+    restart_from,
+    solution_at,
+    solve,
+    state_at,
+)
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
 from ism_dask.solvers.local_maximum import verify_maximum
 from ism_dask.solvers.scaled_hessian import Extremes, inverse_gaps
@@ -96,6 +103,21 @@ class MultistartSearch:
             results.append(replace(run, watcher=self.on_iteration).with_more_starts(state))
         # If J is equal, return the later one, whose iterations were reported to the watcher.
         return max(reversed(results), key=lambda solution: solution.objective)
+
+    def under(self, problem: Problem, solution: Solution) -> Solution:
+        """Return the W of a solution as one of another problem, where it need not be stationary."""
+        W, status, history = solution.W, solution.status, solution.history
+
+        def evaluate(engine: Engine) -> Solution:
+            operator = PaddedOperator(engine, len(W) - problem.d)
+            there = with_true_residual(engine, solution_at(operator, W, status, history))
+            certificate = measured_certificate(engine, there)
+            return replace(
+                there, certificate=certificate, engine=engine.name, engine_note=engine.note
+            )
+
+        engines = as_engine(self.engine).engines(problem, W.shape[1])
+        return first_that_serves(engines, evaluate)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import DOUBLE_NOISE, check_finite
+from ism_dask.engines.operator import check_finite
 from ism_dask.linalg.eigen import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 from ism_dask.solvers.lbfgs import Precondition
@@ -30,7 +30,7 @@ _FLAT = 1e-6
 # An engine with an error may show eigenvalues up to this where J does not rise.
 _ENGINE_ERROR = 0.05
 # Within this distance second order describes J well enough to say where its maximum is.
-_FARTHEST = 0.05
+FARTHEST = 0.05
 # The chance that Lanczos misses a larger eigenvalue.
 _CHANCE = 1e-4
 # The remainder of an orthogonalised vector is rounding if it is a smaller share of the vector.
@@ -93,7 +93,7 @@ class Extremes:
     @property
     def proves_maximum(self) -> bool:
         """Whether W is a maximum of J, or so near to one that second order describes it."""
-        return self.falls and self.distance <= _FARTHEST
+        return self.falls and self.distance <= FARTHEST
 
     @property
     def is_flat(self) -> bool:
@@ -161,8 +161,9 @@ class ScaledHessian:
         evaluation = operator.phi(W)
         outside, gaps = _gaps(evaluation.phi, W, solution.eigenvalues)
         step = _COARSE_STEP if evaluation.approximate else _STEP
-        # Short steps need a gradient in double precision.
-        precise = evaluation.approximate or evaluation.noise <= DOUBLE_NOISE
+        # Short steps need a gradient in double precision, and so does the distance to the maximum:
+        # W may be stationary to the last digit of single precision.
+        precise = evaluation.approximate or solution.in_double
         return cls(
             operator,
             W,

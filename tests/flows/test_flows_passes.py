@@ -345,7 +345,7 @@ def test_passes_after_the_last_round_are_of_the_clusters() -> None:
         progress.on_task(1, 1)
         progress.report_pass()
     assert diary.texts == [
-        "round 2, last change 0.5",
+        "round 2, last movement 0.5",
         "clusters",
         "clusters, rows 100%",
     ]
@@ -384,7 +384,7 @@ def test_rounds_of_a_fit_that_has_none_are_an_error() -> None:
 
 
 def ended_round(number: int, change: float) -> Round:
-    return Round(number, 1.0, 1.0, (1.0,), change, 3, 0.1, last=change < 0.01)
+    return Round(number, 1.0, 1.0, (1.0,), change, change / 2, 3, 0.1, last=change < 0.01)
 
 
 @pytest.mark.parametrize("width", [40, 80])

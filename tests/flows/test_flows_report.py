@@ -252,12 +252,14 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
     X = data.X.read(0, len(data.X))
     fitted = SupervisedIKDR(criterion="dependence").fit(X, data.labels["cultivar"])
     spectrum, rows, *features, objective, residual = _axes_of_report("fit", monkeypatch)
+    responses, features = features[:2], features[2:]
     left, right = plot.convergence(fitted)
     pairs = [
         (spectrum, plot.spectrum(fitted)),
         (rows, plot.scatter(fitted, X, data.labels["cultivar"])),
         (objective, left),
         (residual, right),
+        *zip(responses, plot.response(fitted, X, data.labels["cultivar"]), strict=True),
         *zip(features, plot.components(fitted, top=figures.WEIGHTS), strict=True),
     ]
     _assert_same(pairs)
@@ -328,7 +330,7 @@ def test_drawings_are_named_texts_that_are_the_same_each_time(
     texts = {text.text for each in drawings for text in each.iter("text")}
     assert {
         "fit": {"new features", "eigengap 404.8", "class_1", "alcohol", "objective J", "iteration"},
-        "cluster": {"cluster 3", "round", "change of the eigenvalues"},
+        "cluster": {"cluster 3", "round", "movement of W or the embedding"},
         "crossval": {"fold", "accuracy"},
     }[kind] <= texts
 
@@ -487,14 +489,12 @@ def test_columns_of_images_are_named_by_row_and_column() -> None:
     assert column_names(None, None, 2) == ("feature_0", "feature_1")
 
 
-def test_the_report_of_a_clustering_names_the_w_that_is_kept(
+def test_the_report_of_a_clustering_names_the_j_of_the_last_w(
     results: Results, rendered: dict[str, str]
 ) -> None:
     result, page = results["cluster"], rendered["cluster"]
-    best = number(result.fitted.objective)
-    assert f"The W that is kept has J = {best}." in page
-    (row,) = re.findall(r'<th scope="row">(\d+) \(kept\)</th><td>([^<]*)</td>', page)
-    assert row == (str(len(result.rounds)), best)
+    last = number(result.fitted.objective)
+    assert f"the last W has J = {last}." in page
 
 
 def test_a_drawing_stands_alone_in_a_browser(browser: Browsing) -> None:

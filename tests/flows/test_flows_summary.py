@@ -92,6 +92,7 @@ SAVED: dict[str, dict[str, Any]] = {
             {
                 "affinity": 0.74,
                 "change": 0.75,
+                "turn": 1.0,
                 "iterations": 1,
                 "objective": 42.0,
                 "seconds": 0.2,
@@ -485,6 +486,16 @@ def test_refits_have_a_block() -> None:
         assert not facts[2].warnings
 
 
+def test_intervals_without_refits_have_a_block_that_names_the_curvature() -> None:
+    certainty = {**CERTAINTY, "refits": 0, "converged": 0}
+    block = certainty_block(_fit(certainty=certainty).certainty, ["a", "b"], None)
+    assert [fact.name for fact in block.facts] == [
+        "Distance from the truth",
+        "Columns clear of all others",
+    ]
+    assert "curvature" in block.about
+
+
 def _fact(found: tuple[Fact, ...], name: str) -> Fact:
     return next(fact for fact in found if fact.name == name)
 
@@ -526,6 +537,7 @@ def test_words_for_a_residual(residual: float, word: str) -> None:
         (("residual", 1e-4), {}, "residual at most 0.0001", "only such a W counts as converged"),
         (("change", 0.01), {"tol": 0.01}, "change of the eigenvalues below 0.01", "Set by --tol"),
         (("change", 0.01), {}, "change of the eigenvalues below 0.01", "rule of all rounds but"),
+        (("residual", 0.01), {"outer_tol": 0.01}, "residual at most 0.01", "Set by --outer-tol"),
     ],
 )
 def test_words_for_the_tolerance_in_force(
@@ -590,7 +602,9 @@ def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
     ):
         clustered = ClusterResult.from_json({**entries, "status": status})
         (warning,) = _fact(cluster_trust(clustered), "Converged").warnings
-        assert warning == f"not converged: the best so far was saved. {words}"
+        assert warning == f"not converged: the last round was saved. {words}"
+    settled = ClusterResult.from_json({**entries, "status": "converged", "converged": True})
+    assert "W and the embedding stay" in _fact(cluster_trust(settled), "Converged").meaning
     folds = [
         {**SAVED["crossval"]["results"][0], "fold": fold, "status": status, "converged": not status}
         for fold, status in enumerate(("max_iter", "", "swings", "max_iter"), start=1)

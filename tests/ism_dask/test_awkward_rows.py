@@ -16,7 +16,6 @@ from sklearn.preprocessing import scale
 from ism_dask import SupervisedIKDR, hsic
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.estimators.row_order import row_order, sampling_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian
 
@@ -161,20 +160,17 @@ def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n
     X, y = rng.integers(256, size=(n, 4)).astype(np.uint8), rng.integers(3, size=n)
     weights = rng.integers(1, 3, size=n).astype(float) if weighted else None
 
-    def seen(rows, y, weights, in_order=None):
+    def seen(rows):
         prepared = prepare_rows(rows, Gaussian(), standardize=True, weights=weights)
-        fit_rows = FitRows.of(prepared, Gaussian(), 0, 2, weights=weights, order=in_order)
+        fit_rows = FitRows.of(prepared, Gaussian(), 0, 2, weights=weights)
         dependence = target_dependence(y, weights=weights)
         sample = fit_rows.sampled(dependence)
         W = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 2)))[0]
         halves = np.array_split(np.arange(sample.n_rows), 2)
         return [sample.engine(half).value(W).objective for half in halves], fit_rows.kernel.sigma
 
-    others = [] if weights is None else [weights]
-    order = row_order(X, y, *others)
-    values, sigma = seen(X[order], y[order], weights if weights is None else weights[order])
+    values, sigma = seen(X)
     for chunk_rows in (500, 700):
-        stored = _Stored(X, chunk_rows)
-        other, width = seen(stored, y, weights, sampling_order(stored, y, *others))
+        other, width = seen(_Stored(X, chunk_rows))
         np.testing.assert_allclose(other, values, rtol=1e-10)
         assert width == pytest.approx(sigma, rel=1e-13)

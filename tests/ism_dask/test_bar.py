@@ -108,7 +108,7 @@ def test_clusterers_are_told_by_round(terminal, texts):
         fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
     rounds = [text for text in texts[:-1] if re.match(r"round \d+, objective", text)]
     assert [
-        f"objective {each.objective:.5g}, change {each.change:.2g}" for each in fitted.rounds_
+        f"objective {each.objective:.5g}, movement {each.movement:.2g}" for each in fitted.rounds_
     ] == [re.sub(r"round \d+, (.*) [<>] 0.01", r"\1", text) for text in rounds]
     assert re.match(r"round 1, iteration 1, objective", texts[1])
     assert re.match(rf"{re.escape(rounds[-1])} ━+ 100%", terminal.lines[-1])

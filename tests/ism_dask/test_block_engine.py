@@ -194,10 +194,10 @@ def _evaluated(rows, y, engine_rows=100):
     return engine.phi(V).phi, engine.gradient(V).product
 
 
-@pytest.mark.parametrize("bytes_in_memory", [None, 0])
-def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, bytes_in_memory):
-    if bytes_in_memory is not None:  # then blocks are dealt within shards
-        monkeypatch.setattr("ism_dask.engines.blocks.MEMORY_BYTES", bytes_in_memory)
+@pytest.mark.parametrize("numbers_in_memory", [None, 0])
+def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, numbers_in_memory):
+    if numbers_in_memory is not None:  # then blocks are dealt within shards
+        monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", numbers_in_memory)
     rows, y = _designed(1500)
     known = _evaluated(rows, y)
     write_dataset(tmp_path / "set", DatasetInfo("set"), [rows], chunk_rows=300)
@@ -216,7 +216,8 @@ def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, bytes_in_mem
 
 
 def test_sorted_rows_that_are_not_in_memory_are_declined(monkeypatch):
-    monkeypatch.setattr("ism_dask.engines.blocks.MEMORY_BYTES", 0)
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
+    monkeypatch.setattr("ism_dask.rows.blocks.RANGE_ROWS", 300)
     rows, y = _designed(1500)
     order = np.argsort(y, kind="stable")
     with pytest.raises(DeclinedError, match=r"sorted by their target.*random order"):

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, bootstrap
 from ism_dask.inference.bootstrap import summarise_refits
-from ism_dask.inference.refits import Refit, plan_refits, weights_in_units
+from ism_dask.inference.refits import Refit, plan_refits
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 
@@ -52,8 +52,8 @@ def _assert_is_the_fit(fitted, refit, rows, y, **sides):
     if fitted.criterion == "dependence":
         expected.set_params(kernel=fitted.kernel_)
     expected.fit(rows, y, **sides)
-    moved = subspace_distance(weights_in_units(fitted).T, refit.weights.T)
-    apart = subspace_distance(weights_in_units(expected).T, refit.weights.T)
+    moved = subspace_distance(fitted.weights_, refit.weights.T)
+    apart = subspace_distance(expected.weights_, refit.weights.T)
     assert refit.converged
     assert apart < 0.05 * moved
 
@@ -96,7 +96,7 @@ def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
     if sides == ("given",):
         result = bootstrap(fitted, X, y, 19, random_state=5, **given)
         assert result.distances[1] == pytest.approx(
-            subspace_distance(weights_in_units(fitted).T, refit.weights.T)
+            subspace_distance(fitted.weights_, refit.weights.T)
         )
 
 
@@ -146,6 +146,23 @@ def test_what_is_said_of_refits(fitted):
         assert (result.retention >= result.stability - 0.02).all()
 
 
+def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
+    rng = np.random.default_rng(3)
+    W = fitted.components_
+    near = [W + 0.05 * rng.normal(size=W.shape) for _ in range(39)]
+    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
+    plain, turned = (
+        summarise_refits(fitted, [Refit(each / fitted.scale_, True) for each in kind])
+        for kind in (near, [turn @ each for each in near])
+    )
+    np.testing.assert_allclose(turned.components_low, plain.components_low)
+    assert (plain.components_low <= W).all()
+    assert (plain.components_high >= W).all()
+    # Of 90% of a normal deviation of .05, less what a rotation takes.
+    widths = plain.components_high - plain.components_low
+    assert 0.1 < widths.mean() < 0.2
+
+
 def _projector(rows):
     return np.linalg.pinv(rows) @ rows
 
@@ -179,7 +196,7 @@ def test_the_intervals_hold_the_truth():
         fitted = SupervisedIKDR(1).fit(X, y)
         result = bootstrap(fitted, X, y, 19)
         low, high = result.distance_interval
-        covered += low <= subspace_distance(B, weights_in_units(fitted).T) <= high
+        covered += low <= subspace_distance(B, fitted.weights_) <= high
         separated += result.separated.tolist() == [0]
     # At 90%, fewer than 14 of 20 have a probability of 1%.
     assert covered >= 14
@@ -248,7 +265,7 @@ def test_bad_input_is_named(fitted):
         (ValueError, "feature names should match", (named, frame[list("edcba")], y)),
         (ValueError, "target y is None", (fitted, X, None)),
         (ValueError, "inconsistent numbers", (fitted, X, y[:9])),
-        (ValueError, "X has 19 rows; a bootstrap needs 20", (fitted, X[:19], y[:19])),
+        (ValueError, "X has 19 rows; `bootstrap` needs 20", (fitted, X[:19], y[:19])),
         (ValueError, "y has the classes 0, 1, but .* to numbers", (fitted, X, (y > 1).astype(int))),
         (ValueError, "`n` is 18; expected a whole number from 19", (fitted, X, y, 18)),
         (ValueError, "`n` is 19.0; expected", (fitted, X, y, 19.0)),

@@ -136,14 +136,16 @@ def test_certify_measures_what_the_fit_did_not():
     assert model.n_features_in_ == 7
 
 
-def test_sparse_rows_in_a_subspace_are_not_certified():
+def test_sparse_rows_in_a_subspace_are_not_certified(monkeypatch):
     rng = np.random.default_rng(0)
     X = scipy.sparse.random(60, 2100, density=0.02, format="csr", random_state=rng)
     y = np.arange(60) % 3
     model = hsic_model(2, kernel=MEDIAN).fit(X, y)
     assert "X is sparse" in model.certificate_.reason
     assert model.certificate_.residual == model.residual_
-    with pytest.raises(ValueError, match="expected at most 2000"):
+    assert model.certify(X, y).is_certified
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 100_000)
+    with pytest.raises(ValueError, match=r"60 x 2100 numbers.*expected at most 2000 columns"):
         model.certify(X, y)
 
 
@@ -157,3 +159,23 @@ def test_linear_kernels_are_certified_as_global():
     certificate = hsic_model(2, kernel="linear").fit(WINE, VINEYARD).certificate_
     assert certificate.is_global
     assert certificate.reason.startswith("no W has a larger J")
+
+
+@pytest.mark.parametrize("seed", [17, 24])
+def test_the_distance_from_rows_in_single_precision_is_that_to_the_maximum_in_double(seed):
+    """W is stationary to the last digit of single precision, which says nothing of those below."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(280, 4)).astype(np.float32)
+    y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.normal(size=280) > 0.3) + 1 * (X[:, 2] > 0.5)
+    kernel = Gaussian("median").resolve(X.astype(np.float64))
+    problem = Problem.from_dependence(cut(X), kernel, target_dependence(y))
+    search, W = MultistartSearch("exact", Stopping(None)), None
+    for _ in range(12):
+        solution = search.run(problem, 2, None if W is None else state_at(W))
+        W = solution.W
+    engine, maximum = ExactEngine(problem.in_double(), 2), W
+    for _ in range(500):
+        maximum = np.linalg.eigh(engine.phi(maximum).phi)[1][:, -2:]
+    assert subspace_sine(np.linalg.eigh(engine.phi(maximum).phi)[1][:, -2:], maximum) < 1e-12
+    assert solution.certificate.is_certified
+    assert subspace_sine(W, maximum) < 1.05 * solution.certificate.distance

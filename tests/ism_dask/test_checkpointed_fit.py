@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,94 +132,10 @@ def test_rounds_in_pieces_have_the_bits_of_whole_ones(name: str, every: int) -> 
         each.eigenvalues for each in whole.rounds_
     ]
     assert (pieces.residual_, pieces.converged_) == (whole.residual_, whole.converged_)
+    assert (pieces.objective_, pieces.eigengap_) == (whole.objective_, whole.eigengap_)
+    assert [each.turn for each in pieces.rounds_] == [each.turn for each in whole.rounds_]
     assert len(checkpoints) == len({_steps(checkpoint) for checkpoint in checkpoints})
     assert len(whole.rounds_) > 2
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_best_of_rounds_may_be_of_one_before_the_fit_was_cut_off() -> None:
-    from ism_dask.clustering.alternation import Alternation, AlternationResult, EmbeddedW
-    from ism_dask.gamma.from_embedding import ClusterGuide
-    from ism_dask.records.checkpoint import OuterState
-    from ism_dask.solvers.multistart import MultistartSearch
-
-    objectives, visited = (1.0, 3.0, 2.0, 2.5), list[int]()
-
-    class Turns(Alternation):
-        """Rounds of which the second has the largest J, and none settles."""
-
-        def _first_embedding(self) -> Any:
-            return _embedding(0.0)
-
-        def _solve(self, embedding: Any, last: Solution | None, *, fully: bool) -> EmbeddedW:
-            number = 0 if last is None else 1 + objectives.index(last.objective)
-            visited.append(number)
-            solution = replace(_solution(objectives[number]), engine=f"engine {number}")
-            return EmbeddedW(solution, self._embed(solution))
-
-        def _embed(self, solution: Solution) -> Any:
-            return _embedding(solution.objective)
-
-    def run(saved_fit: CheckpointedFit) -> AlternationResult:
-        search, nothing = MultistartSearch("auto", ISM().stopping), cast(Any, None)
-        turns = Turns(nothing, ClusterGuide(), nothing, 2, 1, search, saved_fit)
-        return turns.run(1e-9, 4, lambda _: None)
-
-    saved: list[Checkpoint] = []
-    assert run(CheckpointedFit(keep=saved.append)).best.solution.engine == "engine 1"
-    (after_three,) = [each for each in saved if len(_standing(each).rounds) == 3]
-    assert isinstance(after_three.outer, OuterState)
-    visited.clear()
-    resumed = run(CheckpointedFit(after_three))
-    best = resumed.best.solution
-    assert (best.engine, best.objective) == ("engine 1", 3.0)
-    assert [each.objective for each in resumed.rounds] == [1.0, 3.0, 2.0, 2.5]
-    assert visited == [3]
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(("kernel", "best"), [("gaussian", 1), ("multiquadric", 2)])
-def test_time_that_is_up_does_not_cost_the_best_of_earlier_rounds(kernel: str, best: int) -> None:
-    def make() -> UnsupervisedIKDR:
-        return UnsupervisedIKDR(
-            2,
-            2,
-            kernel=kernel,
-            outer_tol=1e-9,
-            max_outer=4,
-            solver=ISM(max_seconds=1e3),
-            random_state=0,
-        )
-
-    whole, checkpoints = in_pieces(make, WINE, None, 1)
-    assert int(np.argmax([each.objective for each in whole.rounds_])) + 1 == best
-    after_three = next(each for each in checkpoints if each.outer and len(each.outer.rounds) == 3)
-    rounds = _standing(after_three).rounds
-    late = (*rounds[:-1], replace(rounds[-1], seconds=1e6))
-    model = make()
-    with saving_checkpoints(
-        CheckpointedFit(Checkpoint(replace(_standing(after_three), rounds=late)))
-    ):
-        model.fit(WINE)
-    assert [each.iterations for each in model.rounds_][3:] == [1]
-    assert not model.converged_
-    assert np.array_equal(model.components_, whole.components_)
-    assert np.array_equal(model.embedding_, whole.embedding_)
-
-
-def _standing(checkpoint: Checkpoint) -> Any:
-    return checkpoint.outer
-
-
-def _embedding(value: float) -> Any:
-    from ism_dask.clustering.spectral_embedding import Embedding
-
-    return Embedding(np.array([1.0 + value]), None, "exact", None)  # type: ignore[arg-type]
-
-
-def _solution(objective: float) -> Solution:
-    W = np.full((2, 1), objective)
-    return Solution(W, np.ones(1), 1.0, objective, 0.0, W, 1, Status.CONVERGED, ())
 
 
 def test_only_the_first_fit_of_a_block_is_journaled() -> None:

@@ -32,6 +32,7 @@ from ism_dask import (
 )
 from ism_dask.kernels import Gaussian
 from ism_dask.pictures import drawing
+from ism_dask.pictures.curves import mean_along
 from ism_dask.selection.dimension import DimensionTrial
 
 X, Y = load_wine(return_X_y=True, as_frame=True)
@@ -235,11 +236,70 @@ def test_clusterers_are_drawn_too(model):
     model.set_output(transform="pandas").fit(X, Y)
     left, right = plot.convergence(model)
     assert list(left.lines[0].get_ydata()) == [each.objective for each in model.rounds_]
-    assert list(right.lines[0].get_ydata()) == [each.change for each in model.rounds_]
+    assert list(right.lines[0].get_ydata()) == [each.movement for each in model.rounds_]
     assert left.get_xlabel() == "round"
     assert len(plot.components(model)) == len(model.components_)
     np.testing.assert_allclose(plot.spectrum(model).lines[0].get_ydata(), model.eigenvalues_)
     assert len(points(plot.scatter(model, X, model.labels_))) == len(X)
+
+
+def test_a_response_is_the_mean_of_y_along_each_feature(fitted):
+    names = ["low", "middle", "high"]
+    panels = plot.response(fitted, X, [names[each] for each in Y])
+    assert [ax.get_xlabel() for ax in panels] == list(fitted.get_feature_names_out())
+    assert names_in(panels[0]) == sorted(names)
+    shares = np.array([line.get_ydata() for line in panels[1].lines])
+    np.testing.assert_allclose(shares.sum(axis=0), 1)
+    places = panels[1].lines[0].get_xdata()
+    nearest = np.abs(places[:, None] - fitted.transform(X)[:, 1]).argmin(axis=1)
+    alone = shares.max(axis=0) > 0.99
+    assert alone.any()
+    drawn = [names_in(panels[1])[each] for each in shares.argmax(axis=0)[alone]]
+    assert drawn == [names[each] for each in Y.to_numpy()[nearest[alone]]]
+
+
+def test_rows_without_a_number_are_no_part_of_a_response(fitted):
+    numbers = X["proline"].where(X["proline"] > 400)
+    panels = plot.response(fitted, X, numbers)
+    rows = panels[0].collections[0].get_offsets()
+    np.testing.assert_array_equal(rows[:, 1], numbers.dropna())
+    mean = panels[0].lines[0].get_ydata()
+    assert numbers.min() <= mean.min() < mean.max() <= numbers.max()
+
+
+def test_a_response_has_the_weights_and_their_intervals_below(fitted):
+    result = bootstrap(fitted, X, Y, 19)
+    panels = plot.response(fitted, X, Y, result)
+    assert len(panels) == 4
+    ax = panels[3]
+    largest = np.argsort(-np.abs(result.components[1]))[:10]
+    lines = np.concatenate([each.get_segments() for each in ax.collections])
+    np.testing.assert_allclose(lines[:, 0, 0], result.components_low[1, largest])
+    np.testing.assert_allclose(lines[:, 1, 0], result.components_high[1, largest])
+    with pytest.raises(ValueError, match=r"`axes` must be 4 Axes.*got 2"):
+        plot.response(fitted, X, Y, result, axes=panels[:2])
+
+
+def test_the_band_of_a_response_holds_the_mean():
+    inside = []
+    for seed, mean in enumerate([np.sin, np.square, np.zeros_like] * 5):
+        rng = np.random.default_rng(seed)
+        z = rng.normal(size=200)
+        y = mean(2 * z) + np.exp(z / 2) * rng.normal(size=200)
+        places, (_, low, high) = mean_along(z, y[:, None])
+        often, truth = np.abs(places) < 2, mean(2 * places)
+        held = (low[:, 0] <= truth) & (truth <= high[:, 0])
+        inside.append(held[often].mean())
+    assert 0.8 < np.mean(inside) < 0.98
+
+
+def test_the_mean_along_awkward_features():
+    y = np.arange(3_000.0)[:, None]
+    for z in (np.zeros(3_000), np.repeat([0.0, 1.0], 1_500)):
+        _, curve = mean_along(z, y)
+        ends = [y[z == end].mean() for end in (z[0], z[-1])]
+        np.testing.assert_allclose(curve[0, [0, -1], 0], ends, rtol=0.01)
+        assert np.isfinite(curve).all()
 
 
 def test_without_y_rows_have_one_colour(fitted):
@@ -296,6 +356,8 @@ def test_figures_are_saved_whole_and_with_plain_numbers():
         plot.spectrum(model),
         plot.scatter(model, X, Y),
         plot.scatter(model, X, X["proline"] * 1e7),
+        *plot.response(model, X, Y),
+        *plot.response(model, X, X["proline"] * 1e7),
     ]
     for figure in {ax.figure for ax in axes}:
         figure.savefig(BytesIO())

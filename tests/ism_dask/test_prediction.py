@@ -22,7 +22,7 @@ from ism_dask import ComponentsWarning, SupervisedIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
-from ism_dask.estimators import pose, prediction_steps
+from ism_dask.estimators import prediction_steps
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.kernels.pairing import INNER
 from ism_dask.linalg.eigen import inverse_covariance
@@ -195,7 +195,8 @@ def _blocks(weighted: bool) -> tuple[RidgeRegression, Block, np.ndarray]:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_j_over_blocks_is_their_mean_wherever_they_are(weighted):
+def test_j_over_blocks_is_their_mean_wherever_they_are(monkeypatch, weighted):
+    monkeypatch.setattr("ism_dask.engines.blocks.RANGE_ROWS", 30)
     regression, rows, W = _blocks(weighted)
     parts = [rows.part(np.arange(start, start + 30)).counted for start in (0, 30, 60)]
     values = [regression.explained(part, W) for part in parts]
@@ -507,8 +508,7 @@ def test_fits_have_the_same_bits_whatever_the_order_and_the_place_of_the_rows():
 def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
     X, y = _rows(300)
     here = SupervisedIKDR(2).fit(X, y)
-    monkeypatch.setattr(prediction_steps, "MEMORY_BYTES", 0)
-    monkeypatch.setattr(pose, "MEMORY_BYTES", 0)
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
     lazy = da.from_array(X, chunks=(150, 5))
     there = SupervisedIKDR(2).fit(lazy, y)
     assert _apart(here, there) < 0.05
@@ -528,9 +528,8 @@ def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
     X = rng.normal(size=(6 * FIRST_ROWS, 5))
     y = X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X))
     here = SupervisedIKDR(2, target="linear").fit(X, y)
-    for module in (prediction_steps, pose):
-        monkeypatch.setattr(module, "MEMORY_BYTES", 0)
-    monkeypatch.setattr(prediction_steps, "_STAGE_BYTES", 0)
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
+    monkeypatch.setattr(prediction_steps, "_STAGE_NUMBERS", 0)
     sizes, first = [], BlocksOfShards.first
 
     def recorded(blocks: BlocksOfShards, n_rows: int) -> BlocksOfShards:

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from watchers import Watcher
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
@@ -46,7 +46,7 @@ def _many_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide_rows, "_DIRECTIONS", 4)
 
 
-def _projector(fitted: SupervisedIKDR) -> np.ndarray:
+def _projector(fitted: SupervisedIKDR | UnsupervisedIKDR) -> np.ndarray:
     return fitted.components_.T @ fitted.components_
 
 
@@ -156,21 +156,68 @@ def _with_a_gap() -> scipy.sparse.csr_array:
     ("model", "rows", "message"),
     [
         (hsic_model(2), _with_a_gap(), "NaN: 1 of 300 rows.*SimpleImputer"),
-        (SupervisedIKDR(2), X, 'Take criterion="dependence" for more'),
-        (hsic_model(2, whiten=True), X, "whiten"),
+        (SupervisedIKDR(2), X, '300 x 60 numbers are too many.*criterion="dependence" takes more'),
+        (hsic_model(2, whiten=True), X, "`whiten` needs dense rows"),
+        (hsic_model(2, max_features=3), X, "`max_features` needs dense rows"),
         (hsic_model(2, kernel="relative_gaussian"), X, "belong to rows"),
     ],
 )
 def test_what_sparse_rows_cannot_have_is_refused(
-    model: SupervisedIKDR, rows: scipy.sparse.csr_array, message: str
+    monkeypatch: pytest.MonkeyPatch,
+    model: SupervisedIKDR,
+    rows: scipy.sparse.csr_array,
+    message: str,
 ) -> None:
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 10_000)
     with pytest.raises(ValueError, match=message):
         model.fit(rows, Y)
 
 
-def test_clusterers_refuse_sparse_rows() -> None:
-    with pytest.raises(TypeError, match=r"[Ss]parse"):
-        UnsupervisedIKDR(3).fit(X)
+@pytest.mark.parametrize(
+    ("model", "sides"),
+    [
+        (SupervisedIKDR(1), {}),
+        (SupervisedIKDR(1, whiten=True), {"given": np.arange(40.0) % 7}),
+        (SupervisedIKDR(1, max_features=4), {"sample_weight": np.arange(40) % 3}),
+        (hsic_model(1, max_features=4), {"avoid": np.arange(40.0) % 7}),
+        (hsic_model(1), {"given": np.arange(40.0) % 7}),
+    ],
+)
+def test_few_rows_of_many_columns_have_all_that_dense_rows_have(
+    model: SupervisedIKDR, sides: dict[str, np.ndarray]
+) -> None:
+    texts, y = _texts(40, 2100)
+    dense = clone(model).fit(texts.toarray(), y, **sides)
+    fitted = model.fit(texts, y, **sides)
+    assert_allclose(fitted.components_, dense.components_, atol=1e-12)
+    assert_allclose(fitted.objective_, dense.objective_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", [UnsupervisedIKDR, AlternativeIKDR, SemiSupervisedIKDR])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_clusters_of_sparse_rows_are_those_of_dense_ones(estimator: type[UnsupervisedIKDR]) -> None:
+    given = np.where(np.arange(N) % 3 == 0, Y, -1) if estimator is SemiSupervisedIKDR else Y
+    dense = estimator(3, 2).fit(X.toarray(), given)
+    model = estimator(3, 2).fit(scipy.sparse.coo_array(X), given)
+    np.testing.assert_array_equal(model.components_, dense.components_)
+    np.testing.assert_array_equal(model.labels_, dense.labels_)
+    np.testing.assert_array_equal(model.predict(X), dense.predict(X.toarray()))
+
+
+def test_clusters_of_many_sparse_rows_are_those_of_dense_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that take too much memory stay sparse, but for those that a task reads."""
+    dense = UnsupervisedIKDR(3, 2).fit(X.toarray())
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 10)
+    model = UnsupervisedIKDR(3, 2).fit(X)
+    assert_allclose(_projector(model), _projector(dense), atol=1e-6)
+    np.testing.assert_array_equal(model.labels_, dense.labels_)
+
+
+def test_clusterers_refuse_sparse_rows_of_many_columns() -> None:
+    with pytest.raises(ValueError, match=r"UnsupervisedIKDR needs dense rows.*TruncatedSVD"):
+        UnsupervisedIKDR(3).fit(scipy.sparse.csr_array((20_000, 3000)))
 
 
 @pytest.mark.usefixtures("_many_columns")

@@ -31,8 +31,8 @@ def checkpoint(seed: int = 0) -> Checkpoint:
     rng = np.random.default_rng(seed)
     best = Candidate(rng.normal(size=(5, 2)), rng.normal(size=2), 0.3, -math.inf)
     state = State(4, best, best, solution(seed).history, rng.normal())
-    turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 7, 0.4)
-    standing = OuterState((turn,), solution(1), solution(2, Status.SWINGS))
+    turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 0.2, 7, 0.4)
+    standing = OuterState((turn,), solution(1, Status.SWINGS))
     return Checkpoint(standing, (solution(3), None, state))
 
 

@@ -1,0 +1,228 @@
+"""The curvature of the prediction criterion at W, and the influence of each row on its slope.
+
+Both have a closed form along directions that are orthogonal to W, so that one pass over the rows
+gives them. `F = |Y|^2 / n - J` is the loss of the regression, and `B = (K + n lambda I)^-1`.
+Without row i, `n F` is smaller by `n lambda |alpha_i|^2 / B_ii`. The derivative of that is the
+influence of the row on the slope of `n F`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from scipy import stats
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import Block, RidgeRegression, beta_of, kernel_matrix
+from ism_dask.kernels.base import PointwiseKernel
+
+# J is flat where its curvature is below this share of the largest one.
+_FLAT = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Tangents:
+    """The directions along which W (d, q) can turn, as matrices `basis @ D` with D (d - q, q).
+
+    Attributes
+    ----------
+    W : (d, q) array
+    basis : (d, d - q) array
+        Orthonormal columns, orthogonal to W.
+    """
+
+    W: Array
+    basis: Array
+
+    @classmethod
+    def at(cls, W: Array) -> Tangents:
+        """Return the directions at W (d, q)."""
+        return cls(W, np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :])
+
+    @property
+    def size(self) -> int:
+        """The number p = (d - q) q of directions."""
+        return self.basis.shape[1] * self.W.shape[1]
+
+    def turned(self, direction: Array) -> Array:
+        """Return W (d, q) after a turn along a direction (p,), by the arctangent of its length."""
+        D = direction.reshape(-1, self.W.shape[1])
+        return np.asarray(scipy.linalg.orth(self.W + self.basis @ D))
+
+
+def curvature(
+    regression: RidgeRegression, tangents: Tangents, block: Block
+) -> tuple[Array, Array, Array]:
+    """Return the second derivative (p, p) of n F, the sum of squared influences, and n.
+
+    Squares are outer products (p, p); n is the sum of the weights.
+    """
+    size, p = np.array(block.size), tangents.size
+    if not block.n_rows:
+        return np.zeros((p, p)), np.zeros((p, p)), size
+    terms = _Terms.of(regression, block, tangents)
+    hessian, influence = terms.gauss_newton()
+    influence += terms.leverage_change()
+    hessian += terms.second_derivative()
+    inner = tangents.W.T @ (size * regression.explained(block, tangents.W).product)
+    hessian += np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
+    return (hessian + hessian.T) / 2, influence.T @ influence, size
+
+
+def turn_covariance(hessian: Array, slopes: Array) -> Array:
+    """Return `H^-1 S H^-1` (p, p): how rows turn W, from the covariance S (p, p) of its slope.
+
+    Directions along which J is flat are undetermined: there W turns by a radian.
+    """
+    values, vectors = np.linalg.eigh(hessian)
+    is_flat = values <= _FLAT * values[-1]
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=~is_flat)
+    root = vectors * inverse @ vectors.T
+    flat = vectors[:, is_flat]
+    return np.asarray(root @ slopes @ root + flat @ flat.T)
+
+
+def wald_pvalue(tangents: Tangents, covariance: Array, features: Array) -> float:
+    """Return the p-value of the hypothesis that the true weights of features (k,) are all 0.
+
+    `covariance` (p, p) is that of the turns of W.
+    """
+    (e, q), weights = (tangents.basis.shape[1], tangents.W.shape[1]), tangents.W[features]
+    turned = tangents.basis[features]
+    of_weights = np.einsum("ia,akbl,jb->ikjl", turned, covariance.reshape(e, q, e, q), turned)
+    inverse = np.linalg.pinv(of_weights.reshape(weights.size, weights.size), hermitian=True)
+    return float(stats.chi2.sf(weights.ravel() @ inverse @ weights.ravel(), weights.size))
+
+
+@dataclass(frozen=True, eq=False)
+class _Slope:
+    """The slope f'(beta) (n, n) and the second derivative of a term of the kernel, weighted."""
+
+    coupling: float
+    degree: float
+    first: Array
+    second: Array
+
+    @classmethod
+    def of(cls, weight: float, term: PointwiseKernel, Z: Array) -> _Slope:
+        beta = beta_of(term, Z, Z)
+        first = weight * term.slope(beta.copy())
+        pairing = term.pairing
+        return cls(pairing.coupling, pairing.degree, first, term.second_slope(beta, first))
+
+    def other(self, z: Array) -> Array:
+        """Return G (n, n) of a new feature z (n,): `d beta_ij = t_i G_ij + t_j G_ji` along t."""
+        return self.coupling * z[None, :] + self.degree * z[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Terms:
+    """What the derivatives of the regression on a block have in common.
+
+    Attributes
+    ----------
+    T : (n, d - q) array
+        The rows along the basis of the tangents.
+    Z : (n, q) array
+        The projected rows.
+    inverse : (n, n) array
+        B.
+    alpha : (n, r) array
+    signs : (r,) array
+    noise : float
+        n lambda.
+    slopes : list of _Slope
+    """
+
+    T: Array
+    Z: Array
+    inverse: Array
+    alpha: Array
+    signs: Array
+    noise: float
+    slopes: list[_Slope]
+
+    @classmethod
+    def of(cls, regression: RidgeRegression, block: Block, tangents: Tangents) -> _Terms:
+        X = block.X.astype(np.float64, copy=False)
+        Z, noise = X @ tangents.W, block.size * regression.ridge
+        system = kernel_matrix(regression.kernel, Z, Z)
+        system.flat[:: len(Z) + 1] += noise if block.weights is None else noise / block.weights
+        inverse = scipy.linalg.inv(system, overwrite_a=True, assume_a="pos")
+        r = block.Y.shape[1]
+        return cls(
+            X @ tangents.basis,
+            Z,
+            inverse,
+            inverse @ block.Y,
+            np.ones(r) if regression.signs is None else regression.signs,
+            noise,
+            [_Slope.of(weight, term, Z) for weight, term in regression.kernel.terms],
+        )
+
+    @property
+    def unexplained(self) -> Array:
+        """The errors (n, r) with which the other rows predict each row."""
+        return np.asarray(self.alpha / np.diag(self.inverse)[:, None])
+
+    def gauss_newton(self) -> tuple[Array, Array]:
+        """Return the part (p, p) of the Hessian, and of the influences (n, p), from alpha."""
+        p = self.T.shape[1] * self.Z.shape[1]
+        hessian, influence = np.zeros((p, p)), np.zeros((len(self.T), p))
+        for sign, alpha, errors in zip(self.signs, self.alpha.T, self.unexplained.T, strict=True):
+            moved = self._kernel_change(alpha)
+            alpha_change = self.inverse @ moved
+            hessian += (2.0 * self.noise * sign) * (moved.T @ alpha_change)
+            influence -= (2.0 * self.noise * sign) * (errors[:, None] * alpha_change)
+        return hessian, influence
+
+    def _kernel_change(self, alpha: Array) -> Array:
+        """Return the derivatives (n, p) of `K alpha` for alpha (n,)."""
+        T, Z = self.T, self.Z
+        changes = np.zeros((len(T), T.shape[1], Z.shape[1]))
+        for slope in self.slopes:
+            through = slope.first @ (alpha[:, None] * T)
+            for k, z in enumerate(Z.T):
+                own = slope.first @ (alpha * z), slope.degree * z * (slope.first @ alpha)
+                changes[:, :, k] += T * (slope.coupling * own[0] + own[1])[:, None]
+                changes[:, :, k] += (slope.coupling * z)[:, None] * through
+                if slope.degree:
+                    changes[:, :, k] += slope.degree * (slope.first @ ((alpha * z)[:, None] * T))
+        return changes.reshape(len(T), -1)
+
+    def leverage_change(self) -> Array:
+        """Return the part (n, p) of the influences from the diagonal of B."""
+        T, Z, B = self.T, self.Z, self.inverse
+        changes = np.zeros((len(T), T.shape[1], Z.shape[1]))
+        for slope in self.slopes:
+            for k, z in enumerate(Z.T):
+                changes[:, :, k] += (B * ((slope.first * slope.other(z)) @ B).T) @ T
+        squares = 2.0 * self.noise * (self.unexplained**2 @ self.signs)
+        return (squares[:, None, None] * changes).reshape(len(T), -1)
+
+    def second_derivative(self) -> Array:
+        """Return the part (p, p) of the Hessian from the second derivatives of K."""
+        T, Z = self.T, self.Z
+        (e, q), noise = (T.shape[1], Z.shape[1]), self.noise
+        hessian = np.zeros((e, q, e, q))
+        gamma = -2.0 * noise * (self.alpha * self.signs) @ self.alpha.T
+        for slope in self.slopes:
+            first, second = gamma * slope.first, gamma * slope.second
+            own = self._paired(slope.degree * first, slope.coupling * first)
+            for k in range(q):
+                hessian[:, k, :, k] += own
+                G = slope.other(Z[:, k])
+                for m in range(k + 1):
+                    H = slope.other(Z[:, m])
+                    both = self._paired(second * G * H, second * G * H.T)
+                    hessian[:, k, :, m] += both
+                    if m < k:
+                        hessian[:, m, :, k] += both.T
+        return hessian.reshape(e * q, e * q)
+
+    def _paired(self, own: Array, other: Array) -> Array:
+        """Return `sum_ij own_ij t_i t_i^T + other_ij t_i t_j^T` (d - q, d - q)."""
+        T = self.T
+        return np.asarray(T.T @ (own.sum(axis=1)[:, None] * T + other @ T))

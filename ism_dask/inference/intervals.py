@@ -1,0 +1,283 @@
+"""How sure W is: intervals for the distance from the truth and for the share of each feature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from scipy import stats
+from scipy.linalg import orthogonal_procrustes
+from scipy.optimize import linear_sum_assignment
+
+from ism_dask._types import Array
+from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.criteria.curvature import turn_covariance
+from ism_dask.estimators.base import column_names
+from ism_dask.estimators.pose import PREDICTION, row_weights
+from ism_dask.estimators.prediction_fit import MOST_WEIGHTS, FittedMaximum
+from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.inference.refits import plan_refits
+from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
+
+# The share of cases in which an interval is to contain the truth.
+LEVEL = 0.9
+# Draws of W.
+_DRAWS = 999
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """How sure W is; all intervals are at 90%.
+
+    They come from W that vary around that of the fit, as it varies around the truth: "replicates".
+
+    Attributes
+    ----------
+    distances : (n,) array
+        The distance of the space of each replicate from that of W, for X in its own units:
+        `|P - P'|_F / sqrt(2 q)` of the projectors, from 0 (equal) to 1 (orthogonal).
+    standardized_distances : (n,) array
+        The same for features in units of their standard deviation. They are to be preferred if the
+        features have different units, such as metres and years.
+    shares : (d,) array
+        The share of each feature in the space of the new ones, `feature_importances_`.
+    shares_low, shares_high : (d,) arrays
+        The interval of each share.
+    components : (q, d) array
+        The weights of the new features, `components_`.
+    components_low, components_high : (q, d) arrays
+        The interval of each weight. The new features of each replicate are rotated within their
+        space so that they are as near as possible to those of the fit.
+    standard_errors : (q, d) array
+        The standard error of each weight, after the same rotation.
+    pvalues : (d,) array
+        The p-value of the hypothesis that all true weights of a feature are 0 (Wald's test).
+    stability : (q,) array
+        How much of each new feature the replicates find again, from 0 to 1: the mean squared cosine
+        between its weights and those of the new feature of a replicate that is most like it.
+    retention : (q,) array
+        How much of each new feature lies in the space of all new features of a replicate, from 0
+        to 1. Where it is high and `stability` low, new features mix with each other.
+    feature_names : tuple of str
+        The names of the d features.
+    """
+
+    distances: Array
+    standardized_distances: Array
+    shares: Array
+    shares_low: Array
+    shares_high: Array
+    components: Array
+    components_low: Array
+    components_high: Array
+    standard_errors: Array
+    pvalues: Array
+    stability: Array
+    retention: Array
+    feature_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fitted: SupervisedIKDR, weights: Sequence[Array], **more: Any) -> Self:
+        """Return the intervals that replicates (q, d), for X in its own units, give."""
+        # In the standardised units of the fit, so that features can be compared.
+        components = [each * fitted.scale_ for each in weights]
+        shares = fitted.feature_importances_
+        shares_low, shares_high = _share_intervals(
+            shares, [*map(subspace_shares, components)], 1 / len(fitted.components_)
+        )
+        W = fitted.components_
+        rotated = np.stack([_rotated(each, W) for each in components])
+        low, high = _interval(2 * W - rotated)
+        return cls(
+            distances=_distances(fitted.weights_.T, weights),
+            standardized_distances=_distances(W, components),
+            shares=shares,
+            shares_low=shares_low,
+            shares_high=shares_high,
+            components=W,
+            components_low=np.minimum(low, W),
+            components_high=np.maximum(high, W),
+            standard_errors=rotated.std(axis=0),
+            pvalues=_pvalues(W, rotated),
+            stability=np.mean([_matches(W, each) for each in components], axis=0),
+            retention=np.mean([_retained(W, each) for each in components], axis=0),
+            feature_names=tuple(column_names(fitted)),
+            **more,
+        )
+
+    @property
+    def distance_interval(self) -> tuple[float, float]:
+        """The interval of the distance of W from the true subspace, for X in its own units."""
+        return _ends(self.distances)
+
+    @property
+    def standardized_interval(self) -> tuple[float, float]:
+        """The interval of that distance, for features in units of their standard deviation."""
+        return _ends(self.standardized_distances)
+
+    @property
+    def separated(self) -> Array:
+        """The indices (k,) of the features that stand clear of all others, largest share first.
+
+        The intervals of their shares lie above those of all other features. If several sets of
+        features do, it is the one with the widest gap; if none does, it is empty.
+        """
+        order = np.argsort(-self.shares, kind="stable")
+        lows = np.minimum.accumulate(self.shares_low[order])[:-1]
+        highs = np.maximum.accumulate(self.shares_high[order][::-1])[::-1][1:]
+        gaps = lows - highs
+        count = int(np.argmax(gaps)) + 1
+        return order[:count] if gaps[count - 1] > 0 else order[:0]
+
+
+def intervals(
+    fitted: SupervisedIKDR,
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any = None,
+    avoid: Any = None,
+    given: Any = None,
+) -> Intervals:
+    """Estimate how far W may be from the truth, and which features it surely contains.
+
+    It takes one pass over the rows of a fit with `criterion="prediction"`, and no refits: the
+    curvature of J at W and the influence of each row on its slope tell how W varies from one sample
+    of rows to another (the "sandwich"). `bootstrap` takes refits, for either criterion.
+
+    Parameters
+    ----------
+    fitted : SupervisedIKDR
+        A fitted estimator, with up to 2,000 free weights: (d - q) q.
+    X : (n_rows, d) array, frame, Dask array or opened data set
+        The rows that it was fitted to, at least 20.
+    y : (n_rows,) labels, or (n_rows,) or (n_rows, t) numbers
+    sample_weight : (n_rows,) numbers, optional
+        The weights of the rows in the fit.
+    avoid, given : (n_rows,) or (n_rows, t) labels or numbers, or a frame, optional
+        Those of the fit.
+
+    Returns
+    -------
+    Intervals
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import SupervisedIKDR, intervals
+    >>> X, y = load_wine(return_X_y=True, as_frame=True)
+    >>> fitted = SupervisedIKDR(2).fit(X, y)
+    >>> sure = intervals(fitted, X, y)
+    >>> bool((sure.shares_low <= sure.shares).all())
+    True
+    """
+    plan = plan_refits(
+        fitted, X, y, sample_weight=sample_weight, avoid=avoid, given=given, caller="`intervals`"
+    )
+    fitted = plan.fitted
+    _check_serves(fitted)
+    weights = row_weights(plan.problem.y, fitted.target, fitted.class_weight, plan.weights)
+    with single_threaded_blas():
+        maximum = FittedMaximum.of(replace(plan.problem, weights=weights).in_order())
+        turns, prepared = _draws(turn_covariance(*maximum.curvature)), maximum.fit.prepared
+        turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
+        replicates = [each / prepared.affine.scale for each in turned]
+    return Intervals.of(fitted, replicates)
+
+
+def _check_serves(fitted: SupervisedIKDR) -> None:
+    """Raise a ValueError if W of a fit is no maximum of the prediction of y."""
+    if fitted.criterion_ != PREDICTION:
+        raise ValueError(
+            "`intervals` takes the curvature of the prediction of y; this fit maximised the "
+            "dependence. `bootstrap` has intervals for it"
+        )
+    if not fitted.converged_:
+        raise ValueError(
+            f"the fit has not converged ({fitted.status_.value}): W is not a maximum of J, which "
+            f"`intervals` needs; {fitted.status_.advice}"
+        )
+
+
+def have_intervals(fitted: SupervisedIKDR) -> bool:
+    """Return whether `intervals` serves a fitted estimator, if its rows are those of the fit."""
+    q = len(fitted.components_)
+    weights = (int(fitted.get_support().sum()) - q) * q
+    of_maximum = fitted.criterion_ == PREDICTION and fitted.converged_
+    return bool(of_maximum and 0 < weights <= MOST_WEIGHTS)
+
+
+def _draws(covariance: Array) -> Array:
+    """Return random turns (n, p) of W, normal with a covariance (p, p)."""
+    spread, axes = np.linalg.eigh(covariance)
+    normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
+    return np.asarray(normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T)
+
+
+def _distances(rows: Array, others: Sequence[Array]) -> Array:
+    """Return the distances (n,) of the span of the rows (q, d) from the spans of others."""
+    return np.array([subspace_distance(rows.T, each.T) for each in others])
+
+
+def _ends(distances: Array) -> tuple[float, float]:
+    low, high = _interval(distances)
+    return float(low), float(high)
+
+
+def _interval(values: Any) -> tuple[Array, Array]:
+    """Return the ends of the interval of values (n, ...) that has the next value with `LEVEL`.
+
+    Of n + 1 values that are exchangeable, each is equally likely to be the new one. So the k-th
+    smallest of n is exceeded with the probability 1 - k / (n + 1).
+    """
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(values, [tail, 1 - tail], axis=0, method="weibull")
+    return low, high
+
+
+def _share_intervals(shares: Array, refitted: Sequence[Array], most: float) -> tuple[Array, Array]:
+    """Return the ends (d,) of the intervals of shares (d,) up to `most`, by those of the refits.
+
+    Noise adds to the shares of features that do not matter and takes from the others, in the fit
+    compared with the truth as in a refit compared with the fit. So the refits are mirrored at the
+    fit (the basic bootstrap). The interval contains the share itself, and ends at 0 and 1 / q.
+    """
+    low, high = _interval(np.stack([2 * shares - each for each in refitted]))
+    return np.maximum(np.minimum(low, shares), 0.0), np.maximum(np.minimum(high, most), shares)
+
+
+def _pvalues(components: Array, replicates: Array) -> Array:
+    """Return the p-values (d,) of components (q, d) whose replicates are (n, q, d)."""
+    centred = np.moveaxis(replicates - replicates.mean(axis=0), 2, 0)
+    covariances = np.einsum("dnk,dnl->dkl", centred, centred) / len(replicates)
+    inverses = np.linalg.pinv(covariances, hermitian=True)
+    squares = np.einsum("kd,dkl,ld->d", components, inverses, components)
+    return np.asarray(stats.chi2.sf(squares, len(components)))
+
+
+def _matches(components: Array, others: Array) -> Array:
+    """Return the squared cosine (q,) of each row with its match among the rows of `others`.
+
+    Each row of `others` (q, d) is the match of one row, so that their sum is largest.
+    """
+    cosines = _unit_rows(components) @ _unit_rows(others).T
+    rows, matches = linear_sum_assignment(-(cosines**2))
+    return np.asarray(cosines[rows, matches] ** 2)
+
+
+def _retained(components: Array, others: Array) -> Array:
+    """Return the share (q,) of the squared length of each row in the span of `others` (q, d)."""
+    Q, _ = np.linalg.qr(others.T)
+    return np.asarray(((_unit_rows(components) @ Q) ** 2).sum(axis=1))
+
+
+def _unit_rows(rows: Array) -> Array:
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def _rotated(components: Array, target: Array) -> Array:
+    """Return orthonormal rows (q, d) with the span of components, as near as they are to others."""
+    Q = np.linalg.qr(components.T)[0]
+    return np.asarray((Q @ orthogonal_procrustes(Q, target.T)[0]).T)

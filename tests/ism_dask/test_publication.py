@@ -1,0 +1,114 @@
+"""What goes from a fit into a paper: a table of weights, weights in units, BibTeX, and a caveat."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import NotFittedError
+
+from ism_dask import (
+    AlternativeIKDR,
+    ColoredMVU,
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+    WeightsWarning,
+    bootstrap,
+)
+
+X, Y = load_wine(return_X_y=True, as_frame=True)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SupervisedIKDR:
+    return SupervisedIKDR(2).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SupervisedIKDR(2),
+        SupervisedIKDR(2, criterion="dependence", standardize=False),
+        SupervisedIKDR(2, whiten=True),
+        UnsupervisedIKDR(3, 2, n_init=1),
+    ],
+)
+def test_weights_in_units_are_transform(model):
+    rows = X.to_numpy() + 1000.0
+    model.fit(rows, Y)
+    new = rows @ model.weights_ + model.offset_
+    np.testing.assert_allclose(new, model.transform(rows), atol=1e-9)
+
+
+def test_the_table_has_the_largest_share_first(fitted):
+    table = fitted.weights_table()
+    assert list(table) == [*fitted.get_feature_names_out(), "share"]
+    assert table["share"].is_monotonic_decreasing
+    np.testing.assert_array_equal(table.loc[X.columns].iloc[:, :2].T, fitted.components_)
+    np.testing.assert_array_equal(table.loc[X.columns, "share"], fitted.feature_importances_)
+    assert r"color\_intensity" in table.to_latex(float_format="%.2f", escape=True)
+
+
+def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
+    result = bootstrap(fitted, X, Y, 19)
+    table = fitted.weights_table(result).loc[X.columns]
+    new = fitted.get_feature_names_out()
+    assert list(table) == [
+        (name, part) for name in (*new, "share") for part in ("estimate", "low", "high")
+    ]
+    np.testing.assert_array_equal(table["share", "high"], result.shares_high)
+    np.testing.assert_array_equal(table[new[1], "low"], result.components_low[1])
+    with pytest.raises(ValueError, match="`result` is of another fit; give that of `intervals`"):
+        SupervisedIKDR(1).fit(X, Y).weights_table(result)
+
+
+def test_columns_without_names_have_numbers():
+    table = SupervisedIKDR(1).fit(X.to_numpy(), Y).weights_table()
+    assert set(table.index) == {f"feature {j}" for j in range(13)}
+
+
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        (SupervisedIKDR(1), ["fukumizu2004", "fukumizu2009"]),
+        (SupervisedIKDR(1, criterion="dependence"), ["gretton2005", "wu2019"]),
+        (SupervisedIKDR(1, criterion="dependence", solver="stiefel"), ["gretton2005"]),
+        (UnsupervisedIKDR(3, n_init=1), ["wu2019", "niu2011"]),
+        (AlternativeIKDR(2, n_init=1), ["wu2019", "wu2018"]),
+        (ColoredMVU(2), ["song2007"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_methods_that_a_fit_used_are_cited(model, keys):
+    with pytest.raises(NotFittedError):
+        model.bibtex()
+    entries = model.fit(*load_iris(return_X_y=True)).bibtex()
+    assert re.findall(r"^@\w+\{(\w+),", entries, re.MULTILINE) == ["ism_dask", *keys]
+    assert all(each.count("{") == each.count("}") for each in entries.split("\n\n"))
+
+
+@pytest.mark.parametrize("criterion", ["prediction", "dependence"])
+def test_a_column_that_could_have_the_weight_of_another_is_named(criterion):
+    rng = np.random.default_rng(0)
+    rows = X.assign(minus=-X["proline"] + rng.normal(size=178), pale=-X["flavanoids"])
+    model = SupervisedIKDR(2, criterion=criterion)
+    with pytest.warns(WeightsWarning, match=r"'flavanoids' and 'pale' \(-1.000\)"):
+        model.fit(rows, Y)
+    assert "'proline' and 'minus' (-1.000)" in model.weights_advice_
+    assert pickle.loads(pickle.dumps(model)).weights_advice_ == model.weights_advice_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WeightsWarning)
+        assert model.fit(X, Y).weights_advice_ == ""
+
+
+def test_copies_that_have_no_weight_are_no_reason_to_warn():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 6))
+    rows[:, 5] = rows[:, 4] + 0.01 * rng.normal(size=300)
+    rows[:, 1] += 2 * rows[:, 0]  # a correlation of .89, which the weights depend on
+    y = rows[:, 0] - rows[:, 1] + 0.1 * rng.normal(size=300)
+    assert SupervisedIKDR(1).fit(rows, y).weights_advice_ == ""
