@@ -49,6 +49,7 @@ from benchmarks.figures.remaining import time_left
 from benchmarks.figures.scale import scale
 from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
+from benchmarks.figures.through_fits import level_fitted, power_fitted
 from benchmarks.figures.unfolded import unfolded, unfolded60k
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
@@ -115,6 +116,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         level_given,
         power_given,
         given60k,
+        level_fitted,
+        power_fitted,
         sparse_text,
         supports,
         sparse,
@@ -129,5 +132,14 @@ FIGURES: dict[str, Callable[..., Figure]] = {
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
 UNASKED = frozenset(
-    {"scale", "predicted_scale", "optima", "power", "umap", "dimensions", "level_given"}
+    {
+        "scale",
+        "predicted_scale",
+        "optima",
+        "power",
+        "umap",
+        "dimensions",
+        "level_given",
+        "level_fitted",
+    }
 )

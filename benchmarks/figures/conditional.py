@@ -19,7 +19,7 @@ from ism_dask import dependence_test
 
 Array = np.ndarray[Any, Any]
 _OURS = "dependence_test"
-_ROWS, _DRAWS, _RIVAL_DRAWS, _EFFECT_DRAWS = 200, 1000, 200, 200
+_ROWS, _DRAWS, _RIVAL_DRAWS, _EFFECT_DRAWS = 200, 1000, 200, 100
 _LARGER, _LARGER_DRAWS = 2000, 100
 _MANY, _MOST_SECONDS = 60_000, 15.0
 _LEVEL, _ALLOWED = 0.05, (0.04, 0.06)
@@ -61,7 +61,7 @@ def level_given() -> Figure:
 
 
 def power_given() -> Figure:
-    """Eight effects of X on y beside s, 200 rows, 200 draws: how often tests reject at 5%."""
+    """Eight effects of X on y beside s, 200 rows, 100 draws: how often tests reject at 5%."""
     lines = []
     for name in EFFECTS:
         lines.append({"effect": name, **_rates(name, tuple(_TESTS), _ROWS, _EFFECT_DRAWS)})
