@@ -155,12 +155,12 @@ def _with_outliers(n: int, d: int, rng: Generator) -> Array:
     return X
 
 
-def _noisy(mean: Callable[..., Array], deviation: float) -> Response:
+def noisy(mean: Callable[..., Array], deviation: float) -> Response:
     """Return the response with a mean, of the columns of X B, and normal noise."""
     return lambda Z, rng: mean(*Z.T) + deviation * rng.normal(size=len(Z))
 
 
-def _classes(label: Callable[..., Array]) -> Response:
+def classes(label: Callable[..., Array]) -> Response:
     """Return the response of classes, of the columns of X B, without noise."""
     return lambda Z, _: np.asarray(label(*Z.T), dtype=int)
 
@@ -203,11 +203,11 @@ def _outlying(Z: Array, rng: Generator) -> Array:
     return np.asarray(_ADDITIVE(Z, rng) + _ADDED * (rng.random(len(Z)) < _OUTLYING))
 
 
-_RATIO = _noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2), 0.5)
-_PRODUCT = _noisy(lambda u, v: u * (u + v + 1), 0.5)
-_SINE = _noisy(lambda z: np.sin(np.pi * z + 1) ** 2, 0.1)
-_ADDITIVE = _noisy(lambda u, v: u + v**2, 0.5)
-_BOUNDED = _noisy(lambda u, v: np.tanh(u) + np.cos(2 * v), 0.3)
+_RATIO = noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2), 0.5)
+_PRODUCT = noisy(lambda u, v: u * (u + v + 1), 0.5)
+_SINE = noisy(lambda z: np.sin(np.pi * z + 1) ** 2, 0.1)
+_ADDITIVE = noisy(lambda u, v: u + v**2, 0.5)
+_BOUNDED = noisy(lambda u, v: np.tanh(u) + np.cos(2 * v), 0.3)
 _LOGISTIC = _logistic(lambda z: 2 * z)
 
 _RATIO_TEXT = "y = x1 / (0.5 + (x2 + 1.5)^2) + 0.5 e"
@@ -237,7 +237,7 @@ DESIGNS: tuple[Design, ...] = (
         "KDR A",
         "y = x1 / (0.5 + (x2 + 1.5)^2) + (1 + x2)^2 + 0.4 e",
         _TWO,
-        _noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2) + (1 + v) ** 2, 0.4),
+        noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2) + (1 + v) ** 2, 0.4),
     ),
     Design("KDR B, d = 4", _SINE_TEXT.format(4), _SECOND, _SINE, _cornered, d=4),
     Design("KDR B, d = 10", _SINE_TEXT.format(10), _SECOND, _SINE, _cornered),
@@ -246,34 +246,34 @@ DESIGNS: tuple[Design, ...] = (
         "gKDR A",
         "y = z sin(sqrt(5) z) + 0.1 e, z = (x1 + 2 x2) / sqrt(5), X uniform on [-1, 1]^10",
         _ONE_TO_TWO,
-        _noisy(lambda z: z * np.sin(np.sqrt(5) * z), 0.1),
+        noisy(lambda z: z * np.sin(np.sqrt(5) * z), 0.1),
         _CENTRED,
     ),
     Design(
         "gKDR B",
         "y = (u^3 + v) (u - v^3) + 0.1 e, u, v = (x1 +- x2) / sqrt(2), X uniform on [-1, 1]^10",
         _DIAGONALS,
-        _noisy(lambda u, v: (u**3 + v) * (u - v**3), 0.1),
+        noisy(lambda u, v: (u**3 + v) * (u - v**3), 0.1),
         _CENTRED,
     ),
     Design(
         "cos-cos",
         "y = cos(2 x1) - cos(x2) + 0.2 e",
         _TWO,
-        _noisy(lambda u, v: np.cos(2 * u) - np.cos(v), 0.2),
+        noisy(lambda u, v: np.cos(2 * u) - np.cos(v), 0.2),
     ),
     Design(
         "rings",
         "y = the radius of (x1, x2), cut at 0.9 and 1.6",
         _TWO,
-        _classes(lambda u, v: np.digitize(np.hypot(u, v), [0.9, 1.6])),
+        classes(lambda u, v: np.digitize(np.hypot(u, v), [0.9, 1.6])),
     ),
-    Design("xor", "y = the sign of x1 x2", _TWO, _classes(lambda u, v: u * v > 0)),
+    Design("xor", "y = the sign of x1 x2", _TWO, classes(lambda u, v: u * v > 0)),
     Design(
         "checkerboard",
         "y = the colour of 3 x 3 squares of (x1, x2), X uniform on [0, 1]^10",
         _TWO,
-        _classes(_square),
+        classes(_square),
         _uniform,
     ),
     Design(
@@ -283,7 +283,7 @@ DESIGNS: tuple[Design, ...] = (
         _logistic(_second_of_two_widths),
         _two_widths,
     ),
-    Design("spirals", "two arms of one turn in (x1, x2)", _TWO, _classes(_arm), _arms),
+    Design("spirals", "two arms of one turn in (x1, x2)", _TWO, classes(_arm), _arms),
 )
 
 # No setting of the library is chosen by these: they show how far its choices carry.
@@ -308,7 +308,7 @@ UNSEEN: tuple[Design, ...] = (
         "sine, d = 50",
         "y = sin(2 z) + 0.3 e, z = (x1 + x2 + x3) / sqrt(3)",
         _SUM_OF_THREE,
-        _noisy(lambda z: np.sin(2 * z), 0.3),
+        noisy(lambda z: np.sin(2 * z), 0.3),
         d=50,
     ),
     Design("additive, d = 100", _ADDITIVE_TEXT, _TWO, _ADDITIVE, d=100),
@@ -324,7 +324,7 @@ UNSEEN: tuple[Design, ...] = (
         "y = 2 u + v^2 / 4 + 0.3 e, u = (x1 - x3) / sqrt(2), v = (x2 + x4) / sqrt(2), columns in "
         "turn binary, Poisson, lognormal, normal",
         _KINDS,
-        _noisy(lambda u, v: 2 * u + 0.25 * v**2, 0.3),
+        noisy(lambda u, v: 2 * u + 0.25 * v**2, 0.3),
         _mixed,
         d=12,
     ),
@@ -344,22 +344,22 @@ UNSEEN: tuple[Design, ...] = (
         "three sines",
         "y = sin(x1) + sin(1.5 x2) + sin(2 x3) + 0.2 e",
         _THREE,
-        _noisy(lambda u, v, w: np.sin(u) + np.sin(1.5 * v) + np.sin(2 * w), 0.2),
+        noisy(lambda u, v, w: np.sin(u) + np.sin(1.5 * v) + np.sin(2 * w), 0.2),
         n=1000,
     ),
     Design(
         "two products",
         "y = x1 x2 + x3 x4 + 0.3 e",
         _FOUR,
-        _noisy(lambda t, u, v, w: t * u + v * w, 0.3),
+        noisy(lambda t, u, v, w: t * u + v * w, 0.3),
         n=2000,
     ),
-    Design("tanh", "y = tanh(2 x1) + 0.3 e", _ONE, _noisy(lambda z: np.tanh(2 * z), 0.3), n=150),
+    Design("tanh", "y = tanh(2 x1) + 0.3 e", _ONE, noisy(lambda z: np.tanh(2 * z), 0.3), n=150),
     Design(
         "exp",
         "y = exp(z) + 0.5 e, z = (x1 + 2 x2) / sqrt(5)",
         _ONE_TO_TWO,
-        _noisy(np.exp, 0.5),
+        noisy(np.exp, 0.5),
         d=20,
         n=200,
     ),
@@ -367,22 +367,22 @@ UNSEEN: tuple[Design, ...] = (
         "abs",
         "y = |z| + 0.3 e, z = (x1 + x2 + x3) / sqrt(3)",
         _SUM_OF_THREE,
-        _noisy(np.abs, 0.3),
+        noisy(np.abs, 0.3),
         n=300,
     ),
     Design(
         "three sectors",
         "y = the angle of (x1, x2), cut at -pi / 3 and pi / 3",
         _TWO,
-        _classes(lambda u, v: np.digitize(np.arctan2(v, u), [-np.pi / 3, np.pi / 3])),
+        classes(lambda u, v: np.digitize(np.arctan2(v, u), [-np.pi / 3, np.pi / 3])),
         n=300,
     ),
-    Design("slab", "y = |x1| < 0.67", _ONE, _classes(lambda z: np.abs(z) < 0.67), d=20),
+    Design("slab", "y = |x1| < 0.67", _ONE, classes(lambda z: np.abs(z) < 0.67), d=20),
     Design(
         "hyperboloid",
         "y = x1^2 + x2^2 > x3^2 + 0.7",
         _THREE,
-        _classes(lambda u, v, w: u**2 + v**2 > w**2 + 0.7),
+        classes(lambda u, v, w: u**2 + v**2 > w**2 + 0.7),
         n=1000,
     ),
 )

@@ -17,7 +17,7 @@ from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR, column_names
 from ism_dask.estimators.partial_targets import is_continuous, rows_without_score, target_as_array
 from ism_dask.estimators.unfolding import ColoredMVU
-from ism_dask.inference.bootstrap import BootstrapResult
+from ism_dask.inference.intervals import Intervals
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import BLUE, RED, largest_weight
 from ism_dask.records.stopping_rule import Stopping
@@ -164,15 +164,15 @@ def dimensions(model: IKDR, axes: Any = None) -> Array:
     return np.array([left, right])
 
 
-def shares(result: BootstrapResult, *, top: int = 10, ax: Axes | None = None) -> Axes:
+def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
     """Draw the largest shares of features in the space of the new ones, with their intervals.
 
     Features that stand clear of all others are blue.
 
     Parameters
     ----------
-    result : BootstrapResult
-        The result of `ism_dask.bootstrap`.
+    result : Intervals
+        The result of `ism_dask.intervals` or `ism_dask.bootstrap`.
     top : int, default 10
         Number of shares, largest first.
     ax : Axes, optional
@@ -195,7 +195,7 @@ def response(
     model: IKDR,
     X: Any,
     y: Any,
-    result: BootstrapResult | None = None,
+    result: Intervals | None = None,
     *,
     axes: Any = None,
 ) -> Array:
@@ -211,9 +211,9 @@ def response(
     X : (n, d) array, frame, Dask array or opened data set
     y : (n,) labels or numbers
         Rows without a value (NaN, None) are left out.
-    result : BootstrapResult, optional
-        That of `ism_dask.bootstrap`: the ten largest weights of each new feature are drawn below,
-        with their 90% intervals.
+    result : Intervals, optional
+        That of `ism_dask.intervals` or `bootstrap`: the ten largest weights of each new feature are
+        drawn below, with their 90% intervals.
     axes : q Axes, or 2 q with a `result`, optional
 
     Returns

@@ -20,6 +20,7 @@ from benchmarks.figures.certainty import (
 )
 from benchmarks.figures.certified import certified, certified_predictions
 from benchmarks.figures.clustered import workers
+from benchmarks.figures.conditional import given60k, level_given, power_given
 from benchmarks.figures.conditions import correlated, weak, wide
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
@@ -41,12 +42,14 @@ from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
+from benchmarks.figures.readable import band, censored
 from benchmarks.figures.real_tables import real_tables
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
 from benchmarks.figures.scale import scale
 from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
+from benchmarks.figures.through_fits import level_fitted, power_fitted
 from benchmarks.figures.unfolded import unfolded, unfolded60k
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
@@ -77,6 +80,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        band,
+        censored,
         quick,
         predicted60k,
         predicted_scale,
@@ -108,6 +113,11 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         level,
         independence60k,
         power,
+        level_given,
+        power_given,
+        given60k,
+        level_fitted,
+        power_fitted,
         sparse_text,
         supports,
         sparse,
@@ -121,4 +131,15 @@ FIGURES: dict[str, Callable[..., Figure]] = {
     )
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
-UNASKED = frozenset({"scale", "predicted_scale", "optima", "power", "umap", "dimensions"})
+UNASKED = frozenset(
+    {
+        "scale",
+        "predicted_scale",
+        "optima",
+        "power",
+        "umap",
+        "dimensions",
+        "level_given",
+        "level_fitted",
+    }
+)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.linalg import orthogonal_procrustes
 
 from benchmarks.designs import DESIGNS, UNSEEN, distance, seeded
 from benchmarks.fits import quiet
@@ -32,7 +33,8 @@ def certainty() -> Figure:
     `covered` is the share of draws in which the true distance lies in the 90% interval, `below` and
     `above` are the shares in which it lies on either side. `separated` is the share of draws in
     which the intervals of the true features lie above those of all other features, and `shares`
-    the part of the features whose true share lies in its interval. Fits that have not converged
+    the part of the features whose true share lies in its interval, `weights` that of the weights,
+    up to a rotation within the space. Fits that have not converged
     have no intervals; `refused` is their share. `fits` is the time of the intervals, in units of
     that of the fit.
     """
@@ -133,6 +135,7 @@ class _Outcome:
     high: float = np.nan
     separated: bool = False
     shares: float = np.nan
+    weights: float = np.nan
 
 
 def _runs(setting: _Setting, draws: int) -> list[_Outcome]:
@@ -158,6 +161,8 @@ def _measured(number: int, draw: int, setting: _Setting) -> _Outcome:
     sure = timed(lambda: measure(fitted, drawn.X, drawn.y))
     result = sure.value
     shares = subspace_shares((drawn.B * fitted.scale_[:, None]).T)
+    turned = _as_weights(drawn.B * fitted.scale_[:, None], fitted.components_)
+    held = (result.components_low <= turned) & (turned <= result.components_high)
     is_true = (drawn.B != 0).any(axis=1)
     low, high = result.shares_low, result.shares_high
     return _Outcome(
@@ -167,7 +172,14 @@ def _measured(number: int, draw: int, setting: _Setting) -> _Outcome:
         high=result.distance_interval[1],
         separated=bool(low[is_true].min() > high[~is_true].max(initial=0.0)),
         shares=float(np.mean((low <= shares + _ROUNDING) & (shares <= high + _ROUNDING))),
+        weights=float(held.mean()),
     )
+
+
+def _as_weights(B: np.ndarray, components: np.ndarray) -> np.ndarray:
+    """Return the orthonormal basis (q, d) of the span of B (d, q) that is nearest to components."""
+    basis = np.linalg.qr(B)[0].T
+    return np.asarray(orthogonal_procrustes(basis.T, components.T)[0].T @ basis)
 
 
 def _line(name: str, runs: list[_Outcome]) -> Figure:
@@ -183,7 +195,7 @@ def _line(name: str, runs: list[_Outcome]) -> Figure:
         "below": below,
         "above": above,
     }
-    means = ("low", "high", "separated", "shares", "fits")
+    means = ("low", "high", "separated", "shares", "weights", "fits")
     return line | {
         each: float(np.mean([getattr(run, each) for run in known])) if known else np.nan
         for each in means

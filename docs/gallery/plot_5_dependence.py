@@ -24,7 +24,7 @@ ax.set(title=f"correlation {np.corrcoef(x, y)[0, 1]:.2f}, p-value {result.pvalue
 
 # %%
 # Pure noise: a fit makes the most of it, so a test on the same rows finds a dependence that is not
-# there. `fitted_dependence_test` fits one half of the rows and tests the other.
+# there. `fitted_dependence_test` fits two thirds of the rows and tests the others.
 
 X, noise = random.normal(size=(200, 12)), random.normal(size=200)
 estimator = SupervisedIKDR(1, criterion="dependence", kernel="linear")

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+from scipy import stats
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression, beta_of, kernel_matrix
 from ism_dask.kernels.base import PointwiseKernel
+
+# J is flat where its curvature is below this share of the largest one.
+_FLAT = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +69,31 @@ def curvature(
     inner = tangents.W.T @ (size * regression.explained(block, tangents.W).product)
     hessian += np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
     return (hessian + hessian.T) / 2, influence.T @ influence, size
+
+
+def turn_covariance(hessian: Array, slopes: Array) -> Array:
+    """Return `H^-1 S H^-1` (p, p): how rows turn W, from the covariance S (p, p) of its slope.
+
+    Directions along which J is flat are undetermined: there W turns by a radian.
+    """
+    values, vectors = np.linalg.eigh(hessian)
+    is_flat = values <= _FLAT * values[-1]
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=~is_flat)
+    root = vectors * inverse @ vectors.T
+    flat = vectors[:, is_flat]
+    return np.asarray(root @ slopes @ root + flat @ flat.T)
+
+
+def wald_pvalue(tangents: Tangents, covariance: Array, features: Array) -> float:
+    """Return the p-value of the hypothesis that the true weights of features (k,) are all 0.
+
+    `covariance` (p, p) is that of the turns of W.
+    """
+    (e, q), weights = (tangents.basis.shape[1], tangents.W.shape[1]), tangents.W[features]
+    turned = tangents.basis[features]
+    of_weights = np.einsum("ia,akbl,jb->ikjl", turned, covariance.reshape(e, q, e, q), turned)
+    inverse = np.linalg.pinv(of_weights.reshape(weights.size, weights.size), hermitian=True)
+    return float(stats.chi2.sf(weights.ravel() @ inverse @ weights.ravel(), weights.size))
 
 
 @dataclass(frozen=True, eq=False)

@@ -200,9 +200,9 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
         Parameters
         ----------
-        result : BootstrapResult, optional
-            That of `ism_dask.bootstrap` for this fit. The frame then has the ends of the 90%
-            intervals, too, in columns such as `("share", "low")`.
+        result : Intervals, optional
+            That of `ism_dask.intervals` or `bootstrap` for this fit. The frame then has the ends of
+            the 90% intervals, too, in columns such as `("share", "low")`.
 
         Returns
         -------
@@ -220,7 +220,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         if result is None:
             return table.iloc[order]
         if not np.array_equal(result.components, self.components_):
-            raise ValueError("`result` is of another fit; give that of `bootstrap` for this one")
+            raise ValueError("`result` is of another fit; give that of `intervals` for this one")
         low = frame(result.components_low, result.shares_low)
         high = frame(result.components_high, result.shares_high)
         parts = pd.concat({"estimate": table, "low": low, "high": high}, axis=1)

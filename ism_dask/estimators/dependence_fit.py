@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ism_dask.engines import as_engine
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
-    few_features,
     measured_avoidance,
     rotated,
     solution_attributes,
 )
 from ism_dask.estimators.pose import SupervisedProblem, solver_for
 from ism_dask.estimators.preparation import Report
-from ism_dask.estimators.wide_rows import WidePrepared, check_dense, fit_wide
+from ism_dask.estimators.wide_rows import WidePrepared, fit_wide
 from ism_dask.kernels import as_kernel
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
@@ -35,7 +33,10 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     parameters, dependence = problem.parameters, problem.dependence
     kernel, solver = as_kernel(parameters.kernel), solver_for("dependence", parameters.solver)
     if parameters.max_features is not None:
-        check_dense(problem.X, "`max_features`")
+        raise ValueError(
+            '`max_features` is for criterion="prediction", whose curvature tells which features '
+            "count; set max_features=None, or drop columns of X"
+        )
     search = MultistartSearch(as_engine(parameters.engine), solver.stopping, solver)
     saved_fit, started = current_fit(), time.perf_counter()
 
@@ -57,15 +58,6 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     if earlier is not None and q <= prepared.n_varying:
         start = state_at(prepared.orthonormal(earlier))
     solution, rows = solve(problem.fit_rows(prepared, kernel, q), start)
-    of_support: dict[str, Any] = {}
-    if parameters.max_features is not None:
-        sample, seed = rows.sampled(dependence), rows.seed
-        components = None if prepared.has_many_features else prepared.lift(solution.W.T)
-        few, stability = few_features(problem, sample, prepared, components, seed)
-        of_support = {"full_objective_": solution.objective, "stability_": stability}
-        few_rows = problem.fit_rows(few, rows.fitted_kernel, q)
-        start = None if components is None else state_at(few.orthonormal(components))
-        solution, rows = solve(few_rows, start)
     turned = rotated(solution, rows.prepared, parameters.rotation)
     contributing = rows.contributing(dependence)
     with on_this_machine():
@@ -74,7 +66,6 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         of_features = contributions(evaluate, W, solution.objective)
     attributes = {
         **solution_attributes(turned, rows.prepared, rows.sample),
-        **of_support,
         "kernel_": rows.fitted_kernel,
         "solver_": solver_name(solver),
         "tolerance_": solver.stopping.limit,

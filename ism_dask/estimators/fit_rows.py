@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from ism_dask._types import Array
 from ism_dask.engines import Engine, Exact, Problem
 from ism_dask.engines.precision import needs_double
 from ism_dask.estimators.preparation import Prepared
-from ism_dask.estimators.row_order import without_rounding
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel
@@ -24,11 +23,6 @@ from ism_dask.linalg.eigen import (
 from ism_dask.linalg.row_space import RowSpace
 from ism_dask.rows.shards import Shards, cut
 from ism_dask.solvers.lbfgs import Precondition
-from ism_dask.solvers.support_selection import (
-    SAMPLED_ROWS,
-    RowSample,
-    SampledJ,
-)
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
@@ -37,6 +31,10 @@ SAMPLE_ROWS = 5000
 def seed_of(random_state: Any) -> int:
     """Return the first number that a random state draws."""
     return int(check_random_state(random_state or 0).randint(2**31))
+
+
+# Contributions are computed on up to so many rows.
+_SAMPLED_ROWS = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +77,11 @@ class FitRows:
 
         Rows with weights (n,) occur in the sample as often as these say.
         """
-        random = check_random_state(random_state or 0)
-        drawn = np.arange(prepared.shards.n_rows) if weights is None else repeated_rows(weights)
+        random, n = check_random_state(random_state or 0), prepared.shards.n_rows
+        drawn = np.arange(n) if weights is None else repeated_rows(weights)
         if len(drawn) > SAMPLE_ROWS:
             drawn = np.sort(random.choice(drawn, SAMPLE_ROWS, replace=False))
-        seed = int(random.randint(2**31))
-        sample = prepared.shards.in_double().rows(drawn)
+        seed, sample = int(random.randint(2**31)), prepared.shards.in_double().rows(drawn)
         kernel = kernel.with_rows_mapped(prepared.lower_rows)
         resolved = kernel.resolve(sample, prepared.column_share(q))
         return cls(prepared, resolved, q, drawn, sample, seed)
@@ -111,41 +108,24 @@ class FitRows:
         """Return the problem of all rows under a dependence, such as that of y."""
         return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
 
-    def contributing(self, dependence: Dependence) -> Callable[[], SampledJ]:
+    def contributing(self, dependence: Dependence) -> Callable[[], Engine]:
         """Return what makes the J of all rows with their weights if they are few, else of a sample.
 
         The rows are brought to this process at once.
         """
         n = self.shards.n_rows
-        if n > SAMPLED_ROWS:
-            sample = self.sampled(dependence)
-            return partial(sample.engine, np.arange(sample.n_rows))
-        X = self.shards.rows(np.arange(n))
+        X = self.shards.rows(np.arange(n)) if n <= _SAMPLED_ROWS else None
+        if X is None:
+            random = np.random.default_rng(self.seed)
+            positions = np.sort(random.permutation(len(self.chosen))[:_SAMPLED_ROWS])
+            X = self.sample[positions].astype(self.shards.dtype)
+            dependence = dependence.part(self.chosen[positions])
 
         def engine() -> Engine:
             problem = Problem.from_dependence(cut(X), self.kernel, dependence)
             return Exact().build(problem, self.q)
 
         return engine
-
-    def sampled(self, dependence: Dependence) -> RowSample:
-        """Return a sample of up to 2,000 of the rows, with J over all pairs of them."""
-        positions = np.arange(len(self.chosen))
-        if len(positions) > SAMPLED_ROWS:
-            random = np.random.default_rng(self.seed)
-            positions = np.sort(random.choice(len(positions), SAMPLED_ROWS, replace=False))
-        # If the sample has all rows, their halves must not depend on the order of the rows.
-        positions = positions[np.lexsort(without_rounding(self.sample[positions]).T)]
-        sample_dependence = dependence.part(self.chosen[positions])
-        rows = self.sample[positions].astype(self.shards.dtype)
-
-        def engine(part: Array) -> Engine:
-            problem = Problem.from_dependence(
-                cut(rows[part]), self.kernel, sample_dependence.part(part)
-            )
-            return Exact().build(problem, self.q)
-
-        return RowSample(len(rows), self.q, engine, rows, sample_dependence.factor)
 
     @property
     def covariance(self) -> Array:

@@ -10,20 +10,15 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
-from ism_dask._validation import is_whole
 from ism_dask.estimators.fit_rows import FitRows
-from ism_dask.estimators.pose import SupervisedProblem
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.wide_rows import WidePrepared
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.thin_factors import alignment
-from ism_dask.kernels import as_kernel
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 from ism_dask.linalg.rotation import rotate_components
 from ism_dask.records.iteration import Solution
-from ism_dask.rows.execution import on_this_machine
-from ism_dask.solvers.support_selection import RowSample, stable_support
 from ism_dask.status import Status
 
 # The most rows of which all pairs are compared for an `Avoidance`.
@@ -137,28 +132,6 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
         eigenvalues=values,
         eigengap=float(values[-1]) - outside,
     )
-
-
-def few_features(
-    problem: SupervisedProblem,
-    rows: RowSample,
-    prepared: Prepared,
-    components: Array | None,
-    seed: int,
-) -> tuple[Prepared, Array]:
-    """Return the rows of the stable features alone, and the stability (d,) of each feature.
-
-    Half-samples of some rows choose the features, starting from the `components` (q, d) of the fit
-    to all features. With None they start with the features that are best alone.
-    """
-    most = problem.parameters.max_features
-    weights = None if components is None else components.T
-    with on_this_machine():
-        support = stable_support(
-            rows, prepared.feature_space, weights, most if is_whole(most) else None, seed
-        )
-    few = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
-    return few, support.frequencies
 
 
 @dataclass(frozen=True)

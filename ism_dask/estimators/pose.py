@@ -216,7 +216,8 @@ def as_given(
             f"`max_features` must be a whole number from 1 to {d} for {d} features, "
             f'"auto" or None; got {most!r}'
         )
-    X = rows_in_memory(X, dense=parameters.criterion == PREDICTION)
+    needs_dense = parameters.whiten or most is not None or given is not None
+    X = rows_in_memory(X, dense=needs_dense or parameters.criterion == PREDICTION)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
     sides = [
         None if side is None else SideInformation.of(name, side, len(y), weights)
@@ -288,13 +289,13 @@ def rows_and_target(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
 def rows_in_memory(X: Any, dense: bool) -> Any:
     """Return X (n, d) in memory, unless it is too large.
 
-    So a fit comes to the same bits wherever the rows are. Sparse rows with few columns become
-    `dense` if these are to.
+    So a fit comes to the same bits wherever the rows are. Sparse rows become `dense` if these are
+    to.
     """
     if isinstance(X, np.ndarray) or not fits_memory(X.shape):
         return X
     if is_sparse(X):
-        return X.toarray() if dense and not is_wide(X) else X
+        return X.toarray() if dense else X
     return np.asarray(X.read(0, X.shape[0]) if is_row_source(X) else X)
 
 
@@ -308,10 +309,11 @@ def row_weights(
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))
     if class_weight is None:
         return weights
-    if target_name(y, target) != "classes":
+    if (name := target_name(y, target)) != "classes":
+        read = "several labels" if name == "labels" else "numbers"
         raise ValueError(
-            f"`class_weight`={class_weight!r} is for classes, but `y` is read as numbers; give "
-            "`sample_weight`, or target='classes'"
+            f"`class_weight`={class_weight!r} is for classes, but `y` is read as {read}; give "
+            "`sample_weight`" + ("" if y.ndim > 1 else ", or target='classes'")
         )
     return weighted_by_class(y, class_weight, weights)
 

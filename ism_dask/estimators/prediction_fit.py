@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.curvature import Tangents
+from ism_dask._validation import is_whole
+from ism_dask.criteria.curvature import Tangents, turn_covariance
 from ism_dask.criteria.prediction import Block
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
-    few_features,
     measured_avoidance,
     rotated,
     solution_attributes,
@@ -38,19 +38,22 @@ from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
 from ism_dask.selection.folds import Trial
+from ism_dask.selection.support import SupportSearch
 from ism_dask.solvers.certificates import certificate_by_hessian
 
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
 # The most free weights of W for which the square matrix of the curvature of J is computed.
-MOST_WEIGHTS = 2000
+MOST_WEIGHTS = 1000
+# Rows from which the covariance of W is computed, at least, and for each free weight.
+_CURVED_ROWS, _ROWS_PER_WEIGHT = 10_000, 10
 # What the best of many trials explains is clear from this many standard errors on.
 _CLEAR = 2.0
 
 
 def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W predicts y best."""
-    check_dense(problem.X, 'criterion="prediction"', '. Take criterion="dependence" for more')
+    check_dense(problem.X, 'criterion="prediction"', '; criterion="dependence" takes more')
     # Small rows are here, and tasks of a cluster would take longer.
     with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
         return _predicted(problem, report)
@@ -63,12 +66,12 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     q = problem.n_components(prepared)
     if most is not None and parameters.whiten:
         raise ValueError(
-            "`max_features` with `whiten` is for criterion='dependence': the prediction of y "
-            "does not depend on the scales of columns; set whiten=False"
+            "`max_features` needs the features themselves, and `whiten` mixes them; set "
+            "whiten=False: a prediction of y does not depend on the scales of columns"
         )
-    whole = fit = PredictionFit.of(problem, prepared, q, report)
+    fit = PredictionFit.of(problem, prepared, q, report)
     if most is not None and not is_warm and prepared.has_many_features:
-        fit = whole.with_best_alone()
+        fit = fit.with_best_alone()
     trials: tuple[DimensionTrial, ...] = ()
     chooses = parameters.n_components in (None, "auto") and not is_warm
     if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
@@ -76,7 +79,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     result, of_support = fit.continued() if is_warm else fit.run(), dict[str, Any]()
     if most is not None:
         of_support["full_objective_"] = result.solution.objective
-        result, prepared, of_support["stability_"] = _with_few_features(whole, fit, result)
+        result, prepared = _with_few_features(fit, result)
     # The steps are few: an interrupted fit begins anew, and comes to the same bits.
     solution = current_fit().run_or_restore(lambda *_: result.solution)
     turned = rotated(solution, prepared, parameters.rotation)
@@ -147,9 +150,21 @@ class FittedMaximum:
         return cls(fit, Tangents.at(prepared.lower(fitted.components_)))
 
     @cached_property
-    def curvature(self) -> tuple[Array, Array]:
-        """The second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
-        return self._regressed().curvature(self.tangents)
+    def _hessian(self) -> Array:
+        """The second derivative (p, p) of 1 - J over all rows."""
+        return self._regressed().curvature(self.tangents)[0]
+
+    def turn_covariance(self) -> Array:
+        """Return the covariance (p, p) of the turns of W from one sample of rows to another.
+
+        Some rows are enough for the curvature of J and the spread of its slope, so that it takes
+        no longer with more rows.
+        """
+        regressed = self._regressed()
+        some = regressed.blocks.first(max(_CURVED_ROWS, _ROWS_PER_WEIGHT * self.tangents.size))
+        hessian, slopes = some.curvature(regressed.regression, self.tangents)
+        # The slope of all rows varies less than that of some.
+        return turn_covariance(hessian, slopes * (some.n_rows / regressed.blocks.n_rows))
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -158,7 +173,7 @@ class FittedMaximum:
         return certificate_by_hessian(
             self.tangents,
             self._product(),
-            self.curvature[0],
+            self._hessian,
             prepared.shards.n_rows,
             constant=prepared.n_constant > 0,
         )
@@ -172,7 +187,7 @@ class FittedMaximum:
         if not self.certificate.is_certified:
             return float("nan")
         change = 2.0 * self.tangents.basis.T @ (self._product(deal=1) - self._product())
-        turn = np.linalg.solve(self.curvature[0], change.ravel())
+        turn = np.linalg.solve(self._hessian, change.ravel())
         return float(np.linalg.norm(turn) / np.sqrt(self.fit.q))
 
     def _regressed(self, deal: int = 0) -> Regressed:
@@ -186,24 +201,22 @@ class FittedMaximum:
 
 
 def _with_few_features(
-    whole: PredictionFit, fit: PredictionFit, result: FittedPrediction
-) -> tuple[FittedPrediction, Prepared, Array]:
-    """Return the fit to the stable features alone, their rows, and the stability (d,) of each.
-
-    `result` is that of `fit`, which is the `whole` fit to all features, or a fit to the features
-    that are best alone if there are many.
-    """
-    problem, of_whole = whole.problem, whole.prepared
-    if fit.prepared is not of_whole:
-        sample = replace(whole, q=fit.q).sample(whole.targets[result.target_name])
-        rows = replace(result, sample=sample).rows
-        prepared, stability = few_features(problem, rows, of_whole, None, fit.seed)
-        return replace(fit, prepared=prepared).run(), prepared, stability
-    components = of_whole.lift(result.solution.W.T)
-    prepared, stability = few_features(problem, result.rows, of_whole, components, fit.seed)
-    W, setting = prepared.orthonormal(components), result.choice.setting
+    fit: PredictionFit, result: FittedPrediction
+) -> tuple[FittedPrediction, Prepared]:
+    """Return the fit to few features alone, and their rows; `result` is that of `fit`."""
+    problem, most = fit.problem, fit.problem.parameters.max_features
+    sample, size = result.sample, int(most) if is_whole(most) else None
+    space, d = fit.prepared.feature_space, problem.X.shape[1]
+    search = SupportSearch(sample.blocks, result.regression, space, d)
+    with on_this_machine():
+        support = search.support(fit.prepared.lift(result.solution.W.T).T, size)
+    prepared = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
     few = replace(fit, prepared=prepared)
-    return few.run_from(W, setting, result.target_name), prepared, stability
+    W, setting = prepared.orthonormal(support.weights.T), result.choice.setting
+    fitted = few.run_from(W, setting, result.target_name)
+    # What unseen rows have judged is what they said of all features.
+    choice = replace(fitted.choice, trials=result.choice.trials)
+    return replace(fitted, choice=choice), prepared
 
 
 def features_advice(

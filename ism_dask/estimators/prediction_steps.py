@@ -45,14 +45,10 @@ from ism_dask.selection.growth import (
 )
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
 from ism_dask.selection.sample import Sample, Setting
+from ism_dask.selection.support import best_alone, number_that_remains
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
 from ism_dask.solvers.lbfgs import Curvature, Precondition, no_curvature
-from ism_dask.solvers.support_selection import (
-    RowSample,
-    best_alone,
-    number_that_remains,
-)
 from ism_dask.status import Status
 
 # Fewer rows cannot be split into rows that fit W and rows that judge it.
@@ -85,18 +81,6 @@ class FittedPrediction:
     target_name: str
     regression: RidgeRegression
     sample: Sample
-
-    @property
-    def rows(self) -> RowSample:
-        """The sample, any part of which has the J of a regression."""
-
-        def engine(rows: Array) -> Regressed:
-            return Regressed(self.sample.part(rows).blocks, self.regression)
-
-        sample = self.sample
-        return RowSample(
-            sample.rows.n_rows, sample.q, engine, sample.rows.X, sample.explained_columns
-        )
 
     @property
     def slope_noise(self) -> float:
@@ -171,6 +155,8 @@ class PredictionFit:
                 "`warm_start` continues a fit with criterion='prediction' of the same kind of y; "
                 "set warm_start=False"
             )
+        if fitted.status_ is Status.START:  # steps from it would lead to what unseen rows refuted
+            return self.run()
         start = self.prepared.lower(fitted.components_)
         return self.run_from(start, fitted.setting_, fitted.target_)
 
@@ -399,6 +385,7 @@ class PredictionFit:
     def sample(self, target: Target) -> Sample:
         """Return the rows on which the fit makes its choices, with a target."""
         weights = None if self.weights is None else self.weights[self._first]
+        weights = None if weights is None else weights / weights.mean()
         part = target.part(self._first)
         rows = Block(self._first_rows, part.Y, weights)
         regression = RidgeRegression(self._resolved, 1.0, target.signs)

@@ -33,7 +33,7 @@ from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.sparse import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
-from ism_dask.solvers.support_selection import (
+from ism_dask.selection.support import (
     FeatureSpace,
     are_many,
 )
@@ -179,7 +179,6 @@ class Prepared:
         return FeatureSpace(
             features=self.lift_rows(np.eye(self.n_varying)) - self.origin,
             varying=self.affine.varying,
-            ridge=None if self.whitening is None else _WHITENING_RIDGE,
         )
 
     def _constant_directions(self, count: int) -> Array:

@@ -44,10 +44,11 @@ class Reservoir:
     squares: float
 
     @classmethod
-    def of(cls, X: Array, y: Array, rng: np.random.Generator) -> Reservoir:
-        """Return the rows of a block, each of weight 1."""
-        n = len(X)
-        return cls(X, y, np.ones(n), 1.0 - rng.random(n), 0.0, n, float(n), float(n))
+    def of(cls, X: Array, y: Array, weights: Array, rng: np.random.Generator) -> Reservoir:
+        """Return the rows of a block with their weights (n,)."""
+        n, squares = len(X), float(weights @ weights)
+        uniform = 1.0 - rng.random(n)
+        return cls(X, y, weights, uniform, 0.0, n, float(weights.sum()), squares)
 
     def forgotten(self, share: float) -> Reservoir:
         """Return the rows with their weights reduced by a share."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,22 +25,24 @@ from ism_dask.estimators.pose import (
     pose,
     row_weights,
     rows_and_target,
+    rows_in_memory,
     solver_for,
 )
 from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
-from ism_dask.estimators.reservoir import Reservoir
+from ism_dask.estimators.prediction_target import prediction_targets
+from ism_dask.estimators.reservoir import HELD_ROWS, Reservoir
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.targets import target_dependence
-from ism_dask.gamma.thin_factors import factor_of_target, kernel_correlation, thin_factor
+from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.shards import cut
 from ism_dask.rows.sparse import is_sparse
+from ism_dask.selection.sample import share_explained
+from ism_dask.selection.target import MEAN
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
 
-# Seed of the landmarks of more than 1,000 rows: scores of the same rows have to be comparable.
-_SCORE_SEED = 0
 # Blocks of the rows of a sample, whose differences tell its noise.
 _NOISE_BLOCKS = 16
 
@@ -102,16 +104,15 @@ default "auto"
         Whether to transform the features first so that their covariance is I, up to a small ridge.
         Correlated features then count as one, and the rows of `components_` are not orthonormal.
     max_features : int, "auto" or None, default None
-        The number of features that W may use; None means all. W is fitted to all features first.
-        Then 30 half-samples of up to 1,000 rows, in complementary pairs, start at that W and drop
-        the features with the smallest shares in stages. The features that most of them choose are
-        the support. W is fitted again on all rows with these features alone; all other weights
-        are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. "auto"
-        takes the fewest features with which J on the other half of the rows is as large as with
-        any number of features, up to one standard error, and of these the ones that at least
-        three quarters of the half-samples choose. If there are more features than half as many
-        rows, the first fit and each half-sample take only those that explain most of y by
-        themselves, one for every five rows: a feature that counts only beside others is missed.
+        With "prediction": the number of features that W may use; None means all. W is fitted to all
+        features first. Then the weakest ones go in stages, while W climbs on the others, on a
+        sample of up to 1,250 rows. With a number, those with the smallest shares go until so many
+        remain. With "auto" those go whose weights noise alone may explain, at a chance of 1% that
+        one of all remains by noise. W is fitted again to all rows with these features alone; all
+        other weights are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last
+        fit. If there are more features than half as many rows, the first fit takes only those that
+        explain most of y by themselves, one for every five rows: a feature that counts only beside
+        others is missed.
     rotation : {"varimax"} or None, default None
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
@@ -153,9 +154,6 @@ default "auto"
         Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
         without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
         these are all rows.
-    stability_ : (d,) array
-        With `max_features`: the share of the half-samples that choose each feature. 1 for all
-        features if all are used.
     full_objective_ : float
         With `max_features`: J of the fit to all features, or, if there are more features than half
         as many rows, to those that explain most by themselves.
@@ -168,7 +166,8 @@ default "auto"
     setting_ : Setting or None
         With "prediction": the kernel's `width`, as a multiple of its own, and the `ridge`.
     selection_ : tuple of Trial
-        With "prediction": the trials that unseen rows have judged, best first.
+        With "prediction": the trials that unseen rows have judged, best first; with `max_features`
+        those of the fit to all features.
     other_maximum_ : float
         With "prediction": the sine of the angle to the features that another start led to, if
         rows do not tell which are better; else 0. Random halves of such rows may give either.
@@ -317,7 +316,9 @@ default "auto"
         self._warn_about_fit(solution)
         return self
 
-    def partial_fit(self, X: Any, y: Any, *, forgetting: float = 0.0) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, forgetting: float = 0.0
+    ) -> Self:
         """Learn the projection from the rows of all calls since the last `fit`.
 
         Up to 10,000 rows it is the fit to all of them. Of more, it is the fit to a random sample of
@@ -329,6 +330,8 @@ default "auto"
         X : (n, d) array or frame
             A block of rows. The first one needs rows of two classes or more.
         y : (n,) labels, or (n,) or (n, t) numbers
+        sample_weight : (n,) numbers, optional
+            Weights of the rows, as in `fit`.
         forgetting : float, default 0.0
             The share, from 0 to below 1, by which this call reduces the weight of each earlier
             row. With 0.1, the rows of ten calls ago count a third.
@@ -344,11 +347,12 @@ default "auto"
         earlier: Reservoir | None = getattr(self, "_reservoir", None)
         validate_data(self, X, reset=earlier is None, skip_check_array=True)
         X, y = rows_and_target(self, X, y)
-        check_dense(X, "`partial_fit`")
+        check_dense(X, "`partial_fit`", n_rows=HELD_ROWS)
         X = X.toarray() if is_sparse(X) else np.asarray(X)
         seen = 0 if earlier is None else earlier.n_rows  # each call draws other numbers
         draws = np.random.default_rng([seed_of(self.random_state), seen])
-        held = Reservoir.of(X, y, draws)
+        weights = np.ones(len(y)) if sample_weight is None else check_weights(sample_weight, len(y))
+        held = Reservoir.of(X, y, weights, draws)
         if earlier is not None:
             held = earlier.forgotten(forgetting).joined(held)
         held = held.limited()
@@ -375,19 +379,20 @@ default "auto"
         return min(float(noise * np.sqrt(variance / held.variance_held)), 1.0)
 
     def score(self, X: Any, y: Any) -> float:
-        """Return how much the new features of X depend on y: 0 not at all, 1 as much as possible.
+        """Return the share of y that X W explains in these rows: 1 all of it, about 0 nothing.
 
-        It is the correlation of the kernel matrices of X W and of y: HSIC, divided by its largest
-        value, and its root. The kernel of X W is the mean of three gaussian kernels, of the median
-        distance, a half and a quarter of it. So the score compares fits with any kernel and any
-        number of features, and searches such as `GridSearchCV` use it. W depends on the y of the
-        rows that it was fitted to even if that is noise: score other rows.
+        Each row is predicted by the others from X W, by a gaussian kernel ridge regression whose
+        width and ridge these rows choose, whatever the criterion and the kernel of the fit. So the
+        score compares any fits, and searches such as `GridSearchCV` use it. It is below 0 if the
+        mean of y predicts better. W depends on the y of the rows that it was fitted to even if that
+        is noise: score other rows.
 
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
         y : (n,) labels, or (n,) or (n, t) numbers
-            Read as the parameter `target` says.
+            Read as the parameter `target` says. Of numbers the mean is to be explained, or the law,
+            if the fit has found that only this depends on X (`target_`).
         """
         Z = np.asarray(self._new_features(X), dtype=np.float64)
         y = column_target(y)
@@ -399,17 +404,17 @@ default "auto"
             )
         if not np.ptp(Z, axis=0).any():
             return 0.0
-        rng = np.random.default_rng(_SCORE_SEED)
+        targets = prediction_targets(SupervisedProblem(self, Z, y))
+        target = targets.get(getattr(self, "target_", MEAN)) or next(iter(targets.values()))
         with single_threaded_blas():
-            of_y = factor_of_target(y, self.target, "gaussian", rng)
-            return kernel_correlation(thin_factor(Z - Z.mean(axis=0), "gaussian", rng), of_y)
+            return share_explained(Z, target.Y, target.keys)
 
     def certify(
         self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
     ) -> Certificate:
         """Set and return `certificate_`: whether W is proved to be a local maximum of J.
 
-        With "prediction" it takes one pass over the rows, for up to 2,000 free weights (d - q) q.
+        With "prediction" it takes one pass over the rows, for up to 1,000 free weights (d - q) q.
         With "dependence" it takes passes over all pairs of rows, whatever the engine: the time of
         some dozens of gradients by engine="exact", which a fit does not spend if its engine
         approximates, or if `tol` or another solver than "ism" ended it.
@@ -442,6 +447,7 @@ default "auto"
         validate_data(self, row_source(X), reset=False, skip_check_array=True)
         problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
         check_dense(problem.X, "`certify`")
+        problem = replace(problem, X=rows_in_memory(problem.X, dense=True))
         problem.check_same_sides(self.sides_, "`certify`")
         with single_threaded_blas():
             if self.criterion_ == PREDICTION:

@@ -25,6 +25,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
+from ism_dask.rows.blocks import MEMORY_NUMBERS, fits_memory
 from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.execution import check_memory_here
 from ism_dask.rows.shards import Shards, cut
@@ -51,7 +52,8 @@ _CLIMBS = 6
 # The climb ends at this share of the residual that `converged_` allows, or when J is still.
 _REST, _STILL = 0.4, 1e-9
 _UNCERTIFIED = (
-    "not certified: X is sparse, and the fit knows the Hessian in a subspace of its columns only"
+    "not certified: X is sparse, and the fit knows the Hessian in a subspace of its columns only; "
+    "`certify` measures it in all columns if X is small enough to become dense"
 )
 # Directions are dependent on others if this share of their length, or less, is left beside these.
 _DEPENDENT = 1e-10
@@ -97,12 +99,17 @@ def is_wide(X: Any) -> bool:
     return is_sparse(X) and X.shape[1] > MOST_DENSE_COLUMNS
 
 
-def check_dense(X: Any, what: str, advice: str = "") -> None:
-    """Raise a ValueError for sparse rows with too many columns; `what` needs dense ones."""
-    if is_wide(X):
+def check_dense(X: Any, what: str, advice: str = "", n_rows: int | None = None) -> None:
+    """Raise a ValueError if sparse rows would be too large; `what` needs dense ones.
+
+    `n_rows` is their number, if it is not that of X.
+    """
+    n, d = n_rows or X.shape[0], X.shape[1]
+    if is_wide(X) and not fits_memory((n, d)):
         raise ValueError(
-            f"{what} needs dense rows, and the {X.shape[1]} columns of sparse X are too many; "
-            f"expected at most {MOST_DENSE_COLUMNS}{advice}"
+            f"{what} needs dense rows, and {n} x {d} numbers are too many to make the sparse X "
+            f"dense; expected at most {MOST_DENSE_COLUMNS} columns, or {MEMORY_NUMBERS:,} numbers"
+            f"{advice}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The test of whether X and y are independent, whatever the form of a dependence."""
+"""The test of whether X and y are independent, also at given values of other variables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from sklearn.utils import check_X_y
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, is_whole
 from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.gamma.conditional_independence import Regressions, products
+from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import standardise_target
 from ism_dask.gamma.thin_factors import (
     KERNELS,
@@ -42,14 +44,16 @@ class DependenceTest:
         The probability of at least this dependence if X and y were independent.
     statistic : float
         HSIC, or with distances half of the squared distance covariance in units of the medians.
+        With `given`, this of what s leaves of X and y, weighed by functions of s.
     correlation : float
-        The same as a share of the most that it could be, from 0 to 1.
+        The same as a share of the most that it could be, from 0 to 1; with `given` unweighed.
     expected, deviation : float
-        Mean and standard deviation of the statistic over all permutations of y.
+        Mean and standard deviation of the statistic over all permutations of y, or with `given`
+        over all signs of the rows.
     method : str
-        "permutations", "moments" or "refits": where the p-value is from.
+        "permutations", "moments", "signs" or "refits": where the p-value is from.
     n_permutations : int
-        0 for moments.
+        0 for moments and signs.
     """
 
     pvalue: float
@@ -65,13 +69,16 @@ def dependence_test(
     X: Any,
     y: Any,
     *,
-    kernel: str = "gaussian",
+    given: Any = None,
+    kernel: str = "auto",
     target: str = "auto",
     n_permutations: int | None = None,
     standardize: bool = True,
     random_state: int | None = None,
 ) -> DependenceTest:
     """Test whether X and y are independent, whatever the form of a dependence.
+
+    With `given`, test whether they are independent at each value of other variables s.
 
     To test the new features of a fitted estimator give rows that it was not fitted to, or call
     `fitted_dependence_test`: on the rows of the fit, X W depends on any y, also on noise.
@@ -80,19 +87,24 @@ def dependence_test(
     ----------
     X : (n, d) array
     y : (n,) labels, or (n,) or (n, t) numbers
-    kernel : {"gaussian", "distance"}, default "gaussian"
+    given : (n,) or (n, t) array, or a frame, optional
+        s. Strings, truth values, and whole numbers with up to 20 different values are classes;
+        other numbers are numbers.
+    kernel : {"auto", "gaussian", "distance"}, default "auto"
         "gaussian": HSIC with the mean of three gaussian kernels, of the median distance, a half
-        and a quarter of it. "distance": distance covariance.
+        and a quarter of it. "distance": distance covariance. "auto": "distance" with `given`, else
+        "gaussian".
     target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`. With kernel="distance", numbers have distances, too.
     n_permutations : int, optional
         Number of random permutations of y. With 0 the p-value follows from a shifted gamma
         distribution with the mean and variance of all permutations, and their skewness for many
-        rows. Default: 999 where they take some seconds at most, else 0.
+        rows. Default: 999 where they take some seconds at most, else 0. With `given` there are
+        none, since they would also break the dependence of y on s.
     standardize : bool, default True
         Whether to scale the columns of X to standard deviation 1 first.
     random_state : int, optional
-        Of landmarks (above 1,000 rows) and permutations.
+        Of landmarks and random products (above 1,000 rows) and of permutations.
 
     Returns
     -------
@@ -106,7 +118,7 @@ def dependence_test(
     >>> dependence_test(X, y, random_state=0).pvalue
     0.001
     """
-    check_choice("`kernel`", kernel, [*KERNELS])
+    check_choice("`kernel`", kernel, ["auto", *KERNELS])
     check_permutations(n_permutations)
     X, y = check_X_y(
         X,
@@ -116,9 +128,14 @@ def dependence_test(
         ensure_min_samples=_FEWEST_ROWS,
     )
     rng = np.random.default_rng(random_state)
+    points = None if given is None else _points_of(given, len(X), kernel, n_permutations)
+    if kernel == "auto":
+        kernel = "gaussian" if points is None else "distance"
     with single_threaded_blas():
-        factor_x = thin_factor(_points(X, standardize=standardize), kernel, rng)
+        factor_x = thin_factor(_points(X, standardize=standardize), KERNELS[kernel], rng)
         factor_y = factor_of_target(y, target, kernel, rng)
+        if points is not None:
+            return _test_given(factor_x, factor_y, points, rng)
         null = _Null.of(factor_x, factor_y)
         statistic = squared_sum(factor_x, factor_y)
         count = n_permutations
@@ -130,23 +147,50 @@ def dependence_test(
             if count
             else null.pvalue(statistic)
         )
-    scale = (len(X) - 1.0) ** 2
+    method = "permutations" if count else "moments"
+    correlation = kernel_correlation(factor_x, factor_y)
+    return _result(len(X), statistic, correlation, null, pvalue=pvalue, method=method, count=count)
+
+
+def _test_given(F: Array, U: Array, points: Array, rng: np.random.Generator) -> DependenceTest:
+    """Return the test of factors (n, m) and (n, r) given points s (n, t)."""
+    regressions, n = Regressions.of(points, rng), len(F)
+    of_x, of_y = regressions.remainder(F, "X"), regressions.remainder(U, "y")
+    G = products(of_x.features, of_y.features, points, rng)
+    # The residuals of a regression with k parameters on n rows vary as if there were n - k rows.
+    share = 1.0 - min(of_x.parameters, of_y.parameters) / n
+    null, total = _Null.of_signs(G), G.sum(axis=0)
+    statistic = share * float(total @ total)
+    correlation = kernel_correlation(of_x.features, of_y.features)
+    pvalue = null.pvalue(statistic)
+    return _result(n, statistic, correlation, null, pvalue=pvalue, method="signs")
+
+
+def _result(
+    n: int,
+    statistic: float,
+    correlation: float,
+    null: _Null,
+    *,
+    pvalue: float,
+    method: str,
+    count: int = 0,
+) -> DependenceTest:
+    """Return the result, with sums over pairs of n rows as means."""
+    scale = (n - 1.0) ** 2
     return DependenceTest(
         pvalue=pvalue,
         statistic=statistic / scale,
-        correlation=kernel_correlation(factor_x, factor_y),
+        correlation=correlation,
         expected=null.mean / scale,
         deviation=null.deviation / scale,
-        method="permutations" if count else "moments",
+        method=method,
         n_permutations=count,
     )
 
 
 class _Null(NamedTuple):
-    """The distribution of `|F^T U|^2` over all permutations of the rows of U, by its moments.
-
-    The mean and the deviation are exact, the skewness is that of many rows.
-    """
+    """The distribution of a statistic over all permutations, or over all signs, by its moments."""
 
     mean: float
     deviation: float
@@ -154,7 +198,11 @@ class _Null(NamedTuple):
 
     @classmethod
     def of(cls, F: Array, U: Array) -> _Null:
-        """Return the moments (Kazi-Aoual et al. 1995) for factors (n, m) and (n, r)."""
+        """Return the moments of `|F^T U|^2` over all permutations of the rows of U (n, r).
+
+        The mean and the deviation are exact (Kazi-Aoual et al. 1995), the skewness is that of many
+        rows.
+        """
         n, traces, spreads, diagonals = len(F), [], [], []
         for factor in (F, U):
             # Traces of A = F F^T, A^2 and A^3, and the sum of the squares of the diagonal of A.
@@ -171,6 +219,20 @@ class _Null(NamedTuple):
         deviation = math.sqrt(max(spread + diagonal, 0.0))
         return cls(first * second / (n - 1), deviation, math.sqrt(8.0) * skew * other_skew)
 
+    @classmethod
+    def of_signs(cls, G: Array) -> _Null:
+        """Return the moments of `|sum_i e_i g_i|^2` over all signs e of centred rows g_i of G.
+
+        All three are exact, those of a sum over the pairs of different rows.
+        """
+        G = G - G.mean(axis=0)
+        gram = G.T @ G
+        own = np.einsum("ij,ij->i", G, G)
+        twice = np.einsum("ij,ij->i", G @ gram, G)
+        pairs = float((gram**2).sum() - own @ own)
+        triples = float(np.vdot(gram @ gram, gram) - 3.0 * twice @ own + 2.0 * (own**3).sum())
+        return cls(float(own.sum()), math.sqrt(2.0 * pairs), math.sqrt(8.0) * triples / pairs**1.5)
+
     def pvalue(self, statistic: float) -> float:
         """Return the probability of at least this value under a shifted gamma distribution."""
         if self.deviation == 0.0:
@@ -178,6 +240,20 @@ class _Null(NamedTuple):
         return float(
             stats.pearson3.sf(statistic, self.skewness, loc=self.mean, scale=self.deviation)
         )
+
+
+def _points_of(given: Any, n: int, kernel: str, n_permutations: int | None) -> Array:
+    """Return s as points (n, t); raise a ValueError for options that are not for it."""
+    for name, value, expected in (
+        ("kernel", kernel, ("auto", "distance")),
+        ("n_permutations", n_permutations, (None, 0)),
+    ):
+        if value not in expected:
+            raise ValueError(
+                f"`{name}` is {value!r}, and {name}={expected[-1]!r} is all that there is with "
+                f"`given`; leave `{name}` out"
+            )
+    return SideInformation.of("given", given, n).points()
 
 
 def _points(X: Array, *, standardize: bool) -> Array:

@@ -51,13 +51,10 @@ class SideRegression:
             The weighted sums of squares of the columns, less those of their means.
         """
         values, vectors = self._eigenpairs
-        along = vectors.T @ cross
-        shares = values / (values + values[-1] * _RIDGES[:, None])
-        errors = squares - (2.0 * shares - shares**2) @ (along**2 / values[:, None])
-        free = 1.0 - (shares.sum(axis=1, keepdims=True) + 1.0) / self.counts.sum()
-        scores = np.divide(errors, free**2, out=np.full(errors.shape, np.inf), where=free > 0)
-        best = shares[np.argmin(scores, axis=0)].T
-        return np.asarray(vectors @ (best / values[:, None] * along))
+        roots = np.sqrt(values)[:, None]
+        along = vectors.T @ cross / roots
+        shares, _ = ridge_shares(values, along, squares, self.counts.sum())
+        return np.asarray(vectors @ (shares / roots * along))
 
     def residual(self, U: Array) -> Array:
         """Return what s leaves of columns U (n, r), with mean 0."""
@@ -72,6 +69,28 @@ class SideRegression:
         values, vectors = np.linalg.eigh(self.factor.T * self.counts @ self.factor)
         positive = values > np.finfo(np.float64).eps * len(values) * values[-1]
         return values[positive], vectors[:, positive]
+
+
+def ridge_shares(values: Array, along: Array, squares: Array, size: float) -> tuple[Array, Array]:
+    """Return the shares (m, k) that ridge regressions fit, and their cross-validation scores (k,).
+
+    Parameters
+    ----------
+    values : (m,) array
+        Eigenvalues of the kernel of s.
+    along : (m, k) array
+        The products of its orthonormal eigenfunctions with k columns.
+    squares : (k,) array
+        The sums of squares of the columns.
+    size : float
+        The number of rows.
+    """
+    shares = values / (values + values.max() * _RIDGES[:, None])
+    errors = squares - (2.0 * shares - shares**2) @ along**2
+    free = 1.0 - (shares.sum(axis=1, keepdims=True) + 1.0) / size
+    scores = np.divide(errors, free**2, out=np.full(errors.shape, np.inf), where=free > 0)
+    best = np.argmin(scores, axis=0)
+    return shares[best].T, np.asarray(scores[best, np.arange(len(best))])
 
 
 def conditional(dependence: Dependence, regression: SideRegression) -> Dependence:

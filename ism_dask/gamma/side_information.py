@@ -18,7 +18,7 @@ from ism_dask.gamma.classes import (
     without_mask,
 )
 from ism_dask.gamma.combined import frobenius_norm, weighted_sum
-from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, target_dependence
+from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, standardise_target, target_dependence
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +64,13 @@ class SideInformation:
     def sort_keys(self) -> Array:
         """Numbers (n, l + t) by which rows can be sorted."""
         return np.hstack([self.labels, self.numbers])
+
+    def points(self) -> Array:
+        """Return the numbers in units of their deviations, beside indicators of the classes."""
+        self._check_varies(None)
+        scaled = [standardise_target(column) for column in self.numbers.T]
+        indicators = [column[:, None] == np.unique(column) for column in self.labels.T]
+        return np.hstack([*scaled, *indicators])
 
     def dependence(self, weights: Array | None = None) -> Dependence:
         """Return the dependence on s; rows count by their weights (n,), if there are some.

@@ -13,7 +13,7 @@ from ism_dask.gamma.targets import standardise_target, target_dependence
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 
 # Up to this number of rows the factor has the whole kernel, above it that of the most landmarks.
-_WHOLE, _LANDMARKS = 1000, 300
+WHOLE, _LANDMARKS = 1000, 300
 # Rows from which the median distance is computed.
 _MEDIAN_ROWS = 2000
 # Directions with less than this share of the trace are left out.
@@ -34,18 +34,19 @@ KERNELS: Mapping[str, Callable[[Array, float], Array]] = {
 }
 
 
-def thin_factor(points: Array, kernel: str, rng: np.random.Generator) -> Array:
+def thin_factor(
+    points: Array, kernel: Callable[[Array, float], Array], rng: np.random.Generator
+) -> Array:
     """Return F (n, m) whose columns have mean 0, with `F F^T` near the kernel of points (n, t).
 
-    The kernel, a name in `KERNELS`, is centred. `rng` draws landmarks among more than 1,000 rows.
-    Then `F F^T` is the kernel of the space that the landmarks span, which no permutation of the
-    rows of another factor changes.
+    The kernel is a function like those of `KERNELS`; it is centred. The columns are orthogonal.
+    `rng` draws landmarks among more than 1,000 rows. Then `F F^T` is the kernel of the space that
+    the landmarks span, which no permutation of the rows of another factor changes.
     """
-    n = len(points)
-    median = median_distance(points[:: -(-n // _MEDIAN_ROWS)], "the median distance of the rows")
-    landmarks = points if n <= _WHOLE else points[rng.choice(n, _LANDMARKS, replace=False)]
-    among = KERNELS[kernel](_squared_distances(landmarks, landmarks), median)
-    to_landmarks = KERNELS[kernel](_squared_distances(points, landmarks), median)
+    n, median = len(points), median_of(points)
+    landmarks = points if n <= WHOLE else points[rng.choice(n, _LANDMARKS, replace=False)]
+    among = kernel(squared_distances(landmarks, landmarks), median)
+    to_landmarks = kernel(squared_distances(points, landmarks), median)
     # Centred at the landmarks, as the kernel of distances is positive definite only then.
     means = among.mean(axis=0)
     to_landmarks -= to_landmarks.mean(axis=1, keepdims=True) + means - means.mean()
@@ -53,6 +54,13 @@ def thin_factor(points: Array, kernel: str, rng: np.random.Generator) -> Array:
     values, vectors = np.linalg.eigh((among + among.T) / 2)
     used = values > _NEGLIGIBLE * values[-1]
     return _compressed(to_landmarks @ (vectors[:, used] / np.sqrt(values[used])))
+
+
+def median_of(points: Array) -> float:
+    """Return the median distance of points (n, t), of about 2,000 of them if there are more."""
+    return median_distance(
+        points[:: -(-len(points) // _MEDIAN_ROWS)], "the median distance of rows"
+    )
 
 
 def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generator) -> Array:
@@ -63,7 +71,7 @@ def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generato
     """
     dependence = target_dependence(y, target)
     if kernel == "distance" and dependence.classes is None:
-        return thin_factor(standardise_target(y), kernel, rng)
+        return thin_factor(standardise_target(y), KERNELS[kernel], rng)
     factor = dependence.gamma.factor(dependence.facts) * np.sqrt(dependence.gamma.signs)
     return np.asarray(factor - factor.mean(axis=0), dtype=np.float64)
 
@@ -95,7 +103,8 @@ def _compressed(factor: Array) -> Array:
     return np.asarray(factor @ vectors[:, values > _NEGLIGIBLE * values.sum()])
 
 
-def _squared_distances(points: Array, others: Array) -> Array:
+def squared_distances(points: Array, others: Array) -> Array:
+    """Return the squared distances (n, m) of points (n, t) to others (m, t)."""
     if points.shape[1] <= _FEW_COLUMNS:
         return np.asarray(cdist(points, others, "sqeuclidean"))
     return np.asarray(euclidean_distances(points, others, squared=True))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy import stats
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
@@ -21,9 +22,8 @@ from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 
 # The share of cases in which an interval is to contain the truth.
 LEVEL = 0.9
+# Draws of W.
 _DRAWS = 999
-# Curvatures below this share of the largest one are as large as that: J is all but flat there.
-_FLAT = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,8 @@ class Intervals:
         space so that they are as near as possible to those of the fit.
     standard_errors : (q, d) array
         The standard error of each weight, after the same rotation.
+    pvalues : (d,) array
+        The p-value of the hypothesis that all true weights of a feature are 0 (Wald's test).
     stability : (q,) array
         How much of each new feature the replicates find again, from 0 to 1: the mean squared cosine
         between its weights and those of the new feature of a replicate that is most like it.
@@ -70,6 +72,7 @@ class Intervals:
     components_low: Array
     components_high: Array
     standard_errors: Array
+    pvalues: Array
     stability: Array
     retention: Array
     feature_names: tuple[str, ...]
@@ -96,6 +99,7 @@ class Intervals:
             components_low=np.minimum(low, W),
             components_high=np.maximum(high, W),
             standard_errors=rotated.std(axis=0),
+            pvalues=_pvalues(W, rotated),
             stability=np.mean([_matches(W, each) for each in components], axis=0),
             retention=np.mean([_retained(W, each) for each in components], axis=0),
             feature_names=tuple(column_names(fitted)),
@@ -138,14 +142,14 @@ def intervals(
 ) -> Intervals:
     """Estimate how far W may be from the truth, and which features it surely contains.
 
-    It takes one pass over the rows of a fit with `criterion="prediction"`, and no refits: the
-    curvature of J at W and the influence of each row on its slope tell how W varies from one sample
-    of rows to another (the "sandwich"). `bootstrap` takes refits, for either criterion.
+    It takes one pass over up to 10,000 rows of a fit with `criterion="prediction"`, and no refits:
+    the curvature of J at W and the influence of each row on its slope tell how W varies from one
+    sample of rows to another (the "sandwich"). `bootstrap` takes refits, for either criterion.
 
     Parameters
     ----------
     fitted : SupervisedIKDR
-        A fitted estimator, with up to 2,000 free weights: (d - q) q.
+        A fitted estimator, with up to 1,000 free weights: (d - q) q.
     X : (n_rows, d) array, frame, Dask array or opened data set
         The rows that it was fitted to, at least 20.
     y : (n_rows,) labels, or (n_rows,) or (n_rows, t) numbers
@@ -176,7 +180,7 @@ def intervals(
     weights = row_weights(plan.problem.y, fitted.target, fitted.class_weight, plan.weights)
     with single_threaded_blas():
         maximum = FittedMaximum.of(replace(plan.problem, weights=weights).in_order())
-        turns, prepared = _draws(*maximum.curvature), maximum.fit.prepared
+        turns, prepared = _draws(maximum.turn_covariance()), maximum.fit.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
     return Intervals.of(fitted, replicates)
@@ -204,14 +208,9 @@ def have_intervals(fitted: SupervisedIKDR) -> bool:
     return bool(of_maximum and 0 < weights <= MOST_WEIGHTS)
 
 
-def _draws(hessian: Array, covariance: Array) -> Array:
-    """Return random turns (n, p) of W, from the second derivative H and the covariance S of slopes.
-
-    They are normal with the covariance `H^-1 S H^-1`, that of a maximum which rows determine.
-    """
-    values, vectors = np.linalg.eigh(hessian)
-    inverse = vectors / np.maximum(values, _FLAT * values[-1]) @ vectors.T
-    spread, axes = np.linalg.eigh(inverse @ covariance @ inverse)
+def _draws(covariance: Array) -> Array:
+    """Return random turns (n, p) of W, normal with a covariance (p, p)."""
+    spread, axes = np.linalg.eigh(covariance)
     normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
     return np.asarray(normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T)
 
@@ -246,6 +245,15 @@ def _share_intervals(shares: Array, refitted: Sequence[Array], most: float) -> t
     """
     low, high = _interval(np.stack([2 * shares - each for each in refitted]))
     return np.maximum(np.minimum(low, shares), 0.0), np.maximum(np.minimum(high, most), shares)
+
+
+def _pvalues(components: Array, replicates: Array) -> Array:
+    """Return the p-values (d,) of components (q, d) whose replicates are (n, q, d)."""
+    centred = np.moveaxis(replicates - replicates.mean(axis=0), 2, 0)
+    covariances = np.einsum("dnk,dnl->dkl", centred, centred) / len(replicates)
+    inverses = np.linalg.pinv(covariances, hermitian=True)
+    squares = np.einsum("kd,dkl,ld->d", components, inverses, components)
+    return np.asarray(stats.chi2.sf(squares, len(components)))
 
 
 def _matches(components: Array, others: Array) -> Array:

@@ -11,7 +11,10 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.gamma.weighted import repeated_rows
+from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.rows.blocks import deal
 from ism_dask.rows.execution import side_by_side
 from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.starts import START_NAMES, Starts
@@ -25,6 +28,8 @@ RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 _FIRST = (2, 1)
 # The range of widths and ridges.
 _NARROWEST, _WIDEST, _LEAST_RIDGE, _MOST_RIDGE = 0.1, 16.0, 1e-5, 1.0
+# About the most rows whose evidence chooses the setting with which all rows predict each other.
+_SETTING_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Sample:
     Attributes
     ----------
     rows : Block
-        Standardised rows in double precision, with their target.
+        Standardised rows in double precision, with their target and weights of mean 1.
     keys : (m,) array
         Numbers or classes by which rows of similar y are similar.
     regression : RidgeRegression
@@ -104,10 +109,17 @@ class Sample:
         signs = self.regression.signs
         return self.rows.Y if signs is None else self.rows.Y[:, signs > 0]
 
+    @property
+    def lengths(self) -> Array:
+        """The squared length (m,) of what X W is to predict of each row."""
+        return np.asarray((self.explained_columns**2).sum(axis=1))
+
     @cached_property
     def starts(self) -> Starts:
         """The candidate starts (d, q) by name."""
-        return Starts(self.rows.X, self.explained_columns, self.keys, self.q)
+        weights = self.rows.weights
+        rows = np.arange(self.rows.n_rows) if weights is None else repeated_rows(weights)
+        return Starts(self.rows.X[rows], self.explained_columns[rows], self.keys[rows], self.q)
 
     @cached_property
     def start_settings(self) -> dict[str, Setting]:
@@ -169,3 +181,18 @@ class Sample:
             return side_by_side(calls, self.rows.n_rows)
 
         return climbed_grid(grid, evidence, first)
+
+
+def share_explained(Z: Array, Y: Array, keys: Array) -> float:
+    """Return the share of Y (n, r), centred, that rows Z (n, q) predict of each other.
+
+    Each row is predicted by the others of its block, by a gaussian kernel ridge regression whose
+    width and ridge have the largest evidence. `keys` (n,) deal the rows.
+    """
+    W = np.eye(Z.shape[1])
+    some = deal(keys, -(-len(Z) // _SETTING_ROWS), 0)[0]
+    regression = RidgeRegression(Gaussian().resolve(Z[some], 1.0), 1.0)
+    sample = Sample(Block(Z, Y), keys, regression, True, Z.shape[1], 0)
+    setting = sample.part(some).best_setting(W)
+    losses = sample.blocks.leave_one_out(sample.at(setting), W)
+    return 1.0 - float(losses.mean() / (Y**2).sum(axis=1).mean())

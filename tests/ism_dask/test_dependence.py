@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 from definition import centred
 from scipy.spatial.distance import pdist, squareform
-from scipy.stats import binomtest
+from scipy.stats import binomtest, skew
 from sklearn.datasets import load_wine
 
+import ism_dask.gamma.conditional_independence as conditional_independence
 import ism_dask.gamma.thin_factors as thin_factors
 from ism_dask import SupervisedIKDR, dependence_test, fitted_dependence_test
 from ism_dask.gamma.independence import _Null, _permutation_pvalue
@@ -111,7 +113,7 @@ def test_landmarks_give_nearly_the_statistic_of_all_rows(kernel, monkeypatch):
     X = rng.normal(size=(1100, 2))
     y = np.sin(2 * X[:, 0]) + rng.normal(size=1100)
     some = dependence_test(X, y, kernel=kernel, n_permutations=0, random_state=0)
-    monkeypatch.setattr(thin_factors, "_WHOLE", 1100)
+    monkeypatch.setattr(thin_factors, "WHOLE", 1100)
     whole = dependence_test(X, y, kernel=kernel, n_permutations=0)
     assert some.statistic == pytest.approx(whole.statistic, rel=0.05)
     assert max(some.pvalue, whole.pvalue) < 1e-6
@@ -131,8 +133,81 @@ def test_a_w_that_was_fitted_to_noise_is_tested_on_other_rows():
     assert min(split.pvalue, refits.pvalue) > 0.05
     assert (refits.method, refits.n_permutations) == ("refits", 19)
     wine = load_wine(return_X_y=True)
-    assert fitted_dependence_test(estimator, *wine, random_state=0).pvalue == 0.001
+    # Four times the least p-value of permutations.
+    assert fitted_dependence_test(estimator, *wine, random_state=0).pvalue == 0.004
     assert fitted_dependence_test(estimator, *wine, n_refits=19, random_state=0).pvalue == 0.05
+
+
+@pytest.mark.long
+def test_a_fit_finds_what_many_columns_drown():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 40))
+    y = (np.abs(X[:, 0]) < 0.67).astype(int)
+    assert dependence_test(X, y, random_state=0).pvalue > 0.05
+    through_fits = fitted_dependence_test(SupervisedIKDR(1), X, y, random_state=0)
+    assert through_fits.pvalue == 0.004
+
+
+def test_moments_are_those_of_all_signs():
+    rng = np.random.default_rng(0)
+    G = rng.standard_t(3, size=(9, 4))
+    signs = np.array([*product([-1.0, 1.0], repeat=9)])
+    every = ((signs @ (G - G.mean(axis=0))) ** 2).sum(axis=1)
+    null = _Null.of_signs(G)
+    assert null.mean == pytest.approx(every.mean())
+    assert null.deviation == pytest.approx(every.std())
+    assert null.skewness == pytest.approx(skew(every))
+
+
+def _driven_by(s: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return X and y that a number s drives, both with noise whose variance depends on s."""
+    X = np.sin(2 * s)[:, None] + rng.normal(size=(len(s), 2)) * (0.3 + 0.2 * np.abs(s[:, None]))
+    return X, np.sin(2 * s) + (0.3 + 0.2 * np.abs(s)) * rng.normal(size=len(s))
+
+
+def test_level_given_what_drives_x_and_y():
+    rng = np.random.default_rng(1)
+    pvalues = []
+    for _ in range(60):
+        s = rng.normal(size=100)
+        X, y = _driven_by(s, rng)
+        pvalues.append(dependence_test(X, y, given=s).pvalue)
+    assert dependence_test(X, y, random_state=0).pvalue == 0.001
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.05)), 60, 0.05).pvalue > 1e-3
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.5)), 60, 0.5).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("n", [300, 1200])
+def test_a_dependence_given_numbers_and_classes_is_found(n):
+    rng = np.random.default_rng(0)
+    age, sex = rng.normal(size=n), rng.choice(["f", "m"], n)
+    X, y = _driven_by(np.where(sex == "f", age, -age), rng)
+    s = pd.DataFrame({"age": age, "sex": sex})
+    none = dependence_test(X, y, given=s, random_state=0)
+    assert none.pvalue > 0.05
+    assert (none.method, none.n_permutations) == ("signs", 0)
+    # The effect changes its sign with s: at no value of s alone is it seen in the mean.
+    other = X[:, 1] - np.sin(2 * np.where(sex == "f", age, -age))
+    y = y + 3 * age * other
+    several = dependence_test(X, y, given=s, random_state=0)
+    assert several.pvalue < 1e-3
+    assert several.statistic > several.expected + 4 * several.deviation
+    assert dependence_test(X, (y > 0).astype(int), given=s, random_state=0).pvalue < 0.01
+    # Units, the order of the columns of s and the names of its classes do not matter.
+    renamed = pd.DataFrame({"sex": np.where(sex == "f", "b", "a"), "years": 40 + 10 * age})
+    same = dependence_test(X, y, given=renamed, random_state=0)
+    assert same.statistic == pytest.approx(several.statistic, rel=1e-6 if n == 300 else 0.2)
+
+
+def test_random_products_stand_for_all_products(monkeypatch):
+    rng = np.random.default_rng(0)
+    F, U, points = (rng.normal(size=(60, size)) for size in (5, 3, 2))
+    whole = conditional_independence.products(F, U, points, rng)
+    monkeypatch.setattr(conditional_independence, "WHOLE", 0)
+    monkeypatch.setattr(conditional_independence, "_PRODUCTS", 20000)
+    some = conditional_independence.products(F, U, points, rng)
+    K = whole @ whole.T
+    assert np.linalg.norm(some @ some.T - K) < 0.1 * np.linalg.norm(K)
 
 
 X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2
@@ -149,6 +224,12 @@ X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2
         (X, Y, {"kernel": "gausian"}, "gaussian"),
         (X, Y, {"n_permutations": -1}, "whole number from 0 up"),
         (X, Y, {"n_permutations": 2.5}, "whole number from 0 up"),
+        (X, Y, {"given": np.arange(9)}, "`given` has 9 rows, X has 20"),
+        (X, Y, {"given": np.ones(20)}, "same in all rows"),
+        (X, Y, {"given": Y}, "`given` explains y completely"),
+        (X[:, :1] % 3, Y, {"given": X[:, 0] % 3}, "`given` explains X completely"),
+        (X, Y, {"given": X[:, 0], "kernel": "gaussian"}, "kernel='distance' is all"),
+        (X, Y, {"given": X[:, 0], "n_permutations": 99}, "leave `n_permutations` out"),
     ],
 )
 def test_bad_input(X, y, options, message):
@@ -159,5 +240,7 @@ def test_bad_input(X, y, options, message):
 def test_bad_input_of_refits():
     with pytest.raises(TypeError, match="without refits"):
         fitted_dependence_test(SupervisedIKDR(1), X, Y, n_refits=9, kernel="distance")
+    with pytest.raises(TypeError, match="`given` belongs to the test without refits"):
+        fitted_dependence_test(SupervisedIKDR(1), X, Y, n_refits=9, given=X[:, 0])
     with pytest.raises(ValueError, match="n_refits"):
         fitted_dependence_test(SupervisedIKDR(1), X, Y, n_refits=-1)

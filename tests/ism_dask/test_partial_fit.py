@@ -110,18 +110,23 @@ def test_the_error_of_predictions_is_their_residual_under_all_rows(
     assert 0.5 < ratio < 2
 
 
-def test_sums_over_a_sample_are_those_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("weights", [np.ones(200), np.arange(200) % 4 / 2.0])
+def test_sums_over_a_sample_are_those_over_all_rows(
+    monkeypatch: pytest.MonkeyPatch, weights: np.ndarray
+) -> None:
     monkeypatch.setattr(reservoir, "HELD_ROWS", 50)
     sums, rng = [], np.random.default_rng(0)
     numbers = np.arange(200.0)
+
+    def block(rows: slice) -> reservoir.Reservoir:
+        return reservoir.Reservoir.of(numbers[rows, None], numbers[rows], weights[rows], rng)
+
     for _ in range(400):
-        held = reservoir.Reservoir.of(numbers[:80, None], numbers[:80], rng).limited()
-        block = reservoir.Reservoir.of(numbers[80:, None], numbers[80:], rng)
-        held = held.forgotten(0.5).joined(block).limited()
+        held = block(slice(80)).limited().forgotten(0.5).joined(block(slice(80, 200))).limited()
         assert len(held.X) == 50
         counts = np.maximum(held.weights, held.threshold)
         sums.append(counts @ held.y)
-    expected = 0.5 * numbers[:80].sum() + numbers[80:].sum()
+    expected = 0.5 * weights[:80] @ numbers[:80] + weights[80:] @ numbers[80:]
     error = np.std(sums) / np.sqrt(len(sums))
     assert abs(np.mean(sums) - expected) < 4 * error
 
@@ -146,6 +151,16 @@ def test_a_share_to_forget_is_below_1(forgetting: float) -> None:
 def test_whitened_features_have_no_stated_error() -> None:
     with pytest.raises(ValueError, match="whiten"):
         SupervisedIKDR(2, whiten=True).partial_fit(X, Y)
+
+
+def test_blocks_have_weights_of_rows() -> None:
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    blocks = SupervisedIKDR(2, **PLAIN)
+    for rows in BLOCKS:
+        blocks.partial_fit(X[rows], Y[rows], weights[rows])
+    _assert_same(blocks, SupervisedIKDR(2, **PLAIN).fit(X, Y, weights))
+    with pytest.raises(ValueError, match="`sample_weight` is -1 in row 0"):
+        blocks.partial_fit(X[:9], Y[:9], -np.ones(9))
 
 
 def test_blocks_of_sparse_rows_are_those_of_dense_rows() -> None:

@@ -39,7 +39,7 @@ def _stored(X: np.ndarray, folder: Path, chunk_rows: int) -> Any:
 @contextmanager
 def _two_workers() -> Iterator[None]:
     cluster = LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
     )
     with cluster, Client(cluster):
         yield

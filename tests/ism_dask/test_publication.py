@@ -62,7 +62,7 @@ def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
     ]
     np.testing.assert_array_equal(table["share", "high"], result.shares_high)
     np.testing.assert_array_equal(table[new[1], "low"], result.components_low[1])
-    with pytest.raises(ValueError, match="`result` is of another fit; give that of `bootstrap`"):
+    with pytest.raises(ValueError, match="`result` is of another fit; give that of `intervals`"):
         SupervisedIKDR(1).fit(X, Y).weights_table(result)
 
 

@@ -156,16 +156,41 @@ def _with_a_gap() -> scipy.sparse.csr_array:
     ("model", "rows", "message"),
     [
         (hsic_model(2), _with_a_gap(), "NaN: 1 of 300 rows.*SimpleImputer"),
-        (SupervisedIKDR(2), X, 'Take criterion="dependence" for more'),
-        (hsic_model(2, whiten=True), X, "whiten"),
+        (SupervisedIKDR(2), X, '300 x 60 numbers are too many.*criterion="dependence" takes more'),
+        (hsic_model(2, whiten=True), X, "`whiten` needs dense rows"),
+        (hsic_model(2, max_features=3), X, "`max_features` needs dense rows"),
         (hsic_model(2, kernel="relative_gaussian"), X, "belong to rows"),
     ],
 )
 def test_what_sparse_rows_cannot_have_is_refused(
-    model: SupervisedIKDR, rows: scipy.sparse.csr_array, message: str
+    monkeypatch: pytest.MonkeyPatch,
+    model: SupervisedIKDR,
+    rows: scipy.sparse.csr_array,
+    message: str,
 ) -> None:
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 10_000)
     with pytest.raises(ValueError, match=message):
         model.fit(rows, Y)
+
+
+@pytest.mark.parametrize(
+    ("model", "sides"),
+    [
+        (SupervisedIKDR(1), {}),
+        (SupervisedIKDR(1, whiten=True), {"given": np.arange(40.0) % 7}),
+        (SupervisedIKDR(1, max_features=4), {"sample_weight": np.arange(40) % 3}),
+        (hsic_model(1, max_features=4), {"avoid": np.arange(40.0) % 7}),
+        (hsic_model(1), {"given": np.arange(40.0) % 7}),
+    ],
+)
+def test_few_rows_of_many_columns_have_all_that_dense_rows_have(
+    model: SupervisedIKDR, sides: dict[str, np.ndarray]
+) -> None:
+    texts, y = _texts(40, 2100)
+    dense = clone(model).fit(texts.toarray(), y, **sides)
+    fitted = model.fit(texts, y, **sides)
+    assert_allclose(fitted.components_, dense.components_, atol=1e-12)
+    assert_allclose(fitted.objective_, dense.objective_, rtol=1e-12)
 
 
 @pytest.mark.parametrize("estimator", [UnsupervisedIKDR, AlternativeIKDR, SemiSupervisedIKDR])
@@ -192,7 +217,7 @@ def test_clusters_of_many_sparse_rows_are_those_of_dense_ones(
 
 def test_clusterers_refuse_sparse_rows_of_many_columns() -> None:
     with pytest.raises(ValueError, match=r"UnsupervisedIKDR needs dense rows.*TruncatedSVD"):
-        UnsupervisedIKDR(3).fit(scipy.sparse.csr_array((30, 3000)))
+        UnsupervisedIKDR(3).fit(scipy.sparse.csr_array((20_000, 3000)))
 
 
 @pytest.mark.usefixtures("_many_columns")

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
+from ism_dask.status import Status
 
 
 def _rows(n, seed=0):
@@ -94,3 +95,12 @@ def test_a_fit_by_another_criterion_leaves_no_attribute_of_the_last_one():
     model.set_params(criterion="dependence", max_features=None).fit(X, X[:, 0])
     fresh = hsic_model(2).fit(X, X[:, 0])
     assert vars(model).keys() == vars(fresh).keys()
+
+
+def test_a_start_that_unseen_rows_preferred_to_all_steps_stays():
+    X, _ = _rows(60)
+    y = np.random.default_rng(2).integers(0, 2, 60)
+    model = SupervisedIKDR(1, warm_start=True).fit(X, y)
+    assert model.status_ is Status.START
+    W = model.components_
+    np.testing.assert_array_equal(model.fit(X, y).components_, W)
