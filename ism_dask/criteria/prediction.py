@@ -67,6 +67,10 @@ class Block:
             return self
         return self.part(np.flatnonzero(self.weights))
 
+    def weighted(self, losses: Array) -> Array:
+        """Return losses (n,) of the rows times their weights."""
+        return losses if self.weights is None else losses * self.weights
+
     def squares(self) -> Array:
         """Return the weighted mean square (r,) of each column of Y."""
         squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[:, None]
@@ -151,22 +155,29 @@ class RidgeRegression:
         """Return the log marginal likelihood of Y under a Gaussian process, for a column of Y.
 
         The variance of the noise is the most likely one. Columns that X W is not to predict do
-        not count.
+        not count. Weights are numbers of equal rows, whose sum is Kish's effective number of rows:
+        so their unit does not matter, and a row of tiny weight does not count.
         """
-        n = block.n_rows
-        with square_matrices(n, 2) as (K, system):
+        n = float(block.n_rows)
+        with square_matrices(block.n_rows, 2) as (K, system):
             solved = _Solved.of(self, block, W, K, system)
             half_log_determinant = solved.half_log_determinant
+        if (weights := block.weights) is not None:
+            counts = weights * (weights.sum() / (weights @ weights))
+            n = float(counts.sum())
+            # That of repeated rows is larger by what copies of a row add to it.
+            copies = (counts - 1.0) * np.log(n * self.ridge) + np.log(counts)
+            half_log_determinant += 0.5 * float(copies.sum())
         fits = (block.Y * solved.alpha).sum(axis=0)
         fits = fits if self.signs is None else fits[self.signs > 0]
         return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
 
     def leave_one_out(self, block: Block, W: Array) -> Array:
-        """Return the squared error (n,) with which the other rows predict each row."""
+        """Return the squared error (n,) with which others predict each row, times its weight."""
         with square_matrices(block.n_rows, 2) as (K, system):
             solved = _Solved.of(self, block, W, K, system)
             errors = solved.alpha / solved.inverse_diagonal[:, None]
-        return np.asarray(self.signed_sum(errors**2))
+        return block.weighted(self.signed_sum(errors**2))
 
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""

@@ -67,6 +67,15 @@ _Sums = tuple[Array, Array, Array, Array, Array]
 class RegressionBlocks(ABC):
     """Blocks of rows that a regression is fitted to, one by one."""
 
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """The number of rows of all blocks."""
+
+    @abstractmethod
+    def first(self, n_rows: int) -> RegressionBlocks:
+        """Return the first blocks, which have this number of rows or more if there are so many."""
+
     @abstractmethod
     def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
         """Return the sums over all blocks of what a function returns for each."""
@@ -106,6 +115,10 @@ class BlocksInMemory(RegressionBlocks):
         """The number of rows of all blocks."""
         return sum(block.n_rows for block in self.blocks)
 
+    def first(self, n_rows: int) -> BlocksInMemory:
+        """Return the first blocks, which have this number of rows or more if there are so many."""
+        return BlocksInMemory(self.blocks[: -(-n_rows * len(self.blocks) // self.n_rows)])
+
     def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
         return _added(self._each(function))
 
@@ -116,7 +129,7 @@ class BlocksInMemory(RegressionBlocks):
     def leave_one_out(self, regression: RidgeRegression, W: Array) -> Array:
         """Return the squared error (n,) with which the rows of its block predict each row.
 
-        The rows are in the order of the blocks.
+        It is multiplied by the weight of the row. The rows are in the order of the blocks.
         """
         return np.concatenate(self._each(lambda block: regression.leave_one_out(block, W)))
 
@@ -150,6 +163,11 @@ class BlocksOfShards(RegressionBlocks):
         shards = shards.with_rows(_TARGET, facts).persisted()
         n = shards.n_rows
         return cls(shards, _DealOfShards(rows_of_a_block(n), seed, weights is not None, n))
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows of all blocks."""
+        return self.dealt.stop
 
     def first(self, n_rows: int) -> BlocksOfShards:
         """Return the blocks of the first ranges of rows that have this number of rows or more."""

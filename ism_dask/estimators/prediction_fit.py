@@ -12,7 +12,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.criteria.curvature import Tangents
+from ism_dask.criteria.curvature import Tangents, turn_covariance
 from ism_dask.criteria.prediction import Block
 from ism_dask.estimators.fitted import (
     Fitted,
@@ -44,7 +44,9 @@ from ism_dask.solvers.certificates import certificate_by_hessian
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
 # The most free weights of W for which the square matrix of the curvature of J is computed.
-MOST_WEIGHTS = 2000
+MOST_WEIGHTS = 1000
+# Rows from which the covariance of W is computed, at least, and for each free weight.
+_CURVED_ROWS, _ROWS_PER_WEIGHT = 10_000, 10
 # What the best of many trials explains is clear from this many standard errors on.
 _CLEAR = 2.0
 
@@ -148,9 +150,21 @@ class FittedMaximum:
         return cls(fit, Tangents.at(prepared.lower(fitted.components_)))
 
     @cached_property
-    def curvature(self) -> tuple[Array, Array]:
-        """The second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
-        return self._regressed().curvature(self.tangents)
+    def _hessian(self) -> Array:
+        """The second derivative (p, p) of 1 - J over all rows."""
+        return self._regressed().curvature(self.tangents)[0]
+
+    def turn_covariance(self) -> Array:
+        """Return the covariance (p, p) of the turns of W from one sample of rows to another.
+
+        Some rows are enough for the curvature of J and the spread of its slope, so that it takes
+        no longer with more rows.
+        """
+        regressed = self._regressed()
+        some = regressed.blocks.first(max(_CURVED_ROWS, _ROWS_PER_WEIGHT * self.tangents.size))
+        hessian, slopes = some.curvature(regressed.regression, self.tangents)
+        # The slope of all rows varies less than that of some.
+        return turn_covariance(hessian, slopes * (some.n_rows / regressed.blocks.n_rows))
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -159,7 +173,7 @@ class FittedMaximum:
         return certificate_by_hessian(
             self.tangents,
             self._product(),
-            self.curvature[0],
+            self._hessian,
             prepared.shards.n_rows,
             constant=prepared.n_constant > 0,
         )
@@ -173,7 +187,7 @@ class FittedMaximum:
         if not self.certificate.is_certified:
             return float("nan")
         change = 2.0 * self.tangents.basis.T @ (self._product(deal=1) - self._product())
-        turn = np.linalg.solve(self.curvature[0], change.ravel())
+        turn = np.linalg.solve(self._hessian, change.ravel())
         return float(np.linalg.norm(turn) / np.sqrt(self.fit.q))
 
     def _regressed(self, deal: int = 0) -> Regressed:
@@ -199,7 +213,10 @@ def _with_few_features(
     prepared = problem.prepared(as_kernel(problem.parameters.kernel), support.chosen)
     few = replace(fit, prepared=prepared)
     W, setting = prepared.orthonormal(support.weights.T), result.choice.setting
-    return few.run_from(W, setting, result.target_name), prepared
+    fitted = few.run_from(W, setting, result.target_name)
+    # What unseen rows have judged is what they said of all features.
+    choice = replace(fitted.choice, trials=result.choice.trials)
+    return replace(fitted, choice=choice), prepared
 
 
 def features_advice(

@@ -385,6 +385,7 @@ class PredictionFit:
     def sample(self, target: Target) -> Sample:
         """Return the rows on which the fit makes its choices, with a target."""
         weights = None if self.weights is None else self.weights[self._first]
+        weights = None if weights is None else weights / weights.mean()
         part = target.part(self._first)
         rows = Block(self._first_rows, part.Y, weights)
         regression = RidgeRegression(self._resolved, 1.0, target.signs)

@@ -37,8 +37,8 @@ def _target(problem: SupervisedProblem, reading: str) -> Target:
     explained = dependence.explained if isinstance(dependence, AvoidingDependence) else dependence
     U = _columns(explained)
     if reading in NUMERIC_KERNELS:
-        U = U @ largest_pairs(U.T @ U, min(_FUNCTIONS, U.shape[1]))[1]
-    Y, keys = _unit(U, counts), _keys(explained, U, problem.y)
+        U = _leading(U, counts, min(_FUNCTIONS, U.shape[1]))
+    Y, keys = _unit(U, counts), _keys(explained, _leading(U, counts, 1), problem.y)
     if not isinstance(dependence, AvoidingDependence):
         return Target(Y, keys)
     S = _unit(_columns(dependence.avoided), counts)
@@ -46,14 +46,23 @@ def _target(problem: SupervisedProblem, reading: str) -> Target:
     return Target(np.hstack([Y, S]), keys, signs)
 
 
-def _keys(explained: Dependence, U: Array, y: Array) -> Array:
-    """Return keys (n,) by which rows of similar y are similar, whatever the names of classes."""
+def _keys(explained: Dependence, leading: Array, y: Array) -> Array:
+    """Return keys (n,) by which rows of similar y are similar, whatever the names of classes.
+
+    Several columns of y have their `leading` function (n, 1).
+    """
     if isinstance(explained.gamma, ClassGamma):
         _, firsts, codes = np.unique(explained.facts[:, 0], return_index=True, return_inverse=True)
         return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
     if y.ndim == 1:
         return y.astype(np.float64)
-    return np.asarray((U @ largest_pairs(U.T @ U, 1)[1])[:, 0])
+    return leading[:, 0]
+
+
+def _leading(U: Array, counts: Array, number: int) -> Array:
+    """Return the leading functions (n, number) of rows that count by `counts` (n,)."""
+    centred = centred_by(U.astype(np.float64), counts)
+    return np.asarray(centred @ largest_pairs(centred.T @ (counts[:, None] * centred), number)[1])
 
 
 def _columns(dependence: Dependence) -> Array:

@@ -166,7 +166,8 @@ default "auto"
     setting_ : Setting or None
         With "prediction": the kernel's `width`, as a multiple of its own, and the `ridge`.
     selection_ : tuple of Trial
-        With "prediction": the trials that unseen rows have judged, best first.
+        With "prediction": the trials that unseen rows have judged, best first; with `max_features`
+        those of the fit to all features.
     other_maximum_ : float
         With "prediction": the sine of the angle to the features that another start led to, if
         rows do not tell which are better; else 0. Random halves of such rows may give either.
@@ -413,7 +414,7 @@ default "auto"
     ) -> Certificate:
         """Set and return `certificate_`: whether W is proved to be a local maximum of J.
 
-        With "prediction" it takes one pass over the rows, for up to 2,000 free weights (d - q) q.
+        With "prediction" it takes one pass over the rows, for up to 1,000 free weights (d - q) q.
         With "dependence" it takes passes over all pairs of rows, whatever the engine: the time of
         some dozens of gradients by engine="exact", which a fit does not spend if its engine
         approximates, or if `tol` or another solver than "ism" ended it.

@@ -13,7 +13,6 @@ from scipy.optimize import linear_sum_assignment
 
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.criteria.curvature import turn_covariance
 from ism_dask.estimators.base import column_names
 from ism_dask.estimators.pose import PREDICTION, row_weights
 from ism_dask.estimators.prediction_fit import MOST_WEIGHTS, FittedMaximum
@@ -143,14 +142,14 @@ def intervals(
 ) -> Intervals:
     """Estimate how far W may be from the truth, and which features it surely contains.
 
-    It takes one pass over the rows of a fit with `criterion="prediction"`, and no refits: the
-    curvature of J at W and the influence of each row on its slope tell how W varies from one sample
-    of rows to another (the "sandwich"). `bootstrap` takes refits, for either criterion.
+    It takes one pass over up to 10,000 rows of a fit with `criterion="prediction"`, and no refits:
+    the curvature of J at W and the influence of each row on its slope tell how W varies from one
+    sample of rows to another (the "sandwich"). `bootstrap` takes refits, for either criterion.
 
     Parameters
     ----------
     fitted : SupervisedIKDR
-        A fitted estimator, with up to 2,000 free weights: (d - q) q.
+        A fitted estimator, with up to 1,000 free weights: (d - q) q.
     X : (n_rows, d) array, frame, Dask array or opened data set
         The rows that it was fitted to, at least 20.
     y : (n_rows,) labels, or (n_rows,) or (n_rows, t) numbers
@@ -181,7 +180,7 @@ def intervals(
     weights = row_weights(plan.problem.y, fitted.target, fitted.class_weight, plan.weights)
     with single_threaded_blas():
         maximum = FittedMaximum.of(replace(plan.problem, weights=weights).in_order())
-        turns, prepared = _draws(turn_covariance(*maximum.curvature)), maximum.fit.prepared
+        turns, prepared = _draws(maximum.turn_covariance()), maximum.fit.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
     return Intervals.of(fitted, replicates)

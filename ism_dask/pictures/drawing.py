@@ -43,7 +43,6 @@ MEASURE_LABELS = {
     "movement": "movement of W or the embedding",
 }
 WEIGHT_LABEL = "weight, in standardised units"
-INTERVAL_LABEL = f"{WEIGHT_LABEL}, with 90% interval"
 SHARE_LABEL = "share in the space of the new features, with 90% interval"
 # Free space beside the bars for their numbers, as a share of the width of the bars.
 _ROOM = 0.4
@@ -70,7 +69,7 @@ def draw_weights(ax: Axes, names: Sequence[str], weights: Array, ends: Array | N
     colours, ink = np.where(weights >= 0, BLUE, RED), ax.spines["left"].get_edgecolor()
     bars = ax.barh(heights, weights, color=colours, xerr=errors, ecolor=ink)
     ax.bar_label(bars, [f"{weight:+.2f}" for weight in weights], padding=3, fontsize="small")
-    _name_rows(ax, names, WEIGHT_LABEL if ends is None else INTERVAL_LABEL)
+    _name_rows(ax, names, WEIGHT_LABEL + (", with 90% interval" if ends is not None else ""))
     ax.axvline(0.0, color=ink, lw=0.8)
     reached = np.append(weights, [] if ends is None else ends)
     low, high = min(0.0, *reached), max(0.0, *reached)

@@ -49,7 +49,7 @@ class Trial:
     explained, error : float
         The share of y that is explained in unseen rows, and its standard error.
     losses : (n,) array
-        The squared error of each unseen row.
+        The squared error of each unseen row, times its weight.
     """
 
     start: str
@@ -108,7 +108,7 @@ class Fold:
     @property
     def squares(self) -> Array:
         """The losses (m,) of the held-out rows if each is predicted by the mean."""
-        return self.train.regression.signed_sum(self.test.Y**2)
+        return self.test.weighted(self.train.regression.signed_sum(self.test.Y**2))
 
     def gain(self, setting: Setting, start_settings: dict[str, Setting]) -> float:
         """Return how far the evidence of the last W, for a row, is above that of the best start."""
@@ -125,7 +125,8 @@ class Fold:
         def losses(regression: RidgeRegression) -> Array:
             # The mean prediction of the blocks is nearly as good as that of all their rows.
             predicted = sum(regression.predicted(each, W, self.test.X) for each in blocks)
-            return regression.signed_sum((self.test.Y - predicted / len(blocks)) ** 2)
+            errors = regression.signed_sum((self.test.Y - predicted / len(blocks)) ** 2)
+            return self.test.weighted(errors)
 
         return np.array([losses(self.train.at(each)) for each in settings])
 
@@ -171,7 +172,7 @@ def _trial(
     by_judge = np.hstack(side_by_side(calls, sample.rows.n_rows))
     losses = by_judge[int(np.argmin(by_judge.mean(axis=1)))]
     squares = np.concatenate([fold.squares for fold in folds])
-    gains = (squares - losses) / (sample.explained_columns**2).sum(axis=1).mean()
+    gains = (squares - losses) / sample.rows.weighted(sample.lengths).mean()
     error = float(gains.std()) / float(np.sqrt(len(gains)))
     width, ridge = (None, None) if setting is None else (setting.width, setting.ridge)
     return Trial(start, width, ridge, float(gains.mean()), error, losses)

@@ -11,6 +11,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.blocks import deal
@@ -53,7 +54,7 @@ class Sample:
     Attributes
     ----------
     rows : Block
-        Standardised rows in double precision, with their target.
+        Standardised rows in double precision, with their target and weights of mean 1.
     keys : (m,) array
         Numbers or classes by which rows of similar y are similar.
     regression : RidgeRegression
@@ -108,10 +109,17 @@ class Sample:
         signs = self.regression.signs
         return self.rows.Y if signs is None else self.rows.Y[:, signs > 0]
 
+    @property
+    def lengths(self) -> Array:
+        """The squared length (m,) of what X W is to predict of each row."""
+        return np.asarray((self.explained_columns**2).sum(axis=1))
+
     @cached_property
     def starts(self) -> Starts:
         """The candidate starts (d, q) by name."""
-        return Starts(self.rows.X, self.explained_columns, self.keys, self.q)
+        weights = self.rows.weights
+        rows = np.arange(self.rows.n_rows) if weights is None else repeated_rows(weights)
+        return Starts(self.rows.X[rows], self.explained_columns[rows], self.keys[rows], self.q)
 
     @cached_property
     def start_settings(self) -> dict[str, Setting]:

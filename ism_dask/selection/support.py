@@ -25,7 +25,7 @@ from ism_dask.solvers.ascent import ascend
 # The chance that noise alone brings a feature into an automatic support.
 _CHANCE = 0.01
 # With more free weights of W, the features with the smallest shares go without a test.
-_MOST_WEIGHTS = 2000
+_MOST_WEIGHTS = 1000
 # The share of the features that remains after a stage; from this many on, they go one by one.
 _REMAINS, _SINGLY = 0.8, 16
 # The most steps of a stage.

@@ -34,7 +34,7 @@ from flows.runs.data import RowSubset, ensure_stored, open_labelled
 from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.text import fold_notes, residual_words
-from ism_dask import SupervisedIKDR
+from ism_dask import SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.source import RowSource
 from storage import load_model
@@ -182,6 +182,10 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     assert (chosen.width, chosen.ridge) == (expected.setting_.width, expected.setting_.ridge)
     assert [each.start for each in chosen.tried] == [each.start for each in expected.selection_[:5]]
     assert model.metrics["selection"] == chosen.to_json()
+    assert result.certainty is not None
+    assert result.certainty.refits == 0  # from the curvature, which takes no refits
+    sure = intervals(expected, data.X.read(0, 178), data.y)
+    assert result.certainty.distance_interval == pytest.approx(sure.distance_interval)
     assert model.metrics["solver"] == expected.solver_ == "ascent"
     assert model.metrics["fitted_kernel"] == {"name": "gaussian", "sigma": expected.kernel_.sigma}
     assert model.config == settings.to_json()

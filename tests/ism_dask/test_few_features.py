@@ -129,6 +129,7 @@ def test_w_is_a_maximum_on_its_support_and_zero_elsewhere(kernel):
     W = model.components_[:, support].T
     np.testing.assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
     assert 0 < model.objective_ < model.full_objective_
+    assert model.selection_
     assert model.converged_
     assert model.certify(X, Y).is_certified
 

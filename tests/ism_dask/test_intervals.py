@@ -200,3 +200,15 @@ def test_deal_error_is_as_far_as_other_deals_lead():
     W = model.components_.T
     apart = np.mean([subspace_distance(W, each.components_.T) for each in others])
     assert 0.3 < model.deal_error_ / apart < 3.0
+
+
+def test_some_rows_give_the_intervals_of_all(monkeypatch):
+    X, y = _rows(4000)
+    model = SupervisedIKDR(2).fit(X, y)
+    sure = intervals(model, X, y)
+    monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 1500)
+    some = intervals(model, X, y)
+    np.testing.assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.4)
+    ratio = np.divide(some.standardized_interval, sure.standardized_interval)
+    assert ((ratio > 0.75) & (ratio < 1.33)).all()
+    assert not np.array_equal(some.shares_low, sure.shares_low)

@@ -23,6 +23,8 @@ from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators import prediction_steps
+from ism_dask.estimators.pose import pose
+from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.kernels.pairing import INNER
 from ism_dask.linalg.eigen import inverse_covariance
@@ -142,7 +144,8 @@ def test_errors_are_those_of_explicit_regressions(seed):
         # The others keep their noise.
         alpha = np.linalg.solve(system[np.ix_(rest, rest)], block.Y[rest])
         error = block.Y[row] - system[row, rest] @ alpha
-        assert errors[row] == pytest.approx(signs @ error**2, rel=1e-5, abs=1e-8)
+        weight = 1.0 if block.weights is None else block.weights[row]
+        assert errors[row] == pytest.approx(weight * (signs @ error**2), rel=1e-5, abs=1e-8)
     others = block.part(np.arange(2))
     across = _kernel(regression.kernel, others.X @ W, block.X @ W)
     missed = others.Y - across @ np.linalg.solve(system, block.Y)
@@ -155,7 +158,7 @@ def test_errors_are_those_of_explicit_regressions(seed):
 @given(SEEDS)
 def test_evidence_is_the_likelihood_with_the_most_likely_noise(seed):
     regression, block, W = _problem(seed)
-    regression = replace(regression, signs=None)
+    regression, block = replace(regression, signs=None), replace(block, weights=None)
     system, n = _system(regression, block, W), block.n_rows
     fits = np.diag(block.Y.T @ np.linalg.solve(system, block.Y))
 
@@ -568,6 +571,45 @@ def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
     assert _apart(again.fit(X[rows], y[rows]), weighted) < 1e-3
 
 
+def test_rows_of_tiny_weight_decide_nothing():
+    """Another law holds for as many rows of tiny weight."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6))
+    y = 0.3 * rng.normal(size=400)
+    y[:200] += X[:200, 0] + X[:200, 1] ** 2
+    y[200:] += 3 * X[200:, 4] - 2 * X[200:, 5] ** 2
+    alone = SupervisedIKDR(2).fit(X[:200], y[:200])
+    weighted = SupervisedIKDR(2).fit(X, y, np.repeat([5.0, 1e-9], 200))
+    assert weighted.setting_ == alone.setting_
+    assert _apart(alone, weighted) < 1e-3
+
+
+def test_evidence_and_errors_count_rows_by_their_weights():
+    regression, rows, W = _blocks(False)
+    blocks = BlocksInMemory((rows,))
+    alike = BlocksInMemory((replace(rows, weights=np.full(90, 7.0)),))
+    assert alike.evidence(regression, W) == pytest.approx(blocks.evidence(regression, W))
+    some = BlocksInMemory((rows.part(np.arange(60)),))
+    tiny = BlocksInMemory((replace(rows, weights=np.repeat([2.0, 1e-12], [60, 30])),))
+    assert tiny.evidence(regression, W) == pytest.approx(some.evidence(regression, W))
+    losses = tiny.leave_one_out(regression, W)
+    assert_allclose(losses[:60], 2.0 * some.leave_one_out(regression, W), rtol=1e-6)
+    assert_allclose(losses[60:], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sides", [{}, {"avoid": np.arange(120.0) % 9}])
+def test_functions_of_y_are_those_of_repeated_rows(sides):
+    X, y = _rows()
+    y = np.column_stack([y, X[:, 0] ** 2])
+    weights = np.random.default_rng(4).integers(0, 9, size=120)
+    rows, model = np.repeat(np.arange(120), weights), SupervisedIKDR(2)
+    weighted = pose(model, X, y, weights, **sides)
+    repeated = pose(model, X[rows], y[rows], **{name: s[rows] for name, s in sides.items()})
+    one, two = (prediction_targets(each)["law"].Y for each in (weighted, repeated))
+    copies = np.repeat(np.arange(len(one)), weighted.weights.astype(int))
+    assert_allclose((one @ one.T)[np.ix_(copies, copies)], two @ two.T, atol=1e-3)
+
+
 def test_contributions_are_j_of_each_feature_and_of_the_others():
     model, (X, y) = _fitted(), _rows()
     rows = Block((X - model.mean_) / model.scale_, ((y - y.mean()) / y.std())[:, None])
@@ -657,12 +699,3 @@ def test_steps_in_single_precision_end_in_double(monkeypatch):
     assert single.status_ is Status.CONVERGED
     assert single.objective_ == pytest.approx(double.objective_, rel=1e-4)
     assert subspace_distance(single.components_.T, double.components_.T) < single.tolerance_
-
-
-def test_what_needs_hsic_is_refused():
-    X, y = _rows()
-    with pytest.raises(ValueError, match='criterion="dependence" for a certificate'):
-        _fitted().certify(X, y)
-    wide = csr_array((120, 3000))
-    with pytest.raises(ValueError, match=r'at most 2000\. Take criterion="dependence"'):
-        SupervisedIKDR(2).fit(wide, y)
