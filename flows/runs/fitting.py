@@ -206,3 +206,4 @@ def _continue_from(model: SupervisedIKDR, start: Model) -> None:
     if model.criterion == PREDICTION:
         chosen = Selection.from_json(start.metrics["selection"])
         model.setting_, model.target_ = Setting(chosen.width, chosen.ridge), chosen.target
+        model.status_ = Status(start.metrics["status"])

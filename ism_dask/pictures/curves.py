@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
-from scipy.special import ndtri
 
 from ism_dask._types import Array
 
@@ -42,7 +43,7 @@ def mean_along(z: Array, Y: Array) -> tuple[Array, Array]:
     counts = smoother**2
     totals = counts.sum(axis=1, keepdims=True)
     variance = counts @ squares + 2 * totals**2 * squares.mean(axis=0)
-    width = ndtri((1 + _LEVEL) / 2) * np.sqrt(variance)
+    width = NormalDist().inv_cdf((1 + _LEVEL) / 2) * np.sqrt(variance)
     # A mean lies among the values.
     curve = np.stack([mean, mean - width, mean + width])
     return places, np.clip(curve, Y.min(axis=0), Y.max(axis=0))

@@ -64,7 +64,6 @@ FITS = {
         CLASSES,
     ),
     "refine": (supervised(solver=ISM(refine=True)), WINE, CLASSES),
-    "few features": (supervised(max_features=4, rotation="varimax"), WINE[::2], CLASSES[::2]),
     # Swings at q = 2, and goes on along the slope.
     "climb": (supervised(), TUMOURS, KINDS),
     "rival": (supervised(solver="stiefel"), WINE, CLASSES),
