@@ -22,7 +22,7 @@ from ism_dask.solvers import Ascent
 
 Array = NDArray[Any]
 _ROWS, _DRAWS, _OTHER_DRAWS = 500, 50, 20
-_LEAST_SHARE, _LEAST_DESIGNS = 0.8, 12
+_LEAST_SHARE, _LEAST_DESIGNS = 0.8, 16
 _FOLDS, _LARGEST_LOSS = 5, 0.01
 
 
