@@ -26,15 +26,13 @@ from ism_dask.solvers.lbfgs import Precondition
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
+# Contributions are computed on up to so many rows.
+_SAMPLED_ROWS = 2000
 
 
 def seed_of(random_state: Any) -> int:
     """Return the first number that a random state draws."""
     return int(check_random_state(random_state or 0).randint(2**31))
-
-
-# Contributions are computed on up to so many rows.
-_SAMPLED_ROWS = 2000
 
 
 @dataclass(frozen=True, eq=False)

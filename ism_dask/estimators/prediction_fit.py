@@ -38,13 +38,11 @@ from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
 from ism_dask.selection.folds import Trial
-from ism_dask.selection.support import SupportSearch
+from ism_dask.selection.support import MOST_WEIGHTS, SupportSearch
 from ism_dask.solvers.certificates import certificate_by_hessian
 
 # A new feature adds nothing if J without it is larger than this share of J.
 _NOTHING = 0.999
-# The most free weights of W for which the square matrix of the curvature of J is computed.
-MOST_WEIGHTS = 1000
 # Rows from which the covariance of W is computed, at least, and for each free weight.
 _CURVED_ROWS, _ROWS_PER_WEIGHT = 10_000, 10
 # What the best of many trials explains is clear from this many standard errors on.
@@ -132,22 +130,16 @@ class FittedMaximum:
     @classmethod
     def of(cls, problem: SupervisedProblem) -> FittedMaximum:
         """Return the W of the problem's estimator; raise a ValueError if it is too large."""
-        fitted = problem.parameters
-        support = None if fitted.max_features is None else fitted.get_support()
-        prepared = problem.prepared(as_kernel(fitted.kernel), support)
-        fit = PredictionFit.of(problem, prepared, len(fitted.components_))
-        if fit.q > prepared.n_varying:
-            raise ValueError(
-                f"the rows vary in {prepared.n_varying} directions, fewer than the {fit.q} new "
-                "features; fit with fewer `n_components`"
-            )
+        fit = PredictionFit.of_fitted(problem)
+        prepared = fit.prepared
+        prepared.check_varying(fit.q)
         size = (prepared.n_varying - fit.q) * fit.q
         if size > MOST_WEIGHTS:
             raise ValueError(
                 f"W has {size:,} free weights, and the curvature of J a square matrix of this "
                 f"size; it is computed for up to {MOST_WEIGHTS:,}. Fit with `max_features`"
             )
-        return cls(fit, Tangents.at(prepared.lower(fitted.components_)))
+        return cls(fit, Tangents.at(prepared.lower(problem.parameters.components_)))
 
     @cached_property
     def _hessian(self) -> Array:

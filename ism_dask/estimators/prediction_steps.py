@@ -138,6 +138,14 @@ class PredictionFit:
         seed = seed_of(problem.parameters.random_state)
         return cls(problem, prepared, prediction_targets(problem), q, seed, report)
 
+    @classmethod
+    def of_fitted(cls, problem: SupervisedProblem) -> Self:
+        """Return a fit with the features and the q of the problem's estimator, which is fitted."""
+        fitted = problem.parameters
+        support = None if fitted.max_features is None else fitted.get_support()
+        prepared = problem.prepared(as_kernel(fitted.kernel), support)
+        return cls.of(problem, prepared, len(fitted.components_))
+
     def run(self) -> FittedPrediction:
         """Return the fit from the best of the candidate starts."""
         name, choice = self._chosen_target()

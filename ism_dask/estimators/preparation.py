@@ -97,6 +97,14 @@ class Prepared:
         """Whether a fit to all features would find y in any of many directions."""
         return are_many(int(self.affine.varying.sum()), self.shards.n_rows)
 
+    def check_varying(self, q: int) -> None:
+        """Raise a ValueError if the rows vary in fewer than q directions."""
+        if q > self.n_varying:
+            raise ValueError(
+                f"the rows vary in {self.n_varying} directions, fewer than the {q} new features; "
+                "fit with fewer `n_components`"
+            )
+
     def n_components(self, given: int | str | None, default: int) -> int:
         """Return q: the given number, or `default`, limited by the directions of the rows."""
         d, largest = len(self.affine.varying), self.n_varying - 1

@@ -14,8 +14,6 @@ from ism_dask.rows.sparse import is_sparse
 
 # Rows that are read at a time: in double precision they are larger.
 _ROWS_AT_ONCE = 8192
-# Coordinates are sorted by this share of the largest one, which is far above their rounding.
-_SORTED_DIGITS = 1e-9
 
 
 def row_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> Array | None:
@@ -108,12 +106,3 @@ def _digests_of_piece(rows: Array) -> Array:
 def _odd_numbers(count: int) -> Array:
     """Return random odd numbers (count,), the same on every call."""
     return np.random.default_rng(0).integers(2**63, size=count, dtype=np.uint64) * 2 + 1
-
-
-def without_rounding(rows: Array) -> Array:
-    """Return rows (n, r) as whole multiples of a small unit, so that copies of a row are equal.
-
-    A coordinate in the row space is often 0 for all rows but one: its rounding orders nothing.
-    """
-    unit = _SORTED_DIGITS * max(float(np.abs(rows).max(initial=0.0)), np.finfo(np.float64).tiny)
-    return np.asarray(np.rint(rows / unit))

@@ -15,10 +15,11 @@ from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import column_names
 from ism_dask.estimators.pose import PREDICTION, row_weights
-from ism_dask.estimators.prediction_fit import MOST_WEIGHTS, FittedMaximum
+from ism_dask.estimators.prediction_fit import FittedMaximum
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.inference.refits import plan_refits
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
+from ism_dask.selection.support import MOST_WEIGHTS
 
 # The share of cases in which an interval is to contain the truth.
 LEVEL = 0.9

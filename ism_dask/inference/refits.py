@@ -24,7 +24,6 @@ from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.weighted import check_weights
-from ism_dask.kernels import as_kernel
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.observe.progress import watching_passes
 from ism_dask.rows.execution import is_dask, on_this_machine, results_in_order
@@ -122,14 +121,12 @@ def nearest_maximum(problem: SupervisedProblem) -> Refit:
     and a search for a higher maximum, which take most of its time.
     """
     fitted = problem.parameters
-    support = None if fitted.max_features is None else fitted.get_support()
     if fitted.criterion_ == PREDICTION:
-        prepared = problem.prepared(as_kernel(fitted.kernel), support)
-        fit = PredictionFit.of(problem, prepared, len(fitted.components_))
-        solution = fit.continued().solution
+        fit = PredictionFit.of_fitted(problem)
+        prepared, solution = fit.prepared, fit.continued().solution
         W, reached = solution.W, solution.status is Status.CONVERGED
     else:
-        prepared = problem.prepared(fitted.kernel_, support)
+        prepared = problem.prepared(fitted.kernel_)
         W, reached = _climb_dependence(problem, prepared)
     return Refit(prepared.lift(W.T) / prepared.affine.scale, reached)
 
@@ -137,11 +134,7 @@ def nearest_maximum(problem: SupervisedProblem) -> Refit:
 def _climb_dependence(problem: SupervisedProblem, prepared: Prepared) -> tuple[Array, bool]:
     """Return W (r, q) after gradient steps from that of the fit, and whether it is stationary."""
     fitted, q = problem.parameters, len(problem.parameters.components_)
-    if q > prepared.n_varying:
-        raise ValueError(
-            f"the rows vary in {prepared.n_varying} directions, fewer than the {q} new features; "
-            "fit with fewer `n_components`"
-        )
+    prepared.check_varying(q)
     rows = problem.fit_rows(prepared, fitted.kernel_, q)
     start = prepared.lower(fitted.components_)
     posed = rows.problem(problem.dependence)

@@ -24,8 +24,9 @@ from ism_dask.solvers.ascent import ascend
 
 # The chance that noise alone brings a feature into an automatic support.
 _CHANCE = 0.01
-# With more free weights of W, the features with the smallest shares go without a test.
-_MOST_WEIGHTS = 1000
+# The most free weights of W for which the square matrix of the curvature of J is computed. With
+# more of them, the features with the smallest shares go without a test.
+MOST_WEIGHTS = 1000
 # The share of the features that remains after a stage; from this many on, they go one by one.
 _REMAINS, _SINGLY = 0.8, 16
 # The most steps of a stage.
@@ -90,7 +91,7 @@ class SupportSearch:
         while len(remaining) > least:
             blocks = self._blocks(remaining)
             V = self._climbed(blocks, V)
-            if size is not None or (len(V) - q) * q > _MOST_WEIGHTS:
+            if size is not None or (len(V) - q) * q > MOST_WEIGHTS:
                 dropped = _smallest(V, least)
             else:
                 dropped = self._insignificant(blocks, V)[: len(remaining) - least]
