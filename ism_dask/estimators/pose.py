@@ -153,7 +153,8 @@ class SupervisedProblem:
             counted = self._at(np.flatnonzero(self.weights))
         if is_wide(self.X):  # which is never dense
             return counted
-        order = row_order(counted.X, counted.y, *counted._keys, unitless=True)
+        sides = [each.sort_keys for each in (counted.avoid, counted.given) if each is not None]
+        order = row_order(counted.X, counted.y, counted.weights, sides)
         return counted if order is None else counted._at(order)
 
     def _at(self, rows: Array) -> SupervisedProblem:
@@ -163,12 +164,6 @@ class SupervisedProblem:
         return replace(
             self, X=self.X[rows], y=self.y[rows], weights=weights, avoid=avoid, given=given
         )
-
-    @property
-    def _keys(self) -> list[Array]:
-        """The numbers by which equal rows of equal y are sorted."""
-        sides = [each.sort_keys for each in (self.avoid, self.given) if each is not None]
-        return sides if self.weights is None else [self.weights, *sides]
 
     def _checked_components(self, earlier: Array) -> int:
         """Return the number of earlier components (q, d); raise a ValueError if they do not fit."""

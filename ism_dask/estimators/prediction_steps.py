@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
@@ -254,7 +255,8 @@ class PredictionFit:
         regression = sample.at(choice.setting)
         blocks = self._all_blocks(target)
         if choice.is_start and not self._stages:
-            ascent = ascend(partial(blocks.explained, regression), choice.W, max_iter=0)
+            evaluate = partial(blocks.explained, regression)
+            ascent = ascend(evaluate, choice.W, max_iter=0, on_iteration=self._on_iteration)
             ascent = replace(ascent, status=Status.START)
         else:
             W = choice.W
@@ -289,7 +291,6 @@ class PredictionFit:
     ) -> AscentResult:
         """Return the ascent over all rows from W (r, q), which ends in double precision."""
         solver = solver_for(PREDICTION, self.problem.parameters.solver)
-        report = None if self.report is None else partial(self.report, self.prepared)
 
         def climbed(
             regression: RidgeRegression,
@@ -304,7 +305,7 @@ class PredictionFit:
                 max_iter=solver.max_iter,
                 max_seconds=solver.max_seconds,
                 state=state,
-                on_iteration=report,
+                on_iteration=self._on_iteration,
                 curvature=curvature,
             )
 
@@ -356,6 +357,10 @@ class PredictionFit:
     def weights(self) -> Array | None:
         """The weights (n,) of the rows, if they do not count alike."""
         return self.problem.weights
+
+    @property
+    def _on_iteration(self) -> Callable[[State], None] | None:
+        return None if self.report is None else partial(self.report, self.prepared)
 
     @cached_property
     def _counting(self) -> Array:

@@ -7,7 +7,6 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.estimators.pose import SupervisedProblem
 from ism_dask.gamma.base import Dependence, centred_by
-from ism_dask.gamma.classes import ClassGamma
 from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
 from ism_dask.linalg.eigen import largest_pairs
@@ -38,7 +37,7 @@ def _target(problem: SupervisedProblem, reading: str) -> Target:
     U = _columns(explained)
     if reading in NUMERIC_KERNELS:
         U = _leading(U, counts, min(_FUNCTIONS, U.shape[1]))
-    Y, keys = _unit(U, counts), _keys(explained, _leading(U, counts, 1), problem.y)
+    Y, keys = _unit(U, counts), _keys(problem.y, reading, _leading(U, counts, 1))
     if not isinstance(dependence, AvoidingDependence):
         return Target(Y, keys)
     S = _unit(_columns(dependence.avoided), counts)
@@ -46,17 +45,17 @@ def _target(problem: SupervisedProblem, reading: str) -> Target:
     return Target(np.hstack([Y, S]), keys, signs)
 
 
-def _keys(explained: Dependence, leading: Array, y: Array) -> Array:
+def _keys(y: Array, reading: str, leading: Array) -> Array:
     """Return keys (n,) by which rows of similar y are similar, whatever the names of classes.
 
     Several columns of y have their `leading` function (n, 1).
     """
-    if isinstance(explained.gamma, ClassGamma):
-        _, firsts, codes = np.unique(explained.facts[:, 0], return_index=True, return_inverse=True)
-        return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
-    if y.ndim == 1:
+    if y.ndim > 1:
+        return leading[:, 0]
+    if reading not in ("classes", "labels"):
         return y.astype(np.float64)
-    return leading[:, 0]
+    _, firsts, codes = np.unique(y, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
 
 
 def _leading(U: Array, counts: Array, number: int) -> Array:

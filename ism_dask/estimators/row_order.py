@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,29 +15,53 @@ from ism_dask.rows.sparse import is_sparse
 
 # Rows that are read at a time: in double precision they are larger.
 _ROWS_AT_ONCE = 8192
+# Columns differ in the mean product of their values, from -1 to 1, which this factor spreads.
+_SPREAD = 1e3
 
 
-def row_order(X: Any, y: Any = None, *others: Array, unitless: bool = False) -> Array | None:
-    """Return an order (n,) of rows in memory that does not depend on the order they come in.
-
-    If `unitless`, it does not depend on the units of the columns either, but for rows that are
-    equal up to rounding.
-    y (n,) or (n, t) and others, numbers such as weights (n,), belong to the rows.
+def row_order(
+    X: Any, y: Any = None, weights: Array | None = None, sides: Sequence[Array] = ()
+) -> Array | None:
+    """Return an order (n,) of rows in memory that is the same however a table is written.
 
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
     sorted table would give another answer. None means that the rows are streamed, or too large.
+
+    It depends on neither the order of rows and columns, nor the units of the columns, nor the names
+    of classes. Exceptions are different rows that are equal up to rounding, and columns, or
+    classes, whose values have the same distribution.
+
+    Parameters
+    ----------
+    X : (n, d) array or sparse array
+    y : (n,) or (n, t) array, optional
+    weights : (n,) array, optional
+        A row of weight 2 counts as two rows.
+    sides : sequence of (n, s) arrays
+        Classes and numbers that belong to the rows.
     """
     if not (isinstance(X, np.ndarray) or is_sparse(X)) or not fits_memory(X.shape):
         return None
     X = X.toarray() if is_sparse(X) else X
-    keys = [_digests(X)]
-    if y is not None:
-        target = target_as_array(y)
-        if target.dtype.kind not in "biuf":
-            target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
-        keys.insert(0, _digests(target.reshape(len(X), -1)))
-    keys = [*(_digests(each.reshape(len(X), -1)) for each in others), *keys]
-    return np.lexsort([*keys, _unitless_keys(X, np.arange(len(X)))] if unitless else keys)
+    counts = np.ones(len(X)) if weights is None else weights
+    classes = [np.zeros(len(X)) if y is None else _value_keys(y), *map(_value_keys, sides)]
+    groups = [np.unique(each, return_inverse=True)[1] for each in classes]
+    # What the rows of a class have in common: their share of all rows, and their mean key.
+    totals = [np.bincount(codes, counts)[codes] for codes in groups]
+    keys = _invariant_keys(X, counts, totals[0] / counts.sum())
+    means = [
+        np.bincount(codes, counts * keys)[codes] / total
+        for codes, total in zip(groups, totals, strict=True)
+    ]
+    return np.lexsort([*reversed(classes), counts, _digests(X), *reversed(means), keys])
+
+
+def _value_keys(y: Any) -> Array:
+    """Return a number (n,) for each row of y (n,) or (n, t), the same for equal rows."""
+    target = target_as_array(y)
+    if target.dtype.kind not in "biuf":
+        target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
+    return _digests(target.reshape(len(target), -1))
 
 
 def in_given_order(values: Array, order: Array | None) -> Array:
@@ -51,26 +76,43 @@ def in_given_order(values: Array, order: Array | None) -> Array:
 def distinct_rows(X: Array) -> tuple[Array, Array]:
     """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each row.
 
-    Both are in an order that depends neither on the order of the rows nor on the units of the
-    columns. The second (n,) holds indices into the first.
+    Both are in an order that depends neither on the order of the rows nor on the units and the
+    order of the columns. The second (n,) holds indices into the first.
     """
     first, of_each = _distinct(X)
-    keys = _unitless_keys(X, first)
+    counts = np.zeros(len(X))
+    counts[first] = 1.0
+    keys = _invariant_keys(X, counts, np.zeros(len(X)))[first]
     order = np.argsort(keys, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return first[order], rank[of_each]
 
 
-def _unitless_keys(X: Array, rows: Array) -> Array:
-    """Return keys (k,) of rows (k,) of X (n, d) that do not depend on the units of the columns."""
-    with np.errstate(over="ignore"):  # the order of extreme numbers may depend on their units
-        ranges = X.max(axis=0).astype(np.float64) - X.min(axis=0)
-    varying, weights = ranges > 0, np.zeros(X.shape[1])
-    weights[varying] = np.random.default_rng(0).normal(size=varying.sum()) / ranges[varying]
-    pieces = (rows[start : start + _ROWS_AT_ONCE] for start in _starts(rows))
+def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
+    """Return keys (n,) of rows X (n, d) that depend on neither units nor order of columns.
+
+    Each column has a weight that its values decide, by their products with a function of the rows
+    that treats all columns alike. Rows count in them by `counts` (n,); `shifts` (n,) tell rows
+    apart that X does not.
+    """
+    lowest = X.min(axis=0).astype(np.float64)
+    with np.errstate(over="ignore"):
+        ranges = X.max(axis=0) - lowest
+    usable = (ranges > np.finfo(float).tiny) & np.isfinite(
+        ranges
+    )  # the order does not tell extreme numbers apart
+    lowest, scales = np.where(usable, lowest, 0.0), np.zeros(X.shape[1])
+    scales[usable] = 1.0 / ranges[usable]
+    pieces = [slice(start, start + _ROWS_AT_ONCE) for start in _starts(X)]
+    products = np.zeros(X.shape[1])
+    for piece in pieces:
+        scaled = (X[piece] - lowest) * scales
+        products += (counts[piece] * np.cos(scaled.sum(axis=1) + shifts[piece])) @ scaled
+    weights = scales * np.sin(_SPREAD * products / counts.sum())
     # Each row is summed by itself: a product of matrices rounds by where the row is.
-    return np.concatenate([(X[piece] * weights).sum(axis=1) for piece in pieces])
+    keys = [((X[piece] - lowest) * weights).sum(axis=1) for piece in pieces]
+    return np.concatenate(keys)
 
 
 def _distinct(X: Array) -> tuple[Array, Array]:

@@ -84,9 +84,7 @@ _METHODS: dict[str, Callable[[Starts], Array]] = {
     "gradient": lambda starts: largest_pairs(starts._moments[0], starts.q)[1],
     "gradients": lambda starts: largest_pairs(starts._moments[1], starts.q)[1],
     LINEAR: lambda starts: linear_directions(starts.X, starts.functions),
-    "partial least squares": lambda starts: np.linalg.svd(
-        starts.X.T @ starts.functions, full_matrices=False
-    )[0],
+    "partial least squares": lambda starts: partial_least_squares(starts.X, starts.functions),
     "directional regression": lambda starts: directional_regression(
         starts.X, _slices(starts.keys), starts.q
     ),
@@ -137,6 +135,12 @@ def linear_directions(X: Array, Y: Array) -> Array:
     weights = np.atleast_2d(RidgeCV(ridges, fit_intercept=False).fit(X, Y).coef_).T
     _, sizes, right = np.linalg.svd(X @ weights, full_matrices=False)
     return np.asarray(weights @ right[sizes > _DEPENDENT * max(sizes[0], _TINY)].T)
+
+
+def partial_least_squares(X: Array, Y: Array) -> Array:
+    """Return the directions (d, k) of partial least squares of Y (m, r), most covariance first."""
+    left, sizes, _ = np.linalg.svd(X.T @ Y, full_matrices=False)
+    return np.asarray(left[:, sizes > _DEPENDENT * max(sizes[0], _TINY)])
 
 
 def directional_regression(X: Array, slices: Array, q: int) -> Array:

@@ -100,6 +100,8 @@ def ascend(
     if not state.history:
         settled = status is Status.CONVERGED
         state = _next_state(state, W, now, time.perf_counter() - began, settled)
+        if on_iteration is not None:
+            on_iteration(state)
     W, values, product = rayleigh_ritz(W, now.product)
     value = Explained(now.objective, product, now.noise)
     return AscentResult(W, values, value, state, status, residual_limit(value))

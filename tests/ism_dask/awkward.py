@@ -140,7 +140,7 @@ def _gamma(case: Case, kind: type) -> Array:
     y = case.y
     if case.target == "gaussian":
         # The factor that a fit makes, in its order of the rows: test_gamma says what it leaves out.
-        order = row_order(case.X, y, unitless=True)
+        order = row_order(case.X, y)
         U = target_dependence(y[order], case.target).facts.astype(kind)[np.argsort(order)]
         return U @ U.T
     if target_dependence(y, case.target).classes is not None:

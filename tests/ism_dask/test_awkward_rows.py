@@ -18,6 +18,7 @@ from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian
+from ism_dask.linalg.subspaces import subspace_sine
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
 N, D = 300, 6
@@ -172,3 +173,31 @@ def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n
         other, width = seen(_Stored(X, chunk_rows))
         assert other == pytest.approx(value, rel=1e-10)
         assert width == pytest.approx(sigma, rel=1e-13)
+
+
+@pytest.mark.parametrize("seed", [3, 9, 21, 24])
+def test_fits_to_classes_depend_on_neither_order_nor_units_of_columns(seed):
+    """Rows of a class have no order of their own, and with two classes starts are incomplete."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(40, 120)), int(rng.integers(3, 9))
+    X = rng.normal(size=(n, d)).round(1 if seed % 2 else 8)
+    y = (X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=n) > 0).astype(int)
+    order, units = rng.permutation(d), 10.0 ** rng.integers(-3, 4, size=d)
+    plain = SupervisedIKDR(2).fit(X, y)
+    other = SupervisedIKDR(2).fit((X * units)[:, order], y)
+    assert subspace_sine(plain.components_[:, order].T, other.components_.T) < 1e-6
+    assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fits_to_equal_rows_depend_on_neither_names_nor_order(seed):
+    """Rows of few values are equal, and may have different classes."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(60, 120)), int(rng.integers(2, 6))
+    X = (rng.poisson(0.7, (n, d)) if seed % 2 else rng.integers(0, 2, (n, d))).astype(float)
+    y = np.digitize(X[:, 0] + rng.normal(size=n), [0.3, 1.2])
+    order, rows = rng.permutation(d), rng.permutation(n)
+    plain = SupervisedIKDR(1).fit(X, y)
+    other = SupervisedIKDR(1).fit(X[rows][:, order], np.array(["z", "a", "k"])[y[rows]])
+    assert subspace_sine(plain.components_[:, order].T, other.components_.T) < 1e-6
+    assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)

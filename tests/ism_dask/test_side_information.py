@@ -145,6 +145,16 @@ def test_the_order_of_rows_does_not_matter(argument: str) -> None:
     assert first.objective_ == second.objective_
 
 
+@pytest.mark.parametrize("argument", ["avoid", "given"])
+def test_the_names_of_classes_do_not_matter(argument: str) -> None:
+    """Rows of whole numbers are equal, and differ in y and s."""
+    X, y, s = _confounded(200, 3)
+    X, names = np.round(X), np.array(["z", "a"])
+    first = SupervisedIKDR(1).fit(X, y, **{argument: s})
+    second = SupervisedIKDR(1).fit(X, names[y], **{argument: names[s]})
+    assert_allclose(first.components_, second.components_, atol=1e-7)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 @pytest.mark.parametrize("side", SIDES)
