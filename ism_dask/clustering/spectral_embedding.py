@@ -2,8 +2,9 @@
 
 The rows are nodes, an affinity K weighs the edges, and D holds the row sums of K (degrees), each
 raised by a share of n. The embedding U is the k leading eigenvectors of
-`H D^-1/2 K D^-1/2 H`. If K has a low-rank factor, everything is a sum over rows and U stays in
-shards; otherwise the eigenvectors come from products with tiles of K.
+`H D^-1/2 K D^-1/2 H`; in the published one, nothing is raised, and there is no H. If K has a
+low-rank factor, everything is a sum over rows and U stays in shards; otherwise the eigenvectors
+come from products with tiles of K.
 """
 
 from __future__ import annotations
@@ -55,15 +56,36 @@ _ROUNDINGS, _SMALLEST_TOL = 100.0, 1e-9
 # Eigenvalues are rounding, and their columns of U are 0, below this share of the largest, or below
 # this many times the residual. All are below 1, so that 1e-12 is rounding in any case.
 _NULL, _NULL_RESIDUALS, _NULL_VALUE = 1e-8, 10.0, 1e-12
-# Share of n, in units of the affinity of a row with itself, that is added to each degree
-# (regularised spectral clustering). Without it a row that lies apart from all others would be a
-# cluster of its own, with the largest possible eigenvalue. Chosen by measurement
-# (docs/clustering.md).
-_DEGREE_REGULARISER = 0.3
 _RESIDUAL_NOTE = "the embedding's eigenvectors are off by {:.1g} of the largest eigenvalue"
 _ROUGH_NOTE = "the graph of X W stands on {} landmarks, which may leave {:g} of its trace"
 # Rows that are embedded at a time.
 _ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """How the affinities of rows of X W are chosen and normalised.
+
+    Attributes
+    ----------
+    narrow : bool
+        Whether gaussians get a width of their own, from the distances in X W.
+    raised : float
+        Share of n, in units of the affinity of a row with itself, that is added to each degree.
+    centred : bool
+        Whether the normalised matrix is centred, which removes its trivial eigenvector.
+    """
+
+    narrow: bool
+    raised: float
+    centred: bool
+
+
+# Regularised spectral clustering: without a share, a row that lies apart from all others would be a
+# cluster of its own, with the largest possible eigenvalue. Chosen by measurement
+# (docs/clustering.md).
+REGULARISED = Normalisation(narrow=True, raised=0.3, centred=True)
+PUBLISHED = Normalisation(narrow=False, raised=0.0, centred=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +129,13 @@ class Graph:
         the degrees. Its sample determines widths.
     engine : EngineOptions
         How to compute the affinities.
+    normalisation : Normalisation
     """
 
     affinity: Affinity
     problem: Problem
     engine: EngineOptions
+    normalisation: Normalisation = REGULARISED
 
     @classmethod
     def of(
@@ -119,6 +143,7 @@ class Graph:
         shards: Shards,
         affinity: Affinity,
         engine: EngineOptions,
+        normalisation: Normalisation = REGULARISED,
         **parameters: Any,
     ) -> Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
@@ -131,27 +156,28 @@ class Graph:
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
             engine = Auto(blocks=False)
-        return cls(affinity, problem, engine)
+        affinity = replace(affinity, narrow=affinity.narrow and normalisation.narrow)
+        return cls(affinity, problem, engine, normalisation)
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
         # W may have further coordinates, in which the rows are constant.
         W = W[: self.problem.d]
         sample = np.asarray(self.problem.sample) @ W
-        kernel = self.affinity.between(sample)
+        edges = _Edges(self.affinity.between(sample), self.normalisation)
         points = with_projection(self.problem.shards, W).persisted()
         points = points.fact_as_rows(PROJECTED, W.shape[1])
-        problem = replace(self.problem, kernel=ValueAsSlope.of(kernel))
-        embedded = partial(_by_engine, kernel, points, sample, k, extended=True)
+        problem = replace(self.problem, kernel=ValueAsSlope.of(edges.kernel))
+        embedded = partial(_by_engine, edges, points, sample, k, extended=True)
         return first_that_serves(list(self._engines(problem, k)), embedded)
 
     def start(self, k: int) -> Embedding:
         """Return an embedding of X itself, a rough one if there are many rows."""
-        problem, kernel = self.problem, self.affinity.whole
+        problem, edges = self.problem, _Edges(self.affinity.whole, self.normalisation)
         if problem.shards.n_rows <= _DENSE:
-            return _by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
+            return _by_kernel(edges, problem.shards, k, ExactEngine.name, extended=False)
         sample = np.asarray(problem.sample)
-        embedded = partial(_by_engine, kernel, problem.shards, sample, k, extended=False)
+        embedded = partial(_by_engine, edges, problem.shards, sample, k, extended=False)
         return first_that_serves(self.engine.loosened(_START_TOL).engines(problem, k), embedded)
 
     def _engines(self, problem: Problem, k: int) -> Iterator[Engine]:
@@ -160,6 +186,22 @@ class Graph:
             yield engine
             if isinstance(engine, LandmarkEngine) and engine.tol < _ROUGH_TOL:
                 yield LandmarkEngine(problem, k, _ROUGH_TOL)
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """The affinity of rows of X W, or of X, and how it is normalised."""
+
+    kernel: Kernel
+    normalisation: Normalisation
+
+    def regulariser(self, n: int) -> float:
+        """Return what is added to each degree of n rows."""
+        return self.normalisation.raised * n * _self_affinity(self.kernel)
+
+    def means(self, columns: Array) -> Array:
+        """Return what centring subtracts from columns (n, k): (k,)."""
+        return np.asarray(columns.mean(axis=0) * self.normalisation.centred)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,29 +288,30 @@ Extension: TypeAlias = FactorExtension | KernelExtension
 
 
 def _by_engine(
-    kernel: Kernel, points: Shards, sample: Array, k: int, engine: Engine, *, extended: bool
+    edges: _Edges, points: Shards, sample: Array, k: int, engine: Engine, *, extended: bool
 ) -> Embedding:
     if isinstance(engine, LandmarkEngine):
-        return _by_factor(engine, kernel, points, sample, k)
-    return _by_kernel(kernel, points, k, engine.name, extended=extended)
+        return _by_factor(engine, edges, points, sample, k)
+    return _by_kernel(edges, points, k, engine.name, extended=extended)
 
 
 def _by_factor(
-    engine: LandmarkEngine, kernel: Kernel, points: Shards, sample: Array, k: int
+    engine: LandmarkEngine, edges: _Edges, points: Shards, sample: Array, k: int
 ) -> Embedding:
     """Embed by the m x m Gram matrix of the factor, in O(n m^2)."""
     expansion, moments, _ = engine.expand(points, sample)
     m = expansion.size
     total = moments.ones[0] * np.sqrt(expansion.slope)
     raw = FactorExtension(
-        kernel=kernel,
+        kernel=edges.kernel,
         expansion=expansion,
         total=total,
-        degree_regulariser=_degree_regulariser(kernel, points.n_rows),
+        degree_regulariser=edges.regulariser(points.n_rows),
         mean=np.zeros(m),
         projection=np.eye(m),
     )
     gram, sums = points.fold(_embedding_sums, raw)
+    sums *= edges.normalisation.centred
     count = min(k, m)
     values, vectors = scipy.linalg.eigh(
         gram - np.outer(sums, sums) / points.n_rows, subset_by_index=[m - count, m - 1]
@@ -292,19 +335,19 @@ def _embed_rows(piece: LoadedShard, extension: Extension) -> Array:
     return extension(piece.X)
 
 
-def _by_kernel(kernel: Kernel, points: Shards, k: int, engine: str, *, extended: bool) -> Embedding:
+def _by_kernel(edges: _Edges, points: Shards, k: int, engine: str, *, extended: bool) -> Embedding:
     """Embed by products with the kernel: dense if it is one tile, otherwise tile by tile."""
-    n, dense = points.n_rows, points.n_rows <= _DENSE
+    kernel, n, dense = edges.kernel, points.n_rows, points.n_rows <= _DENSE
     all_rows = points.rows(np.arange(n)) if dense or extended else None
     if dense and all_rows is not None:
         times = partial(np.matmul, kernel.matrix(all_rows, all_rows))
     else:
         times = partial(kernel_matvec, points, kernel)
-    regulariser = _degree_regulariser(kernel, n)
+    regulariser = edges.regulariser(n)
     roots = _inverse_roots(times(np.ones((n, 1)))[:, 0] + regulariser)
     tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _SMALLEST_TOL)
     pairs = leading_eigenpairs_by_products(
-        partial(_normalised_product, times, roots), n, min(k, n - 1), tol
+        partial(_normalised_product, times, roots, edges), n, min(k, n - 1), tol
     )
     values = _zero_rounding(_padded(pairs.values, k), max(_NULL, _NULL_RESIDUALS * pairs.residual))
     U = canonical_signs(_padded(pairs.vectors, k)) * (values > 0)
@@ -315,7 +358,7 @@ def _by_kernel(kernel: Kernel, points: Shards, k: int, engine: str, *, extended:
     # One more product makes U equal to what the extension returns for the same rows.
     weights = roots[:, None] * U * _inverse(values)
     raw = roots[:, None] * times(weights)
-    offset = raw.mean(axis=0)
+    offset = edges.means(raw)
     extension = KernelExtension(
         kernel, all_rows, regulariser, np.column_stack([weights, np.ones(n)]), offset
     )
@@ -326,14 +369,12 @@ def _with_roots(points: Shards, U: Array, roots: Array) -> Shards:
     return points.with_rows(EMBEDDING, np.column_stack([U, roots]))
 
 
-def _normalised_product(times: Callable[[Array], Array], roots: Array, V: Array) -> Array:
-    """Return `H D^-1/2 K D^-1/2 H V` (n, b)."""
-    product = roots[:, None] * times(roots[:, None] * (V - V.mean(axis=0)))
-    return np.asarray(product - product.mean(axis=0))
-
-
-def _degree_regulariser(kernel: Kernel, n: int) -> float:
-    return _DEGREE_REGULARISER * n * _self_affinity(kernel)
+def _normalised_product(
+    times: Callable[[Array], Array], roots: Array, edges: _Edges, V: Array
+) -> Array:
+    """Return `H D^-1/2 K D^-1/2 H V` (n, b), without H if the matrix is not centred."""
+    product = roots[:, None] * times(roots[:, None] * (V - edges.means(V)))
+    return np.asarray(product - edges.means(product))
 
 
 def _self_affinity(kernel: Kernel) -> float:

@@ -49,6 +49,11 @@ class UnsupervisedIKDR(ClusteringIKDR):
         continue until W is stationary. A number is the published rule for all rounds. Its
         `max_seconds` limit all rounds together: the round in progress ends with the best W that it
         has.
+    graph : {"regularised", "kernel"}, default "regularised"
+        The graph of the rows of `X W`. "kernel" is the published one: the affinity is the kernel
+        itself, as wide as for W, degrees are its row sums, nothing is centred, and
+        `Gamma = D^-1/2 H U U^T H D^-1/2`. The default has a narrower gaussian, raises each degree
+        by 0.3 n, and centres (docs/clustering.md compares them).
     outer_tol : float, default 0.01
         Stop when from round to round, with each W solved to convergence, the eigenvalues of the
         embedding change by less than this, and W turns by an angle with a smaller sine, and if
@@ -120,8 +125,8 @@ class AlternativeIKDR(ClusteringIKDR):
         by degrees and does not normalise them.) The part of the labels is spread over as many
         directions as there are classes, so `mu` must be well above 1. On the Face data, `mu=1`
         finds the twenty persons again, and `mu` from 20 up finds the poses.
-    n_clusters, n_components, kernel, solver, engine, standardize, outer_tol, max_outer, n_init, \
-rotation, random_state, on_round
+    n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
+n_init, rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -162,8 +167,8 @@ class SemiSupervisedIKDR(ClusteringIKDR):
     target : {"auto", "classes", "linear"}, default "auto"
         How to read the scores: as classes, or as numbers ("linear"). "auto" takes labels and whole
         numbers as classes.
-    n_clusters, n_components, kernel, solver, engine, standardize, outer_tol, max_outer, n_init, \
-rotation, random_state, on_round
+    n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
+n_init, rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
 
     Attributes

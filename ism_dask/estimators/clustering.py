@@ -15,11 +15,11 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
-from ism_dask._validation import check_positive_int, is_whole, positive_float
+from ism_dask._validation import check_choice, check_positive_int, is_whole, positive_float
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.alternation import ROUND_TOL, Alternation, AlternationResult
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance
-from ism_dask.clustering.spectral_embedding import Graph
+from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, reported_fit, with_callbacks
@@ -35,6 +35,7 @@ from ism_dask.gamma.from_embedding import (
     EMBEDDING,
     ClusterGuide,
     EmbeddingGuide,
+    PublishedClusterGuide,
     normalise_rows,
 )
 from ism_dask.kernels import Affinity, Kernel, as_kernel
@@ -48,6 +49,8 @@ from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.options import solver_name
 from ism_dask.status import Status, components_advice
 
+# The graphs of X W, by name, with the guide that makes Gamma of their embedding alone.
+_GRAPHS = {"regularised": (REGULARISED, ClusterGuide), "kernel": (PUBLISHED, PublishedClusterGuide)}
 # Seed of k-means if `random_state` is None.
 _SEED = 0
 # Rows that `predict` embeds at a time.
@@ -65,6 +68,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     solver: str | Solver = "ism"
     engine: str | EngineOptions = "auto"
     standardize: bool = True
+    graph: str = "regularised"
     outer_tol: float = 0.01
     max_outer: int = 100
     n_init: int | str = "auto"
@@ -95,7 +99,11 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:  # noqa: ARG002
         """Return the embedding guide for the n rows, made from y, or without it."""
-        return ClusterGuide()
+        return self._guide_without_y
+
+    @property
+    def _guide_without_y(self) -> EmbeddingGuide:
+        return _GRAPHS[self.graph][1]()
 
     def predict(self, X: Any) -> Any:
         """Return the cluster of each row; the rows need not have been in the fit.
@@ -122,7 +130,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
         # Without a y, all clusterers are unsupervised.
-        guide = ClusterGuide() if y is None else self._guide(y, n)
+        guide = self._guide_without_y if y is None else self._guide(y, n)
         order = row_order(X, guide.Y)
         if order is not None:
             X, guide = X[order], guide.reordered(order)
@@ -161,7 +169,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1])
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
-        graph = Graph.of(rows.shards, affinity, as_engine(self.engine), **rows.parameters)
+        normalisation, _ = _GRAPHS[self.graph]
+        graph = Graph.of(
+            rows.shards, affinity, as_engine(self.engine), normalisation, **rows.parameters
+        )
 
         def problem(gamma: ThinGamma, embedded: Shards) -> Problem:
             shards = rows.shards.with_fact_of(embedded, GAMMA_FACTS)
@@ -246,3 +257,4 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         if not (isinstance(self.n_init, str) and self.n_init == "auto"):
             check_positive_int("`n_init`", self.n_init, 'or "auto"')
         positive_float("`outer_tol`", self.outer_tol)
+        check_choice("`graph`", self.graph, _GRAPHS)

@@ -63,6 +63,16 @@ class ClusterGuide(EmbeddingGuide):
         return ThinGamma(np.ones(_width(embedded))), rows
 
 
+class PublishedClusterGuide(EmbeddingGuide):
+    """`Gamma = D^-1/2 H U U^T H D^-1/2` without given labels, as published; U is not centred."""
+
+    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
+        """Return Gamma, and the shards with `D^-1/2 H U`."""
+        mean = embedded.fold(_embedding_sums) / embedded.n_rows
+        rows = embedded.derive(GAMMA_FACTS, _centred_omega, mean).persisted()
+        return ThinGamma(np.ones(_width(embedded))), rows
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreGuide(EmbeddingGuide):
     """`Gamma = Omega + mu H Y Y^T H` with scores Y, which some rows may lack.
@@ -144,6 +154,15 @@ def _width(embedded: Shards) -> int:
 
 def _embedding_rows(shard: LoadedShard) -> Array:
     return shard.facts[EMBEDDING][:, :-1].copy()
+
+
+def _embedding_sums(shard: LoadedShard) -> Array:
+    return np.asarray(shard.facts[EMBEDDING][:, :-1].sum(axis=0))
+
+
+def _centred_omega(shard: LoadedShard, mean: Array) -> Array:
+    rows = shard.facts[EMBEDDING]
+    return np.asarray((rows[:, :-1] - mean) * rows[:, -1:])
 
 
 def _omega(rows: Array) -> Array:

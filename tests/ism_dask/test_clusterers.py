@@ -21,6 +21,7 @@ from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.clustering.alternation import _has_not_halved
 from ism_dask.engines import Landmarks
 from ism_dask.kernels import KERNELS, Gaussian
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import Round
 from storage import DatasetInfo, open_dataset, write_dataset
 
@@ -109,6 +110,32 @@ def test_what_is_said_of_another_clustering_holds_for_the_embedding_returned():
     Gamma = omega @ omega.T / (omega**2).sum()
     Gamma -= model.mu * one_hot @ one_hot.T / (one_hot**2).sum()
     assert_describes_itself(model, X, Gamma)
+
+
+def test_the_published_graph_is_the_plain_alternation():
+    """U from `D^-1/2 K D^-1/2`, W from `D^-1/2 H U U^T H D^-1/2`, with one kernel, until both stay."""
+    model = UnsupervisedIKDR(3, kernel=Gaussian(sigma="median"), graph="kernel").fit(X)
+    rows, n = (X - X.mean(axis=0)) / X.std(axis=0), len(X)
+    sigma, H = np.median(pdist(rows)), np.eye(n) - 1 / n
+    W = np.eye(rows.shape[1])
+    for _ in range(60):
+        K = np.exp(-squareform(pdist(rows @ W, "sqeuclidean")) / (2 * sigma**2))
+        roots = K.sum(axis=1) ** -0.5
+        U = np.linalg.eigh(roots[:, None] * K * roots)[1][:, -3:]
+        Gamma = np.outer(roots, roots) * (H @ U @ U.T @ H)
+        for _ in range(5):
+            K = np.exp(-squareform(pdist(rows @ W, "sqeuclidean")) / (2 * sigma**2))
+            M = Gamma * K
+            W = np.linalg.eigh(rows.T @ (M - np.diag(M.sum(axis=1))) @ rows)[1][:, -3:]
+    assert model.affinity_ == model.kernel_
+    assert model.kernel_.sigma == pytest.approx(sigma)
+    assert subspace_sine(model.components_.T, W) < 0.02
+    assert subspace_sine(model.embedding_, U) < 0.02
+    assert nmi(model.labels_, Y) == pytest.approx(0.884, abs=0.01)
+    U = model.embedding_
+    K = np.exp(-squareform(pdist(model.transform(X), "sqeuclidean")) / (2 * sigma**2))
+    roots = K.sum(axis=1) ** -0.5
+    assert_describes_itself(model, X, np.outer(roots, roots) * (H @ U @ U.T @ H))
 
 
 def test_rounds_in_which_w_still_turns_have_not_converged():

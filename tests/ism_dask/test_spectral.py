@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 from sklearn.datasets import make_blobs
 
-from ism_dask.clustering.spectral_embedding import Graph
+from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import Landmarks, as_engine
 from ism_dask.engines.base import TOLERANCE
 from ism_dask.engines.kernel_matvec import kernel_matvec
@@ -45,27 +45,30 @@ def values(kernel, Z):
     return total
 
 
-def dense(K_matrix, k):
-    """Eigenvalues and vectors of `H D^-1/2 K D^-1/2 H`, degrees having their share added."""
+def dense(K_matrix, k, share=0.3):
+    """Eigenvalues and vectors of `H D^-1/2 K D^-1/2 H`, degrees having their share added.
+
+    Without a share, there is no H either.
+    """
     degrees = K_matrix.sum(axis=1)
-    roots = (degrees + 0.3 * len(degrees) * K_matrix[0, 0]) ** -0.5
-    H = np.eye(len(K_matrix)) - 1 / len(K_matrix)
+    roots = (degrees + share * len(degrees) * K_matrix[0, 0]) ** -0.5
+    H = np.eye(len(K_matrix)) - bool(share) / len(K_matrix)
     matrix = H @ (roots[:, None] * K_matrix * roots) @ H
     found, vectors = scipy.linalg.eigh(matrix)
     return found[::-1][:k], vectors[:, ::-1][:, :k], roots
 
 
-def check(embedding, K_matrix, k, tol):
-    expected, U, roots = dense(K_matrix, k)
+def check(embedding, K_matrix, k, tol, share=0.3):
+    expected, U, roots = dense(K_matrix, k, share)
     rows = embedding.shards.gather_fact(EMBEDDING)
     np.testing.assert_allclose(embedding.values, expected, atol=tol)
     assert subspace_sine(U, rows[:, :-1]) < 10 * tol
     np.testing.assert_allclose(rows[:, -1], roots, rtol=10 * tol)
 
 
-def graph(X, rows, kernel, engine, tol=TOLERANCE):
+def graph(X, rows, kernel, engine, tol=TOLERANCE, normalisation=REGULARISED):
     options = Landmarks(tol=tol) if engine == "landmarks" else as_engine(engine)
-    return Graph.of(cut(X, rows), Affinity(kernel), options, sample=X)
+    return Graph.of(cut(X, rows), Affinity(kernel), options, normalisation, sample=X)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +99,19 @@ def test_tiles_embed_as_one_matrix_does(blobs, monkeypatch):
     assert start.extension is None
 
 
-@pytest.mark.parametrize("engine", ["exact", "landmarks"])
-def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine):
+@pytest.mark.parametrize(("engine", "most"), [("exact", 2560), ("exact", 10), ("landmarks", 10)])
+def test_the_published_graph_is_neither_raised_nor_centred(blobs, engine, most, monkeypatch):
     X, W = blobs
-    embedding = graph(X, 40, Gaussian(2.0), engine, tol=1e-10).embedded(W, K)
+    monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", most)
+    published = graph(X, 40, Gaussian(2.0), engine, 1e-12, PUBLISHED)
+    check(published.embedded(W, K), values(Gaussian(2.0), X @ W), K, 1e-6, share=0.0)
+
+
+@pytest.mark.parametrize("normalisation", [REGULARISED, PUBLISHED])
+@pytest.mark.parametrize("engine", ["exact", "landmarks"])
+def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine, normalisation):
+    X, W = blobs
+    embedding = graph(X, 40, Gaussian(2.0), engine, 1e-10, normalisation).embedded(W, K)
     rows = embedding.shards.gather_fact(EMBEDDING)
     np.testing.assert_allclose(embedding.extension(X @ W), rows, atol=1e-12)
     part = embedding.extension((X @ W)[17:20])
