@@ -50,6 +50,7 @@ from benchmarks.figures.scale import scale
 from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.through_fits import level_fitted, power_fitted
+from benchmarks.figures.transfer import transfer
 from benchmarks.figures.unfolded import unfolded, unfolded60k
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
@@ -123,6 +124,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         sparse,
         avoid,
         given,
+        transfer,
         unfolded,
         unfolded60k,
         unfolded_places,
