@@ -13,8 +13,8 @@ from benchmarks.parallel import in_processes
 from ism_dask import SupervisedIKDR
 
 Array = np.ndarray[Any, Any]
-# Draws of each cell; the rows of the two samples in draw 0, 1, 2, and so on in turn.
-_DRAWS, _SMALL, _LARGE = 6, (60, 100, 150), (500, 1000, 2000)
+# Draws of each cell, and the rows of the two samples in them.
+_DRAWS, _SMALL, _LARGE = 3, (60, 100, 150), (500, 1000, 2000)
 _COLUMNS, _CORRELATION = 10, 0.3
 # What the source may cost where it has another subspace, and has to gain where it has the same.
 _HARM, _GAIN = 0.02, 0.5
@@ -76,7 +76,7 @@ def _directions(fitted: SupervisedIKDR) -> Array:
 
 
 def _turned(B: Array, degrees: float | None, rng: np.random.Generator) -> Array:
-    """Return B (d, q), each column turned towards a random direction outside of it, or another B."""
+    """Return B (d, q) with columns turned towards random directions outside of it, or another B."""
     outside = rng.normal(size=B.shape)
     outside = np.linalg.qr(outside - B @ (B.T @ outside))[0]
     if degrees is None:
