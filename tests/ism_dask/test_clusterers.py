@@ -113,7 +113,7 @@ def test_what_is_said_of_another_clustering_holds_for_the_embedding_returned():
 
 
 def test_the_published_graph_is_the_plain_alternation():
-    """U from `D^-1/2 K D^-1/2`, W from `D^-1/2 H U U^T H D^-1/2`, with one kernel, until both stay."""
+    """U from `D^-1/2 K D^-1/2` and W from `D^-1/2 H U U^T H D^-1/2`, until both stay."""
     model = UnsupervisedIKDR(3, kernel=Gaussian(sigma="median"), graph="kernel").fit(X)
     rows, n = (X - X.mean(axis=0)) / X.std(axis=0), len(X)
     sigma, H = np.median(pdist(rows)), np.eye(n) - 1 / n
