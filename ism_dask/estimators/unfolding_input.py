@@ -10,13 +10,14 @@ from sklearn.utils import assert_all_finite, check_consistent_length, check_rand
 
 from ism_dask._types import Array
 from ism_dask.estimators.checks import row_source
-from ism_dask.estimators.placement import RowUnits, precision
+from ism_dask.estimators.placement import precision
 from ism_dask.estimators.pose import column_target
+from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.gamma.targets import TARGETS, finite_numbers
 from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
-from ism_dask.rows.sparse import is_sparse
+from ism_dask.rows.sparse import as_dense, is_sparse
 from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel, SideKernel
 
 if TYPE_CHECKING:
@@ -51,6 +52,22 @@ def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
     return q, k, _within("n_eigenvectors", m, q, most, n)
 
 
+def nodes_of_rows(X: Any, y: Array | None) -> tuple[Array, Array, Array]:
+    """Return a row for each node, an order of all rows by node, and their nodes in this order.
+
+    Equal rows of X (n, d) are one node; among them, y orders, or else they stay as they are given.
+    Raise a ValueError if all rows are equal.
+    """
+    first, node = distinct_rows(X)
+    if len(first) < 2:
+        raise ValueError(
+            "all rows of X are equal; expected rows at different distances from each other"
+        )
+    order = np.arange(X.shape[0]) if (by_y := row_order(X, y)) is None else by_y
+    order = order[np.argsort(node[order], kind="stable")]
+    return first, order, node[order]
+
+
 def check_memory(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> None:
     """Raise a MemoryError unless a fit to rows X (n, d), read or not, fits into memory.
 
@@ -63,8 +80,10 @@ def check_memory(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> None:
     of_row = _PER_NEIGHBOUR * k + _PER_EIGENVECTOR * m + _PER_COORDINATE * q
     # A step of the refinement holds the differences of all coordinates along all edges.
     of_row += _PER_COLUMN_OF_Y * y_columns + 8 * q * k
-    reading = 0 if isinstance(X, np.ndarray) else X.dtype.itemsize
-    needed = _BYTES_OF_ANY + n * (d * (_COPIES * size + reading) + of_row)
+    reading = 0 if isinstance(X, np.ndarray) or is_sparse(X) else X.dtype.itemsize
+    # Each number of a sparse row has the number of its column.
+    numbers, size = (X.nnz, size + 4) if is_sparse(X) else (n * d, size)
+    needed = _BYTES_OF_ANY + numbers * (_COPIES * size + reading) + n * of_row
     check_memory_here(
         needed,
         f"{n:,} rows of {d:,} columns in an unfolding",
@@ -99,14 +118,14 @@ def unfolding_seed(random_state: Any) -> int:
     return int(random_state) if isinstance(random_state, Integral) else drawn
 
 
-def in_units_of(X: Array, units: RowUnits, Y: Array) -> Array:
+def in_units_of(X: Any, exponent: int, Y: Array) -> Array:
     """Return coordinates Y (k, q) in the units and the precision of X, or raise a ValueError."""
     with np.errstate(over="ignore"):
-        placed = np.ldexp(Y, units.exponent).astype(precision(X), copy=False)
+        placed = np.ldexp(Y, exponent).astype(precision(X), copy=False)
     if not np.isfinite(placed).all():
         raise ValueError(
             f"coordinates overflow {placed.dtype}: the largest is {np.abs(Y).max():.3g} times 2 to "
-            f"the power of {units.exponent}; expected a `nu` nearer to 1, or X in smaller units or "
+            f"the power of {exponent}; expected a `nu` nearer to 1, or X in smaller units or "
             "in double precision"
         )
     return placed
@@ -139,7 +158,7 @@ def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
 
 def _as_factor(y: Any) -> Array:
     """Return a thin factor y (n,) or (n, r) as columns of float64."""
-    factor = finite_numbers(y.toarray() if is_sparse(y) else y)
+    factor = finite_numbers(as_dense(y))
     factor = factor.reshape(len(factor), -1)
     if not np.ptp(factor, axis=0).any():
         raise ValueError(
