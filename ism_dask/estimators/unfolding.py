@@ -45,7 +45,11 @@ from ism_dask.estimators.unfolding_neighbours import (
 )
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.unfolding.ascent import along_principal_axes
-from ism_dask.unfolding.neighbour_graph import length_error
+from ism_dask.unfolding.neighbour_graph import (
+    length_error,
+    matrix_of_edges,
+    squared_length_errors,
+)
 from ism_dask.unfolding.program import Scales
 from ism_dask.unfolding.unfold import Unfolding, unfold
 
@@ -83,10 +87,11 @@ class ColoredMVU(_UnfoldingAttributes):
     ----------
     n_components : int, default 2
         Number of coordinates q.
-    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor"}, \
-default "auto"
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor", \
+"precomputed"}, default "auto"
         How to read y. "factor": y (n, r) is a thin factor of the kernel, `L = y y^T`, such as a
-        table of which author wrote which paper. All others are as in `SupervisedIKDR`.
+        table of which author wrote which paper. "precomputed": y (n, n) is the kernel L itself,
+        positive semi-definite once it is centred. All others are as in `SupervisedIKDR`.
     metric : {"euclidean", "precomputed"}, default "euclidean"
         "precomputed": X holds distances, of all pairs of rows as an array (n, n), or of neighbours
         alone as a sparse array, such as `kneighbors_graph(mode="distance")` of scikit-learn. There
@@ -140,6 +145,11 @@ default "auto"
         How far `transform` puts the different rows of the fit from their coordinates if a row is
         not among its neighbours: root mean square, as a share of the deviation of the coordinates.
         Rows that the fit has not seen may be placed less well.
+    edge_weights_ : (n, n) sparse array
+        How strongly each pair of neighbours pulls together, or pushes apart if negative: the
+        multiplier `2 penalty (|z_i - z_j|^2 - d_ij^2)` of its distance. At a maximum, the forces
+        balance those of y: `L Z / gain` is the graph Laplacian of these weights, times Z. Equal
+        rows are one node, and the first of them has its weights.
     n_iter_ : int
         Number of steps of the refinement, 0 without it.
     converged_ : bool
@@ -205,8 +215,9 @@ default "auto"
         X : (n, d) array, frame, sparse array, Dask array or opened data set
             Rows, or distances as `metric` says. Read into memory; the workers of an active Dask
             client search the neighbours and compute the sums over edges.
-        y : (n,) labels, (n, t) labels, (n,) or (n, t) numbers, (n, r) factor, or None
-            Side information, read as `target` says. A factor may be sparse; it is made dense.
+        y : (n,) or (n, t) labels or numbers, (n, r) factor, (n, n) kernel, or None
+            Side information, read as `target` says. A factor or kernel may be sparse; it is made
+            dense.
 
         Returns
         -------
@@ -274,6 +285,9 @@ default "auto"
             seed=seed,
         )
         Y = along_principal_axes(unfolding.refined.Y, np.bincount(node))
+        pulls = 2.0 * unfolding.program.penalty * squared_length_errors(graph, Y)
+        with np.errstate(over="ignore", under="ignore"):  # in extreme units
+            pulls = np.ldexp(pulls, -2 * exponent)
         embedding = in_given_order(in_units_of(X, exponent, Y)[node], order)
         return {
             "mean_": neighbours.mean,
@@ -287,6 +301,7 @@ default "auto"
             "part_sizes_": graph.part_sizes,
             **_extension(neighbours, embedding, first, order, node),
             **self._solution(unfolding, exponent),
+            "edge_weights_": matrix_of_edges(graph, pulls, first, X.shape[0]),
         }
 
     def _placed(self, X: Array) -> Array:

@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg.lapack import dpstrf
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
 
 from ism_dask._types import Array
@@ -30,11 +31,14 @@ _MOST_EIGENVECTORS = 30
 # for each row and neighbour, eigenvector, coordinate and column of y so many.
 _COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
 _PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 330, 32
-# y as a thin factor of its kernel.
-_FACTOR = "factor"
+# y as a thin factor of its kernel, and as the kernel itself.
+_FACTOR, _KERNEL = "factor", "precomputed"
+# The factor of a kernel stops at this share of the largest entry of the diagonal; what it misses is
+# at most the other share if the kernel is positive semi-definite.
+_PIVOT, _MISSING = 1e-8, 1e-6
 # The largest entry of a factor, at least; fourth powers of the inverse have to be finite.
 _SMALLEST = 1e-50
-SIDE_TARGETS = ("auto", *TARGETS, _FACTOR)
+SIDE_TARGETS = ("auto", *TARGETS, _FACTOR, _KERNEL)
 
 
 def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
@@ -140,7 +144,10 @@ def checked_side(y: Any, n: int, target: str) -> Array | None:
                 "unfolding without y"
             )
         return None
-    given = _as_factor(y) if target == _FACTOR else column_target(y)
+    if target == _KERNEL:
+        given = _as_factor(_factor_of_kernel(y, n))
+    else:
+        given = _as_factor(y) if target == _FACTOR else column_target(y)
     check_consistent_length(np.empty(n), given)
     assert_all_finite(given, input_name="y")
     return given
@@ -150,10 +157,35 @@ def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
     """Return the centred kernel of y (n,) or (n, t) of n rows; without y, the centred identity."""
     if y is None:
         return NoSideKernel(np.ones(n))
-    if target == _FACTOR:
+    if target in (_FACTOR, _KERNEL):
         return FactorKernel(y - y.mean(axis=0))
     rng = np.random.default_rng(0)  # a gaussian kernel draws nothing
     return FactorKernel(factor_of_target(y, target, "gaussian", rng))
+
+
+def _factor_of_kernel(y: Any, n: int) -> Array:
+    """Return a factor (n, r) of a kernel y (n, n) once it is centred, by pivoted Cholesky."""
+    if np.shape(y) != (n, n):
+        raise ValueError(
+            f"`y` of shape {np.shape(y)} is no kernel of {n} rows; expected ({n}, {n}) with "
+            "target='precomputed', or a factor of the kernel with target='factor'"
+        )
+    advice = "give a thin factor of the kernel with target='factor'"
+    check_memory_here(_COPIES * 8 * n**2, f"the kernel of {n:,} rows and its factor", advice)
+    centred = finite_numbers(as_dense(y))
+    centred -= centred.mean(axis=0)
+    centred -= centred.mean(axis=1, keepdims=True)
+    largest = float(np.abs(centred).max())
+    lower, pivots, rank, _ = dpstrf(centred, tol=_PIVOT * largest, lower=1)
+    factor = np.empty((n, rank))
+    factor[pivots - 1] = np.tril(lower)[:, :rank]
+    centred -= factor @ factor.T
+    if (missing := float(np.abs(centred).max())) > _MISSING * largest:
+        raise ValueError(
+            f"`y` is no kernel: its Cholesky factor misses it by {missing / largest:.2g} of its "
+            "largest entry, both centred; expected a symmetric `y` without negative eigenvalues"
+        )
+    return factor
 
 
 def _as_factor(y: Any) -> Array:

@@ -81,6 +81,18 @@ def length_error(graph: NeighbourGraph, Y: Array) -> float:
     return float(np.linalg.norm(lengths - np.sqrt(graph.squared)) / np.sqrt(graph.squared.sum()))
 
 
+def squared_length_errors(graph: NeighbourGraph, Y: Array) -> Array:
+    """Return by how much the squared length (e,) of edges between Y (n, q) is too large."""
+    apart = Y[graph.heads] - Y[graph.tails]
+    return np.asarray((apart**2).sum(axis=1) - graph.squared)
+
+
+def matrix_of_edges(graph: NeighbourGraph, values: Array, first: Array, n: int) -> csr_array:
+    """Return values (e,) of edges as a symmetric array (n, n), whose rows `first` are the nodes."""
+    upper = csr_array((values, (first[graph.heads], first[graph.tails])), shape=(n, n))
+    return csr_array(upper + upper.T)
+
+
 def neighbour_graph(X: Any, neighbours: Array) -> NeighbourGraph:
     """Return the graph of rows X (n, d), no two of them equal, with these neighbours (n, k).
 

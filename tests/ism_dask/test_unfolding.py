@@ -602,6 +602,53 @@ def test_axes_are_those_of_all_rows_where_some_are_equal():
         np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-12 * np.abs(Z).max())
 
 
+def _kernel_of(numbers):
+    return np.exp(-np.abs(numbers[:, None] - numbers) / np.ptp(numbers))
+
+
+@pytest.mark.parametrize("rank", [3, 178])
+def test_a_kernel_is_given_as_a_matrix(rank):
+    L = _centred_kernel(Y, 178) if rank == 3 else _kernel_of(X[:, 0])
+    roots, vectors = np.linalg.eigh(L)
+    factor = vectors * np.sqrt(roots.clip(0))
+    model = ColoredMVU(refine=False)
+    by_factor = clone(model).set_params(target="factor").fit(X, factor)
+    for kernel in (L, L + 5.0 + X[:, :1] + X[:, 0], csr_array(L)):  # the same once it is centred
+        given = clone(model).set_params(target="precomputed").fit(X, kernel)
+        assert given.program_objective_ == pytest.approx(by_factor.program_objective_, rel=1e-6)
+        near = {"atol": 1e-4 * given.embedding_.std()}
+        np.testing.assert_allclose(given.embedding_, by_factor.embedding_, **near)
+        assert given.hsic_ == pytest.approx(by_factor.hsic_, rel=1e-6)
+    H = np.eye(178) - 1 / 178
+    K, centred = given.embedding_ @ given.embedding_.T, H @ L @ H
+    correlation = np.sqrt(np.vdot(K, centred) / np.linalg.norm(K) / np.linalg.norm(centred))
+    assert given.hsic_ == pytest.approx(correlation, rel=1e-6)
+    turned = np.random.default_rng(0).permutation(178)
+    again = clone(given).fit(X[turned], L[np.ix_(turned, turned)])
+    np.testing.assert_allclose(again.embedding_, given.embedding_[turned], **near)
+
+
+def test_edges_pull_as_y_pushes(colored):
+    w, Z, L = colored.edge_weights_.toarray(), colored.embedding_, _centred_kernel(Y, 178)
+    edges, distances = _edges(X, 10)
+    errors = ((Z[edges[:, 0]] - Z[edges[:, 1]]) ** 2).sum(axis=1) - distances**2
+    expected = np.zeros((178, 178))
+    expected[tuple(edges.T)] = expected[tuple(edges[:, ::-1].T)] = (
+        2 * colored.scales_.penalty * errors
+    )
+    np.testing.assert_allclose(w, expected, atol=1e-9 * np.abs(w).max())
+    pushed, pulled = L @ Z / colored.scales_.gain, (np.diag(w.sum(axis=0)) - w) @ Z
+    assert np.linalg.norm(pushed - pulled) < 1e-3 * np.linalg.norm(pushed)
+    twice = ColoredMVU(standardize=False).fit(3.0 * np.vstack([X, X[:5]]), np.append(Y, Y[:5]))
+    assert twice.edge_weights_.shape == (183, 183)
+    assert not twice.edge_weights_[178:].nnz
+    again = ColoredMVU(standardize=False).fit(np.vstack([X, X[:5]]), np.append(Y, Y[:5]))
+    near = {"atol": 0.02 * np.abs(again.edge_weights_.data).max()}
+    np.testing.assert_allclose(
+        9 * twice.edge_weights_.toarray(), again.edge_weights_.toarray(), **near
+    )
+
+
 def test_truth_values_are_numbers():
     rng = np.random.default_rng(0)
     rows, y = rng.integers(0, 2, size=(200, 9)).astype(bool), rng.integers(0, 3, size=200)
@@ -707,6 +754,16 @@ def test_parameters_are_not_changed(colored):
         ({"target": "factor"}, X, np.ones((178, 2)), "each column of `y` is constant"),
         ({"target": "factor"}, X, np.array(["a"] * 178), "`y` must be numbers where"),
         ({"target": "factor"}, X, 1e60 * np.eye(3)[Y], "entry of `y` is 1e\\+60; expected 1e-50"),
+        ({"target": "precomputed"}, X, Y, r"`y` of shape \(178,\) is no kernel of 178 rows"),
+        ({"target": "precomputed"}, X, APART, "`y` is no kernel: its Cholesky factor misses it"),
+        ({"target": "precomputed"}, X, np.triu(APART @ APART), "`y` is no kernel: its Cholesky"),
+        ({"target": "precomputed"}, X, np.ones((178, 178)), "each column of `y` is constant"),
+        (
+            {"target": "precomputed"},
+            X,
+            np.where(APART < 8, np.nan, 1),
+            "`y` contains NaN or infinity",
+        ),
         ({"target": "linear"}, X, None, "`target` is 'linear', but `y` is None"),
         ({}, np.repeat(X, 2, axis=0), np.tile([0, 1], 178), "`y` differs only between equal"),
         ({}, X, np.zeros(178, dtype=int), "`y` has one class only"),
