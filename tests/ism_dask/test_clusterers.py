@@ -30,7 +30,12 @@ ALL = [UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR]
 
 
 def _not_for_us(estimator):
-    return {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
+    exempt = {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
+    if isinstance(estimator, UnsupervisedIKDR):
+        numbers = "clusters are numbered as they come up, and the check shuffles the rows"
+        for kind in ("dense", "sparse"):
+            exempt[f"check_sample_weight_equivalence_on_{kind}_data"] = numbers
+    return exempt
 
 
 def nmi(a, b):
@@ -113,7 +118,7 @@ def test_what_is_said_of_another_clustering_holds_for_the_embedding_returned():
 
 
 def test_the_published_graph_is_the_plain_alternation():
-    """U from `D^-1/2 K D^-1/2`, W from `D^-1/2 H U U^T H D^-1/2`, with one kernel, until both stay."""
+    """U from `D^-1/2 K D^-1/2`, W from `D^-1/2 H U U^T H D^-1/2`, with one kernel."""
     model = UnsupervisedIKDR(3, kernel=Gaussian(sigma="median"), graph="kernel").fit(X)
     rows, n = (X - X.mean(axis=0)) / X.std(axis=0), len(X)
     sigma, H = np.median(pdist(rows)), np.eye(n) - 1 / n
