@@ -144,8 +144,8 @@ n_init, rotation, random_state, on_round
 
     mu: float = field(default=30.0, kw_only=True)
 
-    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        return AvoidGuide(centred_labels(y, n), positive_float("`mu`", self.mu))
+    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
+        return AvoidGuide(centred_labels(y, n, weights), positive_float("`mu`", self.mu))
 
 
 @dataclass(eq=False, repr=False)
@@ -194,15 +194,17 @@ n_init, rotation, random_state, on_round
     mu: float = field(default=1.0, kw_only=True)
     target: str = field(default="auto", kw_only=True)
 
-    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        return partial_scores(y, n, self.target, positive_float("`mu`", self.mu))
+    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
+        return partial_scores(y, n, self.target, positive_float("`mu`", self.mu), weights)
 
-    def _clustered(self, rows: Array, guide: EmbeddingGuide, order: Array | None) -> dict[str, Any]:
+    def _clustered(
+        self, rows: Array, guide: EmbeddingGuide, order: Array | None, weights: Array | None
+    ) -> dict[str, Any]:
         """Return centres and clusters; with fewer classes than clusters, these stay together."""
         groups, classes = (getattr(guide, name, None) for name in ("groups", "classes"))
         if groups is None or classes is None or len(classes) > self.n_clusters:
-            return super()._clustered(rows, guide, order)
-        centres, labels = seeded_kmeans(rows, groups, self.n_clusters)
+            return super()._clustered(rows, guide, order, weights)
+        centres, labels = seeded_kmeans(rows, groups, self.n_clusters, weights)
         return {
             "cluster_centers_": centres,
             "labels_": in_given_order(labels, order),

@@ -66,12 +66,8 @@ def _value_keys(y: Any) -> Array:
 
 
 def in_given_order(values: Array, order: Array | None) -> Array:
-    """Return values (n, ...) of rows in an order, in the order in which the rows were given."""
-    if order is None:
-        return values
-    given = np.empty_like(values)
-    given[order] = values
-    return given
+    """Return values (k, ...) of rows in an order (k,), in the order in which they were given."""
+    return values if order is None else values[np.argsort(order)]
 
 
 def distinct_rows(X: Any) -> tuple[Array, Array]:
