@@ -33,6 +33,11 @@ _ABOUT = {
     "references": "What else there is, judged alike. Supervised PCA is ISM with the linear kernel. "
     "`all old features` are judged as they are.",
 }
+_ABOUT_ALTERNATIVES = (
+    "Clusters, and others once these or a label are known. NMI is the agreement with known labels, "
+    "or with the first clusters: that with what is avoided should be near 0. The paper shows "
+    "pictures under the polynomial kernel, and no numbers."
+)
 # Columns of a table on a page; `_TERMINAL_COLUMNS` are the numbers of those that a terminal shows.
 COLUMNS = (
     "data, kernel, method",
@@ -52,7 +57,7 @@ _HEIGHT = 360.0
 
 
 def tables(result: TablesResult) -> dict[str, list[Block]]:
-    """Return the tables of each part of a run, one for each paradigm that has cells."""
+    """Return the tables of each part of a run, one for each paradigm that has cells, and NMI."""
     parts: dict[str, list[Block]] = {}
     for part, title in _TABLES.items():
         for paradigm, score in _PARADIGMS.items():
@@ -61,6 +66,9 @@ def tables(result: TablesResult) -> dict[str, list[Block]]:
                 parts.setdefault(part, []).append(
                     _block(part, f"{title}, {paradigm}", score, cells)
                 )
+    if alternatives := _series_of(result, "figure-1a"):
+        table = _alternatives_table(alternatives)
+        parts["figure-1a"] = [Block("Figure 1a, agreement with labels", tables=(table,))]
     return parts
 
 
@@ -201,14 +209,47 @@ def _lines(series: Sequence[SeriesResult], x: str, y: str) -> list[_Line]:
 
 
 def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
-    results = [result for one in series for result in one.results]
-    pictures = [each for result in results for each in result["pictures"]]
-    return [
-        Figure(
-            each["title"], each["caption"], Pixels(each["caption"], base64.b64decode(each["png"]))
+    pictures = [
+        (
+            f"{_series_name(each)}: {fit['clusters']}",
+            f"{_agreement(fit)} {fit['ended']}.",
+            fit["png"],
         )
-        for each in pictures
+        for each in series
+        for result in each.results
+        for fit in result["fits"]
     ]
+    originals = {each.subject["data"]: each.results[0]["original"] for each in series}
+    pictures += [(name, "Each of its colours is a row.", png) for name, png in originals.items()]
+    return [
+        Figure(title, caption, Pixels(caption, base64.b64decode(png)))
+        for title, caption, png in pictures
+        if png
+    ]
+
+
+def _alternatives_table(series: Sequence[SeriesResult]) -> Table:
+    rows = tuple(
+        (
+            f"{_series_name(each)}: {fit['clusters']}",
+            _agreement(fit),
+            _seconds(fit["seconds"]),
+            fit["ended"],
+        )
+        for each in series
+        for result in each.results
+        for fit in result["fits"]
+    )
+    return Table(_ABOUT_ALTERNATIVES, ("clusters", "NMI", "seconds", "ended"), rows, left=2)
+
+
+def _series_name(series: SeriesResult) -> str:
+    return ", ".join(series.subject.values())
+
+
+def _agreement(fit: Mapping[str, Any]) -> str:
+    """Return the agreement of clusters with each label in words."""
+    return ", ".join(f"{name} {value:.2f}" for name, value in fit["nmi"].items())
 
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Sequence[SeriesResult]], list[Figure]]]] = {

@@ -16,9 +16,9 @@ from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.estimators.fit_rows import SAMPLE_ROWS
-from ism_dask.estimators.partial_targets import centred_labels, partial_scores
+from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.row_order import in_given_order
-from ism_dask.gamma.from_embedding import EMBEDDING, AvoidGuide, EmbeddingGuide, normalise_rows
+from ism_dask.gamma.from_embedding import EMBEDDING, EmbeddingGuide, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
 from ism_dask.rows.shards import cut
 
@@ -145,7 +145,7 @@ n_init, rotation, random_state, on_round
     mu: float = field(default=30.0, kw_only=True)
 
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        return AvoidGuide(centred_labels(y, n), positive_float("`mu`", self.mu))
+        return labels_to_avoid(y, n, positive_float("`mu`", self.mu))
 
 
 @dataclass(eq=False, repr=False)

@@ -13,16 +13,33 @@ from sklearn.utils.validation import column_or_1d
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.classes import check_complete, class_dependence, is_missing, without_mask
-from ism_dask.gamma.from_embedding import ScoreGuide
+from ism_dask.gamma.from_embedding import AvoidGuide, ScoreGuide
 from ism_dask.gamma.targets import finite_numbers, standardise_target
 
 _SCORES = ("auto", "classes", "linear")
 _MISSING_ADVICE = "Rows of which nothing is known get NaN"
+_AVOID_ADVICE = "Each row needs a label to avoid"
+
+
+def labels_to_avoid(y: Any, n: int, mu: float) -> AvoidGuide:
+    """Return the guide for one clustering y (n,), or for t clusterings, the columns of y (n, t)."""
+    given = _target_array(y, n, _AVOID_ADVICE)
+    factors = []
+    for number, column in enumerate(given.reshape(n, -1).T):
+        try:
+            factors.append(centred_labels(column, n))
+        except ValueError as error:
+            if given.ndim == 1:
+                raise
+            raise ValueError(f"column {number} of the clusterings to avoid: {error}") from error
+    sizes = [factor.shape[1] for factor in factors]
+    clusterings = np.repeat(np.arange(len(sizes)), sizes)
+    return AvoidGuide(np.column_stack(factors), mu, clusterings=clusterings)
 
 
 def centred_labels(y: Any, n: int) -> Array:
     """Return one-hot labels minus the share of each class: (n, c)."""
-    labels = _one_column(_target_array(y, n, "Each row needs a label to avoid"))
+    labels = _one_column(_target_array(y, n, _AVOID_ADVICE))
     check_complete("`y`", labels)
     return class_dependence(labels).factor
 
