@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -209,18 +209,12 @@ def _lines(series: Sequence[SeriesResult], x: str, y: str) -> list[_Line]:
 
 
 def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
-    pictures = [
-        (
-            f"{_series_name(each)}: {fit['clusters']}",
-            f"{_agreement(fit)} {fit['ended']}.",
-            fit["png"],
-        )
-        for each in series
-        for result in each.results
-        for fit in result["fits"]
-    ]
     originals = {each.subject["data"]: each.results[0]["original"] for each in series}
-    pictures += [(name, "Each of its colours is a row.", png) for name, png in originals.items()]
+    pictures = [(name, "Each of its colours is a row.", png) for name, png in originals.items()]
+    pictures += [
+        (name, f"NMI: {agreement or 'no labels'}; {fit['ended']}", fit["png"])
+        for name, agreement, fit in _alternative_fits(series)
+    ]
     return [
         Figure(title, caption, Pixels(caption, base64.b64decode(png)))
         for title, caption, png in pictures
@@ -230,26 +224,20 @@ def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
 
 def _alternatives_table(series: Sequence[SeriesResult]) -> Table:
     rows = tuple(
-        (
-            f"{_series_name(each)}: {fit['clusters']}",
-            _agreement(fit),
-            _seconds(fit["seconds"]),
-            fit["ended"],
-        )
-        for each in series
-        for result in each.results
-        for fit in result["fits"]
+        (name, agreement, _seconds(fit["seconds"]), fit["ended"])
+        for name, agreement, fit in _alternative_fits(series)
     )
     return Table(_ABOUT_ALTERNATIVES, ("clusters", "NMI", "seconds", "ended"), rows, left=2)
 
 
-def _series_name(series: SeriesResult) -> str:
-    return ", ".join(series.subject.values())
-
-
-def _agreement(fit: Mapping[str, Any]) -> str:
-    """Return the agreement of clusters with each label in words."""
-    return ", ".join(f"{name} {value:.2f}" for name, value in fit["nmi"].items())
+def _alternative_fits(
+    series: Sequence[SeriesResult],
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the name, the agreement with labels in words, and the record of each fit."""
+    for each in series:
+        for fit in each.results[0]["fits"]:
+            agreement = ", ".join(f"{name} {value:.2f}" for name, value in fit["nmi"].items())
+            yield f"{', '.join(each.subject.values())}: {fit['clusters']}", agreement, fit
 
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Sequence[SeriesResult]], list[Figure]]]] = {
