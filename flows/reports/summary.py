@@ -372,7 +372,7 @@ def _paper_subject(_result: TablesResult) -> str:
 
 def _paper_headline(result: TablesResult) -> str:
     if not result.cells:
-        return f"{len(result.others)} lines and pictures"
+        return f"lines and pictures {len(result.others)}"
     return text.count_noun(len(result.cells), "cell")
 
 

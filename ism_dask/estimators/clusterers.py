@@ -115,16 +115,17 @@ class AlternativeIKDR(ClusteringIKDR):
     As `UnsupervisedIKDR`, but W also makes `X W` depend as little as possible on the given labels:
     `Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)`, `Omega = D^-1/2 U U^T D^-1/2`. The
     first W comes from the labels alone. `fit` takes one label for each row, none missing; -1 is a
-    label like any other.
+    label like any other. If y has several columns (n, t), each is a clustering to avoid, with a
+    part `-mu ...` of its own.
 
     Parameters
     ----------
     mu : float, default 30.0
         Weight of avoiding the labels, relative to the new clusters. Both parts of Gamma have trace
-        one, whatever the number of rows, clusters and classes. (The published method divides both
-        by degrees and does not normalise them.) The part of the labels is spread over as many
-        directions as there are classes, so `mu` must be well above 1. On the Face data, `mu=1`
-        finds the twenty persons again, and `mu` from 20 up finds the poses.
+        one, whatever the number of rows, clusters and classes. (The published ones are not
+        normalised.) The part of the labels is spread over as many directions as there are classes,
+        so `mu` must be well above 1. On the Face data, `mu=1` finds the twenty persons again, and
+        `mu` from 20 up finds the poses.
     n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
 n_init, rotation, random_state, on_round
         As in `UnsupervisedIKDR`.

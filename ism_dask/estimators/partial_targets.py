@@ -23,7 +23,7 @@ _AVOID_ADVICE = "Each row needs a label to avoid"
 
 def labels_to_avoid(y: Any, n: int, mu: float) -> AvoidGuide:
     """Return the guide for one clustering y (n,), or for t clusterings, the columns of y (n, t)."""
-    given = _target_array(y, n, _AVOID_ADVICE)
+    given = _target_array(y, n, _AVOID_ADVICE, warn=False)
     factors = []
     for number, column in enumerate(given.reshape(n, -1).T):
         try:
@@ -96,8 +96,11 @@ def rows_without_score(given: Array) -> Array:
     return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
 
 
-def _target_array(y: Any, n: int, advice: str) -> Array:
-    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`."""
+def _target_array(y: Any, n: int, advice: str, *, warn: bool = True) -> Array:
+    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`.
+
+    If `warn`, a single column (n, 1) leads to a warning, as elsewhere in scikit-learn.
+    """
     given = target_as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
@@ -111,7 +114,7 @@ def _target_array(y: Any, n: int, advice: str) -> Array:
     if given.dtype.kind in "cV":
         raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
     _check_no_infinity(given, advice)
-    return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
+    return np.asarray(column_or_1d(given, warn=warn)) if given.shape[1:] == (1,) else given
 
 
 def target_as_array(y: Any) -> Array:

@@ -336,7 +336,7 @@ def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> No
     shown = " ".join(here("show", "figure").out.split())
     assert "face, gaussian: four others pose 0.60 2.0 over the cap" in shown
     assert "Cells" not in shown
-    assert "1 lines and pictures" in " ".join(here("runs").out.split())
+    assert "lines and pictures 1" in " ".join(here("runs").out.split())
     assert (
         "| face, gaussian: four others | pose 0.60 | 2.0 | over the cap |"
         in (table_files(result)["figure-1a.md"])

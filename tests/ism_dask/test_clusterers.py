@@ -301,6 +301,8 @@ def test_the_third_of_three_crossed_groupings():
     assert max(nmi(first, both.labels_), nmi(second, both.labels_)) < 0.05
     frame = pd.DataFrame({"words": np.array(["x", "y"])[second], "numbers": first})
     np.testing.assert_array_equal(AlternativeIKDR(2).fit(rows, frame).labels_, both.labels_)
+    one, column = (AlternativeIKDR(2).fit(rows, y).labels_ for y in (first, first[:, None]))
+    np.testing.assert_array_equal(one, column)
 
 
 def test_one_cluster():
