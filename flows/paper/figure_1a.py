@@ -39,7 +39,7 @@ class Variant:
 _VARIANTS: Mapping[str, Variant] = {
     "gaussian": Variant(PAPER_GAUSSIAN),
     "polynomial": Variant(Polynomial()),
-    "polynomial, rows of length 1": Variant(Polynomial(), unit_rows=True),
+    "unit polynomial": Variant(Polynomial(), unit_rows=True),
 }
 
 
@@ -68,8 +68,8 @@ class Subject:
 
 
 _SUBJECTS: Mapping[str, Subject] = {
-    "flower": Subject("two segments", "two other segments", 2, 2, "two segments", "segments"),
-    "face": Subject("20 clusters", "four that avoid the persons", 20, 4, "identity", "clusters"),
+    "flower": Subject("2 segments", "2 others", 2, 2, "2 segments", "segments"),
+    "face": Subject("20 clusters", "4 others", 20, 4, "identity", "clusters"),
 }
 
 

@@ -34,9 +34,10 @@ _ABOUT = {
     "`all old features` are judged as they are.",
 }
 _ABOUT_ALTERNATIVES = (
-    "Clusters, and others once these or a label are known. NMI is the agreement with known labels, "
-    "or with the first clusters: that with what is avoided should be near 0. The paper shows "
-    "pictures under the polynomial kernel, and no numbers."
+    "Clusters, and others that avoid these segments or the persons. NMI is the agreement with "
+    "labels, or with the segments; that with what is avoided should be near 0. The unit polynomial "
+    "is that of rows scaled to length 1. The paper shows pictures under the polynomial, without "
+    "numbers."
 )
 # Columns of a table on a page; `_TERMINAL_COLUMNS` are the numbers of those that a terminal shows.
 COLUMNS = (
@@ -212,7 +213,7 @@ def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
     originals = {each.subject["data"]: each.results[0]["original"] for each in series}
     pictures = [(name, "Each of its colours is a row.", png) for name, png in originals.items()]
     pictures += [
-        (name, f"NMI: {agreement or 'no labels'}; {fit['ended']}", fit["png"])
+        (f"{name}: {fit['clusters']}", f"NMI: {agreement}; {fit['ended']}", fit["png"])
         for name, agreement, fit in _alternative_fits(series)
     ]
     return [
@@ -224,10 +225,11 @@ def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
 
 def _alternatives_table(series: Sequence[SeriesResult]) -> Table:
     rows = tuple(
-        (name, agreement, _seconds(fit["seconds"]), fit["ended"])
+        (name, fit["clusters"], agreement, fit["ended"], _seconds(fit["seconds"]))
         for name, agreement, fit in _alternative_fits(series)
     )
-    return Table(_ABOUT_ALTERNATIVES, ("clusters", "NMI", "seconds", "ended"), rows, left=2)
+    columns = ("data, kernel", "clusters", "NMI", "ended", "seconds")
+    return Table(_ABOUT_ALTERNATIVES, columns, rows, left=4, terminal=(0, 1, 2, 3))
 
 
 def _alternative_fits(
@@ -237,7 +239,7 @@ def _alternative_fits(
     for each in series:
         for fit in each.results[0]["fits"]:
             agreement = ", ".join(f"{name} {value:.2f}" for name, value in fit["nmi"].items())
-            yield f"{', '.join(each.subject.values())}: {fit['clusters']}", agreement, fit
+            yield ", ".join(each.subject.values()), agreement or "-", fit
 
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Sequence[SeriesResult]], list[Figure]]]] = {

@@ -318,7 +318,7 @@ def test_a_run_of_another_kind_is_not_replaced() -> None:
 
 def _alternative_series(**fit: Any) -> SeriesResult:
     """Return the result of a part of Figure 1a with one fit."""
-    known = {"clusters": "four others", "nmi": {"pose": 0.6}, "seconds": 2.0, "png": "cG5n"}
+    known = {"clusters": "4 others", "nmi": {"pose": 0.6}, "seconds": 2.0, "png": "cG5n"}
     result = {"fits": [known | fit], "original": ""}
     subject = {"data": "face", "kernel": "gaussian"}
     return SeriesResult(part="figure-1a", subject=subject, results=[result])
@@ -326,7 +326,7 @@ def _alternative_series(**fit: Any) -> SeriesResult:
 
 def test_stored_pictures_are_figures() -> None:
     (figure,) = _alternatives([_alternative_series(ended="over the cap")])
-    assert figure.title == "face, gaussian: four others"
+    assert figure.title == "face, gaussian: 4 others"
     assert figure.caption == "NMI: pose 0.60; over the cap"
 
 
@@ -334,11 +334,11 @@ def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> No
     settings = TablesSettings(parts="figure-1a", run="figure")
     result = save(settings, [_alternative_series(ended="over the cap")])
     shown = " ".join(here("show", "figure").out.split())
-    assert "face, gaussian: four others pose 0.60 2.0 over the cap" in shown
+    assert "face, gaussian 4 others pose 0.60 over the cap" in shown
     assert "Cells" not in shown
     assert "lines and pictures 1" in " ".join(here("runs").out.split())
     assert (
-        "| face, gaussian: four others | pose 0.60 | 2.0 | over the cap |"
+        "| face, gaussian | 4 others | pose 0.60 | over the cap | 2.0 |"
         in (table_files(result)["figure-1a.md"])
     )
 
