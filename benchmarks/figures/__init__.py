@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.figures.alternatives import alternatives, views
 from benchmarks.figures.avoiding import avoid, given
 from benchmarks.figures.certainty import (
     bootstrap60k,
@@ -85,6 +86,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        alternatives,
+        views,
         band,
         censored,
         quick,

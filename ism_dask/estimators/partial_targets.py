@@ -14,16 +14,36 @@ from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import centred_by
 from ism_dask.gamma.classes import check_complete, class_dependence, is_missing, without_mask
-from ism_dask.gamma.from_embedding import ScoreGuide
+from ism_dask.gamma.from_embedding import AvoidGuide, ScoreGuide
 from ism_dask.gamma.targets import finite_numbers, standardise_target
 
 _SCORES = ("auto", "classes", "linear")
 _MISSING_ADVICE = "Rows of which nothing is known get NaN"
+_AVOID_ADVICE = "Each row needs a label to avoid"
+
+
+def labels_to_avoid(y: Any, n: int, mu: float, weights: Array | None = None) -> AvoidGuide:
+    """Return the guide for one clustering y (n,), or for t clusterings, the columns of y (n, t).
+
+    Rows count by their weights (n,), if there are some.
+    """
+    given = _target_array(y, n, _AVOID_ADVICE, warn=False)
+    factors = []
+    for number, column in enumerate(given.reshape(n, -1).T):
+        try:
+            factors.append(centred_labels(column, n, weights))
+        except ValueError as error:
+            if given.ndim == 1:
+                raise
+            raise ValueError(f"column {number} of the clusterings to avoid: {error}") from error
+    sizes = [factor.shape[1] for factor in factors]
+    clusterings = np.repeat(np.arange(len(sizes)), sizes)
+    return AvoidGuide(np.column_stack(factors), mu, clusterings=clusterings)
 
 
 def centred_labels(y: Any, n: int, weights: Array | None = None) -> Array:
     """Return one-hot labels minus the share of each class, by weights (n,) of rows: (n, c)."""
-    labels = _one_column(_target_array(y, n, "Each row needs a label to avoid"))
+    labels = _one_column(_target_array(y, n, _AVOID_ADVICE))
     check_complete("`y`", labels)
     return _centred_factor(labels, weights)
 
@@ -95,8 +115,11 @@ def rows_without_score(given: Array) -> Array:
     return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
 
 
-def _target_array(y: Any, n: int, advice: str) -> Array:
-    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`."""
+def _target_array(y: Any, n: int, advice: str, *, warn: bool = True) -> Array:
+    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`.
+
+    If `warn`, a single column (n, 1) leads to a warning, as elsewhere in scikit-learn.
+    """
     given = target_as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
@@ -110,7 +133,7 @@ def _target_array(y: Any, n: int, advice: str) -> Array:
     if given.dtype.kind in "cV":
         raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
     _check_no_infinity(given, advice)
-    return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
+    return np.asarray(column_or_1d(given, warn=warn)) if given.shape[1:] == (1,) else given
 
 
 def target_as_array(y: Any) -> Array:

@@ -7,7 +7,7 @@ user gives.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -119,13 +119,18 @@ class ScoreGuide(EmbeddingGuide):
 class AvoidGuide(EmbeddingGuide):
     """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` with one-hot labels Y to avoid.
 
+    If there are several clusterings to avoid, each has a part of its own, with a trace of its own.
+
     Attributes
     ----------
     Y : (n, c) array
-        The labels, centred.
+        The labels, centred; those of several clusterings side by side.
+    clusterings : (c,) array
+        The number of the clustering of each column of Y, from 0.
     """
 
     Y: Array
+    clusterings: Array = field(kw_only=True)
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
@@ -138,8 +143,7 @@ class AvoidGuide(EmbeddingGuide):
         squares = rows.fold(_column_squares)
         # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
         weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
-        avoided = self.mu / squares[k:].sum()
-        return ThinGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
+        return ThinGamma(np.append(np.full(k, weight), self._signs(squares[k:]))), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
@@ -147,8 +151,11 @@ class AvoidGuide(EmbeddingGuide):
         If the rounds began with the clusters of X, they would stay at the labels to avoid.
         """
         rows = embedded.with_rows(GAMMA_FACTS, self.Y)
-        weight = self.mu / float(rows.fold(_column_squares).sum())
-        return ThinGamma(np.full(self.Y.shape[1], -weight)), rows
+        return ThinGamma(self._signs(rows.fold(_column_squares))), rows
+
+    def _signs(self, squares: Array) -> Array:
+        """Return what each column of Y counts, from the sums of its squares: (c,)."""
+        return -self.mu / np.bincount(self.clusterings, squares)[self.clusterings]
 
 
 def _width(embedded: Shards) -> int:

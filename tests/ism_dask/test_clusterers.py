@@ -108,13 +108,7 @@ def test_what_is_said_of_clusters_holds_for_the_embedding_returned(wine):
 
 def test_what_is_said_of_another_clustering_holds_for_the_embedding_returned():
     model = AlternativeIKDR(2).fit(X, Y)
-    Z, n = model.transform(X), len(X)
-    K = np.exp(-squareform(pdist(Z, "sqeuclidean")) / (2 * model.affinity_.sigma**2))
-    omega = model.embedding_ / np.sqrt(K.sum(axis=1) + 0.3 * n)[:, None]
-    one_hot = np.eye(3)[Y] - np.bincount(Y) / n
-    Gamma = omega @ omega.T / (omega**2).sum()
-    Gamma -= model.mu * one_hot @ one_hot.T / (one_hot**2).sum()
-    assert_describes_itself(model, X, Gamma)
+    assert_describes_itself(model, X, avoiding_gamma(model, X, Y[:, None]))
 
 
 def test_the_published_graph_is_the_plain_alternation():
@@ -273,6 +267,47 @@ def test_another_clustering_leaves_the_known_one():
     other = AlternativeIKDR(2).fit(rows, first)
     assert nmi(second, other.labels_) > 0.9
     assert nmi(first, other.labels_) < 0.05
+
+
+def avoiding_gamma(model, rows, y):
+    """Return the Gamma (n, n) of a fit that avoids the columns of y (n, t), by brute force."""
+    K = np.exp(
+        -squareform(pdist(model.transform(rows), "sqeuclidean")) / 2 / model.affinity_.sigma**2
+    )
+    omega = model.embedding_ / np.sqrt(K.sum(axis=1) + 0.3 * len(rows))[:, None]
+    Gamma = omega @ omega.T / (omega**2).sum()
+    for labels in y.T:
+        L = (labels[:, None] == labels).astype(float)
+        L = L - L.mean(axis=0) - L.mean(axis=1)[:, None] + L.mean()
+        Gamma -= model.mu * L / np.trace(L)
+    return Gamma
+
+
+@pytest.mark.parametrize("n", [8, 25, 60])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_each_of_several_clusterings_to_avoid_has_a_part_of_trace_one(n):
+    rng = np.random.default_rng(n)
+    rows, y = rng.normal(size=(n, 5)), np.arange(2 * n).reshape(2, n).T % [2, 3]
+    model = AlternativeIKDR(2, mu=7.0).fit(rows, y)
+    J, eigenvalues, *_ = brute_force(model, rows, avoiding_gamma(model, rows, y))
+    np.testing.assert_allclose(model.objective_, J, rtol=1e-8)
+    np.testing.assert_allclose(model.eigenvalues_, eigenvalues, rtol=1e-6)
+
+
+def test_the_third_of_three_crossed_groupings():
+    rng = np.random.default_rng(0)
+    first, second, third = rng.integers(2, size=(3, 200))
+    rows = rng.normal(size=(200, 10))
+    rows[:, :3] += 4 * first[:, None]
+    rows[:, 3:6] += 4 * second[:, None]
+    rows[:, 6:8] += 4 * third[:, None]
+    both = AlternativeIKDR(2).fit(rows, np.column_stack([first, second]))
+    assert nmi(third, both.labels_) > 0.9
+    assert max(nmi(first, both.labels_), nmi(second, both.labels_)) < 0.05
+    frame = pd.DataFrame({"words": np.array(["x", "y"])[second], "numbers": first})
+    np.testing.assert_array_equal(AlternativeIKDR(2).fit(rows, frame).labels_, both.labels_)
+    one, column = (AlternativeIKDR(2).fit(rows, y).labels_ for y in (first, first[:, None]))
+    np.testing.assert_array_equal(one, column)
 
 
 def test_one_cluster():
