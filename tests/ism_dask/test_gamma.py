@@ -191,7 +191,7 @@ def test_gamma_of_avoided_labels(embedded):
     shards, U, roots = embedded
     Y = _drawn(4)
     omega, avoided = np.diag(roots) @ U @ U.T @ np.diag(roots), H @ Y @ Y.T @ H
-    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7)
+    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7, clusterings=np.zeros(Y.shape[1], int))
     away = 0.7 * avoided / np.trace(avoided)
     whole = omega / np.trace(omega) - away
     np.testing.assert_allclose(_full(*guide.gamma(shards)), whole, atol=1e-12)
