@@ -28,7 +28,9 @@ _ABOUT = {
     "table-4": "Means and population deviations over folds. J is ours, over the training rows; "
     "its cost by the convention of the published code is -J with zeros on the diagonal of K. For "
     "the polynomial kernel the published costs follow another scale, which neither the paper nor "
-    "its code tells: they stand here, but cannot be compared.",
+    "its code tells: they stand here, but cannot be compared. Costs of clusters are those of "
+    "Gamma = H U U^T H for every graph. Gamma of the published graph has degrees in it, so that "
+    "its J has another scale.",
     "table-5": "ISM under other kernels. The paper has seconds and accuracies only.",
     "references": "What else there is, judged alike. Supervised PCA is ISM with the linear kernel. "
     "`all old features` are judged as they are.",

@@ -14,6 +14,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
+from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -28,18 +29,20 @@ _GIVEN = RowFact("given")
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingGuide(ABC):
-    """A way to build Gamma from shards with the fact `EMBEDDING`.
+    """A way to build Gamma from shards with the facts `EMBEDDING` and `ROW_WEIGHTS`.
+
+    Means and sums of squares count rows by their weights; Gamma and its facts are without them.
 
     Attributes
     ----------
     Y : (n, t) array or None
         The given scores or labels of each row, if there are some.
-    mu : float
-        Their weight.
+    mu : float, or (e,) array
+        Their weight, or that of each expert.
     """
 
     Y: Array | None = None
-    mu: float = 1.0
+    mu: float | Array = 1.0
 
     @abstractmethod
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
@@ -50,7 +53,7 @@ class EmbeddingGuide(ABC):
         return None
 
     def reordered(self, order: Array) -> Self:
-        """Return the same guide for rows in another order (n,)."""
+        """Return the same guide for some rows (k,), or for all in another order."""
         return self if self.Y is None else replace(self, Y=self.Y[order])
 
 
@@ -68,28 +71,32 @@ class PublishedClusterGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 H U`."""
-        mean = embedded.fold(_embedding_sums) / embedded.n_rows
-        rows = embedded.derive(GAMMA_FACTS, _centred_omega, mean).persisted()
+        sums, total = embedded.fold(_weighted_sums, EMBEDDING)
+        rows = embedded.derive(GAMMA_FACTS, _centred_omega, sums[:-1] / total).persisted()
         return ThinGamma(np.ones(_width(embedded))), rows
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreGuide(EmbeddingGuide):
-    """`Gamma = Omega + mu H Y Y^T H` with scores Y, which some rows may lack.
+    """`Gamma = Omega / tr Omega + sum_e mu_e H Y_e Y_e^T H / tr(H Y_e Y_e^T H)` with experts e.
 
-    A ridge regression of the given scores on the embedding, with rows scaled to unit length,
-    predicts the missing ones. So the rows of a cluster get the scores of its scored rows.
+    Each expert scores some of the rows. A ridge regression of these scores on the embedding, with
+    rows scaled to unit length, predicts the others. So the rows of a cluster get the scores of its
+    scored rows.
 
     Attributes
     ----------
     Y : (n, t) array
-        The scores: numbers of standard deviation 1 or one-hot classes, with mean 0 over the rows
-        that have scores; NaN for the other rows.
+        The scores of all experts: numbers of standard deviation 1 or one-hot classes, with mean 0
+        over the rows that the expert has scored; NaN for the other rows.
+    experts : (t,) array
+        The number of the expert of each column.
     classes : (c,) array or None
-        The classes, if the scores are classes.
+        The classes of the first c columns, if one expert alone gives classes.
     """
 
     Y: Array
+    experts: Array = field(kw_only=True)
     classes: Array | None = None
 
     @property
@@ -97,18 +104,24 @@ class ScoreGuide(EmbeddingGuide):
         """The number of the class of each row, -1 for rows without one, if there are classes."""
         if self.classes is None:
             return None
-        return np.where(np.isnan(self.Y[:, 0]), -1, self.Y.argmax(axis=1))
+        labels = self.Y[:, : len(self.classes)]
+        return np.where(np.isnan(labels[:, 0]), -1, labels.argmax(axis=1))
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and the centred scores side by side."""
-        scored = embedded.with_rows(_GIVEN, self.Y)
-        gram, cross = scored.fold(_regression_sums)
-        ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
-        weights = np.linalg.solve(gram + ridge, cross)
+        scored, k = embedded.with_rows(_GIVEN, self.Y), _width(embedded)
+        grams, cross = scored.fold(_regression_sums)
+        ridges = _RIDGE * np.trace(grams, axis1=1, axis2=2) / (k + 1)
+        systems = grams + ridges[:, None, None] * np.eye(k + 1)
+        weights = np.linalg.solve(systems, cross[..., None])[..., 0].T
         rows = scored.derive(GAMMA_FACTS, _predict_scores, weights).persisted()
-        mean = rows.fold(_column_sums)[_width(embedded) :] / embedded.n_rows
-        signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
-        return ThinGamma(signs), rows.derive(GAMMA_FACTS, _centre_columns, mean).persisted()
+        sums, total = rows.fold(_weighted_sums, GAMMA_FACTS)
+        rows = rows.derive(GAMMA_FACTS, _centre_columns, sums[k:] / total).persisted()
+        squares = rows.fold(_column_squares)
+        traces = np.bincount(self.experts, squares[k:])
+        omega = _omega_share(squares[:k])
+        signs = np.concatenate([np.full(k, omega), (self.mu / traces)[self.experts]])
+        return ThinGamma(signs), rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +150,8 @@ class AvoidGuide(EmbeddingGuide):
         )
         k = _width(embedded)
         squares = rows.fold(_column_squares)
-        # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
-        weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
-        return ThinGamma(np.append(np.full(k, weight), self._signs(squares[k:]))), rows
+        omega = np.full(k, _omega_share(squares[:k]))
+        return ThinGamma(np.append(omega, self._signs(squares[k:]))), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
@@ -159,12 +171,22 @@ def _width(embedded: Shards) -> int:
     return embedded.load_rows(np.arange(1)).facts[EMBEDDING].shape[1] - 1
 
 
+def _omega_share(squares: Array) -> float:
+    """Return the factor that gives Omega trace one, from the sums of squares (k,) of its columns.
+
+    If no two rows are near each other the embedding is 0, and Omega has no part in Gamma.
+    """
+    return float(1.0 / squares.sum()) if squares.any() else 0.0
+
+
 def _embedding_rows(shard: LoadedShard) -> Array:
     return shard.facts[EMBEDDING][:, :-1].copy()
 
 
-def _embedding_sums(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[EMBEDDING][:, :-1].sum(axis=0))
+def _weighted_sums(shard: LoadedShard, fact: RowFact) -> tuple[Array, float]:
+    """Return the sums of the columns of a fact by the weights of the rows, and that of these."""
+    weights = shard.facts[ROW_WEIGHTS]
+    return weights @ shard.facts[fact], float(weights.sum())
 
 
 def _centred_omega(shard: LoadedShard, mean: Array) -> Array:
@@ -178,16 +200,20 @@ def _omega(rows: Array) -> Array:
 
 
 def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
-    rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
-    scored = np.isfinite(Y).all(axis=1)
-    regressors = _regressors(rows[scored])
-    return regressors.T @ regressors, regressors.T @ Y[scored]
+    """Return the Gram matrix (t, k + 1, k + 1) of the rows that have each score, and its products.
+
+    The products of the regressors with the scores are (t, k + 1).
+    """
+    regressors, Y = _regressors(shard.facts[EMBEDDING]), shard.facts[_GIVEN]
+    counted, has_score = regressors.T * shard.facts[ROW_WEIGHTS], np.isfinite(Y)
+    grams = [counted[:, rows] @ regressors[rows] for rows in has_score.T]
+    return np.array(grams), (counted @ np.where(has_score, Y, 0.0)).T
 
 
 def _predict_scores(shard: LoadedShard, weights: Array) -> Array:
     rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
-    scored = np.isfinite(Y).all(axis=1, keepdims=True)
-    return np.column_stack([_omega(rows), np.where(scored, Y, _regressors(rows) @ weights)])
+    scores = np.where(np.isfinite(Y), Y, _regressors(rows) @ weights)
+    return np.column_stack([_omega(rows), scores])
 
 
 def _centre_columns(shard: LoadedShard, mean: Array) -> Array:
@@ -196,12 +222,13 @@ def _centre_columns(shard: LoadedShard, mean: Array) -> Array:
     return rows
 
 
-def _column_sums(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[GAMMA_FACTS].sum(axis=0))
-
-
 def _column_squares(shard: LoadedShard) -> Array:
-    return np.einsum("ij,ij->j", shard.facts[GAMMA_FACTS], shard.facts[GAMMA_FACTS])
+    return np.asarray(shard.facts[ROW_WEIGHTS] @ shard.facts[GAMMA_FACTS] ** 2)
+
+
+def weighted_facts(shard: LoadedShard) -> Array:
+    """Return the facts of Gamma for which a row of weight 2 counts as two rows."""
+    return np.asarray(shard.facts[ROW_WEIGHTS][:, None] * shard.facts[GAMMA_FACTS])
 
 
 def _embedding_and_labels(shard: LoadedShard) -> Array:

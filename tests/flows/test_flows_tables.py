@@ -67,6 +67,30 @@ def test_clusters_have_the_cost_of_the_definition() -> None:
     assert result["score"] > 0.8
 
 
+@pytest.mark.parametrize("method", ["ism", "ism-graph"])
+def test_costs_of_clusters_have_no_degrees(method: str) -> None:
+    ingest("wine")
+    cell = cells.UnsupervisedCell("table-4", "wine", "gaussian", method, WINE)
+    X, _ = methods.rows_in_memory("wine")
+    model = methods.fit_clusters(method, cell._request, X).model
+    assert model.graph == ("kernel" if method == "ism-graph" else "regularised")
+    U = model.embedding_ - model.embedding_.mean(axis=0)
+    K = rbf_kernel(model.transform(X), gamma=0.5 / model.kernel_.sigma**2)
+    np.fill_diagonal(K, 0)
+    assert cell.measure(0, ProgressShare())["cost"] == pytest.approx(-(U @ U.T * K).sum())
+
+
+def test_variants_of_ism_have_cells_where_they_differ_from_it() -> None:
+    every = [*cells.table_4(TablesSettings()), *cells.table_5(TablesSettings())]
+    graphs = {(cell.part, cell.kernel, cell.paradigm) for cell in every if "graph" in cell.method}
+    assert graphs == {
+        *(("table-4", kernel, "unsupervised") for kernel in ("gaussian", "polynomial")),
+        *(("table-5", kernel, "unsupervised") for kernel in ("linear", "squared", "multiquadric")),
+    }
+    rules = {cell.paradigm for cell in every if cell.method in ("ism-0.01", "ism-5")}
+    assert rules == {"supervised"}
+
+
 def test_every_cell_of_the_paper_has_one_of_ours() -> None:
     every = TablesSettings()
     ours = [*cells.table_4(every), *cells.table_5(every)]
