@@ -157,5 +157,7 @@ def _fitted(X: Any, avoided: Any, k: int, mu: float) -> AlternativeIKDR:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", ComponentsWarning)
-        solver = ISM(max_seconds=60)
-        return AlternativeIKDR(k, kernel=Gaussian("median"), solver=solver, mu=mu).fit(X, avoided)
+        model = AlternativeIKDR(
+            k, kernel=Gaussian("median"), mu=mu, solver=ISM(max_seconds=60), n_init=10
+        )
+        return model.fit(X, avoided)
