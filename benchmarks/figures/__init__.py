@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.figures.alternatives import alternatives, views
 from benchmarks.figures.avoiding import avoid, given
 from benchmarks.figures.certainty import (
     bootstrap60k,
@@ -51,6 +52,11 @@ from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.through_fits import level_fitted, power_fitted
 from benchmarks.figures.unfolded import unfolded, unfolded60k
+from benchmarks.figures.unfolded_claims import (
+    unfolded_bounds,
+    unfolded_claims,
+    unfolded_rank,
+)
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
 from benchmarks.measure import Figure
@@ -81,6 +87,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         clusters10k,
         clusters60k,
         guided,
+        alternatives,
+        views,
         band,
         censored,
         quick,
@@ -126,7 +134,10 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         given,
         unfolded,
         unfolded60k,
+        unfolded_bounds,
+        unfolded_claims,
         unfolded_places,
+        unfolded_rank,
         unfolded_steps,
         scale,
     )

@@ -12,26 +12,54 @@ from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
+from ism_dask.gamma.base import centred_by
 from ism_dask.gamma.classes import check_complete, class_dependence, is_missing, without_mask
-from ism_dask.gamma.from_embedding import ScoreGuide
+from ism_dask.gamma.from_embedding import AvoidGuide, ScoreGuide
 from ism_dask.gamma.targets import finite_numbers, standardise_target
 
 _SCORES = ("auto", "classes", "linear")
 _MISSING_ADVICE = "Rows of which nothing is known get NaN"
+_AVOID_ADVICE = "Each row needs a label to avoid"
 
 
-def centred_labels(y: Any, n: int) -> Array:
-    """Return one-hot labels minus the share of each class: (n, c)."""
-    labels = _one_column(_target_array(y, n, "Each row needs a label to avoid"))
+def labels_to_avoid(y: Any, n: int, mu: float, weights: Array | None = None) -> AvoidGuide:
+    """Return the guide for one clustering y (n,), or for t clusterings, the columns of y (n, t).
+
+    Rows count by their weights (n,), if there are some.
+    """
+    given = _target_array(y, n, _AVOID_ADVICE, warn=False)
+    factors = []
+    for number, column in enumerate(given.reshape(n, -1).T):
+        try:
+            factors.append(centred_labels(column, n, weights))
+        except ValueError as error:
+            if given.ndim == 1:
+                raise
+            raise ValueError(f"column {number} of the clusterings to avoid: {error}") from error
+    sizes = [factor.shape[1] for factor in factors]
+    clusterings = np.repeat(np.arange(len(sizes)), sizes)
+    return AvoidGuide(np.column_stack(factors), mu, clusterings=clusterings)
+
+
+def centred_labels(y: Any, n: int, weights: Array | None = None) -> Array:
+    """Return one-hot labels minus the share of each class, by weights (n,) of rows: (n, c)."""
+    labels = _one_column(_target_array(y, n, _AVOID_ADVICE))
     check_complete("`y`", labels)
-    return class_dependence(labels).factor
+    return _centred_factor(labels, weights)
 
 
-def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> ScoreGuide:
-    """Return the scores of n rows in y, read as classes or numbers according to `target`."""
+def partial_scores(
+    y: Any, n: int, target: str, mu: float = 1.0, weights: Array | None = None
+) -> ScoreGuide:
+    """Return the scores of n rows in y, read as classes or numbers according to `target`.
+
+    Rows count by their weights (n,), if there are some.
+    """
     check_choice("`target`", target, _SCORES)
     given = _target_array(y, n, _MISSING_ADVICE)
     missing = rows_without_score(given)
+    if weights is not None:
+        missing |= weights == 0
     if missing.all():
         raise ValueError(
             "`y` has no scores: every row is NaN, None or pandas' NA, in one column at least; "
@@ -39,11 +67,12 @@ def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> ScoreGuide:
         )
     values = given[~missing]
     if target == "classes" or (target == "auto" and given.ndim == 1 and not is_continuous(values)):
-        return _class_scores(_one_column(given), missing, mu)
-    return ScoreGuide(_fill_rows(standardise_target(values), ~missing), mu)
+        return _class_scores(_one_column(given), missing, mu, weights)
+    counts = None if weights is None else weights[~missing]
+    return ScoreGuide(_fill_rows(standardise_target(values, counts), ~missing), mu)
 
 
-def _class_scores(given: Array, missing: Array, mu: float) -> ScoreGuide:
+def _class_scores(given: Array, missing: Array, mu: float, weights: Array | None) -> ScoreGuide:
     """Return the scores of labels (n,) of some rows; as in scikit-learn, -1 is no label."""
     unlabelled = missing.copy()
     if given.dtype.kind in "ifO":
@@ -53,8 +82,15 @@ def _class_scores(given: Array, missing: Array, mu: float) -> ScoreGuide:
             "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
             "some, or use UnsupervisedIKDR"
         )
-    dependence = class_dependence(given[~unlabelled])
-    return ScoreGuide(_fill_rows(dependence.factor, ~unlabelled), mu, dependence.classes)
+    labels, counts = given[~unlabelled], None if weights is None else weights[~unlabelled]
+    factor = _centred_factor(labels, counts)
+    return ScoreGuide(_fill_rows(factor, ~unlabelled), mu, np.unique(labels))
+
+
+def _centred_factor(labels: Array, weights: Array | None) -> Array:
+    """Return one-hot labels of rows (m,) minus their means by weights (m,): (m, c)."""
+    factor = class_dependence(labels, weights).factor
+    return factor if weights is None else centred_by(factor, weights)
 
 
 def is_continuous(values: Array) -> bool:
@@ -79,8 +115,11 @@ def rows_without_score(given: Array) -> Array:
     return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
 
 
-def _target_array(y: Any, n: int, advice: str) -> Array:
-    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`."""
+def _target_array(y: Any, n: int, advice: str, *, warn: bool = True) -> Array:
+    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`.
+
+    If `warn`, a single column (n, 1) leads to a warning, as elsewhere in scikit-learn.
+    """
     given = target_as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
@@ -94,7 +133,7 @@ def _target_array(y: Any, n: int, advice: str) -> Array:
     if given.dtype.kind in "cV":
         raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
     _check_no_infinity(given, advice)
-    return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
+    return np.asarray(column_or_1d(given, warn=warn)) if given.shape[1:] == (1,) else given
 
 
 def target_as_array(y: Any) -> Array:

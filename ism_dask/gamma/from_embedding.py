@@ -7,13 +7,14 @@ user gives.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
+from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -28,7 +29,9 @@ _GIVEN = RowFact("given")
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingGuide(ABC):
-    """A way to build Gamma from shards with the fact `EMBEDDING`.
+    """A way to build Gamma from shards with the facts `EMBEDDING` and `ROW_WEIGHTS`.
+
+    Means and sums of squares count rows by their weights; Gamma and its facts are without them.
 
     Attributes
     ----------
@@ -50,7 +53,7 @@ class EmbeddingGuide(ABC):
         return None
 
     def reordered(self, order: Array) -> Self:
-        """Return the same guide for rows in another order (n,)."""
+        """Return the same guide for some rows (k,), or for all in another order."""
         return self if self.Y is None else replace(self, Y=self.Y[order])
 
 
@@ -68,8 +71,8 @@ class PublishedClusterGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 H U`."""
-        mean = embedded.fold(_embedding_sums) / embedded.n_rows
-        rows = embedded.derive(GAMMA_FACTS, _centred_omega, mean).persisted()
+        sums, total = embedded.fold(_weighted_sums, EMBEDDING)
+        rows = embedded.derive(GAMMA_FACTS, _centred_omega, sums[:-1] / total).persisted()
         return ThinGamma(np.ones(_width(embedded))), rows
 
 
@@ -106,7 +109,8 @@ class ScoreGuide(EmbeddingGuide):
         ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
         weights = np.linalg.solve(gram + ridge, cross)
         rows = scored.derive(GAMMA_FACTS, _predict_scores, weights).persisted()
-        mean = rows.fold(_column_sums)[_width(embedded) :] / embedded.n_rows
+        sums, total = rows.fold(_weighted_sums, GAMMA_FACTS)
+        mean = sums[_width(embedded) :] / total
         signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
         return ThinGamma(signs), rows.derive(GAMMA_FACTS, _centre_columns, mean).persisted()
 
@@ -115,13 +119,18 @@ class ScoreGuide(EmbeddingGuide):
 class AvoidGuide(EmbeddingGuide):
     """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` with one-hot labels Y to avoid.
 
+    If there are several clusterings to avoid, each has a part of its own, with a trace of its own.
+
     Attributes
     ----------
     Y : (n, c) array
-        The labels, centred.
+        The labels, centred; those of several clusterings side by side.
+    clusterings : (c,) array
+        The number of the clustering of each column of Y, from 0.
     """
 
     Y: Array
+    clusterings: Array = field(kw_only=True)
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
@@ -134,17 +143,19 @@ class AvoidGuide(EmbeddingGuide):
         squares = rows.fold(_column_squares)
         # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
         weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
-        avoided = self.mu / squares[k:].sum()
-        return ThinGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
+        return ThinGamma(np.append(np.full(k, weight), self._signs(squares[k:]))), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
 
         If the rounds began with the clusters of X, they would stay at the labels to avoid.
         """
-        weight = self.mu / float((self.Y**2).sum())
         rows = embedded.with_rows(GAMMA_FACTS, self.Y)
-        return ThinGamma(np.full(self.Y.shape[1], -weight)), rows
+        return ThinGamma(self._signs(rows.fold(_column_squares))), rows
+
+    def _signs(self, squares: Array) -> Array:
+        """Return what each column of Y counts, from the sums of its squares: (c,)."""
+        return -self.mu / np.bincount(self.clusterings, squares)[self.clusterings]
 
 
 def _width(embedded: Shards) -> int:
@@ -156,8 +167,10 @@ def _embedding_rows(shard: LoadedShard) -> Array:
     return shard.facts[EMBEDDING][:, :-1].copy()
 
 
-def _embedding_sums(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[EMBEDDING][:, :-1].sum(axis=0))
+def _weighted_sums(shard: LoadedShard, fact: RowFact) -> tuple[Array, float]:
+    """Return the sums of the columns of a fact by the weights of the rows, and that of these."""
+    weights = shard.facts[ROW_WEIGHTS]
+    return weights @ shard.facts[fact], float(weights.sum())
 
 
 def _centred_omega(shard: LoadedShard, mean: Array) -> Array:
@@ -174,7 +187,8 @@ def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
     rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
     scored = np.isfinite(Y).all(axis=1)
     regressors = _regressors(rows[scored])
-    return regressors.T @ regressors, regressors.T @ Y[scored]
+    counted = regressors.T * shard.facts[ROW_WEIGHTS][scored]
+    return counted @ regressors, counted @ Y[scored]
 
 
 def _predict_scores(shard: LoadedShard, weights: Array) -> Array:
@@ -189,12 +203,13 @@ def _centre_columns(shard: LoadedShard, mean: Array) -> Array:
     return rows
 
 
-def _column_sums(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[GAMMA_FACTS].sum(axis=0))
-
-
 def _column_squares(shard: LoadedShard) -> Array:
-    return np.einsum("ij,ij->j", shard.facts[GAMMA_FACTS], shard.facts[GAMMA_FACTS])
+    return np.asarray(shard.facts[ROW_WEIGHTS] @ shard.facts[GAMMA_FACTS] ** 2)
+
+
+def weighted_facts(shard: LoadedShard) -> Array:
+    """Return the facts of Gamma for which a row of weight 2 counts as two rows."""
+    return np.asarray(shard.facts[ROW_WEIGHTS][:, None] * shard.facts[GAMMA_FACTS])
 
 
 def _embedding_and_labels(shard: LoadedShard) -> Array:

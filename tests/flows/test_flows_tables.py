@@ -18,8 +18,8 @@ from support import Diary
 from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare, watch_progress
-from flows.paper import accuracy_by_features, cells, figure_1b, methods, series
-from flows.paper.measure import plan, tables_plain
+from flows.paper import accuracy_by_features, cells, figure_1a, figure_1b, methods, series
+from flows.paper.measure import plan, save, tables_plain
 from flows.paper.names import DATA, METHODS, PARTS
 from flows.paper.settings import TablesSettings
 from flows.paper.verdicts import cells_of, published
@@ -340,11 +340,50 @@ def test_a_run_of_another_kind_is_not_replaced() -> None:
         tables_plain(replace(WINE, run="mine"))
 
 
+def _alternative_series(**fit: Any) -> SeriesResult:
+    """Return the result of a part of Figure 1a with one fit."""
+    known = {"clusters": "4 others", "nmi": {"pose": 0.6}, "seconds": 2.0, "png": "cG5n"}
+    result = {"fits": [known | fit], "original": ""}
+    subject = {"data": "face", "kernel": "gaussian"}
+    return SeriesResult(part="figure-1a", subject=subject, results=[result])
+
+
 def test_stored_pictures_are_figures() -> None:
-    picture = {"title": "Flower", "caption": "two petals", "png": "cG5n"}
-    measured = SeriesResult(part="figure-1a", subject={}, results=[{"pictures": [picture]}])
-    (figure,) = _alternatives([measured])
-    assert (figure.title, figure.caption) == ("Flower", "two petals")
+    (figure,) = _alternatives([_alternative_series(ended="over the cap")])
+    assert figure.title == "face, gaussian: 4 others"
+    assert figure.caption == "NMI: pose 0.60; over the cap"
+
+
+def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> None:
+    settings = TablesSettings(parts="figure-1a", run="figure")
+    result = save(settings, [_alternative_series(ended="over the cap")])
+    shown = " ".join(here("show", "figure").out.split())
+    assert "face, gaussian 4 others pose 0.60 over the cap" in shown
+    assert "Cells" not in shown
+    assert "lines and pictures 1" in " ".join(here("runs").out.split())
+    assert (
+        "| face, gaussian | 4 others | pose 0.60 | over the cap | 2.0 |"
+        in (table_files(result)["figure-1a.md"])
+    )
+
+
+def test_kernels_of_the_figure_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = list(figure_1a.figure_1a(TablesSettings(cap=20.0)))
+    assert [each.title for each in every[:2]] == ["flower gaussian", "flower polynomial"]
+    monkeypatch.setattr(
+        figure_1a,
+        "_SUBJECTS",
+        {"wine": figure_1a.Subject("three clusters", "two others", 3, 2, "cultivar", "clusters")},
+    )
+    ended = {}
+    for each in figure_1a.figure_1a(TablesSettings(cap=20.0)):
+        result = each.measure(0, ProgressShare())
+        first, other = result["fits"]
+        assert other["nmi"]["cultivar"] < 0.2 < 0.8 < first["nmi"]["cultivar"]
+        ended[each.kernel] = result["status"]
+    assert ended["gaussian"] == "converged"
+    stopped = figure_1a.Alternatives("wine", "gaussian", TablesSettings(cap=1e-6))
+    assert stopped.measure(0, ProgressShare())["status"] == "over the cap"
 
 
 def test_pages_and_files_have_every_cell() -> None:
