@@ -28,7 +28,7 @@ from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.dimensions import dimensions
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.few_features import sparse, supports
-from benchmarks.figures.growth import slope
+from benchmarks.figures.growth import slope, solver_slopes
 from benchmarks.figures.heldout import accuracy, kernels, stability, umap
 from benchmarks.figures.independence import independence60k, level, power
 from benchmarks.figures.ingested import (
@@ -80,6 +80,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         verified60k,
         blocks,
         slope,
+        solver_slopes,
         crossover,
         workers,
         clusters,
