@@ -230,10 +230,10 @@ def test_gamma_of_experts_who_score_different_rows(embedded):
     rng, row = np.random.default_rng(3), np.arange(N)
     numbers = np.where(row % 3 == 0, rng.normal(size=N), np.nan)
     labels = np.where(row % 2 == 0, rng.choice(["ant", "bee", "cat"], size=N), None)
-    y = np.column_stack([numbers.astype(object), labels])
+    y = np.column_stack([labels, numbers.astype(object)])
     one_hot = np.array([[each == name for name in ("ant", "bee", "cat")] for each in labels], float)
     one_hot[labels == None] = np.nan  # noqa: E711
-    parts = [_extended(each - np.nanmean(each, axis=0), U) for each in (numbers[:, None], one_hot)]
+    parts = [_extended(each - np.nanmean(each, axis=0), U) for each in (one_hot, numbers[:, None])]
     D = np.diag(roots)
     expected = _with_trace_one(D @ U @ U.T @ D)
     for mu, part in zip([0.5, 2.0], parts, strict=True):
