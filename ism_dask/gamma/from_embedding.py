@@ -119,8 +119,7 @@ class ScoreGuide(EmbeddingGuide):
         rows = rows.derive(GAMMA_FACTS, _centre_columns, sums[k:] / total).persisted()
         squares = rows.fold(_column_squares)
         traces = np.bincount(self.experts, squares[k:])
-        # If no two rows are near each other the embedding is 0, and Omega as well.
-        omega = np.full(k, 1.0 / (squares[:k].sum() or 1.0))
+        omega = _with_trace_one(squares[:k])
         return ThinGamma(np.concatenate([omega, (self.mu / traces)[self.experts]])), rows
 
 
@@ -150,7 +149,7 @@ class AvoidGuide(EmbeddingGuide):
         )
         k = _width(embedded)
         squares = rows.fold(_column_squares)
-        omega = np.full(k, _omega_share(squares[:k]))
+        omega = _with_trace_one(squares[:k])
         return ThinGamma(np.append(omega, self._signs(squares[k:]))), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
@@ -169,6 +168,14 @@ class AvoidGuide(EmbeddingGuide):
 def _width(embedded: Shards) -> int:
     """Return k, the number of columns of U."""
     return embedded.load_rows(np.arange(1)).facts[EMBEDDING].shape[1] - 1
+
+
+def _with_trace_one(squares: Array) -> Array:
+    """Return the signs (k,) that give Omega trace one, from the sums of squares of its columns.
+
+    If no two rows are near each other the embedding is 0, and Omega as well.
+    """
+    return np.full(len(squares), 1.0 / (squares.sum() or 1.0))
 
 
 def _embedding_rows(shard: LoadedShard) -> Array:
