@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.figures.alternatives import alternatives, views
 from benchmarks.figures.avoiding import avoid, given
 from benchmarks.figures.certainty import (
     bootstrap60k,
@@ -27,7 +28,7 @@ from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.dimensions import dimensions
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.few_features import sparse, supports
-from benchmarks.figures.growth import slope
+from benchmarks.figures.growth import slope, solver_slopes
 from benchmarks.figures.heldout import accuracy, kernels, stability, umap
 from benchmarks.figures.independence import independence60k, level, power
 from benchmarks.figures.ingested import (
@@ -52,6 +53,11 @@ from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.through_fits import level_fitted, power_fitted
 from benchmarks.figures.transfer import transfer
 from benchmarks.figures.unfolded import unfolded, unfolded60k
+from benchmarks.figures.unfolded_claims import (
+    unfolded_bounds,
+    unfolded_claims,
+    unfolded_rank,
+)
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
 from benchmarks.measure import Figure
@@ -75,12 +81,15 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         verified60k,
         blocks,
         slope,
+        solver_slopes,
         crossover,
         workers,
         clusters,
         clusters10k,
         clusters60k,
         guided,
+        alternatives,
+        views,
         band,
         censored,
         quick,
@@ -127,7 +136,10 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         transfer,
         unfolded,
         unfolded60k,
+        unfolded_bounds,
+        unfolded_claims,
         unfolded_places,
+        unfolded_rank,
         unfolded_steps,
         scale,
     )

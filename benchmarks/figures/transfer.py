@@ -76,7 +76,7 @@ def _directions(fitted: SupervisedIKDR) -> Array:
 
 
 def _turned(B: Array, degrees: float | None, rng: np.random.Generator) -> Array:
-    """Return B (d, q) with columns turned towards random directions outside of it, or another B."""
+    """Return B (d, q), each column turned towards a random direction outside, or another B."""
     outside = rng.normal(size=B.shape)
     outside = np.linalg.qr(outside - B @ (B.T @ outside))[0]
     if degrees is None:

@@ -10,14 +10,15 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Problem
-from ism_dask.gamma.base import ThinGamma
+from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.from_embedding import EmbeddingGuide
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers.ism import restart_from
-from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.multistart import MultistartSearch, padded_state
 from ism_dask.status import Status
 
 # Change of the eigenvalues of Phi that ends the iteration in all but the last rounds: from round
@@ -141,7 +142,9 @@ class Alternation:
         first = self.guide.initial_gamma(embedding.shards)
         if first is None:
             return embedding
-        return self._embed(self._search(*first, None, fully=self._always_fully))
+        gamma, rows = first
+        start = _start_in_equal_means(self.problem(gamma, rows), self.q)
+        return self._embed(self._search(gamma, rows, start, fully=self._always_fully))
 
     def _solve(self, embedding: Embedding, last: Solution | None, *, fully: bool) -> EmbeddedW:
         """Fit W to an embedding, starting from the last solution if there is one."""
@@ -170,6 +173,25 @@ class Alternation:
         stopping = stopping if fully else replace(stopping, tol=ROUND_TOL)
         search = replace(self.search, stopping=stopping)
         return search.run(self.problem(gamma, rows), self.q, state, self.saved_fit)
+
+
+def _start_in_equal_means(problem: Problem, q: int) -> State | None:
+    """Return the start along the widest directions in which the means of all classes are equal.
+
+    Phi0 of a Gamma that only avoids classes is 0 in all of them, so that it prefers none. If they
+    are fewer than q, those follow in which the means differ least. None means that the rows vary in
+    fewer than q directions.
+    """
+    left, sizes, _ = np.linalg.svd(problem.shards.fold(_sums_of_classes))
+    rank = np.count_nonzero(sizes > _ROUNDING_SHARE * sizes[0])
+    rows = np.asarray(problem.sample) @ left[:, rank:]
+    widest = left[:, rank:] @ np.linalg.eigh(rows.T @ rows)[1][:, ::-1]
+    W = np.hstack([widest, left[:, :rank][:, ::-1]])[:, :q]
+    return padded_state(problem, W) if W.shape[1] == q else None
+
+
+def _sums_of_classes(shard: LoadedShard) -> Array:
+    return np.asarray(shard.X.T @ shard.facts[GAMMA_FACTS])
 
 
 def _has_not_halved(rounds: tuple[Round, ...]) -> bool:

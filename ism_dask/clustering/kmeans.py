@@ -22,7 +22,14 @@ _FIRST_ROWS, _DIGITS = 1_000, 6
 _SAME = 1e-6
 
 
-def kmeans(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tuple[Array, Array]:
+def kmeans(
+    rows: Array,
+    k: int,
+    *,
+    seed: Any,
+    starts: int | None = None,
+    weights: Array | None = None,
+) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means, numbered in order of first appearance.
 
     Parameters
@@ -33,6 +40,7 @@ def kmeans(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tupl
     seed : int or RandomState
     starts : int, optional
         Number of starts. Default: 50 up to 5,000 rows, 10 beyond.
+    weights : (n,) array, optional
     """
     few = len(rows) <= _FEW_ROWS
     if starts is None:
@@ -41,7 +49,7 @@ def kmeans(rows: Array, k: int, *, seed: Any, starts: int | None = None) -> tupl
     # silenced for all threads of the process.
     count = _count_distinct(rows, k)
     with single_threaded_openmp(few):
-        means = KMeans(count, n_init=starts, random_state=seed).fit(rows)
+        means = KMeans(count, n_init=starts, random_state=seed).fit(rows, sample_weight=weights)
     centres = _merge_equal_centres(means.cluster_centers_)
     centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])
     # scikit-learn numbers the clusters by its random draws.
@@ -87,7 +95,9 @@ def nearest_centres(rows: Array, centres: Array) -> Array:
     return np.asarray(distances.argmin(axis=1))
 
 
-def seeded_kmeans(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
+def seeded_kmeans(
+    rows: Array, groups: Array, k: int, weights: Array | None = None
+) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means if the clusters of some rows are given.
 
     Those rows stay in their clusters and set the first centres (constrained k-means, Basu and
@@ -101,10 +111,15 @@ def seeded_kmeans(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
     k : int
         Number of clusters. Clusters without a given row start at the rows farthest from all other
         centres.
+    weights : (n,) array, optional
     """
     has_group = groups >= 0
-    group_numbers = np.unique(groups[has_group])
-    centres = np.stack([rows[groups == group].mean(axis=0) for group in group_numbers])
+    counts = np.ones(len(rows)) if weights is None else np.maximum(weights, np.finfo(float).tiny)
+
+    def mean(some: Array) -> Array:
+        return np.average(rows[some], axis=0, weights=counts[some])
+
+    centres = np.stack([mean(groups == group) for group in np.unique(groups[has_group])])
     while len(centres) < k:
         differences = rows - centres[nearest_centres(rows, centres)]
         centres = np.vstack([centres, rows[np.linalg.norm(differences, axis=1).argmax()]])
@@ -114,5 +129,5 @@ def seeded_kmeans(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
         if np.array_equal(before, labels):
             break
         for cluster in np.unique(labels):
-            centres[cluster] = rows[labels == cluster].mean(axis=0)
+            centres[cluster] = mean(labels == cluster)
     return centres, labels

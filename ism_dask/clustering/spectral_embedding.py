@@ -5,13 +5,16 @@ raised by a share of n. The embedding U is the k leading eigenvectors of
 `H D^-1/2 K D^-1/2 H`; in the published one, nothing is raised, and there is no H. If K has a
 low-rank factor, everything is a sum over rows and U stays in shards; otherwise the eigenvectors
 come from products with tiles of K.
+
+A row of weight w counts as w equal rows, which share their row of U. So `D = K w`, and `w^1/2 U`
+are the eigenvectors of the matrix above times `w^1/2` on both sides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +38,7 @@ from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.from_embedding import EMBEDDING
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
 from ism_dask.linalg.eigen import canonical_signs, leading_eigenpairs_by_products
+from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import ROWS_PER_SHARD, Shards
 from ism_dask.rows.tasks import LoadedShard
 
@@ -130,12 +134,15 @@ class Graph:
     engine : EngineOptions
         How to compute the affinities.
     normalisation : Normalisation
+    weights : (n,) array
+        The weights of the rows, which the shards of the problem have as well.
     """
 
     affinity: Affinity
     problem: Problem
     engine: EngineOptions
-    normalisation: Normalisation = REGULARISED
+    normalisation: Normalisation
+    weights: Array
 
     @classmethod
     def of(
@@ -144,6 +151,7 @@ class Graph:
         affinity: Affinity,
         engine: EngineOptions,
         normalisation: Normalisation = REGULARISED,
+        weights: Array | None = None,
         **parameters: Any,
     ) -> Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
@@ -151,20 +159,22 @@ class Graph:
         The sample is among them. An engine that can only compute Phi does not serve the graph:
         `Auto` takes its place.
         """
-        ones = Dependence(ThinGamma(np.ones(1)), np.ones((shards.n_rows, 1)))
+        weights = np.ones(shards.n_rows) if weights is None else weights
+        shards = shards.with_rows(ROW_WEIGHTS, weights)
+        ones = Dependence(ThinGamma(np.ones(1)), weights[:, None])
         values = ValueAsSlope.of(affinity.whole)
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
             engine = Auto(blocks=False)
         affinity = replace(affinity, narrow=affinity.narrow and normalisation.narrow)
-        return cls(affinity, problem, engine, normalisation)
+        return cls(affinity, problem, engine, normalisation, weights)
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
         # W may have further coordinates, in which the rows are constant.
         W = W[: self.problem.d]
         sample = np.asarray(self.problem.sample) @ W
-        edges = _Edges(self.affinity.between(sample), self.normalisation)
+        edges = _Edges(self.affinity.between(sample), self.normalisation, self.weights)
         points = with_projection(self.problem.shards, W).persisted()
         points = points.fact_as_rows(PROJECTED, W.shape[1])
         problem = replace(self.problem, kernel=ValueAsSlope.of(edges.kernel))
@@ -173,7 +183,8 @@ class Graph:
 
     def start(self, k: int) -> Embedding:
         """Return an embedding of X itself, a rough one if there are many rows."""
-        problem, edges = self.problem, _Edges(self.affinity.whole, self.normalisation)
+        problem = self.problem
+        edges = _Edges(self.affinity.whole, self.normalisation, self.weights)
         if problem.shards.n_rows <= _DENSE:
             return _by_kernel(edges, problem.shards, k, ExactEngine.name, extended=False)
         sample = np.asarray(problem.sample)
@@ -190,18 +201,31 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Edges:
-    """The affinity of rows of X W, or of X, and how it is normalised."""
+    """The affinity of rows of X W, or of X, how it is normalised, and the weights of the rows."""
 
     kernel: Kernel
     normalisation: Normalisation
+    weights: Array
 
-    def regulariser(self, n: int) -> float:
-        """Return what is added to each degree of n rows."""
-        return self.normalisation.raised * n * _self_affinity(self.kernel)
+    @cached_property
+    def total(self) -> float:
+        """The sum of the weights: n, unless rows have some."""
+        return float(self.weights.sum())
+
+    @cached_property
+    def root_weights(self) -> Array:
+        """The roots of the weights (n, 1)."""
+        return np.sqrt(self.weights)[:, None]
+
+    @property
+    def regulariser(self) -> float:
+        """What is added to each degree."""
+        return self.normalisation.raised * self.total * _self_affinity(self.kernel)
 
     def means(self, columns: Array) -> Array:
-        """Return what centring subtracts from columns (n, k): (k,)."""
-        return np.asarray(columns.mean(axis=0) * self.normalisation.centred)
+        """Return what centring subtracts from V, given `w^1/2 V` (n, k): (k,)."""
+        share = self.normalisation.centred / self.total
+        return np.asarray(share * (self.root_weights.T @ columns)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +239,7 @@ class FactorExtension:
     expansion : FactoredSlope
         The map from rows to F.
     total : (m,) array
-        The sum of F over all rows.
+        The sum of F over all rows, by their weights.
     degree_regulariser : float
         The regulariser that is added to every degree.
     mean : (m,) array
@@ -260,7 +284,7 @@ class KernelExtension:
     degree_regulariser : float
         The regulariser that is added to every degree.
     weights : (n, k + 1) array
-        `D^-1/2 U L^-1`, and a column of ones.
+        `w D^-1/2 U L^-1`, and the weights w.
     offset : (k,) array
         The mean that centring subtracts.
     """
@@ -306,7 +330,7 @@ def _by_factor(
         kernel=edges.kernel,
         expansion=expansion,
         total=total,
-        degree_regulariser=edges.regulariser(points.n_rows),
+        degree_regulariser=edges.regulariser,
         mean=np.zeros(m),
         projection=np.eye(m),
     )
@@ -314,12 +338,12 @@ def _by_factor(
     sums *= edges.normalisation.centred
     count = min(k, m)
     values, vectors = scipy.linalg.eigh(
-        gram - np.outer(sums, sums) / points.n_rows, subset_by_index=[m - count, m - 1]
+        gram - np.outer(sums, sums) / edges.total, subset_by_index=[m - count, m - 1]
     )
     values, vectors = _zero_rounding(_padded(values[::-1], k), _NULL), _padded(vectors[:, ::-1], k)
     # U = B V S^-1; the eigenvalues are S^2.
     projection = vectors * _inverse_roots(values)
-    extension = replace(raw, mean=sums / points.n_rows, projection=projection)
+    extension = replace(raw, mean=sums / edges.total, projection=projection)
     rough = engine.tol >= _ROUGH_TOL
     note = _ROUGH_NOTE.format(m, engine.tol) if rough else ""
     shards = points.derive(EMBEDDING, _embed_rows, extension).persisted()
@@ -328,7 +352,9 @@ def _by_factor(
 
 def _embedding_sums(piece: LoadedShard, extension: FactorExtension) -> tuple[Array, Array]:
     rows, _ = extension.normalised(piece.X.astype(np.float64))
-    return rows.T @ rows, rows.sum(axis=0)
+    roots = np.sqrt(piece.facts[ROW_WEIGHTS])
+    rows *= roots[:, None]
+    return rows.T @ rows, roots @ rows
 
 
 def _embed_rows(piece: LoadedShard, extension: Extension) -> Array:
@@ -343,25 +369,24 @@ def _by_kernel(edges: _Edges, points: Shards, k: int, engine: str, *, extended: 
         times = partial(np.matmul, kernel.matrix(all_rows, all_rows))
     else:
         times = partial(kernel_matvec, points, kernel)
-    regulariser = edges.regulariser(n)
-    roots = _inverse_roots(times(np.ones((n, 1)))[:, 0] + regulariser)
+    roots = _inverse_roots(times(edges.weights[:, None])[:, 0] + edges.regulariser)
     tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _SMALLEST_TOL)
     pairs = leading_eigenpairs_by_products(
         partial(_normalised_product, times, roots, edges), n, min(k, n - 1), tol
     )
     values = _zero_rounding(_padded(pairs.values, k), max(_NULL, _NULL_RESIDUALS * pairs.residual))
-    U = canonical_signs(_padded(pairs.vectors, k)) * (values > 0)
+    U = _inverse(edges.root_weights) * _padded(pairs.vectors, k)
+    U = canonical_signs(U) * (values > 0)
     not_converged = pairs.residual > tol and values.any()
     note = _RESIDUAL_NOTE.format(pairs.residual) if not_converged else ""
     if all_rows is None:
         return Embedding(values, _with_roots(points, U, roots), engine, None, note)
     # One more product makes U equal to what the extension returns for the same rows.
-    weights = roots[:, None] * U * _inverse(values)
+    weights = (edges.weights * roots)[:, None] * U * _inverse(values)
     raw = roots[:, None] * times(weights)
-    offset = edges.means(raw)
-    extension = KernelExtension(
-        kernel, all_rows, regulariser, np.column_stack([weights, np.ones(n)]), offset
-    )
+    offset = edges.means(edges.root_weights * raw)
+    weights = np.column_stack([weights, edges.weights])
+    extension = KernelExtension(kernel, all_rows, edges.regulariser, weights, offset)
     return Embedding(values, _with_roots(points, raw - offset, roots), engine, extension, note)
 
 
@@ -372,9 +397,13 @@ def _with_roots(points: Shards, U: Array, roots: Array) -> Shards:
 def _normalised_product(
     times: Callable[[Array], Array], roots: Array, edges: _Edges, V: Array
 ) -> Array:
-    """Return `H D^-1/2 K D^-1/2 H V` (n, b), without H if the matrix is not centred."""
-    product = roots[:, None] * times(roots[:, None] * (V - edges.means(V)))
-    return np.asarray(product - edges.means(product))
+    """Return `H D^-1/2 K D^-1/2 H V` (n, b), without H if the matrix is not centred.
+
+    If rows have weights w, V and the result are multiplied by `w^1/2`.
+    """
+    scale = edges.root_weights * roots[:, None]
+    product = scale * times(scale * (V - edges.root_weights * edges.means(V)))
+    return np.asarray(product - edges.root_weights * edges.means(product))
 
 
 def _self_affinity(kernel: Kernel) -> float:

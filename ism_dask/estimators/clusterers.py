@@ -17,9 +17,9 @@ from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.estimators.fit_rows import SAMPLE_ROWS
-from ism_dask.estimators.partial_targets import centred_labels, partial_scores
+from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.row_order import in_given_order
-from ism_dask.gamma.from_embedding import EMBEDDING, AvoidGuide, EmbeddingGuide, normalise_rows
+from ism_dask.gamma.from_embedding import EMBEDDING, EmbeddingGuide, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
 from ism_dask.rows.shards import cut
 
@@ -116,16 +116,17 @@ class AlternativeIKDR(ClusteringIKDR):
     As `UnsupervisedIKDR`, but W also makes `X W` depend as little as possible on the given labels:
     `Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)`, `Omega = D^-1/2 U U^T D^-1/2`. The
     first W comes from the labels alone. `fit` takes one label for each row, none missing; -1 is a
-    label like any other.
+    label like any other. If y has several columns (n, t), each is a clustering to avoid, with a
+    part `-mu ...` of its own.
 
     Parameters
     ----------
     mu : float, default 30.0
         Weight of avoiding the labels, relative to the new clusters. Both parts of Gamma have trace
-        one, whatever the number of rows, clusters and classes. (The published method divides both
-        by degrees and does not normalise them.) The part of the labels is spread over as many
-        directions as there are classes, so `mu` must be well above 1. On the Face data, `mu=1`
-        finds the twenty persons again, and `mu` from 20 up finds the poses.
+        one, whatever the number of rows, clusters and classes. (The published ones are not
+        normalised.) The part of the labels is spread over as many directions as there are classes,
+        so `mu` must be well above 1. On the Face data, `mu=1` finds the twenty persons again, and
+        `mu` from 20 up finds the poses.
     n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
 n_init, rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
@@ -145,8 +146,8 @@ n_init, rotation, random_state, on_round
 
     mu: float = field(default=30.0, kw_only=True)
 
-    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        return AvoidGuide(centred_labels(y, n), positive_float("`mu`", self.mu))
+    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
+        return labels_to_avoid(y, n, positive_float("`mu`", self.mu), weights)
 
 
 @dataclass(eq=False, repr=False)
@@ -195,15 +196,17 @@ n_init, rotation, random_state, on_round
     mu: float | Sequence[float] = field(default=1.0, kw_only=True)
     target: str = field(default="auto", kw_only=True)
 
-    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
-        return partial_scores(y, n, self.target, self.mu)
+    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
+        return partial_scores(y, n, self.target, self.mu, weights)
 
-    def _clustered(self, rows: Array, guide: EmbeddingGuide, order: Array | None) -> dict[str, Any]:
+    def _clustered(
+        self, rows: Array, guide: EmbeddingGuide, order: Array | None, weights: Array | None
+    ) -> dict[str, Any]:
         """Return centres and clusters; with fewer classes than clusters, these stay together."""
         groups, classes = (getattr(guide, name, None) for name in ("groups", "classes"))
         if groups is None or classes is None or len(classes) > self.n_clusters:
-            return super()._clustered(rows, guide, order)
-        centres, labels = seeded_kmeans(rows, groups, self.n_clusters)
+            return super()._clustered(rows, guide, order, weights)
+        centres, labels = seeded_kmeans(rows, groups, self.n_clusters, weights)
         return {
             "cluster_centers_": centres,
             "labels_": in_given_order(labels, order),

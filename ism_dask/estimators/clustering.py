@@ -37,11 +37,14 @@ from ism_dask.gamma.from_embedding import (
     EmbeddingGuide,
     PublishedClusterGuide,
     normalise_rows,
+    weighted_facts,
 )
+from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import Round, current_fit
 from ism_dask.records.stopping_rule import StoppingOfRounds
+from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
@@ -76,7 +79,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     random_state: Any = None
     on_round: Callable[[Round], None] | None = None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the projection and the clusters.
 
         Parameters
@@ -85,20 +88,23 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         y : labels or scores, optional
             What guides the clusters, if the clusterer takes any; without it they are those of
             `UnsupervisedIKDR`.
+        sample_weight : (n,) numbers, optional
+            Weights of the rows, as in `SupervisedIKDR`. A row of weight 0 gets its cluster as
+            `predict` gives it.
 
         Returns
         -------
         The estimator itself.
         """
-        return self._fit_clusters(X, y)
+        return self._fit_clusters(X, y, sample_weight)
 
     def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
         """Learn the projection and the clusters, guided by y; return the cluster of each row."""
         self.fit(X, y, **parameters)
         return self.labels_
 
-    def _guide(self, y: Any, n: int) -> EmbeddingGuide:  # noqa: ARG002
-        """Return the embedding guide for the n rows, made from y, or without it."""
+    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:  # noqa: ARG002
+        """Return the embedding guide for the n rows with weights, made from y, or without it."""
         return self._guide_without_y
 
     @property
@@ -120,30 +126,34 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return self._rowwise(X, self._clusters_of, None)
 
     @with_callbacks
-    def _fit_clusters(self, X: Any, y: Any) -> Self:
+    def _fit_clusters(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self.check_parameters()
         given = row_source(X)
         X = check_rows(self, given)
         check_dense(X, type(self).__name__, ", such as those of scikit-learn's TruncatedSVD")
         X = rows_in_memory(X, dense=True)
         n = int(X.shape[0])
-        self._check_clusters(n)
+        weights = None if sample_weight is None else check_weights(sample_weight, n)
+        self._check_clusters(n if weights is None else int(np.count_nonzero(weights)))
         validate_data(self, given, skip_check_array=True)
         # Without a y, all clusterers are unsupervised.
-        guide = self._guide_without_y if y is None else self._guide(y, n)
-        order = row_order(X, guide.Y)
+        guide = self._guide_without_y if y is None else self._guide(y, n, weights)
+        order, all_rows = _order_of_counted(X, guide.Y, weights), X
         if order is not None:
             X, guide = X[order], guide.reordered(order)
-        with single_threaded_blas(), reported_fit(self, X, y) as report:
-            result, attributes = self._learned(X, guide, report)
+            weights = None if weights is None else weights[order]
+        with single_threaded_blas(), reported_fit(self, X, y, sample_weight) as report:
+            result, attributes = self._learned(X, guide, weights, report)
             embedding = result.last.embedding
             U = embedding.shards.gather_fact(EMBEDDING)[:, :-1]
             attributes |= {
                 "embedding_": in_given_order(U, order),
                 "embedding_eigenvalues_": embedding.values,
-                **self._clustered(normalise_rows(U), guide, order),
+                **self._clustered(normalise_rows(U), guide, order, weights),
             }
             self._set_fitted(attributes)
+            if order is not None and len(order) < n:
+                self._add_rows_of_no_weight(all_rows, np.sort(order))
         self._warn_about_fit(result.last.solution)
         last, rounds = result.rounds[-1], len(result.rounds)
         moves = last.movement >= result.tol and self.status_ is not Status.OVER_CAP
@@ -160,22 +170,23 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return self
 
     def _learned(
-        self, X: Any, guide: EmbeddingGuide, report: Report
+        self, X: Any, guide: EmbeddingGuide, weights: Array | None, report: Report
     ) -> tuple[AlternationResult, dict[str, Any]]:
         """Return the rounds of a fit, and the attributes of their last W."""
         kernel = as_kernel(self.kernel)
-        prepared = prepare_rows(X, kernel, standardize=self.standardize)
+        prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
-        rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1])
+        rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1], weights=weights)
         affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         normalisation, _ = _GRAPHS[self.graph]
         graph = Graph.of(
-            rows.shards, affinity, as_engine(self.engine), normalisation, **rows.parameters
+            rows.shards, affinity, as_engine(self.engine), normalisation, weights, **rows.parameters
         )
 
         def problem(gamma: ThinGamma, embedded: Shards) -> Problem:
-            shards = rows.shards.with_fact_of(embedded, GAMMA_FACTS)
+            weighted = embedded.derive(GAMMA_FACTS, weighted_facts).persisted()
+            shards = rows.shards.with_fact_of(weighted, GAMMA_FACTS)
             return Problem.from_gamma(shards, rows.kernel, gamma, **rows.parameters)
 
         solver, watcher = self._solver, partial(report, prepared)
@@ -219,6 +230,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         rows: Array,
         guide: EmbeddingGuide,  # noqa: ARG002
         order: Array | None,
+        weights: Array | None,
     ) -> dict[str, Any]:
         """Return centres and clusters of rows (n, k) of the embedding in the order of the fit.
 
@@ -226,19 +238,28 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         """
         seed = _SEED if self.random_state is None else self.random_state
         starts = None if isinstance(self.n_init, str) else self.n_init
-        centres, found = kmeans(rows, self.n_clusters, seed=seed, starts=starts)
+        centres, found = kmeans(rows, self.n_clusters, seed=seed, starts=starts, weights=weights)
         labels = in_given_order(found, order)
         numbers = order_of_appearance(labels, self.n_clusters)
         return {"cluster_centers_": centres[numbers], "labels_": np.argsort(numbers)[labels]}
 
+    def _add_rows_of_no_weight(self, X: Array, counted: Array) -> None:
+        """Add all rows (n, d), of which only the `counted` (k,) were in the fit, to its rows."""
+        U, labels = self._embedding_of(X), self._clusters_of(X)
+        U[counted], labels[counted] = self.embedding_, self.labels_
+        self.__dict__.update(embedding_=U, labels_=labels)
+
     def _clusters_of(self, X: Array) -> Array:
-        labels = np.empty(X.shape[0], dtype=np.intp)
+        return nearest_centres(normalise_rows(self._embedding_of(X)), self.cluster_centers_)
+
+    def _embedding_of(self, X: Array) -> Array:
+        """Return the rows of U (b, k) for rows X (b, d), which need not have been in the fit."""
+        U = np.empty((X.shape[0], self.n_clusters))
         # A block of a lazy array may also have no rows.
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):
             batch = slice(start, start + _ROWS_AT_ONCE)
-            embedded = self._extension(project(X[batch], *self._projection))
-            labels[batch] = nearest_centres(normalise_rows(embedded[:, :-1]), self.cluster_centers_)
-        return labels
+            U[batch] = self._extension(project(X[batch], *self._projection))[:, :-1]
+        return U
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that rows may be sparse."""
@@ -247,6 +268,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return tags
 
     def _check_clusters(self, n: int) -> None:
+        """Raise a ValueError if a parameter does not suit n rows that count."""
         k: Any = self.n_clusters
         if not is_whole(k) or not 1 <= k < n:
             raise ValueError(
@@ -258,3 +280,15 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             check_positive_int("`n_init`", self.n_init, 'or "auto"')
         positive_float("`outer_tol`", self.outer_tol)
         check_choice("`graph`", self.graph, _GRAPHS)
+
+
+def _order_of_counted(X: Any, Y: Array | None, weights: Array | None) -> Array | None:
+    """Return the indices (k,) of the rows that count in an order of their own.
+
+    None means that all rows stay as they are, if they are too large to be in memory.
+    """
+    if weights is None or not fits_memory(X.shape):
+        return row_order(X, Y, weights)
+    counted = np.flatnonzero(weights)
+    order = row_order(X[counted], None if Y is None else Y[counted], weights[counted])
+    return counted if order is None else counted[order]

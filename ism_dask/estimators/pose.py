@@ -259,11 +259,11 @@ def as_given(
     needs_dense = parameters.whiten or most is not None or given is not None
     X = rows_in_memory(X, dense=needs_dense or parameters.criterion == PREDICTION)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
-    sides = [
+    avoided, known = (
         None if side is None else SideInformation.of(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
-    ]
-    return SupervisedProblem(parameters, X, y, weights, *sides)
+    )
+    return SupervisedProblem(parameters, X, y, weights, avoided, known)
 
 
 def check_parameters(parameters: SupervisedIKDR) -> None:

@@ -37,7 +37,7 @@ from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.shards import cut
-from ism_dask.rows.sparse import is_sparse
+from ism_dask.rows.sparse import as_dense
 from ism_dask.selection.sample import share_explained
 from ism_dask.selection.target import MEAN
 from ism_dask.solvers import Solver
@@ -365,7 +365,7 @@ default "auto"
         validate_data(self, X, reset=earlier is None, skip_check_array=True)
         X, y = rows_and_target(self, X, y)
         check_dense(X, "`partial_fit`", n_rows=HELD_ROWS)
-        X = X.toarray() if is_sparse(X) else np.asarray(X)
+        X = as_dense(X)
         seen = 0 if earlier is None else earlier.n_rows  # each call draws other numbers
         draws = np.random.default_rng([seed_of(self.random_state), seen])
         weights = np.ones(len(y)) if sample_weight is None else check_weights(sample_weight, len(y))

@@ -14,6 +14,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
+from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -28,7 +29,9 @@ _GIVEN = RowFact("given")
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingGuide(ABC):
-    """A way to build Gamma from shards with the fact `EMBEDDING`.
+    """A way to build Gamma from shards with the facts `EMBEDDING` and `ROW_WEIGHTS`.
+
+    Means and sums of squares count rows by their weights; Gamma and its facts are without them.
 
     Attributes
     ----------
@@ -50,7 +53,7 @@ class EmbeddingGuide(ABC):
         return None
 
     def reordered(self, order: Array) -> Self:
-        """Return the same guide for rows in another order (n,)."""
+        """Return the same guide for some rows (k,), or for all in another order."""
         return self if self.Y is None else replace(self, Y=self.Y[order])
 
 
@@ -68,8 +71,8 @@ class PublishedClusterGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 H U`."""
-        mean = embedded.fold(_embedding_sums) / embedded.n_rows
-        rows = embedded.derive(GAMMA_FACTS, _centred_omega, mean).persisted()
+        sums, total = embedded.fold(_weighted_sums, EMBEDDING)
+        rows = embedded.derive(GAMMA_FACTS, _centred_omega, sums[:-1] / total).persisted()
         return ThinGamma(np.ones(_width(embedded))), rows
 
 
@@ -112,12 +115,11 @@ class ScoreGuide(EmbeddingGuide):
         systems = grams + ridges[:, None, None] * np.eye(k + 1)
         weights = np.linalg.solve(systems, cross[..., None])[..., 0].T
         rows = scored.derive(GAMMA_FACTS, _predict_scores, weights).persisted()
-        mean = rows.fold(_column_sums)[k:] / embedded.n_rows
-        rows = rows.derive(GAMMA_FACTS, _centre_columns, mean).persisted()
+        sums, total = rows.fold(_weighted_sums, GAMMA_FACTS)
+        rows = rows.derive(GAMMA_FACTS, _centre_columns, sums[k:] / total).persisted()
         squares = rows.fold(_column_squares)
         traces = np.bincount(self.experts, squares[k:])
-        # If no two rows are near each other the embedding is 0, and Omega as well.
-        omega = np.full(k, 1.0 / (squares[:k].sum() or 1.0))
+        omega = _with_trace_one(squares[:k])
         return ThinGamma(np.concatenate([omega, (self.mu / traces)[self.experts]])), rows
 
 
@@ -125,13 +127,18 @@ class ScoreGuide(EmbeddingGuide):
 class AvoidGuide(EmbeddingGuide):
     """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` with one-hot labels Y to avoid.
 
+    If there are several clusterings to avoid, each has a part of its own, with a trace of its own.
+
     Attributes
     ----------
     Y : (n, c) array
-        The labels, centred.
+        The labels, centred; those of several clusterings side by side.
+    clusterings : (c,) array
+        The number of the clustering of each column of Y, from 0.
     """
 
     Y: Array
+    clusterings: Array = field(kw_only=True)
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
@@ -142,19 +149,20 @@ class AvoidGuide(EmbeddingGuide):
         )
         k = _width(embedded)
         squares = rows.fold(_column_squares)
-        # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
-        weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
-        avoided = self.mu / squares[k:].sum()
-        return ThinGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
+        omega = _with_trace_one(squares[:k])
+        return ThinGamma(np.append(omega, self._signs(squares[k:]))), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
 
         If the rounds began with the clusters of X, they would stay at the labels to avoid.
         """
-        weight = self.mu / float((self.Y**2).sum())
         rows = embedded.with_rows(GAMMA_FACTS, self.Y)
-        return ThinGamma(np.full(self.Y.shape[1], -weight)), rows
+        return ThinGamma(self._signs(rows.fold(_column_squares))), rows
+
+    def _signs(self, squares: Array) -> Array:
+        """Return what each column of Y counts, from the sums of its squares: (c,)."""
+        return -self.mu / np.bincount(self.clusterings, squares)[self.clusterings]
 
 
 def _width(embedded: Shards) -> int:
@@ -162,12 +170,22 @@ def _width(embedded: Shards) -> int:
     return embedded.load_rows(np.arange(1)).facts[EMBEDDING].shape[1] - 1
 
 
+def _with_trace_one(squares: Array) -> Array:
+    """Return the signs (k,) that give Omega trace one, from the sums of squares of its columns.
+
+    If no two rows are near each other the embedding is 0, and Omega as well.
+    """
+    return np.full(len(squares), 1.0 / (squares.sum() or 1.0))
+
+
 def _embedding_rows(shard: LoadedShard) -> Array:
     return shard.facts[EMBEDDING][:, :-1].copy()
 
 
-def _embedding_sums(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[EMBEDDING][:, :-1].sum(axis=0))
+def _weighted_sums(shard: LoadedShard, fact: RowFact) -> tuple[Array, float]:
+    """Return the sums of the columns of a fact by the weights of the rows, and that of these."""
+    weights = shard.facts[ROW_WEIGHTS]
+    return weights @ shard.facts[fact], float(weights.sum())
 
 
 def _centred_omega(shard: LoadedShard, mean: Array) -> Array:
@@ -183,9 +201,9 @@ def _omega(rows: Array) -> Array:
 def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
     """Return Gram matrices (t, k + 1, k + 1) of rows with each score, and products (t, k + 1)."""
     regressors, Y = _regressors(shard.facts[EMBEDDING]), shard.facts[_GIVEN]
-    has_score = np.isfinite(Y)
-    grams = [regressors[rows].T @ regressors[rows] for rows in has_score.T]
-    return np.array(grams), np.where(has_score, Y, 0.0).T @ regressors
+    counted, has_score = regressors.T * shard.facts[ROW_WEIGHTS], np.isfinite(Y)
+    grams = [counted[:, rows] @ regressors[rows] for rows in has_score.T]
+    return np.array(grams), (counted @ np.where(has_score, Y, 0.0)).T
 
 
 def _predict_scores(shard: LoadedShard, weights: Array) -> Array:
@@ -200,12 +218,13 @@ def _centre_columns(shard: LoadedShard, mean: Array) -> Array:
     return rows
 
 
-def _column_sums(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[GAMMA_FACTS].sum(axis=0))
-
-
 def _column_squares(shard: LoadedShard) -> Array:
-    return np.einsum("ij,ij->j", shard.facts[GAMMA_FACTS], shard.facts[GAMMA_FACTS])
+    return np.asarray(shard.facts[ROW_WEIGHTS] @ shard.facts[GAMMA_FACTS] ** 2)
+
+
+def weighted_facts(shard: LoadedShard) -> Array:
+    """Return the facts of Gamma for which a row of weight 2 counts as two rows."""
+    return np.asarray(shard.facts[ROW_WEIGHTS][:, None] * shard.facts[GAMMA_FACTS])
 
 
 def _embedding_and_labels(shard: LoadedShard) -> Array:

@@ -49,7 +49,8 @@ class Trial:
     explained, error : float
         The share of y that is explained in unseen rows, and its standard error.
     losses : (n,) array
-        The squared error of each unseen row, times its weight.
+        The squared error of each unseen row, times its weight, and what is predicted of it that W
+        is not to predict.
     """
 
     start: str
@@ -107,8 +108,8 @@ class Fold:
 
     @property
     def squares(self) -> Array:
-        """The losses (m,) of the held-out rows if each is predicted by the mean."""
-        return self.test.weighted(self.train.regression.signed_sum(self.test.Y**2))
+        """The losses (2, m) of the held-out rows if each is predicted by the mean."""
+        return self.test.weighted(self.train.regression.sums(self.test.Y**2))
 
     def gain(self, setting: Setting, start_settings: dict[str, Setting]) -> float:
         """Return how far the evidence of the last W, for a row, is above that of the best start."""
@@ -119,16 +120,19 @@ class Fold:
         return (train.evidence(self.fitted[-1], setting) - max(starts)) / train.rows.n_rows
 
     def losses(self, W: Array, settings: Sequence[Setting]) -> Array:
-        """Return the losses (k, m) of the held-out rows in k settings."""
+        """Return the losses (2, k, m) of the held-out rows in k settings.
+
+        The second ones are those of what X W is not to predict.
+        """
         blocks = self.train.blocks.blocks
 
         def losses(regression: RidgeRegression) -> Array:
             # The mean prediction of the blocks is nearly as good as that of all their rows.
             predicted = sum(regression.predicted(each, W, self.test.X) for each in blocks)
-            errors = regression.signed_sum((self.test.Y - predicted / len(blocks)) ** 2)
+            errors = regression.sums((self.test.Y - predicted / len(blocks)) ** 2)
             return self.test.weighted(errors)
 
-        return np.array([losses(self.train.at(each)) for each in settings])
+        return np.stack([losses(self.train.at(each)) for each in settings], axis=1)
 
 
 def folds_of(sample: Sample) -> list[Fold]:
@@ -170,9 +174,11 @@ def trial_of(
 ) -> Trial:
     """Return a trial of the W whose losses (k, m) in k settings the rows of each fold have."""
     calls = [partial(losses_of, fold) for fold in folds]
-    by_judge = np.hstack(side_by_side(calls, sample.rows.n_rows))
-    losses = by_judge[int(np.argmin(by_judge.mean(axis=1)))]
-    squares = np.concatenate([fold.squares for fold in folds])
+    by_judge = np.concatenate(side_by_side(calls, sample.rows.n_rows), axis=2)
+    losses, avoided = (each[int(np.argmin(each.mean(axis=1)))] for each in by_judge)
+    squares, most = np.concatenate([fold.squares for fold in folds], axis=1)
+    if avoided.mean() < most.mean():  # a prediction that is worse than the mean tells nothing
+        losses = losses + most - avoided
     gains = (squares - losses) / sample.rows.weighted(sample.lengths).mean()
     error = float(gains.std()) / float(np.sqrt(len(gains)))
     width, ridge = (None, None) if setting is None else (setting.width, setting.ridge)

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from ism_dask._types import Array
 from ism_dask.engines import (
     DeclinedError,
     Engine,
@@ -249,8 +250,7 @@ class _SearchRun:
 
     @property
     def _constant(self) -> int:
-        """How many constant directions W may use: as many as its columns, one for the eigengap."""
-        return self.q + 1
+        return _constant_directions(self.q)
 
     def _ascend(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
@@ -299,11 +299,10 @@ class _SearchRun:
         return self.saved_fit.run_or_restore(leg, _seconds_of(state))
 
     def _random_starts(self) -> Iterator[State]:
-        space = (self.problem.space or RowSpace(self.problem.d)).limited(self._constant)
         for number in range(1, 1 + self.search.solver.restarts):
             rng = np.random.default_rng([self.problem.seed, number])
             W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
-            yield state_at(np.pad(W, [(0, space.n_constant), (0, 0)]))
+            yield padded_state(self.problem, W)
 
     def _stopping_now(self, state: State | None = None) -> Stopping:
         """Return the stopping rule for a run that begins now, with the time left.
@@ -323,6 +322,17 @@ class _SearchRun:
     @property
     def _seconds(self) -> float:
         return self.saved_fit.seconds - self.began
+
+
+def padded_state(problem: Problem, W: Array) -> State:
+    """Return the start at W (r, q), with 0 in the directions in which the rows are constant."""
+    space = (problem.space or RowSpace(problem.d)).limited(_constant_directions(W.shape[1]))
+    return state_at(np.pad(W, [(0, space.n_constant), (0, 0)]))
+
+
+def _constant_directions(q: int) -> int:
+    """Return how many constant directions W may use: its q columns, and one for the eigengap."""
+    return q + 1
 
 
 def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> Solution:

@@ -8,11 +8,12 @@ import dask.array as da
 import numpy as np
 import pytest
 from models import hsic_model
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_wine, make_blobs
 
-from ism_dask import SupervisedIKDR
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.kernels import Gaussian, Kernel, Linear, Multiquadric, Polynomial
 from ism_dask.solvers import ISM
 
@@ -125,3 +126,61 @@ def test_equal_weights_are_none(make: Callable[..., SupervisedIKDR]) -> None:
 def test_bad_weights_are_refused(weights: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SupervisedIKDR(2).fit(X, CLASSES, sample_weight=weights)
+
+
+BLOBS, GROUPS = make_blobs(60, 5, centers=3, cluster_std=2.0, random_state=3)
+SOME = np.where(np.arange(60) % 3 == 0, GROUPS, np.nan)
+COUNTS = np.random.default_rng(5).integers(0, 4, 60)
+clusterers = pytest.mark.parametrize(
+    ("make", "y"),
+    [(UnsupervisedIKDR, None), (SemiSupervisedIKDR, SOME), (AlternativeIKDR, GROUPS)],
+    ids=["unsupervised", "semi-supervised", "alternative"],
+)
+
+
+@clusterers
+@pytest.mark.parametrize("graph", ["regularised", "kernel"])
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
+@pytest.mark.parametrize("engine", ["exact", "landmarks"])
+def test_weights_of_clustered_rows_are_repetitions(
+    make: type[ClusteringIKDR], y: np.ndarray | None, graph: str, kernel: str, engine: str
+) -> None:
+    model = make(3, 2, graph=graph, kernel=kernel, engine=engine, max_outer=30)
+    weighted = clone(model).fit(BLOBS, y, sample_weight=COUNTS)
+    repeated = model.fit(BLOBS.repeat(COUNTS, axis=0), None if y is None else y.repeat(COUNTS))
+    assert_allclose(weighted.components_, repeated.components_, atol=1e-6)
+    assert_allclose(weighted.objective_, repeated.objective_, rtol=1e-6)
+    assert_allclose(weighted.embedding_.repeat(COUNTS, axis=0), repeated.embedding_, atol=1e-6)
+    assert_array_equal(weighted.labels_.repeat(COUNTS), repeated.labels_)
+    assert weighted.converged_ == repeated.converged_
+
+
+@clusterers
+def test_clustered_rows_of_no_weight_have_no_part(
+    make: type[ClusteringIKDR], y: np.ndarray | None
+) -> None:
+    """Not in the choice between classes and numbers, and not in the range of a column."""
+    outliers = BLOBS.copy()
+    outliers[COUNTS == 0, 0] = 1e6
+    if make is SemiSupervisedIKDR:
+        y = np.where(COUNTS == 0, 0.5, y)
+    weighted = make(3, 2).fit(outliers, y, sample_weight=COUNTS)
+    counted = COUNTS > 0
+    fewer = make(3, 2).fit(
+        BLOBS[counted], None if y is None else y[counted], sample_weight=COUNTS[counted]
+    )
+    assert_allclose(weighted.components_, fewer.components_, atol=1e-9)
+    assert_array_equal(weighted.labels_[counted], fewer.labels_)
+    assert_array_equal(weighted.labels_[~counted], fewer.predict(outliers[~counted]))
+    assert weighted.embedding_.shape == (60, 3)
+
+
+@clusterers
+def test_equal_weights_of_clustered_rows_are_none(
+    make: type[ClusteringIKDR], y: np.ndarray | None
+) -> None:
+    plain, ones = make(3, 2).fit(BLOBS, y), make(3, 2).fit(BLOBS, y, sample_weight=np.ones(60))
+    assert_allclose(ones.components_, plain.components_, atol=1e-9)
+    assert_array_equal(ones.labels_, plain.labels_)
+    with pytest.raises(ValueError, match="-1 in row 0"):
+        make(3, 2).fit(BLOBS, y, sample_weight=-np.ones(60))
