@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from benchmarks.figures.paradigms import nmi
 from benchmarks.measure import Figure, say
 from flows.builtin import ingest
-from ism_dask import AlternativeIKDR
+from ism_dask import AlternativeIKDR, ComponentsWarning
 from ism_dask.kernels import Gaussian
 from ism_dask.solvers import ISM
 
@@ -156,5 +156,8 @@ def _centres(rng: np.random.Generator, count: int, d: int) -> Any:
 def _fitted(X: Any, avoided: Any, k: int, mu: float) -> AlternativeIKDR:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        solver = ISM(max_seconds=60)
-        return AlternativeIKDR(k, kernel=Gaussian("median"), solver=solver, mu=mu).fit(X, avoided)
+        warnings.simplefilter("ignore", ComponentsWarning)
+        model = AlternativeIKDR(
+            k, kernel=Gaussian("median"), mu=mu, solver=ISM(max_seconds=60), n_init=10
+        )
+        return model.fit(X, avoided)

@@ -255,6 +255,19 @@ def test_numbers_are_scores_as_well():
     assert not hasattr(model, "classes_")
 
 
+def test_two_experts_tell_more_than_either():
+    """Each expert tells one of three groups from the others, in three rows of ten."""
+    rng, group = np.random.default_rng(1), np.repeat([0, 1, 2], 40)
+    rows = rng.normal(size=(120, 6))
+    rows[:, :2] += 3.0 * np.column_stack([group == 0, group == 2])
+    scores = np.where(rng.random((120, 2)) < 0.3, np.column_stack([group == 0, group == 2]), np.nan)
+
+    def agreement(given):
+        return nmi(group, SemiSupervisedIKDR(3, 2).fit(rows, given).labels_)
+
+    assert agreement(scores) > max(agreement(scores[:, 0]), agreement(scores[:, 1]))
+
+
 def test_more_classes_than_clusters_are_scores_only():
     model = SemiSupervisedIKDR(2).fit(X, Y)
     assert not hasattr(model, "classes_")
@@ -370,6 +383,8 @@ def test_rows_far_apart_have_no_neighbours():
         (SemiSupervisedIKDR(3, target="linear"), np.ones(178), "is constant"),
         (SemiSupervisedIKDR(3, target="gaussian"), Y, "`target` must be one of"),
         (SemiSupervisedIKDR(3, mu=0), Y, "`mu` must be a positive"),
+        (SemiSupervisedIKDR(3, mu=[1.0, 2.0]), Y, r"`mu` has shape \(2,\), but `y` has 1 column;"),
+        (SemiSupervisedIKDR(3, mu=[1.0, 0.0]), X[:, :2], "each weight in `mu` must be a positive"),
         (AlternativeIKDR(3, mu=-1.0), Y, "`mu` must be a positive"),
         (AlternativeIKDR(3), np.zeros(178), "one class only"),
         (AlternativeIKDR(3, outer_tol=0), Y, "`outer_tol` must be"),

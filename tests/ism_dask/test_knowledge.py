@@ -176,9 +176,9 @@ def test_a_column_of_labels_to_avoid_is_flat_with_a_warning():
     [
         (np.ones((178, 2, 1)), "auto", r"shape \(178,\), or \(178, t\).* got \(178, 2, 1\)"),
         (np.ones((178, 0)), "auto", r"got \(178, 0\)"),
-        (np.column_stack([Y, Y]), "classes", r"\(178,\).* got shape \(178, 2\)"),
-        (np.column_stack([PART, PART]), "classes", r"got shape \(178, 2\)"),
-        (NAMES[np.column_stack([Y, Y])], "auto", r"must be numbers .* got dtype <U10"),
+        (NAMES[np.column_stack([Y, Y])], "linear", r"column 0 of `y` must be .* got dtype <U10"),
+        (np.column_stack([Y, 0 * Y]), "classes", "column 1 of `y` has one class only"),
+        (np.column_stack([Y, np.full(178, np.nan)]), "auto", "column 1 of `y` has no scores"),
         (np.full((178, 2), "a", dtype=object), "linear", "got values of type str"),
         (NAMES[Y], "linear", "must be numbers where it is no labels"),
         (entries(NAMES[Y], None), "linear", 'go with target="classes"'),
