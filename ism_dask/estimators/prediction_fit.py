@@ -107,7 +107,6 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
             of_features.lost,
             solution.objective,
         ),
-        "_slope_noise": result.slope_noise,
     }
     return Fitted(solution, attributes)
 

@@ -83,12 +83,6 @@ class FittedPrediction:
     regression: RidgeRegression
     sample: Sample
 
-    @property
-    def slope_noise(self) -> float:
-        """The standard error of the slope between blocks, as a share of Phi W; 0 if unknown."""
-        size = float(np.linalg.norm(self.ascent.value.product))
-        return self.ascent.value.noise / size if size else 0.0
-
 
 @dataclass(frozen=True, eq=False)
 class Regressed:
