@@ -196,9 +196,10 @@ class PredictionFit:
         """Return the fit to the features that explain most of y by themselves."""
         sample = self.sample(next(iter(self.targets.values())))
         space = self.prepared.feature_space
-        order = best_alone(sample.rows.X, sample.explained_columns, space)
+        rows = sample.rows
+        order = best_alone(rows.X, sample.explained_columns, space, rows.weights)
         some = np.zeros(len(space.varying), dtype=bool)
-        some[order[: number_that_remains(sample.rows.n_rows, self.q + 1)]] = True
+        some[order[: number_that_remains(rows.n_rows, self.q + 1)]] = True
         kernel = as_kernel(self.problem.parameters.kernel)
         return replace(self, prepared=self.problem.prepared(kernel, some))
 
