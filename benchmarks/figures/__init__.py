@@ -28,7 +28,7 @@ from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.dimensions import dimensions
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.few_features import sparse, supports
-from benchmarks.figures.growth import slope
+from benchmarks.figures.growth import slope, solver_slopes
 from benchmarks.figures.heldout import accuracy, kernels, stability, umap
 from benchmarks.figures.independence import independence60k, level, power
 from benchmarks.figures.ingested import (
@@ -51,6 +51,7 @@ from benchmarks.figures.scale import scale
 from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.through_fits import level_fitted, power_fitted
+from benchmarks.figures.transfer import transfer
 from benchmarks.figures.unfolded import unfolded, unfolded60k
 from benchmarks.figures.unfolded_claims import (
     unfolded_bounds,
@@ -80,6 +81,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         verified60k,
         blocks,
         slope,
+        solver_slopes,
         crossover,
         workers,
         clusters,
@@ -131,6 +133,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         sparse,
         avoid,
         given,
+        transfer,
         unfolded,
         unfolded60k,
         unfolded_bounds,

@@ -176,7 +176,7 @@ n_init, rotation, random_state, on_round
     Attributes
     ----------
     classes_ : (c,) array
-        The classes, if one expert alone gives classes, no more than there are clusters. Clusters
+        The classes, if the first expert gives classes, no more than there are clusters. Clusters
         0 to c - 1 are then these classes: rows with a given class have its number in `labels_`, and
         pull other rows towards their cluster. `predict` takes the nearest centre for every row, so
         for rows with a given class it can differ from `labels_`.

@@ -68,17 +68,9 @@ def partial_scores(
                 raise
             name = f"column {number} of `y`"
             raise ValueError(str(error).replace("`y`", name, 1)) from error
-    # The classes of several experts may contradict each other: they are scores only.
-    of_classes = [number for number, (_, classes) in enumerate(read) if classes is not None]
-    first = of_classes if len(of_classes) == 1 else []
-    order = [*first, *(number for number in range(len(read)) if number not in first)]
-    scores = [read[number][0] for number in order]
-    return ScoreGuide(
-        np.hstack(scores),
-        mus[order],
-        experts=np.repeat(np.arange(len(scores)), [values.shape[1] for values in scores]),
-        classes=read[first[0]][1] if first else None,
-    )
+    scores = [values for values, _ in read]
+    experts = np.repeat(np.arange(len(scores)), [values.shape[1] for values in scores])
+    return ScoreGuide(np.hstack(scores), mus, experts=experts, classes=read[0][1])
 
 
 def _expert_weights(mu: Any, count: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ class SupervisedProblem:
     weights: Array | None = None
     avoid: SideInformation | None = None
     given: SideInformation | None = None
-    source: SupervisedProblem | None = None
+    source: SupervisedProblem | None = field(default=None, kw_only=True)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -117,22 +117,13 @@ class SupervisedProblem:
             prepared = prepared.beyond(self.regression)
         return prepared.whitened(self.weights) if whiten else prepared
 
-    def prepared_with_source(self, kernel: Kernel) -> tuple[Prepared, Prepared]:
-        """Return the rows and those of the source, in the deviations of both.
-
-        The rows of each sample have the mean 0.
-        """
-        assert self.source is not None
-        X, others = (np.asarray(each.X, dtype=np.float64) for each in (self, self.source))
-        weights = [
-            np.ones(len(each.y)) if each.weights is None else each.weights
-            for each in (self, self.source)
-        ]
-        moved = others + (np.average(X, 0, weights[0]) - np.average(others, 0, weights[1]))
-        all_rows, counts = np.concatenate([X, moved]), np.concatenate(weights)
-        both = replace(self, X=all_rows, weights=counts).prepared(kernel)
-        rows = both.shards.rows(np.arange(len(all_rows)))
-        first, second = np.split(rows, [len(X)])
+    def beside(self, other: SupervisedProblem, kernel: Kernel) -> tuple[Prepared, Prepared]:
+        """Return the rows, and those of another problem moved to their mean, in the same units."""
+        counts = [np.ones(len(p.y)) if p.weights is None else p.weights for p in (self, other)]
+        moved = other.X + (np.average(self.X, 0, counts[0]) - np.average(other.X, 0, counts[1]))
+        X, weights = np.concatenate([self.X, moved]), np.concatenate(counts)
+        both = replace(self, X=X, weights=weights).prepared(kernel)
+        first, second = np.split(both.shards.rows(np.arange(len(X))), [len(self.X)])
         return replace(both, shards=cut(first)), replace(both, shards=cut(second))
 
     def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
@@ -235,27 +226,20 @@ def _with_source(problem: SupervisedProblem, source: Any) -> SupervisedProblem:
             f"{type(source).__name__}"
         )
     parameters = problem.parameters
-    clashes = {
-        "criterion='dependence'": parameters.criterion != PREDICTION,
-        "`max_features`": parameters.max_features is not None,
-        "`warm_start`": parameters.warm_start,
-        **{f"`{side}`": True for side in problem.sides},
-    }
-    for name in (name for name, is_set in clashes.items() if is_set):
-        raise ValueError(f"`source` does not go with {name}; leave one of them out")
+    is_plain = parameters.max_features is None and not parameters.warm_start and not problem.sides
+    if parameters.criterion != PREDICTION or not is_plain:
+        raise ValueError(
+            "`source` is for criterion='prediction', without `avoid`, `given`, `max_features` and "
+            "`warm_start`; leave these out, or `source`"
+        )
     try:
         others = pose(parameters, *source)
     except ValueError as error:
         raise ValueError(f"`source`: {error}") from error
-    (n, d), (m, columns) = problem.X.shape, others.X.shape
-    if columns != d:
+    if not fits_memory((len(problem.y) + len(others.y), problem.X.shape[1])):
         raise ValueError(
-            f"`source` has rows of {columns} features, X has {d}; expected the same columns"
-        )
-    if not fits_memory((n + m, d)):
-        raise ValueError(
-            f"`source` has {m:,} rows, X has {n:,}: together too many for memory; give a random "
-            "part of the rows of `source`"
+            f"`source` has {len(others.y):,} rows, X has {len(problem.y):,}: together too many for "
+            "memory; give a random part of the rows of `source`"
         )
     return replace(problem, source=others)
 

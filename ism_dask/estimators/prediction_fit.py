@@ -62,9 +62,9 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     parameters, most = problem.parameters, problem.parameters.max_features
     kernel, is_warm = as_kernel(parameters.kernel), problem.earlier is not None
     if problem.source is None:
-        prepared = problem.prepared(kernel)
+        prepared = of_source = problem.prepared(kernel)
     else:
-        prepared, prepared_source = problem.prepared_with_source(kernel)
+        prepared, of_source = problem.beside(problem.source, kernel)
     q = problem.n_components(prepared)
     if most is not None and parameters.whiten:
         raise ValueError(
@@ -74,14 +74,16 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     fit = PredictionFit.of(problem, prepared, q, report)
     if most is not None and not is_warm and prepared.has_many_features:
         fit = fit.with_best_alone()
+    # A source has more rows, and so says more about the number of features.
+    source = fit if problem.source is None else PredictionFit.of(problem.source, of_source, q)
     trials: tuple[DimensionTrial, ...] = ()
     chooses = parameters.n_components in (None, "auto") and not is_warm
-    if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
-        fit, trials = fit.with_dimension(limited(fit.prepared.n_varying - 1, most))
-    of_support: dict[str, Any] = {}
+    if chooses and problem.usual_components <= MOST_FEATURES and source.n_rows >= FEWEST_ROWS:
+        source, trials = source.with_dimension(limited(fit.prepared.n_varying - 1, most))
+        fit = replace(fit, q=source.q)
+    of_support = dict[str, Any]()
     if problem.source is not None:
-        other = PredictionFit.of(problem.source, prepared_source, fit.q)
-        result = fit.run_with(other)
+        result = fit.run_with(source)
     else:
         result = fit.continued() if is_warm else fit.run()
     if most is not None:

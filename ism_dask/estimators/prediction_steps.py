@@ -166,14 +166,16 @@ class PredictionFit:
     def run_with(self, other: PredictionFit) -> FittedPrediction:
         """Return the fit from the best start, helped by other rows as far as they do help."""
         alone, first = self.run(), other.run()
-        target = self.targets[alone.target_name]
-        blocks = first.sample.blocks
-        source = Source(first.ascent.W, first.regression, blocks, blocks.blocks[0])
+        target, blocks = self.targets[alone.target_name], first.sample.blocks
+        explained = partial(blocks.explained, first.regression)
+        phi = partial(first.regression.phi, blocks.blocks[0])
+        source = Source(first.ascent.W, explained, phi)
         source, choice = source.weighed(alone.sample, alone.choice)
         if not source.weight:
             return replace(alone, choice=choice)
-        source = replace(source, blocks=other._all_blocks(other.targets[first.target_name]))
-        helped = replace(self, source=source)
+        all_rows = other._all_blocks(other.targets[first.target_name])
+        explained = partial(all_rows.explained, first.regression)
+        helped = replace(self, source=replace(source, explained=explained))
         result = helped._finished(alone.target_name, alone.sample, choice, no_curvature())
         value = self._all_blocks(target).explained(result.regression, result.ascent.W)
         solution = replace(result.solution, objective=value.objective)
@@ -351,8 +353,8 @@ class PredictionFit:
         """
         W, value = ascent.W, ascent.value
         phi = regression.phi(sample.blocks.blocks[0], W)
-        if self.source is not None:
-            phi = self.source.phi_beside(phi, W)
+        if (source := self.source) is not None:
+            phi += source.weight * (source.phi(W) - phi)
         inside = float(np.linalg.eigvalsh(W.T @ phi @ W)[0])
         more = self.q - W.shape[1]
         outside = largest_eigenvalue_outside(phi, W)

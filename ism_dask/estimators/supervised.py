@@ -175,9 +175,8 @@ default "auto"
         With "prediction" of numbers: "mean" if the numbers themselves are predicted, "law" if
         functions of them are; "mean" for classes.
     source_weight_ : float
-        With "prediction": the weight of J of the `source` beside that of X, from 0 to 10; 0 without
-        a source. `residual_`, `eigenvalues_` and `history_` are those of the mean of both,
-        `objective_` is J of X alone.
+        With "prediction": the weight of J of the `source` in the mean of both that W maximises,
+        from 0, as without a source, to 0.9. `objective_` is J of X alone.
     dimension_path_ : tuple of DimensionTrial
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float

@@ -92,7 +92,7 @@ class ScoreGuide(EmbeddingGuide):
     experts : (t,) array
         The number of the expert of each column.
     classes : (c,) array or None
-        The classes of the first c columns, if one expert alone gives classes.
+        The classes of the first c columns, if the first expert gives classes.
     """
 
     Y: Array
@@ -119,9 +119,8 @@ class ScoreGuide(EmbeddingGuide):
         rows = rows.derive(GAMMA_FACTS, _centre_columns, sums[k:] / total).persisted()
         squares = rows.fold(_column_squares)
         traces = np.bincount(self.experts, squares[k:])
-        omega = _omega_share(squares[:k])
-        signs = np.concatenate([np.full(k, omega), (self.mu / traces)[self.experts]])
-        return ThinGamma(signs), rows
+        omega = _with_trace_one(squares[:k])
+        return ThinGamma(np.concatenate([omega, (self.mu / traces)[self.experts]])), rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +149,7 @@ class AvoidGuide(EmbeddingGuide):
         )
         k = _width(embedded)
         squares = rows.fold(_column_squares)
-        omega = np.full(k, _omega_share(squares[:k]))
+        omega = _with_trace_one(squares[:k])
         return ThinGamma(np.append(omega, self._signs(squares[k:]))), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
@@ -171,12 +170,12 @@ def _width(embedded: Shards) -> int:
     return embedded.load_rows(np.arange(1)).facts[EMBEDDING].shape[1] - 1
 
 
-def _omega_share(squares: Array) -> float:
-    """Return the factor that gives Omega trace one, from the sums of squares (k,) of its columns.
+def _with_trace_one(squares: Array) -> Array:
+    """Return the signs (k,) that give Omega trace one, from the sums of squares of its columns.
 
-    If no two rows are near each other the embedding is 0, and Omega has no part in Gamma.
+    If no two rows are near each other the embedding is 0, and Omega as well.
     """
-    return float(1.0 / squares.sum()) if squares.any() else 0.0
+    return np.full(len(squares), 1.0 / (squares.sum() or 1.0))
 
 
 def _embedding_rows(shard: LoadedShard) -> Array:
@@ -200,10 +199,7 @@ def _omega(rows: Array) -> Array:
 
 
 def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
-    """Return the Gram matrix (t, k + 1, k + 1) of the rows that have each score, and its products.
-
-    The products of the regressors with the scores are (t, k + 1).
-    """
+    """Return Gram matrices (t, k + 1, k + 1) of rows with each score, and products (t, k + 1)."""
     regressors, Y = _regressors(shard.facts[EMBEDDING]), shard.facts[_GIVEN]
     counted, has_score = regressors.T * shard.facts[ROW_WEIGHTS], np.isfinite(Y)
     grams = [counted[:, rows] @ regressors[rows] for rows in has_score.T]

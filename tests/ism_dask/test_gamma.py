@@ -15,6 +15,7 @@ from ism_dask.gamma.from_embedding import (
     normalise_rows,
 )
 from ism_dask.gamma.targets import TARGETS, target_dependence
+from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import cut
 
 RNG = np.random.default_rng(1)
@@ -163,7 +164,7 @@ def embedded(request):
     rng = np.random.default_rng(0)
     U = np.linalg.qr(rng.normal(size=(N, K)))[0]
     roots = rng.uniform(0.1, 1.0, N)
-    shards = cut(rng.normal(size=(N, 5)), request.param)
+    shards = cut(rng.normal(size=(N, 5)), request.param).with_rows(ROW_WEIGHTS, np.ones(N))
     return shards.with_rows(EMBEDDING, np.column_stack([U, roots])), U, roots
 
 
@@ -191,7 +192,7 @@ def test_gamma_of_avoided_labels(embedded):
     shards, U, roots = embedded
     Y = _drawn(4)
     omega, avoided = np.diag(roots) @ U @ U.T @ np.diag(roots), H @ Y @ Y.T @ H
-    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7)
+    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7, clusterings=np.zeros(Y.shape[1], int))
     away = 0.7 * avoided / np.trace(avoided)
     whole = omega / np.trace(omega) - away
     np.testing.assert_allclose(_full(*guide.gamma(shards)), whole, atol=1e-12)
@@ -229,10 +230,10 @@ def test_gamma_of_experts_who_score_different_rows(embedded):
     rng, row = np.random.default_rng(3), np.arange(N)
     numbers = np.where(row % 3 == 0, rng.normal(size=N), np.nan)
     labels = np.where(row % 2 == 0, rng.choice(["ant", "bee", "cat"], size=N), None)
-    y = np.column_stack([numbers.astype(object), labels])
+    y = np.column_stack([labels, numbers.astype(object)])
     one_hot = np.array([[each == name for name in ("ant", "bee", "cat")] for each in labels], float)
     one_hot[labels == None] = np.nan  # noqa: E711
-    parts = [_extended(each - np.nanmean(each, axis=0), U) for each in (numbers[:, None], one_hot)]
+    parts = [_extended(each - np.nanmean(each, axis=0), U) for each in (one_hot, numbers[:, None])]
     D = np.diag(roots)
     expected = _with_trace_one(D @ U @ U.T @ D)
     for mu, part in zip([0.5, 2.0], parts, strict=True):
