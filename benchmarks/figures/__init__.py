@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from benchmarks.figures.alternatives import alternatives, views
 from benchmarks.figures.avoiding import avoid, given
 from benchmarks.figures.certainty import (
     bootstrap60k,
@@ -27,7 +28,7 @@ from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.dimensions import dimensions
 from benchmarks.figures.exact import tiles, tiles60k
 from benchmarks.figures.few_features import sparse, supports
-from benchmarks.figures.growth import slope
+from benchmarks.figures.growth import slope, solver_slopes
 from benchmarks.figures.heldout import accuracy, kernels, stability, umap
 from benchmarks.figures.independence import independence60k, level, power
 from benchmarks.figures.ingested import (
@@ -40,7 +41,7 @@ from benchmarks.figures.ingested import (
 from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
-from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
+from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, graphs, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
 from benchmarks.figures.readable import band, censored
 from benchmarks.figures.real_tables import real_tables
@@ -50,7 +51,13 @@ from benchmarks.figures.scale import scale
 from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.through_fits import level_fitted, power_fitted
+from benchmarks.figures.transfer import transfer
 from benchmarks.figures.unfolded import unfolded, unfolded60k
+from benchmarks.figures.unfolded_claims import (
+    unfolded_bounds,
+    unfolded_claims,
+    unfolded_rank,
+)
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
 from benchmarks.measure import Figure
@@ -74,12 +81,16 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         verified60k,
         blocks,
         slope,
+        solver_slopes,
         crossover,
         workers,
         clusters,
         clusters10k,
         clusters60k,
+        graphs,
         guided,
+        alternatives,
+        views,
         band,
         censored,
         quick,
@@ -123,9 +134,13 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         sparse,
         avoid,
         given,
+        transfer,
         unfolded,
         unfolded60k,
+        unfolded_bounds,
+        unfolded_claims,
         unfolded_places,
+        unfolded_rank,
         unfolded_steps,
         scale,
     )

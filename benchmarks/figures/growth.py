@@ -1,8 +1,10 @@
-"""Growth of the time of each engine with the number of rows."""
+"""Growth of the time of each engine with n, and of each solver with n, d and q."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +21,7 @@ from benchmarks.rows import (
     problem_of,
 )
 from ism_dask.kernels import Gaussian, Kernel, Polynomial
-from ism_dask.solvers import ISM
+from ism_dask.solvers import ISM, Solver, as_solver
 
 Array = NDArray[Any]
 _SIZES = (2000, 5000, 10_000, 20_000, 40_000, 60_000)
@@ -118,3 +120,85 @@ def _slopes(engine: str, lines: list[Figure]) -> Figure:
             ("_of_phi", "seconds_phi"),
         )
     }
+
+
+# The sizes of the solvers' figure: one of them varies, the others are those of `_MIDDLE`. Images
+# of 28 x 28 points have 784 columns; means of 2 x 2 and 4 x 4 points leave 196 and 49.
+_MIDDLE = {"n": 1000, "d": 196, "q": 10}
+_VARIED = {"n": (500, 1000, 2000), "d": (49, 196, 784), "q": (2, 5, 10, 20)}
+_SOLVERS: dict[str, Solver] = {
+    "ISM": ISM(tol=0.01),
+    "SM": as_solver("stiefel"),
+    "GM": as_solver("grassmann"),
+    "DG": as_solver("dimension-growth"),
+}
+_MOST_SECONDS = 120.0
+
+
+def solver_slopes(*names: str) -> Figure:
+    """CPU seconds of a fit by each solver against n, d and q: gaussian, all pairs of MNIST rows.
+
+    Seconds are those of the process, which other programs hardly change. ISM has the published
+    stopping rule, and the others the one of the library. The parts are names of solvers.
+    """
+    rows = labelled(mnist_train()).head(max(_VARIED["n"])).in_memory()
+    chosen = {name: _SOLVERS[name] for name in names or _SOLVERS}
+    for solver in chosen.values():  # the first fit of a process loads libraries
+        fit(rows.head(200), "linear", 2, solver=solver)
+    table = [line for name, solver in chosen.items() for line in _solver_lines(name, solver, rows)]
+    slopes = [_slopes_of(name, table) for name in chosen]
+    return {
+        "table": slopes,
+        "more_tables": {"All fits": table},
+        "must": "seconds of ISM grow no faster than n^2, d and q",
+        "met": all(
+            line["by n"] <= 2.1 and line["by d"] <= 1.1 and line["by q"] <= 1.1
+            for line in slopes
+            if line["solver"] == "ISM"
+        ),
+    }
+
+
+def _solver_lines(name: str, solver: Solver, rows: Labelled) -> Iterator[Figure]:
+    points = [{**_MIDDLE, size: value} for size, values in _VARIED.items() for value in values]
+    for point in {tuple(each.items()): each for each in points}.values():
+        images = rows.head(point["n"]).X.reshape(-1, 28, 28).astype(float)
+        side = int(point["d"] ** 0.5)
+        X = images.reshape(-1, side, 28 // side, side, 28 // side).mean(axis=(2, 4))
+        reduced = Labelled(X.reshape(len(X), -1), rows.y[: point["n"]])
+        started = time.process_time()
+        made = fit(
+            reduced,
+            Gaussian("median"),
+            point["q"],
+            engine="exact",
+            solver=replace(solver, max_seconds=_MOST_SECONDS),
+        )
+        seconds = time.process_time() - started
+        say(f"{name}, {point}: {seconds:.2f} s")
+        yield {
+            "solver": name,
+            **point,
+            "seconds": seconds,
+            "iterations": made.model.n_iter_,
+            "J": float(made.model.objective_),
+            "ended": made.model.status_.value,
+        }
+
+
+def _slopes_of(name: str, table: list[Figure]) -> Figure:
+    """Return log-log slopes of the seconds of a solver, and of its seconds an iteration."""
+    slopes: Figure = {"solver": name}
+    for size in _VARIED:
+        fixed = {key: value for key, value in _MIDDLE.items() if key != size}
+        lines = [
+            line
+            for line in table
+            if line["solver"] == name and all(line[key] == fixed[key] for key in fixed)
+        ]
+        values = [line[size] for line in lines]
+        slopes[f"by {size}"] = log_slope(values, [line["seconds"] for line in lines])
+        slopes[f"an iteration, by {size}"] = log_slope(
+            values, [line["seconds"] / line["iterations"] for line in lines]
+        )
+    return slopes

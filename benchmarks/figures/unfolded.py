@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.manifold import Isomap
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neighbors import (
+    KNeighborsClassifier,
+    NearestNeighbors,
+    NeighborhoodComponentsAnalysis,
+)
 
 from benchmarks.measure import Figure, PeakMemory, say, timed
 from benchmarks.parallel import in_processes
@@ -24,8 +28,8 @@ _COLORED, _PLAIN = "colored MVU", "plain MVU"
 _ROUGH_COLORED, _ROUGH_PLAIN = "colored MVU, not refined", "plain MVU, not refined"
 _NEIGHBOURS, _AXES = 10, 20
 _HELD_OUT = 0.2
-# Isomap holds all distances of pairs: 8,000 rows would take minutes.
-_MOST_ISOMAP_ROWS = 4_000
+# Isomap and NCA hold all distances of pairs: 8,000 rows would take minutes.
+_MOST_ROWS_IN_PAIRS = 4_000
 _SECONDS, _GIGABYTES = 300, 3.0
 
 
@@ -55,7 +59,8 @@ def unfolded() -> Figure:
     that have the class of a row, `held out` the accuracy of 10 nearest neighbours for rows that
     the map places later. `two axes` is the share of the first two eigenvalues (of Isomap and PCA:
     of 20). `distance error` is that of the distances of the 10 nearest neighbours, after the best
-    common scale. Isomap maps 4,000 rows at most. Pixels have one unit: no map scales them.
+    common scale. Isomap maps 4,000 rows at most, and NCA learns from 4,000 at most. Pixels have one
+    unit: no map scales them.
     """
     methods = [name for name in _METHODS if name != "supervised UMAP" or find_spec("umap")]
     cells = [(data, method) for data in ("digits", "mnist") for method in methods]
@@ -168,10 +173,17 @@ def _pca(X: Array, _: Array) -> _Map:
 
 
 def _isomap(X: Array, _: Array) -> _Map:
-    head = X[:_MOST_ISOMAP_ROWS]
+    head = X[:_MOST_ROWS_IN_PAIRS]
     model = Isomap(n_neighbors=_NEIGHBOURS, n_components=_AXES).fit(head)
     spectrum = model.kernel_pca_.eigenvalues_
     return _Map(model.embedding_[:, :2], lambda rows: model.transform(rows)[:, :2], spectrum)
+
+
+def _nca(X: Array, y: Array) -> _Map:
+    """Map rows by the projection of neighbourhood components analysis, a rival that uses y."""
+    head, model = slice(_MOST_ROWS_IN_PAIRS), NeighborhoodComponentsAnalysis(2, random_state=0)
+    model.fit(X[head], y[head])
+    return _Map(model.transform(X), model.transform)
 
 
 def _umap(X: Array, y: Array) -> _Map:
@@ -186,5 +198,6 @@ _METHODS: dict[str, Callable[[Array, Array], _Map]] = {
     _ROUGH_PLAIN: lambda X, _: _mvu(X, None, refine=False),
     "PCA": _pca,
     "Isomap": _isomap,
+    "NCA": _nca,
     "supervised UMAP": _umap,
 }

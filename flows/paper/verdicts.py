@@ -14,6 +14,7 @@ import numpy as np
 from flows.paper.names import (
     DATA,
     ISM,
+    ISM_GRAPH,
     ISM_PUBLISHED,
     METHODS,
     OTHER_SOLVERS,
@@ -109,8 +110,9 @@ def _losses(this: _Measured, group: Mapping[str, _Measured]) -> Iterator[str]:
     if ism is None or not ism.cell.folds or not this.cell.folds:
         return
     others = [group[name] for name in OTHER_SOLVERS if name in group and group[name].cell.folds]
-    if this is ism:
+    if this.cell.method in (ISM, ISM_GRAPH):
         yield from _below_published(this.cell)
+    if this is ism:
         yield from _below_other_solvers(this, others)
     # Supervised cells are also timed with the published stopping rule. Unsupervised cells have no
     # such variant, because it is already their rule.

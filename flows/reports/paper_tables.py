@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,11 +28,19 @@ _ABOUT = {
     "table-4": "Means and population deviations over folds. J is ours, over the training rows; "
     "its cost by the convention of the published code is -J with zeros on the diagonal of K. For "
     "the polynomial kernel the published costs follow another scale, which neither the paper nor "
-    "its code tells: they stand here, but cannot be compared.",
+    "its code tells: they stand here, but cannot be compared. Costs of clusters are those of "
+    "Gamma = H U U^T H for every graph. Gamma of the published graph has degrees in it, so that "
+    "its J has another scale.",
     "table-5": "ISM under other kernels. The paper has seconds and accuracies only.",
     "references": "What else there is, judged alike. Supervised PCA is ISM with the linear kernel. "
     "`all old features` are judged as they are.",
 }
+_ABOUT_ALTERNATIVES = (
+    "Clusters, and others that avoid these segments or the persons. NMI is the agreement with "
+    "labels, or with the segments; that with what is avoided should be near 0. The unit polynomial "
+    "is that of rows scaled to length 1. The paper shows pictures under the polynomial, without "
+    "numbers."
+)
 # Columns of a table on a page; `_TERMINAL_COLUMNS` are the numbers of those that a terminal shows.
 COLUMNS = (
     "data, kernel, method",
@@ -52,7 +60,7 @@ _HEIGHT = 360.0
 
 
 def tables(result: TablesResult) -> dict[str, list[Block]]:
-    """Return the tables of each part of a run, one for each paradigm that has cells."""
+    """Return the tables of each part of a run, one for each paradigm that has cells, and NMI."""
     parts: dict[str, list[Block]] = {}
     for part, title in _TABLES.items():
         for paradigm, score in _PARADIGMS.items():
@@ -61,6 +69,9 @@ def tables(result: TablesResult) -> dict[str, list[Block]]:
                 parts.setdefault(part, []).append(
                     _block(part, f"{title}, {paradigm}", score, cells)
                 )
+    if alternatives := _series_of(result, "figure-1a"):
+        table = _alternatives_table(alternatives)
+        parts["figure-1a"] = [Block("Figure 1a, agreement with labels", tables=(table,))]
     return parts
 
 
@@ -201,14 +212,36 @@ def _lines(series: Sequence[SeriesResult], x: str, y: str) -> list[_Line]:
 
 
 def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
-    results = [result for one in series for result in one.results]
-    pictures = [each for result in results for each in result["pictures"]]
-    return [
-        Figure(
-            each["title"], each["caption"], Pixels(each["caption"], base64.b64decode(each["png"]))
-        )
-        for each in pictures
+    originals = {each.subject["data"]: each.results[0]["original"] for each in series}
+    pictures = [(name, "Each of its colours is a row.", png) for name, png in originals.items()]
+    pictures += [
+        (f"{name}: {fit['clusters']}", f"NMI: {agreement}; {fit['ended']}", fit["png"])
+        for name, agreement, fit in _alternative_fits(series)
     ]
+    return [
+        Figure(title, caption, Pixels(caption, base64.b64decode(png)))
+        for title, caption, png in pictures
+        if png
+    ]
+
+
+def _alternatives_table(series: Sequence[SeriesResult]) -> Table:
+    rows = tuple(
+        (name, fit["clusters"], agreement, fit["ended"], _seconds(fit["seconds"]))
+        for name, agreement, fit in _alternative_fits(series)
+    )
+    columns = ("data, kernel", "clusters", "NMI", "ended", "seconds")
+    return Table(_ABOUT_ALTERNATIVES, columns, rows, left=4, terminal=(0, 1, 2, 3))
+
+
+def _alternative_fits(
+    series: Sequence[SeriesResult],
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the name, the agreement with labels in words, and the record of each fit."""
+    for each in series:
+        for fit in each.results[0]["fits"]:
+            agreement = ", ".join(f"{name} {value:.2f}" for name, value in fit["nmi"].items())
+            yield ", ".join(each.subject.values()), agreement or "-", fit
 
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Sequence[SeriesResult]], list[Figure]]]] = {

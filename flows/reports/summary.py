@@ -371,15 +371,19 @@ def _paper_subject(_result: TablesResult) -> str:
 
 
 def _paper_headline(result: TablesResult) -> str:
+    if not result.cells:
+        return f"lines and pictures {len(result.others)}"
     return text.count_noun(len(result.cells), "cell")
 
 
 def _paper_facts(result: TablesResult) -> tuple[Fact, ...]:
-    cells = result.cells
+    cells, others = result.cells, Fact("Lines and pictures", f"{len(result.others):,}")
+    if not cells:
+        return (others,)
     return (
         Fact("Cells", f"{len(cells):,}"),
         Fact("Folds", f"{sum(cell.folds for cell in cells):,}"),
-        Fact("Lines and pictures", f"{len(result.others):,}"),
+        others,
         Fact("Cells with something lost", f"{sum(bool(cell.lost) for cell in cells):,}"),
     )
 

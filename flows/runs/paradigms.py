@@ -13,7 +13,7 @@ from flows import text
 from flows.errors import SettingsError
 from flows.runs.data import Array, with_label
 from flows.runs.saving import saved_model
-from flows.settings.runs import SCORES_SHARE
+from flows.settings.runs import SCORES_SHARE, run_to_avoid
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.gamma.classes import class_dependence
@@ -72,41 +72,48 @@ def _partial_labels(settings: ClusterSettings, data: Dataset) -> Array:
 
 
 def _labels_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
-    """Return the labels to avoid: a label of the data set, or the clusters of a run."""
-    run = settings.run_to_avoid
-    avoided = _data_label(settings, data) if run is None else _saved_clusters(run, settings, data)
+    """Return the labels to avoid (n,), or several side by side (n, t)."""
+    names = settings.to_avoid or (settings.avoid,)
+    columns = [_label_to_avoid(name, data) for name in names]
+    return columns[0] if len(columns) == 1 else np.column_stack(columns)
+
+
+def _label_to_avoid(name: str | None, data: Dataset) -> Array:
+    """Return a label to avoid (n,): a label of the data set, or the clusters of a run."""
+    run = run_to_avoid(name or "")
+    avoided = _data_label(name, data) if run is None else _saved_clusters(run, data)
     try:
         class_dependence(avoided)
     except ValueError as error:
         groups = text.count_noun(len(np.unique(avoided)), "group")
         raise SettingsError(
-            f"`avoid` is {settings.avoid or data.info.default_label!r}, which makes {groups} of "
+            f"`avoid` is {name or data.info.default_label!r}, which makes {groups} of "
             f"{len(avoided)} rows; expected 2 groups or more, and at most half as many as rows. "
             "Name another label or run with --avoid"
         ) from error
     return avoided
 
 
-def _data_label(settings: ClusterSettings, data: Dataset) -> Array:
-    if settings.avoid is None and not data.labels:
+def _data_label(name: str | None, data: Dataset) -> Array:
+    if name is None and not data.labels:
         raise SettingsError(
             f"`avoid` is None; {data.name} has no labels to avoid: cluster it first, then name "
             "that run, --avoid run:NAME"
         )
-    return with_label(data, settings.avoid, "avoid").classes
+    return with_label(data, name, "avoid").classes
 
 
-def _saved_clusters(run: str, settings: ClusterSettings, data: Dataset) -> Array:
+def _saved_clusters(run: str, data: Dataset) -> Array:
     """Return the cluster labels that a saved run gave to these rows."""
     model = saved_model(run)
     if model.labels is None:
         raise SettingsError(
-            f"`avoid` is {settings.avoid!r}, a run without clusters; name one of `ism-dask cluster`"
+            f"`avoid` is 'run:{run}', a run without clusters; name one of `ism-dask cluster`"
         )
     if model.metrics.get("data_hash") != data.data_hash:
         source = [model.metrics.get(key) for key in ("dataset", "split")]
         raise SettingsError(
-            f"`avoid` is {settings.avoid!r}, clusters of other rows "
+            f"`avoid` is 'run:{run}', clusters of other rows "
             f"({' '.join(str(each) for each in source if each)}); expected a run that has "
             f"clustered {data.name}"
         )

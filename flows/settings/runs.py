@@ -522,8 +522,8 @@ class ClusterSettings(SavedRunSettings):
     )
     avoid: str | None = clusters_setting(
         None,
-        about="alternative: a label, or run:NAME for the clusters of a run. Default: the data "
-        "set's own label.",
+        about="alternative: a label, or run:NAME for the clusters of a run; or several, separated "
+        "by commas. Default: the data set's own label.",
         early=True,
     )
     outer_tol: float = clusters_setting(
@@ -541,8 +541,9 @@ class ClusterSettings(SavedRunSettings):
         super().__post_init__()
         check_choice("paradigm", self.paradigm, list(LABEL_SETTINGS))
         self._check_guidance()
-        if self.run_to_avoid is not None:
-            import_choices().check_run_name(self.run_to_avoid, "avoid")
+        for name in self.to_avoid:
+            if (run := run_to_avoid(name)) is not None:
+                import_choices().check_run_name(run, "avoid")
 
     @property
     def title(self) -> str:
@@ -569,7 +570,11 @@ class ClusterSettings(SavedRunSettings):
                 )
 
     @property
-    def run_to_avoid(self) -> str | None:
-        """Name of the run whose clusters are to be avoided, or None if `avoid` is a label."""
-        avoid = self.avoid or ""
-        return avoid.removeprefix(_RUN_PREFIX) if avoid.startswith(_RUN_PREFIX) else None
+    def to_avoid(self) -> tuple[str, ...]:
+        """The labels to avoid, and run:NAME for the clusters of runs."""
+        return tuple(each.strip() for each in (self.avoid or "").split(",") if each.strip())
+
+
+def run_to_avoid(name: str) -> str | None:
+    """Return the run whose clusters a name in `avoid` stands for, or None if it is a label."""
+    return name.removeprefix(_RUN_PREFIX) if name.startswith(_RUN_PREFIX) else None

@@ -173,11 +173,14 @@ class RidgeRegression:
         return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
 
     def leave_one_out(self, block: Block, W: Array) -> Array:
-        """Return the squared error (n,) with which others predict each row, times its weight."""
+        """Return the squared error (n,) with which others predict each row, times its weight.
+
+        As in the evidence, columns that X W is not to predict do not count.
+        """
         with square_matrices(block.n_rows, 2) as (K, system):
             solved = _Solved.of(self, block, W, K, system)
             errors = solved.alpha / solved.inverse_diagonal[:, None]
-        return block.weighted(self.signed_sum(errors**2))
+        return block.weighted(self.sums(errors**2)[0])
 
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
@@ -192,7 +195,16 @@ class RidgeRegression:
 
     def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
-        return columns.sum(axis=-1) if self.signs is None else columns @ self.signs
+        explained, avoided = self.sums(columns)
+        return np.asarray(explained - avoided)
+
+    def sums(self, columns: Array) -> Array:
+        """Return the sums (2, ...) over the last axis, of length r: of columns to predict, others.
+
+        The others have their weights.
+        """
+        signs = np.ones(columns.shape[-1]) if self.signs is None else self.signs
+        return np.stack([columns @ np.maximum(signs, 0.0), columns @ np.maximum(-signs, 0.0)])
 
 
 @dataclass(frozen=True, eq=False)

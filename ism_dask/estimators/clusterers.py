@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +17,9 @@ from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.estimators.fit_rows import SAMPLE_ROWS
-from ism_dask.estimators.partial_targets import centred_labels, partial_scores
+from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.row_order import in_given_order
-from ism_dask.gamma.from_embedding import EMBEDDING, AvoidGuide, EmbeddingGuide, normalise_rows
+from ism_dask.gamma.from_embedding import EMBEDDING, EmbeddingGuide, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
 from ism_dask.rows.shards import cut
 
@@ -115,16 +116,17 @@ class AlternativeIKDR(ClusteringIKDR):
     As `UnsupervisedIKDR`, but W also makes `X W` depend as little as possible on the given labels:
     `Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)`, `Omega = D^-1/2 U U^T D^-1/2`. The
     first W comes from the labels alone. `fit` takes one label for each row, none missing; -1 is a
-    label like any other.
+    label like any other. If y has several columns (n, t), each is a clustering to avoid, with a
+    part `-mu ...` of its own.
 
     Parameters
     ----------
     mu : float, default 30.0
         Weight of avoiding the labels, relative to the new clusters. Both parts of Gamma have trace
-        one, whatever the number of rows, clusters and classes. (The published method divides both
-        by degrees and does not normalise them.) The part of the labels is spread over as many
-        directions as there are classes, so `mu` must be well above 1. On the Face data, `mu=1`
-        finds the twenty persons again, and `mu` from 20 up finds the poses.
+        one, whatever the number of rows, clusters and classes. (The published ones are not
+        normalised.) The part of the labels is spread over as many directions as there are classes,
+        so `mu` must be well above 1. On the Face data, `mu=1` finds the twenty persons again, and
+        `mu` from 20 up finds the poses.
     n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
 n_init, rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
@@ -145,28 +147,28 @@ n_init, rotation, random_state, on_round
     mu: float = field(default=30.0, kw_only=True)
 
     def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
-        return AvoidGuide(centred_labels(y, n, weights), positive_float("`mu`", self.mu))
+        return labels_to_avoid(y, n, positive_float("`mu`", self.mu), weights)
 
 
 @dataclass(eq=False, repr=False)
 class SemiSupervisedIKDR(ClusteringIKDR):
     """Interpretable kernel dimension reduction for clustering, with scores of some of the rows.
 
-    As `UnsupervisedIKDR`, but W makes `X W` depend on the scores as well:
-    `Gamma = D^-1/2 U U^T D^-1/2 + mu H K_Y H`. In each round, a regression on the embedding
-    predicts the scores of the rows that have none. `fit` takes labels (n,), or scores (n,) or
-    (n, t): NaN, None or pandas' NA marks a row without a score; for classes so does -1, as
-    elsewhere in scikit-learn.
+    As `UnsupervisedIKDR`, but W makes `X W` depend on the scores of experts e as well:
+    `Gamma = Omega / tr Omega + sum_e mu_e H K_e H / tr(H K_e H)`, `Omega = D^-1/2 U U^T D^-1/2`.
+    In each round, a regression on the embedding predicts the scores of the rows that have none.
+    `fit` takes labels or scores (n,), or those of t experts (n, t), also as a frame: NaN, None or
+    pandas' NA marks a row that the expert has not scored; for classes so does -1, as elsewhere in
+    scikit-learn.
 
     Parameters
     ----------
-    mu : float, default 1.0
-        Weight of the scores, relative to the clusters. The first part of Gamma is divided by
-        degrees, which grow with n. So at 1 the scores dominate, and the clusters decide only what
-        the scores leave open.
+    mu : float or sequence of float, default 1.0
+        Weight of the scores, relative to the clusters, or the weight of each expert. All parts of
+        Gamma have trace one, whatever the number of rows, clusters and classes.
     target : {"auto", "classes", "linear"}, default "auto"
-        How to read the scores: as classes, or as numbers ("linear"). "auto" takes labels and whole
-        numbers as classes.
+        How to read the scores of each expert: as classes, or as numbers ("linear"). "auto" takes
+        labels and whole numbers as classes.
     n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
 n_init, rotation, random_state, on_round
         As in `UnsupervisedIKDR`.
@@ -174,7 +176,7 @@ n_init, rotation, random_state, on_round
     Attributes
     ----------
     classes_ : (c,) array
-        The classes, if the scores are classes and there are no more of them than clusters. Clusters
+        The classes, if the first expert gives classes, no more than there are clusters. Clusters
         0 to c - 1 are then these classes: rows with a given class have its number in `labels_`, and
         pull other rows towards their cluster. `predict` takes the nearest centre for every row, so
         for rows with a given class it can differ from `labels_`.
@@ -191,11 +193,11 @@ n_init, rotation, random_state, on_round
     (178,)
     """
 
-    mu: float = field(default=1.0, kw_only=True)
+    mu: float | Sequence[float] = field(default=1.0, kw_only=True)
     target: str = field(default="auto", kw_only=True)
 
     def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
-        return partial_scores(y, n, self.target, positive_float("`mu`", self.mu), weights)
+        return partial_scores(y, n, self.target, self.mu, weights)
 
     def _clustered(
         self, rows: Array, guide: EmbeddingGuide, order: Array | None, weights: Array | None

@@ -11,60 +11,104 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
-from ism_dask._validation import check_choice
+from ism_dask._validation import check_choice, positive_float
 from ism_dask.gamma.base import centred_by
 from ism_dask.gamma.classes import check_complete, class_dependence, is_missing, without_mask
-from ism_dask.gamma.from_embedding import ScoreGuide
+from ism_dask.gamma.from_embedding import AvoidGuide, ScoreGuide
 from ism_dask.gamma.targets import finite_numbers, standardise_target
 
 _SCORES = ("auto", "classes", "linear")
 _MISSING_ADVICE = "Rows of which nothing is known get NaN"
+_AVOID_ADVICE = "Each row needs a label to avoid"
+
+
+def labels_to_avoid(y: Any, n: int, mu: float, weights: Array | None = None) -> AvoidGuide:
+    """Return the guide for one clustering y (n,), or for t clusterings, the columns of y (n, t).
+
+    Rows count by their weights (n,), if there are some.
+    """
+    given = _target_array(y, n, _AVOID_ADVICE, warn=False)
+    factors = []
+    for number, column in enumerate(given.reshape(n, -1).T):
+        try:
+            factors.append(centred_labels(column, n, weights))
+        except ValueError as error:
+            if given.ndim == 1:
+                raise
+            raise ValueError(f"column {number} of the clusterings to avoid: {error}") from error
+    sizes = [factor.shape[1] for factor in factors]
+    clusterings = np.repeat(np.arange(len(sizes)), sizes)
+    return AvoidGuide(np.column_stack(factors), mu, clusterings=clusterings)
 
 
 def centred_labels(y: Any, n: int, weights: Array | None = None) -> Array:
     """Return one-hot labels minus the share of each class, by weights (n,) of rows: (n, c)."""
-    labels = _one_column(_target_array(y, n, "Each row needs a label to avoid"))
+    labels = _one_column(_target_array(y, n, _AVOID_ADVICE))
     check_complete("`y`", labels)
     return _centred_factor(labels, weights)
 
 
 def partial_scores(
-    y: Any, n: int, target: str, mu: float = 1.0, weights: Array | None = None
+    y: Any, n: int, target: str, mu: Any = 1.0, weights: Array | None = None
 ) -> ScoreGuide:
-    """Return the scores of n rows in y, read as classes or numbers according to `target`.
+    """Return the scores of n rows in y; each column is that of one expert.
 
+    `target` says how columns are read, `mu` is the weight of all experts, or has one for each.
     Rows count by their weights (n,), if there are some.
     """
     check_choice("`target`", target, _SCORES)
     given = _target_array(y, n, _MISSING_ADVICE)
-    missing = rows_without_score(given)
+    columns = given.reshape(n, -1).T
+    mus, read = _expert_weights(mu, len(columns)), []
+    for number, column in enumerate(columns):
+        try:
+            read.append(_expert_scores(column, target, weights))
+        except ValueError as error:
+            if given.ndim == 1:
+                raise
+            name = f"column {number} of `y`"
+            raise ValueError(str(error).replace("`y`", name, 1)) from error
+    scores = [values for values, _ in read]
+    experts = np.repeat(np.arange(len(scores)), [values.shape[1] for values in scores])
+    return ScoreGuide(np.hstack(scores), mus, experts=experts, classes=read[0][1])
+
+
+def _expert_weights(mu: Any, count: int) -> Array:
+    """Return the weights (e,) of experts; raise a ValueError if they do not fit."""
+    if np.ndim(mu) == 0:
+        return np.full(count, positive_float("`mu`", mu))
+    if np.shape(mu) != (count,):
+        raise ValueError(
+            f"`mu` has shape {np.shape(mu)}, but `y` has {count} "
+            f"{'columns' if count > 1 else 'column'}; give one number, or one for each column"
+        )
+    return np.array([positive_float("each weight in `mu`", each) for each in list(mu)])
+
+
+def _expert_scores(column: Array, target: str, weights: Array | None) -> tuple[Array, Array | None]:
+    """Return the scores (n, t) in a column (n,), NaN for rows without, and the classes, if any."""
+    missing = is_missing(column)
     if weights is not None:
         missing |= weights == 0
     if missing.all():
         raise ValueError(
-            "`y` has no scores: every row is NaN, None or pandas' NA, in one column at least; "
-            "give some, or use UnsupervisedIKDR"
+            "`y` has no scores: every row is NaN, None or pandas' NA; give some, leave the column "
+            "out, or use UnsupervisedIKDR"
         )
-    values = given[~missing]
-    if target == "classes" or (target == "auto" and given.ndim == 1 and not is_continuous(values)):
-        return _class_scores(_one_column(given), missing, mu, weights)
+    values = column[~missing]
     counts = None if weights is None else weights[~missing]
-    return ScoreGuide(_fill_rows(standardise_target(values, counts), ~missing), mu)
-
-
-def _class_scores(given: Array, missing: Array, mu: float, weights: Array | None) -> ScoreGuide:
-    """Return the scores of labels (n,) of some rows; as in scikit-learn, -1 is no label."""
+    if target == "linear" or (target == "auto" and is_continuous(values)):
+        return _fill_rows(standardise_target(values, counts), ~missing), None
     unlabelled = missing.copy()
-    if given.dtype.kind in "ifO":
-        unlabelled[~missing] = given[~missing] == -1
+    if column.dtype.kind in "ifO":
+        unlabelled[~missing] = values == -1  # which is no label, as in scikit-learn
     if unlabelled.all():
         raise ValueError(
             "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
             "some, or use UnsupervisedIKDR"
         )
-    labels, counts = given[~unlabelled], None if weights is None else weights[~unlabelled]
-    factor = _centred_factor(labels, counts)
-    return ScoreGuide(_fill_rows(factor, ~unlabelled), mu, np.unique(labels))
+    labels, counts = column[~unlabelled], None if weights is None else weights[~unlabelled]
+    return _fill_rows(_centred_factor(labels, counts), ~unlabelled), np.unique(labels)
 
 
 def _centred_factor(labels: Array, weights: Array | None) -> Array:
@@ -95,8 +139,11 @@ def rows_without_score(given: Array) -> Array:
     return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
 
 
-def _target_array(y: Any, n: int, advice: str) -> Array:
-    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`."""
+def _target_array(y: Any, n: int, advice: str, *, warn: bool = True) -> Array:
+    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`.
+
+    If `warn`, a single column (n, 1) leads to a warning, as elsewhere in scikit-learn.
+    """
     given = target_as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
@@ -110,7 +157,7 @@ def _target_array(y: Any, n: int, advice: str) -> Array:
     if given.dtype.kind in "cV":
         raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
     _check_no_infinity(given, advice)
-    return np.asarray(column_or_1d(given, warn=True)) if given.shape[1:] == (1,) else given
+    return np.asarray(column_or_1d(given, warn=warn)) if given.shape[1:] == (1,) else given
 
 
 def target_as_array(y: Any) -> Array:

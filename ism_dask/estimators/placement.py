@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 
 from ism_dask._types import Array
 from ism_dask.estimators.row_order import distinct_rows
+from ism_dask.rows.sparse import as_dense, is_sparse
 from ism_dask.unfolding.neighbour_search import ExactSearch, NeighbourSearch, neighbour_search
 
 # Rows with larger numbers, in units of those of the fit, have distances whose squares overflow.
 _FARTHEST = 1e150
 # Rows whose neighbours, or the products of these, are in memory at a time, by their numbers.
 _NUMBERS_AT_ONCE = 2_000_000
+# Sparse rows that become dense together with their neighbours, in the columns of any of them.
+_SPARSE_ROWS_AT_ONCE = 8
 # Added to the diagonal of the cosines between differences, as a share of their trace: neighbours in
 # few columns have many weights that give the same row.
 _RIDGE = 1e-2
@@ -41,19 +45,19 @@ class RowUnits:
     exponent: int
 
     @classmethod
-    def of(cls, rows: Array, scale: Array) -> Self:
-        """Return the units of rows (n, d), or raise a ValueError if all of them are equal."""
-        if len(rows) < 2:
-            raise ValueError(
-                "all rows of X are equal; expected rows at different distances from each other"
-            )
+    def of(cls, rows: Any, scale: Array) -> Self:
+        """Return the units of different rows (n, d); sparse ones are not shifted."""
         kind = precision(rows)
-        offset = rows.mean(axis=0, dtype=np.float64).astype(kind)
-        units = cls(offset, scale.astype(kind), 0)
-        return replace(units, exponent=int(np.frexp(np.abs(units.scaled(rows)).max())[1]))
+        offset = 0.0 * scale if is_sparse(rows) else rows.mean(axis=0, dtype=np.float64)
+        units = cls(offset.astype(kind), scale.astype(kind), 0)
+        return replace(units, exponent=int(np.frexp(abs(units.scaled(rows)).max())[1]))
 
-    def scaled(self, X: Array) -> Array:
+    def scaled(self, X: Any) -> Any:
         """Return rows X (b, d) shifted and scaled, in the precision of the rows of the fit."""
+        if is_sparse(X):
+            S = X.astype(self.offset.dtype)
+            S.data = np.ldexp(S.data / self.scale[S.indices], -self.exponent)
+            return S
         apart = (X.astype(self.offset.dtype) - self.offset) / self.scale
         return np.ldexp(apart, -self.exponent)
 
@@ -84,14 +88,14 @@ class Placement:
         Those of rows, positions and corrections.
     search : NeighbourSearch
         Finds neighbours among the rows of the fit.
-    rows : (n, d) array
+    rows : (n, d) array or sparse array
     positions : (n, q) array
     corrections : (n, q) array or None
     """
 
     units: RowUnits
     search: NeighbourSearch
-    rows: Array
+    rows: Any
     positions: Array
     corrections: Array | None = None
 
@@ -140,15 +144,16 @@ class Placement:
         errors = [float(np.linalg.norm(each - self.positions) / spread) for each in placed]
         return (self, errors[0]) if errors[0] <= errors[1] else (corrected, errors[1])
 
-    def __call__(self, X: Array) -> Array:
+    def __call__(self, X: Any) -> Array:
         """Return the coordinates (b, q) of finite rows X (b, d), in the precision of X.
 
         Those of rows that are too far from the rows of the fit for their distance are NaN.
         """
+        X = csr_array(X) if is_sparse(self.rows) else as_dense(X)
         with np.errstate(over="ignore", invalid="ignore"):
             rows = self.units.scaled(X)
-            near = np.abs(rows).max(axis=1) < _FARTHEST
-        placed = np.full((len(X), self.positions.shape[1]), np.nan)
+            near = as_dense(abs(rows).max(axis=1)).ravel() < _FARTHEST
+        placed = np.full((X.shape[0], self.positions.shape[1]), np.nan)
         if near.any():
             rows = rows[near]
             weighted, corrected = self.by_both_formulas(rows, self.search.of(rows))
@@ -156,15 +161,17 @@ class Placement:
             placed[near] = np.ldexp(found, self.units.exponent)
         return placed.astype(precision(X), copy=False)
 
-    def by_both_formulas(self, X: Array, neighbours: Array) -> tuple[Array, Array]:
+    def by_both_formulas(self, X: Any, neighbours: Array) -> tuple[Array, Array]:
         """Return the positions (b, q) without corrections, and with them, if there are any."""
-        k, d = neighbours.shape[1], X.shape[1]
+        (b, k), d = neighbours.shape, X.shape[1]
         step = max(1, _NUMBERS_AT_ONCE // (k * max(d, k)))
-        weighted, corrected = np.empty((2, len(X), self.positions.shape[1]))
-        for start in range(0, len(X), step):
+        step = _SPARSE_ROWS_AT_ONCE if is_sparse(X) else step
+        weighted, corrected = np.empty((2, b, self.positions.shape[1]))
+        for start in range(0, b, step):
             run = slice(start, start + step)
             near = neighbours[run]
-            weights, positions = _weights(X[run], self.rows[near]), self.positions[near]
+            weights = _weights(*_with_neighbours(X[run], self.rows, near))
+            positions = self.positions[near]
             weighted[run] = _means(weights, positions)
             if self.corrections is not None:
                 moved = positions.mean(axis=1) + _means(weights, self.corrections[near])
@@ -175,7 +182,7 @@ class Placement:
         return weighted, corrected
 
 
-def precision(X: Array) -> np.dtype[np.floating]:
+def precision(X: Any) -> np.dtype[np.floating]:
     """Return the dtype of coordinates of X: single precision for single precision, else double."""
     return np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
 
@@ -183,6 +190,18 @@ def precision(X: Array) -> np.dtype[np.floating]:
 def _means(weights: Array, values: Array) -> Array:
     """Return the weighted sums (b, q) of values (b, k, q)."""
     return np.einsum("bk,bkq->bq", weights, values)
+
+
+def _with_neighbours(X: Any, rows: Any, near: Array) -> tuple[Array, Array]:
+    """Return rows X (b, d) and their neighbours (b, k, d), dense.
+
+    Columns in which all of them are 0 are left out if they are sparse: differences stay the same.
+    """
+    if not is_sparse(X):
+        return X, rows[near]
+    together = vstack([X, rows[near.ravel()]], format="csr")
+    dense = together[:, np.unique(together.indices)].toarray()
+    return dense[: len(near)], dense[len(near) :].reshape(*near.shape, -1)
 
 
 def _weights(X: Array, near: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rows.blocks import fits_memory
+from ism_dask.rows.shards import cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.solvers import Ascent, Solver, as_solver
@@ -55,6 +56,8 @@ class SupervisedProblem:
         What X W is not to depend on.
     given : SideInformation or None
         What X W is to explain y beyond.
+    source : SupervisedProblem or None
+        Other rows, with a y of their own, that help to find W.
     """
 
     parameters: SupervisedIKDR
@@ -63,12 +66,13 @@ class SupervisedProblem:
     weights: Array | None = None
     avoid: SideInformation | None = None
     given: SideInformation | None = None
+    source: SupervisedProblem | None = field(default=None, kw_only=True)
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Which of "avoid" and "given" there are."""
-        both = {"avoid": self.avoid, "given": self.given}
-        return tuple(name for name, side in both.items() if side is not None)
+        """Which of "avoid", "given" and "source" there are."""
+        sides = {"avoid": self.avoid, "given": self.given, "source": self.source}
+        return tuple(name for name, side in sides.items() if side is not None)
 
     @property
     def earlier(self) -> Array | None:
@@ -113,6 +117,15 @@ class SupervisedProblem:
             prepared = prepared.beyond(self.regression)
         return prepared.whitened(self.weights) if whiten else prepared
 
+    def beside(self, other: SupervisedProblem, kernel: Kernel) -> tuple[Prepared, Prepared]:
+        """Return the rows, and those of another problem moved to their mean, in the same units."""
+        counts = [np.ones(len(p.y)) if p.weights is None else p.weights for p in (self, other)]
+        moved = other.X + (np.average(self.X, 0, counts[0]) - np.average(other.X, 0, counts[1]))
+        X, weights = np.concatenate([self.X, moved]), np.concatenate(counts)
+        both = replace(self, X=X, weights=weights).prepared(kernel)
+        first, second = np.split(both.shards.rows(np.arange(len(X))), [len(self.X)])
+        return replace(both, shards=cut(first)), replace(both, shards=cut(second))
+
     def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
         """Return all that a fit of W (d, q) needs except Gamma."""
         random_state = self.parameters.random_state
@@ -138,7 +151,12 @@ class SupervisedProblem:
         return self.dependence.columns if classes is None else max(len(classes) - 1, 1)
 
     def check_same_sides(self, sides: tuple[str, ...], what: str) -> None:
-        """Raise a ValueError unless the fit had the same of avoid and given."""
+        """Raise a ValueError unless the fit had the same of avoid and given, and no source."""
+        if "source" in sides:
+            raise ValueError(
+                f"the fit had a `source`, so that W is no maximum of J of these rows alone; {what} "
+                "needs a fit without one"
+            )
         if self.sides != sides:
             raise ValueError(
                 f"the fit had {' and '.join(sides) or 'neither avoid nor given'}, {what} "
@@ -189,6 +207,7 @@ def pose(
     *,
     avoid: Any = None,
     given: Any = None,
+    source: Any = None,
 ) -> SupervisedProblem:
     """Return the problem that a fit to these rows solves; raise a ValueError for misfits.
 
@@ -196,7 +215,33 @@ def pose(
     """
     problem = as_given(parameters, X, y, sample_weight, avoid=avoid, given=given).in_order()
     _ = problem.dependence  # raises a ValueError if nothing is left to explain
-    return problem
+    return problem if source is None else _with_source(problem, source)
+
+
+def _with_source(problem: SupervisedProblem, source: Any) -> SupervisedProblem:
+    """Return the problem with other rows (X, y) that help; raise a ValueError for misfits."""
+    if not isinstance(source, tuple | list) or len(source) not in (2, 3):
+        raise ValueError(
+            f"`source` must be a tuple (X, y) or (X, y, sample_weight) of other rows; got "
+            f"{type(source).__name__}"
+        )
+    parameters = problem.parameters
+    is_plain = parameters.max_features is None and not parameters.warm_start and not problem.sides
+    if parameters.criterion != PREDICTION or not is_plain:
+        raise ValueError(
+            "`source` is for criterion='prediction', without `avoid`, `given`, `max_features` and "
+            "`warm_start`; leave these out, or `source`"
+        )
+    try:
+        others = pose(parameters, *source)
+    except ValueError as error:
+        raise ValueError(f"`source`: {error}") from error
+    if not fits_memory((len(problem.y) + len(others.y), problem.X.shape[1])):
+        raise ValueError(
+            f"`source` has {len(others.y):,} rows, X has {len(problem.y):,}: together too many for "
+            "memory; give a random part of the rows of `source`"
+        )
+    return replace(problem, source=others)
 
 
 def as_given(
@@ -214,11 +259,11 @@ def as_given(
     needs_dense = parameters.whiten or most is not None or given is not None
     X = rows_in_memory(X, dense=needs_dense or parameters.criterion == PREDICTION)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
-    sides = [
+    avoided, known = (
         None if side is None else SideInformation.of(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
-    ]
-    return SupervisedProblem(parameters, X, y, weights, *sides)
+    )
+    return SupervisedProblem(parameters, X, y, weights, avoided, known)
 
 
 def check_parameters(parameters: SupervisedIKDR) -> None:

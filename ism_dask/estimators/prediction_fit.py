@@ -60,7 +60,11 @@ def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
 def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the same, computed on the cluster if one is active."""
     parameters, most = problem.parameters, problem.parameters.max_features
-    prepared, is_warm = problem.prepared(as_kernel(parameters.kernel)), problem.earlier is not None
+    kernel, is_warm = as_kernel(parameters.kernel), problem.earlier is not None
+    if problem.source is None:
+        prepared = of_source = problem.prepared(kernel)
+    else:
+        prepared, of_source = problem.beside(problem.source, kernel)
     q = problem.n_components(prepared)
     if most is not None and parameters.whiten:
         raise ValueError(
@@ -70,11 +74,18 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     fit = PredictionFit.of(problem, prepared, q, report)
     if most is not None and not is_warm and prepared.has_many_features:
         fit = fit.with_best_alone()
+    # A source has more rows, and so says more about the number of features.
+    source = fit if problem.source is None else PredictionFit.of(problem.source, of_source, q)
     trials: tuple[DimensionTrial, ...] = ()
     chooses = parameters.n_components in (None, "auto") and not is_warm
-    if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
-        fit, trials = fit.with_dimension(limited(fit.prepared.n_varying - 1, most))
-    result, of_support = fit.continued() if is_warm else fit.run(), dict[str, Any]()
+    if chooses and problem.usual_components <= MOST_FEATURES and source.n_rows >= FEWEST_ROWS:
+        source, trials = source.with_dimension(limited(fit.prepared.n_varying - 1, most))
+        fit = replace(fit, q=source.q)
+    of_support = dict[str, Any]()
+    if problem.source is not None:
+        result = fit.run_with(source)
+    else:
+        result = fit.continued() if is_warm else fit.run()
     if most is not None:
         of_support["full_objective_"] = result.solution.objective
         result, prepared = _with_few_features(fit, result)
@@ -99,6 +110,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         "selection_": result.choice.trials,
         "other_maximum_": result.choice.other_maximum,
         "target_": result.target_name,
+        "source_weight_": result.source_weight,
         "dimension_path_": trials,
         "components_advice_": features_advice(
             result.choice.trials,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.rows.blocks import fits_memory
-from ism_dask.rows.sparse import is_sparse
+from ism_dask.rows.sparse import as_dense, is_sparse
 
-# Rows that are read at a time: in double precision they are larger.
-_ROWS_AT_ONCE = 8192
+# Rows that are read at a time: in double precision they are larger. Of sparse rows, which become
+# dense, so many numbers.
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 8192, 2**24
 # Columns differ in the mean product of their values, from -1 to 1, which this factor spreads.
 _SPREAD = 1e3
 
@@ -42,7 +43,7 @@ def row_order(
     """
     if not (isinstance(X, np.ndarray) or is_sparse(X)) or not fits_memory(X.shape):
         return None
-    X = X.toarray() if is_sparse(X) else X
+    X = as_dense(X)
     counts = np.ones(len(X)) if weights is None else weights
     classes = [np.zeros(len(X)) if y is None else _value_keys(y), *map(_value_keys, sides)]
     groups = [np.unique(each, return_inverse=True)[1] for each in classes]
@@ -69,67 +70,70 @@ def in_given_order(values: Array, order: Array | None) -> Array:
     return values if order is None else values[np.argsort(order)]
 
 
-def distinct_rows(X: Array) -> tuple[Array, Array]:
+def distinct_rows(X: Any) -> tuple[Array, Array]:
     """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each row.
 
-    Both are in an order that depends neither on the order of the rows nor on the units and the
-    order of the columns. The second (n,) holds indices into the first.
+    X may be sparse. Both are in an order that depends neither on the order of the rows nor on the
+    units and the order of the columns. The second (n,) holds indices into the first.
     """
     first, of_each = _distinct(X)
-    counts = np.zeros(len(X))
+    counts = np.zeros(X.shape[0])
     counts[first] = 1.0
-    keys = _invariant_keys(X, counts, np.zeros(len(X)))[first]
+    keys = _invariant_keys(X, counts, np.zeros(X.shape[0]))[first]
     order = np.argsort(keys, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return first[order], rank[of_each]
 
 
-def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
+def _invariant_keys(X: Any, counts: Array, shifts: Array) -> Array:
     """Return keys (n,) of rows X (n, d) that depend on neither units nor order of columns.
 
     Each column has a weight that its values decide, by their products with a function of the rows
     that treats all columns alike. Rows count in them by `counts` (n,); `shifts` (n,) tell rows
     apart that X does not.
     """
-    lowest = X.min(axis=0).astype(np.float64)
+    lowest = as_dense(X.min(axis=0)).ravel().astype(np.float64)
     with np.errstate(over="ignore"):
-        ranges = X.max(axis=0) - lowest
+        ranges = as_dense(X.max(axis=0)).ravel() - lowest
     usable = (ranges > np.finfo(float).tiny) & np.isfinite(
         ranges
     )  # the order does not tell extreme numbers apart
     lowest, scales = np.where(usable, lowest, 0.0), np.zeros(X.shape[1])
     scales[usable] = 1.0 / ranges[usable]
-    pieces = [slice(start, start + _ROWS_AT_ONCE) for start in _starts(X)]
     products = np.zeros(X.shape[1])
-    for piece in pieces:
-        scaled = (X[piece] - lowest) * scales
+    for piece, rows in _pieces(X):
+        scaled = (rows - lowest) * scales
         products += (counts[piece] * np.cos(scaled.sum(axis=1) + shifts[piece])) @ scaled
     weights = scales * np.sin(_SPREAD * products / counts.sum())
     # Each row is summed by itself: a product of matrices rounds by where the row is.
-    keys = [((X[piece] - lowest) * weights).sum(axis=1) for piece in pieces]
+    keys = [((rows - lowest) * weights).sum(axis=1) for _, rows in _pieces(X)]
     return np.concatenate(keys)
 
 
-def _distinct(X: Array) -> tuple[Array, Array]:
+def _distinct(X: Any) -> tuple[Array, Array]:
     """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each."""
     _, first, of_each = np.unique(_digests(X), return_index=True, return_inverse=True)
-    runs = (slice(start, start + _ROWS_AT_ONCE) for start in _starts(X))
-    if all(np.array_equal(X[run], X[first[of_each[run]]]) for run in runs):
+    pieces = ((rows, as_dense(X[first[of_each[piece]]])) for piece, rows in _pieces(X))
+    if all(np.array_equal(*both) for both in pieces):
         return first, of_each
     # Different rows with one digest are rare.
-    return np.unique(X, axis=0, return_index=True, return_inverse=True)[1:]
+    return np.unique(as_dense(X), axis=0, return_index=True, return_inverse=True)[1:]
 
 
-def _digests(rows: Array) -> Array:
-    """Return a 64-bit digest (n,) of each of the numeric rows (n, d)."""
-    pieces = [_digests_of_piece(rows[start : start + _ROWS_AT_ONCE]) for start in _starts(rows)]
+def _digests(X: Any) -> Array:
+    """Return a 64-bit digest (n,) of each of the numeric rows X (n, d)."""
+    pieces = [_digests_of_piece(rows) for _, rows in _pieces(X)]
     return np.concatenate([np.empty(0, np.uint64), *pieces])
 
 
-def _starts(rows: Array) -> range:
-    """Return where the pieces of rows begin that are read at once."""
-    return range(0, len(rows), _ROWS_AT_ONCE)
+def _pieces(X: Any) -> Iterator[tuple[slice, Array]]:
+    """Yield pieces of X (n, d), sparse or not, that are read at once: where they are, and dense."""
+    fitting = max(1, _NUMBERS_AT_ONCE // X.shape[1]) if is_sparse(X) else _ROWS_AT_ONCE
+    step = min(_ROWS_AT_ONCE, fitting)
+    for start in range(0, X.shape[0], step):
+        piece = slice(start, start + step)
+        yield piece, as_dense(X[piece])
 
 
 def _digests_of_piece(rows: Array) -> Array:

@@ -35,7 +35,7 @@ from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.shards import cut
-from ism_dask.rows.sparse import is_sparse
+from ism_dask.rows.sparse import as_dense
 from ism_dask.selection.sample import share_explained
 from ism_dask.selection.target import MEAN
 from ism_dask.solvers import Solver
@@ -172,6 +172,9 @@ default "auto"
     target_ : str
         With "prediction" of numbers: "mean" if the numbers themselves are predicted, "law" if
         functions of them are; "mean" for classes.
+    source_weight_ : float
+        With "prediction": the weight of J of the `source` in the mean of both that W maximises,
+        from 0, as without a source, to 0.9. `objective_` is J of X alone.
     dimension_path_ : tuple of DimensionTrial
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
@@ -225,7 +228,7 @@ default "auto"
         How strongly all features (`features`) and the new ones (`new_features`) depend on what
         `fit` was to avoid: correlations from 0, if independent, to 1.
     sides_ : tuple of str
-        Which of "avoid" and "given" the fit had.
+        Which of "avoid", "given" and "source" the fit had.
     classes_ : (c,) array
         The classes, if y holds classes.
     n_features_in_ : int
@@ -259,7 +262,14 @@ default "auto"
     random_state: Any = None
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        avoid: Any = None,
+        given: Any = None,
+        source: Any = None,
     ) -> SupervisedIKDR:
         """Learn the projection.
 
@@ -279,13 +289,20 @@ default "auto"
         given : (n,) or (n, t) labels or numbers, or a frame, optional
             What is known: `X W` is to explain what these do not explain of y. `transform` does not
             need it.
+        source : tuple (X, y) or (X, y, sample_weight), optional
+            Many rows of another sample with the same features, which help where the rows of X are
+            few: with "prediction", J of both counts, each with a regression of its own, so that the
+            other y may depend on its features in another way. Rows of X that W has not seen choose
+            the weight of the source. See docs/transfer.md.
 
         Returns
         -------
         The estimator itself.
         """
-        problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
+        problem = pose(self, X, y, sample_weight, avoid=avoid, given=given, source=source)
         validate_data(self, row_source(X), skip_check_array=True)
+        if source is not None:
+            validate_data(self, row_source(source[0]), reset=False, skip_check_array=True)
         self.__dict__.pop("_reservoir", None)
         return self._learn(problem, sample_weight)
 
@@ -343,7 +360,7 @@ default "auto"
         validate_data(self, X, reset=earlier is None, skip_check_array=True)
         X, y = rows_and_target(self, X, y)
         check_dense(X, "`partial_fit`", n_rows=HELD_ROWS)
-        X = X.toarray() if is_sparse(X) else np.asarray(X)
+        X = as_dense(X)
         seen = 0 if earlier is None else earlier.n_rows  # each call draws other numbers
         draws = np.random.default_rng([seed_of(self.random_state), seen])
         weights = np.ones(len(y)) if sample_weight is None else check_weights(sample_weight, len(y))

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
@@ -21,27 +22,36 @@ from ism_dask._validation import (
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import RowTransformer
 from ism_dask.estimators.checks import check_rows
-from ism_dask.estimators.placement import Placement, RowUnits
-from ism_dask.estimators.row_order import distinct_rows, in_given_order, row_order
+from ism_dask.estimators.placement import Placement
+from ism_dask.estimators.row_order import in_given_order
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
     check_memory,
     checked_side,
     in_units_of,
+    nodes_of_rows,
     side_kernel,
     sizes,
     unfolding_rows,
     unfolding_seed,
 )
-from ism_dask.records.partial_results import run_or_restore
-from ism_dask.rows.column_statistics import standardisation_of
-from ism_dask.rows.shards import cut
+from ism_dask.estimators.unfolding_neighbours import (
+    EUCLIDEAN,
+    PRECOMPUTED,
+    Neighbours,
+    checked_distances,
+    neighbours_by_distances,
+    neighbours_of_rows,
+)
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.unfolding.ascent import along_principal_axes
-from ism_dask.unfolding.neighbour_graph import length_error, neighbour_graph
-from ism_dask.unfolding.neighbour_search import neighbour_search
+from ism_dask.unfolding.neighbour_graph import (
+    length_error,
+    matrix_of_edges,
+    squared_length_errors,
+)
 from ism_dask.unfolding.program import Scales
-from ism_dask.unfolding.unfold import NEIGHBOURS, Unfolding, unfold
+from ism_dask.unfolding.unfold import Unfolding, unfold
 
 # Beyond these weights, one term of the objective over- or underflows.
 _WEIGHTS = (1e-100, 1e100)
@@ -51,10 +61,12 @@ class _UnfoldingAttributes(RowTransformer):
     """Declares the fitted attributes that the methods of `ColoredMVU` read."""
 
     embedding_: Array
+    eigenvalues_: Array
+    arbitrary_eigenvectors_: bool
     status_: Status
     n_iter_: int
     duality_gap_: float
-    _placement: Placement
+    _placement: Placement | None
 
 
 @dataclass(eq=False, repr=False)
@@ -75,15 +87,21 @@ class ColoredMVU(_UnfoldingAttributes):
     ----------
     n_components : int, default 2
         Number of coordinates q.
-    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor"}, \
-default "auto"
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor", \
+"precomputed"}, default "auto"
         How to read y. "factor": y (n, r) is a thin factor of the kernel, `L = y y^T`, such as a
-        table of which author wrote which paper. All others are as in `SupervisedIKDR`.
+        table of which author wrote which paper. "precomputed": y (n, n) is the kernel L itself,
+        positive semi-definite once it is centred. All others are as in `SupervisedIKDR`.
+    metric : {"euclidean", "precomputed"}, default "euclidean"
+        "precomputed": X holds distances, of all pairs of rows as an array (n, n), or of neighbours
+        alone as a sparse array, such as `kneighbors_graph(mode="distance")` of scikit-learn. There
+        are no columns to standardise then, `transform` is refused, and so are graphs in parts.
     n_neighbors : int, optional
         Number of nearest rows that are neighbours of a row. Default: 10, or all other rows if there
         are fewer.
     n_eigenvectors : int, optional
-        Number m of columns of V, at most 30. Default: 20, or fewer below 40 rows.
+        Number m of columns of V, at most 30. Default: 20, or fewer below 40 rows. Symmetric data
+        have several equally smooth functions: V has all of them, or, to stay within m, none.
     nu : float, default 1
         Weight of the distances. Larger values keep them better; smaller ones show more of y.
         `scales_` is such that both terms weigh alike at 1, whatever the number of rows and the
@@ -105,7 +123,7 @@ default "auto"
         The coordinates along their principal axes, in units of deviations, or of X if it is not
         standardised; the largest entry of each column is positive. Columns that would not raise
         the objective are 0, with a `ComponentsWarning`.
-    eigenvalues_ : (m,) array
+    eigenvalues_ : (m,) array, or shorter where functions are equally smooth
         The eigenvalues of K = V A V^T, in descending order: the variance along each axis, times the
         number of different rows. If few are large, a picture with as many axes shows nearly all.
     distance_error_ : float
@@ -127,6 +145,11 @@ default "auto"
         How far `transform` puts the different rows of the fit from their coordinates if a row is
         not among its neighbours: root mean square, as a share of the deviation of the coordinates.
         Rows that the fit has not seen may be placed less well.
+    edge_weights_ : (n, n) sparse array
+        How strongly each pair of neighbours pulls together, or pushes apart if negative: the
+        multiplier `2 penalty (|z_i - z_j|^2 - d_ij^2)` of its distance. At a maximum, the forces
+        balance those of y: `L Z / gain` is the graph Laplacian of these weights, times Z. Equal
+        rows are one node, and the first of them has its weights.
     n_iter_ : int
         Number of steps of the refinement, 0 without it.
     converged_ : bool
@@ -137,6 +160,9 @@ default "auto"
         How the fit ended.
     n_neighbors_ : int
         Number of nearest rows that are neighbours of a row.
+    arbitrary_eigenvectors_ : bool
+        Whether more functions than V could have were equally smooth and rounding chose among them.
+        A warning then says so: another choice may give another picture.
     exact_neighbors_ : bool
         Whether the nearest rows are exact. With more than 15 columns and so many rows that they
         would take tens of minutes, such as 200,000 of 784, pynndescent finds most of them, if it is
@@ -165,6 +191,7 @@ default "auto"
     n_components: int = 2
     _: KW_ONLY
     target: str = "auto"
+    metric: str = EUCLIDEAN
     n_neighbors: int | None = None
     n_eigenvectors: int | None = None
     nu: float = 1.0
@@ -173,16 +200,24 @@ default "auto"
     max_iter: int = 5000
     random_state: Any = None
 
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that X may be sparse, or distances."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.metric == PRECOMPUTED
+        return tags
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the coordinates of the rows of X.
 
         Parameters
         ----------
-        X : (n, d) array, frame, Dask array or opened data set
-            Read into memory; the workers of an active Dask client search the neighbours and
-            compute the sums over edges.
-        y : (n,) labels, (n, t) labels, (n,) or (n, t) numbers, (n, r) factor, or None
-            Side information, read as `target` says. A factor may be sparse; it is made dense.
+        X : (n, d) array, frame, sparse array, Dask array or opened data set
+            Rows, or distances as `metric` says. Read into memory; the workers of an active Dask
+            client search the neighbours and compute the sums over edges.
+        y : (n,) or (n, t) labels or numbers, (n, r) factor, (n, n) kernel, or None
+            Side information, read as `target` says. A factor or kernel may be sparse; it is made
+            dense.
 
         Returns
         -------
@@ -192,7 +227,9 @@ default "auto"
         rows = unfolding_rows(self, X)
         X = check_rows(self, rows, ensure_min_features=1)
         validate_data(self, rows, skip_check_array=True)
-        target = checked_side(y, len(X), self.target)
+        if self.metric == PRECOMPUTED:
+            X = checked_distances(X)
+        target = checked_side(y, X.shape[0], self.target)
         with single_threaded_blas():
             self.__dict__.update(self._unfolded(X, target))
         self._warn_about_fit()
@@ -217,7 +254,7 @@ default "auto"
 
         Parameters
         ----------
-        X : (n, d) array, frame, Dask array or opened data set
+        X : (n, d) array, frame, sparse array, Dask array or opened data set
 
         Returns
         -------
@@ -226,21 +263,18 @@ default "auto"
         check_is_fitted(self)
         return self._rowwise(X, self._placed, self.embedding_.shape[1])
 
-    def _unfolded(self, X: Array, y: Array | None) -> dict[str, Any]:
-        """Return the fitted attributes for rows X (n, d) and y (n,) or (n, t)."""
-        seed = unfolding_seed(self.random_state)
-        first, node = distinct_rows(X)
-        # By node; equal rows by their y, or as they are given if there are very many rows.
-        order = np.arange(len(X)) if (by_y := row_order(X, y)) is None else by_y
-        order = order[np.argsort(node[order], kind="stable")]
-        mean, scale = self._standardisation(X[order])
-        side, node = side_kernel(len(X), None if y is None else y[order], self.target), node[order]
+    def _unfolded(self, X: Any, y: Any) -> dict[str, Any]:
+        """Return the fitted attributes for rows or distances X and y (n,) or (n, t)."""
+        seed, known = unfolding_seed(self.random_state), self.metric == PRECOMPUTED
+        first, order, node = [np.arange(X.shape[0])] * 3 if known else nodes_of_rows(X, y)
+        side = side_kernel(X.shape[0], None if y is None else y[order], self.target)
         check_memory(self, X, side.n_columns)
-        units = RowUnits.of(X[first], scale)
         q, k, m = sizes(self, len(first))
-        rows = units.scaled(X[first])
-        search = neighbour_search(rows, k, seed)
-        graph = neighbour_graph(rows, run_or_restore(NEIGHBOURS, search.of_own_rows))
+        if known:
+            neighbours = neighbours_by_distances(X, k)
+        else:
+            neighbours = neighbours_of_rows(self, X, first, order, k=k, seed=seed)
+        graph, exponent = neighbours.graph, neighbours.exponent
         unfolding = unfold(
             graph,
             side.summed(node, len(first)),
@@ -251,30 +285,33 @@ default "auto"
             seed=seed,
         )
         Y = along_principal_axes(unfolding.refined.Y, np.bincount(node))
-        embedding = in_given_order(in_units_of(X, units, Y)[node], order)
-        positions = units.small(embedding[first])
-        placement, error = Placement(units, search, rows, positions).fitted(graph.neighbours)
-        corrections = placement.corrections
-        if corrections is not None:
-            corrections = in_given_order(np.ldexp(corrections, units.exponent)[node], order)
+        pulls = 2.0 * unfolding.program.penalty * squared_length_errors(graph, Y)
+        with np.errstate(over="ignore", under="ignore"):  # in extreme units
+            pulls = np.ldexp(pulls, -2 * exponent)
+        embedding = in_given_order(in_units_of(X, exponent, Y)[node], order)
         return {
-            "mean_": mean,
-            "scale_": scale,
+            "mean_": neighbours.mean,
+            "scale_": neighbours.scale,
             "embedding_": embedding,
-            "_placement": placement,
-            "extension_error_": error,
-            "corrections_": corrections,
             "hsic_": side.correlation(Y[node]),
             "n_neighbors_": k,
-            "exact_neighbors_": search.exact,
+            "exact_neighbors_": neighbours.exact,
             "distance_error_": length_error(graph, Y),
             "n_edges_": graph.n_edges,
             "part_sizes_": graph.part_sizes,
-            **self._solution(unfolding, units.exponent),
+            **_extension(neighbours, embedding, first, order, node),
+            **self._solution(unfolding, exponent),
+            "edge_weights_": matrix_of_edges(graph, pulls, first, X.shape[0]),
         }
 
     def _placed(self, X: Array) -> Array:
         """Return the coordinates (b, q) of rows X (b, d), or raise a ValueError."""
+        if self._placement is None:
+            raise ValueError(
+                "`transform` writes a row as a weighted mean of rows of the fit, and "
+                "metric='precomputed' gives a fit no rows; expected the rows of the fit alone, "
+                "whose coordinates are `embedding_`, or a fit to rows"
+            )
         placed = self._placement(X)
         far = np.flatnonzero(np.isnan(placed).any(axis=1))
         if len(far):
@@ -298,6 +335,7 @@ default "auto"
             status = Status.MAX_ITER if at_limit else Status.ROUNDING
         return {
             "eigenvalues_": eigenvalues,
+            "arbitrary_eigenvectors_": unfolding.arbitrary,
             "scales_": Scales(float(gain), float(penalty)),
             "duality_gap_": program.gap,
             "program_objective_": program.objective,
@@ -306,14 +344,6 @@ default "auto"
             "status_": status,
             "converged_": status is Status.CONVERGED,
         }
-
-    def _standardisation(self, X: Array) -> tuple[Array, Array]:
-        """Return mean and scale (d,) of rows X (n, d), in an order of their own for equal sums."""
-        d = X.shape[1]
-        if not self.standardize:
-            return np.zeros(d), np.ones(d)
-        affine = standardisation_of(cut(X))
-        return affine.mean, np.where(affine.varying, affine.scale, 1.0)
 
     def _warn_about_fit(self) -> None:
         """Warn of axes that are not used, and of a fit that has not converged."""
@@ -324,6 +354,14 @@ default "auto"
                 f"found to raise the objective at `nu` = {self.nu:g}. Raise `nu` to keep distances "
                 "better, which takes more axes",
                 ComponentsWarning,
+                stacklevel=3,
+            )
+        if self.arbitrary_eigenvectors_:
+            warnings.warn(
+                f"more than {len(self.eigenvalues_)} functions on the graph of neighbours are "
+                "equally smooth, and rounding chose among them: another choice may give another "
+                "picture. Raise `n_eigenvectors`, or take another `n_neighbors`",
+                UserWarning,
                 stacklevel=3,
             )
         if not self.status_.is_requested:
@@ -337,6 +375,7 @@ default "auto"
 
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
+        check_choice("`metric`", self.metric, (EUCLIDEAN, PRECOMPUTED))
         check_open_interval("`nu`", positive_float("`nu`", self.nu), *_WEIGHTS)
         for name in ("standardize", "refine"):
             check_bool(f"`{name}`", getattr(self, name))
@@ -349,3 +388,17 @@ default "auto"
     @property
     def _n_features_out(self) -> int:
         return self.embedding_.shape[1]
+
+
+def _extension(
+    neighbours: Neighbours, embedding: Array, first: Array, order: Array, node: Array
+) -> dict[str, Any]:
+    """Return the fitted attributes of how new rows are placed; None without rows to place them."""
+    if neighbours.placement is None:
+        return dict.fromkeys(("_placement", "extension_error_", "corrections_"))
+    positions = np.ldexp(embedding[first].astype(np.float64), -neighbours.exponent)
+    placement, error = neighbours.placement(positions).fitted(neighbours.graph.neighbours)
+    corrections = placement.corrections
+    if corrections is not None:
+        corrections = in_given_order(np.ldexp(corrections, neighbours.exponent)[node], order)
+    return {"_placement": placement, "extension_error_": error, "corrections_": corrections}

@@ -6,17 +6,19 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg.lapack import dpstrf
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state
 
 from ism_dask._types import Array
 from ism_dask.estimators.checks import row_source
-from ism_dask.estimators.placement import RowUnits, precision
+from ism_dask.estimators.placement import precision
 from ism_dask.estimators.pose import column_target
+from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.gamma.targets import TARGETS, finite_numbers
 from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
-from ism_dask.rows.sparse import is_sparse
+from ism_dask.rows.sparse import as_dense, is_sparse
 from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel, SideKernel
 
 if TYPE_CHECKING:
@@ -29,11 +31,14 @@ _MOST_EIGENVECTORS = 30
 # for each row and neighbour, eigenvector, coordinate and column of y so many.
 _COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
 _PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 330, 32
-# y as a thin factor of its kernel.
-_FACTOR = "factor"
+# y as a thin factor of its kernel, and as the kernel itself.
+_FACTOR, _KERNEL = "factor", "precomputed"
+# The factor of a kernel stops at this share of the largest entry of the diagonal; what it misses is
+# at most the other share if the kernel is positive semi-definite.
+_PIVOT, _MISSING = 1e-8, 1e-6
 # The largest entry of a factor, at least; fourth powers of the inverse have to be finite.
 _SMALLEST = 1e-50
-SIDE_TARGETS = ("auto", *TARGETS, _FACTOR)
+SIDE_TARGETS = ("auto", *TARGETS, _FACTOR, _KERNEL)
 
 
 def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
@@ -51,6 +56,22 @@ def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
     return q, k, _within("n_eigenvectors", m, q, most, n)
 
 
+def nodes_of_rows(X: Any, y: Array | None) -> tuple[Array, Array, Array]:
+    """Return a row for each node, an order of all rows by node, and their nodes in this order.
+
+    Equal rows of X (n, d) are one node; among them, y orders, or else they stay as they are given.
+    Raise a ValueError if all rows are equal.
+    """
+    first, node = distinct_rows(X)
+    if len(first) < 2:
+        raise ValueError(
+            "all rows of X are equal; expected rows at different distances from each other"
+        )
+    order = np.arange(X.shape[0]) if (by_y := row_order(X, y)) is None else by_y
+    order = order[np.argsort(node[order], kind="stable")]
+    return first, order, node[order]
+
+
 def check_memory(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> None:
     """Raise a MemoryError unless a fit to rows X (n, d), read or not, fits into memory.
 
@@ -63,8 +84,10 @@ def check_memory(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> None:
     of_row = _PER_NEIGHBOUR * k + _PER_EIGENVECTOR * m + _PER_COORDINATE * q
     # A step of the refinement holds the differences of all coordinates along all edges.
     of_row += _PER_COLUMN_OF_Y * y_columns + 8 * q * k
-    reading = 0 if isinstance(X, np.ndarray) else X.dtype.itemsize
-    needed = _BYTES_OF_ANY + n * (d * (_COPIES * size + reading) + of_row)
+    reading = 0 if isinstance(X, np.ndarray) or is_sparse(X) else X.dtype.itemsize
+    # Each number of a sparse row has the number of its column.
+    numbers, size = (X.nnz, size + 4) if is_sparse(X) else (n * d, size)
+    needed = _BYTES_OF_ANY + numbers * (_COPIES * size + reading) + n * of_row
     check_memory_here(
         needed,
         f"{n:,} rows of {d:,} columns in an unfolding",
@@ -99,14 +122,14 @@ def unfolding_seed(random_state: Any) -> int:
     return int(random_state) if isinstance(random_state, Integral) else drawn
 
 
-def in_units_of(X: Array, units: RowUnits, Y: Array) -> Array:
+def in_units_of(X: Any, exponent: int, Y: Array) -> Array:
     """Return coordinates Y (k, q) in the units and the precision of X, or raise a ValueError."""
     with np.errstate(over="ignore"):
-        placed = np.ldexp(Y, units.exponent).astype(precision(X), copy=False)
+        placed = np.ldexp(Y, exponent).astype(precision(X), copy=False)
     if not np.isfinite(placed).all():
         raise ValueError(
             f"coordinates overflow {placed.dtype}: the largest is {np.abs(Y).max():.3g} times 2 to "
-            f"the power of {units.exponent}; expected a `nu` nearer to 1, or X in smaller units or "
+            f"the power of {exponent}; expected a `nu` nearer to 1, or X in smaller units or "
             "in double precision"
         )
     return placed
@@ -121,7 +144,10 @@ def checked_side(y: Any, n: int, target: str) -> Array | None:
                 "unfolding without y"
             )
         return None
-    given = _as_factor(y) if target == _FACTOR else column_target(y)
+    if target == _KERNEL:
+        given = _as_factor(_factor_of_kernel(y, n))
+    else:
+        given = _as_factor(y) if target == _FACTOR else column_target(y)
     check_consistent_length(np.empty(n), given)
     assert_all_finite(given, input_name="y")
     return given
@@ -131,15 +157,40 @@ def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
     """Return the centred kernel of y (n,) or (n, t) of n rows; without y, the centred identity."""
     if y is None:
         return NoSideKernel(np.ones(n))
-    if target == _FACTOR:
+    if target in (_FACTOR, _KERNEL):
         return FactorKernel(y - y.mean(axis=0))
     rng = np.random.default_rng(0)  # a gaussian kernel draws nothing
     return FactorKernel(factor_of_target(y, target, "gaussian", rng))
 
 
+def _factor_of_kernel(y: Any, n: int) -> Array:
+    """Return a factor (n, r) of a kernel y (n, n) once it is centred, by pivoted Cholesky."""
+    if np.shape(y) != (n, n):
+        raise ValueError(
+            f"`y` of shape {np.shape(y)} is no kernel of {n} rows; expected ({n}, {n}) with "
+            "target='precomputed', or a factor of the kernel with target='factor'"
+        )
+    advice = "give a thin factor of the kernel with target='factor'"
+    check_memory_here(_COPIES * 8 * n**2, f"the kernel of {n:,} rows and its factor", advice)
+    centred = finite_numbers(as_dense(y))
+    centred -= centred.mean(axis=0)
+    centred -= centred.mean(axis=1, keepdims=True)
+    largest = float(np.abs(centred).max())
+    lower, pivots, rank, _ = dpstrf(centred, tol=_PIVOT * largest, lower=1)
+    factor = np.empty((n, rank))
+    factor[pivots - 1] = np.tril(lower)[:, :rank]
+    centred -= factor @ factor.T
+    if (missing := float(np.abs(centred).max())) > _MISSING * largest:
+        raise ValueError(
+            f"`y` is no kernel: its Cholesky factor misses it by {missing / largest:.2g} of its "
+            "largest entry, both centred; expected a symmetric `y` without negative eigenvalues"
+        )
+    return factor
+
+
 def _as_factor(y: Any) -> Array:
     """Return a thin factor y (n,) or (n, r) as columns of float64."""
-    factor = finite_numbers(y.toarray() if is_sparse(y) else y)
+    factor = finite_numbers(as_dense(y))
     factor = factor.reshape(len(factor), -1)
     if not np.ptp(factor, axis=0).any():
         raise ValueError(

@@ -7,7 +7,7 @@ user gives.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -37,12 +37,12 @@ class EmbeddingGuide(ABC):
     ----------
     Y : (n, t) array or None
         The given scores or labels of each row, if there are some.
-    mu : float
-        Their weight.
+    mu : float, or (e,) array
+        Their weight, or that of each expert.
     """
 
     Y: Array | None = None
-    mu: float = 1.0
+    mu: float | Array = 1.0
 
     @abstractmethod
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
@@ -78,21 +78,25 @@ class PublishedClusterGuide(EmbeddingGuide):
 
 @dataclass(frozen=True, eq=False)
 class ScoreGuide(EmbeddingGuide):
-    """`Gamma = Omega + mu H Y Y^T H` with scores Y, which some rows may lack.
+    """`Gamma = Omega / tr Omega + sum_e mu_e H Y_e Y_e^T H / tr(H Y_e Y_e^T H)` with experts e.
 
-    A ridge regression of the given scores on the embedding, with rows scaled to unit length,
-    predicts the missing ones. So the rows of a cluster get the scores of its scored rows.
+    Each expert scores some of the rows. A ridge regression of these scores on the embedding, with
+    rows scaled to unit length, predicts the others. So the rows of a cluster get the scores of its
+    scored rows.
 
     Attributes
     ----------
     Y : (n, t) array
-        The scores: numbers of standard deviation 1 or one-hot classes, with mean 0 over the rows
-        that have scores; NaN for the other rows.
+        The scores of all experts: numbers of standard deviation 1 or one-hot classes, with mean 0
+        over the rows that the expert has scored; NaN for the other rows.
+    experts : (t,) array
+        The number of the expert of each column.
     classes : (c,) array or None
-        The classes, if the scores are classes.
+        The classes of the first c columns, if the first expert gives classes.
     """
 
     Y: Array
+    experts: Array = field(kw_only=True)
     classes: Array | None = None
 
     @property
@@ -100,32 +104,41 @@ class ScoreGuide(EmbeddingGuide):
         """The number of the class of each row, -1 for rows without one, if there are classes."""
         if self.classes is None:
             return None
-        return np.where(np.isnan(self.Y[:, 0]), -1, self.Y.argmax(axis=1))
+        labels = self.Y[:, : len(self.classes)]
+        return np.where(np.isnan(labels[:, 0]), -1, labels.argmax(axis=1))
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and the centred scores side by side."""
-        scored = embedded.with_rows(_GIVEN, self.Y)
-        gram, cross = scored.fold(_regression_sums)
-        ridge = _RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
-        weights = np.linalg.solve(gram + ridge, cross)
+        scored, k = embedded.with_rows(_GIVEN, self.Y), _width(embedded)
+        grams, cross = scored.fold(_regression_sums)
+        ridges = _RIDGE * np.trace(grams, axis1=1, axis2=2) / (k + 1)
+        systems = grams + ridges[:, None, None] * np.eye(k + 1)
+        weights = np.linalg.solve(systems, cross[..., None])[..., 0].T
         rows = scored.derive(GAMMA_FACTS, _predict_scores, weights).persisted()
         sums, total = rows.fold(_weighted_sums, GAMMA_FACTS)
-        mean = sums[_width(embedded) :] / total
-        signs = np.repeat([1.0, self.mu], [_width(embedded), self.Y.shape[1]])
-        return ThinGamma(signs), rows.derive(GAMMA_FACTS, _centre_columns, mean).persisted()
+        rows = rows.derive(GAMMA_FACTS, _centre_columns, sums[k:] / total).persisted()
+        squares = rows.fold(_column_squares)
+        traces = np.bincount(self.experts, squares[k:])
+        omega = _with_trace_one(squares[:k])
+        return ThinGamma(np.concatenate([omega, (self.mu / traces)[self.experts]])), rows
 
 
 @dataclass(frozen=True, eq=False)
 class AvoidGuide(EmbeddingGuide):
     """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` with one-hot labels Y to avoid.
 
+    If there are several clusterings to avoid, each has a part of its own, with a trace of its own.
+
     Attributes
     ----------
     Y : (n, c) array
-        The labels, centred.
+        The labels, centred; those of several clusterings side by side.
+    clusterings : (c,) array
+        The number of the clustering of each column of Y, from 0.
     """
 
     Y: Array
+    clusterings: Array = field(kw_only=True)
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
@@ -136,10 +149,8 @@ class AvoidGuide(EmbeddingGuide):
         )
         k = _width(embedded)
         squares = rows.fold(_column_squares)
-        # If no two rows are near each other the embedding is 0: Omega has no part in Gamma.
-        weight = 1.0 / squares[:k].sum() if squares[:k].any() else 0.0
-        avoided = self.mu / squares[k:].sum()
-        return ThinGamma(np.repeat([weight, -avoided], [k, self.Y.shape[1]])), rows
+        omega = _with_trace_one(squares[:k])
+        return ThinGamma(np.append(omega, self._signs(squares[k:]))), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
@@ -147,13 +158,24 @@ class AvoidGuide(EmbeddingGuide):
         If the rounds began with the clusters of X, they would stay at the labels to avoid.
         """
         rows = embedded.with_rows(GAMMA_FACTS, self.Y)
-        weight = self.mu / float(rows.fold(_column_squares).sum())
-        return ThinGamma(np.full(self.Y.shape[1], -weight)), rows
+        return ThinGamma(self._signs(rows.fold(_column_squares))), rows
+
+    def _signs(self, squares: Array) -> Array:
+        """Return what each column of Y counts, from the sums of its squares: (c,)."""
+        return -self.mu / np.bincount(self.clusterings, squares)[self.clusterings]
 
 
 def _width(embedded: Shards) -> int:
     """Return k, the number of columns of U."""
     return embedded.load_rows(np.arange(1)).facts[EMBEDDING].shape[1] - 1
+
+
+def _with_trace_one(squares: Array) -> Array:
+    """Return the signs (k,) that give Omega trace one, from the sums of squares of its columns.
+
+    If no two rows are near each other the embedding is 0, and Omega as well.
+    """
+    return np.full(len(squares), 1.0 / (squares.sum() or 1.0))
 
 
 def _embedding_rows(shard: LoadedShard) -> Array:
@@ -177,17 +199,17 @@ def _omega(rows: Array) -> Array:
 
 
 def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
-    rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
-    scored = np.isfinite(Y).all(axis=1)
-    regressors = _regressors(rows[scored])
-    counted = regressors.T * shard.facts[ROW_WEIGHTS][scored]
-    return counted @ regressors, counted @ Y[scored]
+    """Return Gram matrices (t, k + 1, k + 1) of rows with each score, and products (t, k + 1)."""
+    regressors, Y = _regressors(shard.facts[EMBEDDING]), shard.facts[_GIVEN]
+    counted, has_score = regressors.T * shard.facts[ROW_WEIGHTS], np.isfinite(Y)
+    grams = [counted[:, rows] @ regressors[rows] for rows in has_score.T]
+    return np.array(grams), (counted @ np.where(has_score, Y, 0.0)).T
 
 
 def _predict_scores(shard: LoadedShard, weights: Array) -> Array:
     rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
-    scored = np.isfinite(Y).all(axis=1, keepdims=True)
-    return np.column_stack([_omega(rows), np.where(scored, Y, _regressors(rows) @ weights)])
+    scores = np.where(np.isfinite(Y), Y, _regressors(rows) @ weights)
+    return np.column_stack([_omega(rows), scores])
 
 
 def _centre_columns(shard: LoadedShard, mean: Array) -> Array:

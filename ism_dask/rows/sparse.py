@@ -22,6 +22,11 @@ def is_sparse(X: Any) -> bool:
     return scipy_sparse is not None and bool(scipy_sparse.issparse(X))
 
 
+def as_dense(X: Any) -> Array:
+    """Return an array as it is, and a sparse one with its zeros."""
+    return np.asarray(X.toarray() if is_sparse(X) else X)
+
+
 def rows_between(X: Csr, start: int, stop: int) -> Csr:
     """Return rows `start` to `stop` of X (n, d) without a copy of their numbers."""
     from scipy.sparse import csr_array  # noqa: PLC0415 - as in `is_sparse`

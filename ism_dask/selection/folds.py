@@ -22,10 +22,10 @@ _CHEAP_STARTS = (LINEAR, "partial least squares")
 # How many of the starts of the largest evidence it tries.
 _BEST_STARTS = 2
 # Steps of W on the training rows of a fold.
-_FOLD_STEPS = 10
+FOLD_STEPS = 10
 # Factors of width and ridge with which held-out rows judge a W: those that it was fitted with may
 # be too wide to predict with.
-_JUDGES = ((1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.5, 0.1), (2.0, 1.0))
+JUDGES = ((1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.5, 0.1), (2.0, 1.0))
 # Factors of width and ridge with which they judge a start, beside those of its own evidence.
 _START_JUDGES = ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0))
 # A trial is clearly better than another if it predicts unseen rows better by this many standard
@@ -49,7 +49,8 @@ class Trial:
     explained, error : float
         The share of y that is explained in unseen rows, and its standard error.
     losses : (n,) array
-        The squared error of each unseen row, times its weight.
+        The squared error of each unseen row, times its weight, and what is predicted of it that W
+        is not to predict.
     """
 
     start: str
@@ -69,10 +70,10 @@ class Trial:
         """Whether W is a start that no step has changed."""
         return self.width is None
 
-    def is_clearly_better(self, other: Trial) -> bool:
-        """Return whether unseen rows are predicted better, by a standard error."""
+    def is_clearly_better(self, other: Trial, errors: float = _CLEARLY_BETTER) -> bool:
+        """Return whether unseen rows are predicted better, by one or some standard `errors`."""
         gains = other.losses - self.losses
-        return float(gains.mean()) > _CLEARLY_BETTER * float(gains.std()) / np.sqrt(len(gains))
+        return float(gains.mean()) > errors * float(gains.std()) / np.sqrt(len(gains))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,14 +102,14 @@ class Fold:
         # The first entry is the best start, the last one the W of the setting before.
         begins = [self.fitted[0], *self.fitted[1:][-1:]]
         W = max(begins, key=lambda W: self.train.objective(W, setting))
-        W, _ = self.train.climbed(W, setting, _FOLD_STEPS)
+        W, _ = self.train.climbed(W, setting, FOLD_STEPS)
         self.fitted.append(W)
         return W
 
     @property
     def squares(self) -> Array:
-        """The losses (m,) of the held-out rows if each is predicted by the mean."""
-        return self.test.weighted(self.train.regression.signed_sum(self.test.Y**2))
+        """The losses (2, m) of the held-out rows if each is predicted by the mean."""
+        return self.test.weighted(self.train.regression.sums(self.test.Y**2))
 
     def gain(self, setting: Setting, start_settings: dict[str, Setting]) -> float:
         """Return how far the evidence of the last W, for a row, is above that of the best start."""
@@ -119,16 +120,19 @@ class Fold:
         return (train.evidence(self.fitted[-1], setting) - max(starts)) / train.rows.n_rows
 
     def losses(self, W: Array, settings: Sequence[Setting]) -> Array:
-        """Return the losses (k, m) of the held-out rows in k settings."""
+        """Return the losses (2, k, m) of the held-out rows in k settings.
+
+        The second ones are those of what X W is not to predict.
+        """
         blocks = self.train.blocks.blocks
 
         def losses(regression: RidgeRegression) -> Array:
             # The mean prediction of the blocks is nearly as good as that of all their rows.
             predicted = sum(regression.predicted(each, W, self.test.X) for each in blocks)
-            errors = regression.signed_sum((self.test.Y - predicted / len(blocks)) ** 2)
+            errors = regression.sums((self.test.Y - predicted / len(blocks)) ** 2)
             return self.test.weighted(errors)
 
-        return np.array([losses(self.train.at(each)) for each in settings])
+        return np.stack([losses(self.train.at(each)) for each in settings], axis=1)
 
 
 def folds_of(sample: Sample) -> list[Fold]:
@@ -140,13 +144,13 @@ def folds_of(sample: Sample) -> list[Fold]:
 
 def judged(sample: Sample, folds: list[Fold], start: str, setting: Setting) -> Trial:
     """Return a trial of a setting: each fold fits W, and its held-out rows judge it."""
-    judges = [setting.times(*factors) for factors in _JUDGES]
+    judges = [setting.times(*factors) for factors in JUDGES]
     judges = judges if sample.width_is_free else judges[:2]
 
     def losses(fold: Fold) -> Array:
         return fold.losses(fold.fit(setting), judges)
 
-    return _trial(sample, folds, losses, start, setting)
+    return trial_of(sample, folds, losses, start, setting)
 
 
 def start_trials(sample: Sample, folds: list[Fold]) -> list[Trial]:
@@ -158,20 +162,23 @@ def start_trials(sample: Sample, folds: list[Fold]) -> list[Trial]:
         judges = [own.times(*each) for each in factors]
         return lambda fold: fold.losses(fold.train.starts[name], judges)
 
-    return [_trial(sample, folds, losses_of(name), name, None) for name in folds[0].start_names]
+    return [trial_of(sample, folds, losses_of(name), name) for name in folds[0].start_names]
 
 
-def _trial(
+def trial_of(
     sample: Sample,
     folds: list[Fold],
     losses_of: Callable[[Fold], Array],
     start: str,
-    setting: Setting | None,
+    setting: Setting | None = None,
 ) -> Trial:
+    """Return a trial of the W whose losses (k, m) in k settings the rows of each fold have."""
     calls = [partial(losses_of, fold) for fold in folds]
-    by_judge = np.hstack(side_by_side(calls, sample.rows.n_rows))
-    losses = by_judge[int(np.argmin(by_judge.mean(axis=1)))]
-    squares = np.concatenate([fold.squares for fold in folds])
+    by_judge = np.concatenate(side_by_side(calls, sample.rows.n_rows), axis=2)
+    losses, avoided = (each[int(np.argmin(each.mean(axis=1)))] for each in by_judge)
+    squares, most = np.concatenate([fold.squares for fold in folds], axis=1)
+    if avoided.mean() < most.mean():  # a prediction that is worse than the mean tells nothing
+        losses = losses + most - avoided
     gains = (squares - losses) / sample.rows.weighted(sample.lengths).mean()
     error = float(gains.std()) / float(np.sqrt(len(gains)))
     width, ridge = (None, None) if setting is None else (setting.width, setting.ridge)

@@ -22,6 +22,8 @@ _TOL, _RESTARTS = 1e-10, 100
 _BASIS, _LEAST_BASIS = 4, 40
 # Eigenvalues that differ by a smaller share of the larger one are the same.
 _EQUAL = 1e-8
+# Between nearer eigenvalues, by a share of the larger one, rounding decides about their vectors.
+_NEAR = 1e-5
 # Below zero by this share of the mean degree, where the Laplacian has an inverse.
 _SHIFT = 1e-6
 
@@ -38,32 +40,39 @@ class SmoothBasis:
         Orthonormal columns of mean 0.
     residual : float
         The largest residual of an eigenvector, as a share of the largest of the eigenvalues.
+    arbitrary : bool
+        Whether rounding chose among the vectors of the last eigenvalue, which has more of them.
     """
 
     values: Array
     vectors: Array
     residual: float
+    arbitrary: bool = False
 
 
-def smooth_basis(graph: NeighbourGraph, m: int, seed: int = 0) -> SmoothBasis:
-    """Return the m smoothest functions on the rows of a connected graph, m below the rows.
+def smooth_basis(graph: NeighbourGraph, m: int, *, least: int = 1, seed: int = 0) -> SmoothBasis:
+    """Return the smoothest functions on the rows of a connected graph: m of them, if possible.
+
+    Where an eigenvalue has vectors on both sides of the cut behind the first m, all of its vectors
+    are left out, unless fewer than `least` functions would be left. m is below the rows.
 
     Lanczos takes products with the Laplacian alone. A graph along a thin line, whose eigenvalues
     are too close to each other for that, has a sparse factorisation instead.
     """
     laplacian = graph.laplacian
     if graph.n_rows <= max(_DENSE_ROWS, 2 * (m + 1)):
-        vectors = scipy.linalg.eigh(laplacian.toarray())[1][:, : m + 1]
+        vectors = scipy.linalg.eigh(laplacian.toarray())[1][:, : m + 2]
     else:
         vectors = _by_lanczos(laplacian, m + 1, seed)
-    return _without_constant(laplacian, vectors, m)
+    return _without_constant(laplacian, vectors, m, least)
 
 
 def _by_lanczos(laplacian: csc_array, count: int, seed: int) -> Array:
-    """Return the bottom eigenvectors (n, count) of the Laplacian.
+    """Return the bottom eigenvectors (n, count + 1) of the Laplacian.
 
     Symmetric data have eigenvalues several times, and Lanczos may find only some of their vectors.
-    So it searches beside those that it has, until what it finds there is no smaller.
+    So it searches beside those that it has, until what it finds there is no smaller, and is the
+    last vector.
     """
     search = _Search(laplacian, np.random.default_rng(seed))
     found = search.bottom(np.empty((laplacian.shape[0], 0)), count)
@@ -71,7 +80,7 @@ def _by_lanczos(laplacian: csc_array, count: int, seed: int) -> Array:
         both = np.hstack([found, search.bottom(found, 1)])
         values = np.einsum("nc,nc->c", both, laplacian @ both)
         if values[-1] >= (1.0 - _EQUAL) * values[:-1].max():
-            return found
+            return both
         found = both[:, np.argsort(values)[:count]]
 
 
@@ -120,13 +129,20 @@ class _Search:
         return LinearOperator(self._laplacian.shape, matvec=product, dtype=np.float64)
 
 
-def _without_constant(laplacian: csc_array, vectors: Array, m: int) -> SmoothBasis:
-    """Return the m bottom Ritz pairs in the span of vectors (n, m + 1), less the constant."""
+def _without_constant(laplacian: csc_array, vectors: Array, m: int, least: int) -> SmoothBasis:
+    """Return the first m Ritz pairs in the span of vectors (n, c), less the constant, or fewer."""
     centred = vectors - vectors.mean(axis=0)
-    basis = np.linalg.svd(centred, full_matrices=False)[0][:, :m]
+    basis = np.linalg.svd(centred, full_matrices=False)[0][:, : vectors.shape[1] - 1]
     basis -= basis.mean(axis=0)
     product = laplacian @ basis
     values, mix = scipy.linalg.eigh(basis.T @ product)
-    ritz = canonical_signs(basis @ mix)
-    misfit = np.linalg.norm(laplacian @ ritz - ritz * values, axis=0)
-    return SmoothBasis(values, ritz, float(misfit.max() / values[-1]))
+    ends = [count for count in range(least, m + 1) if _is_apart(values, count)]
+    m = ends[-1] if ends else m
+    ritz = canonical_signs(basis @ mix[:, :m])
+    misfit = np.linalg.norm(laplacian @ ritz - ritz * values[:m], axis=0)
+    return SmoothBasis(values[:m], ritz, float(misfit.max() / values[m - 1]), not ends)
+
+
+def _is_apart(values: Array, count: int) -> bool:
+    """Return whether the first `count` of ascending eigenvalues end before a larger one."""
+    return count == len(values) or values[count - 1] < (1.0 - _NEAR) * values[count]

@@ -10,9 +10,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.extmath import row_norms
 
 from ism_dask._types import Array
 from ism_dask.rows.execution import cluster, results_in_order
+from ism_dask.rows.sparse import is_sparse
 
 # Rows whose neighbours a task on a cluster searches.
 _ROWS_PER_TASK = 2048
@@ -37,41 +39,42 @@ class ExactSearch:
 
     exact: ClassVar[bool] = True
     search: NearestNeighbors
-    rows: Array
+    rows: Any
 
     @classmethod
-    def among(cls, rows: Array, k: int) -> ExactSearch:
-        """Return the search for k neighbours among rows (n, d)."""
+    def among(cls, rows: Any, k: int) -> ExactSearch:
+        """Return the search for k neighbours among rows (n, d), which may be sparse."""
         return cls(NearestNeighbors(n_neighbors=k).fit(rows), rows)
 
     @cached_property
     def largest_norm(self) -> float:
         """The largest squared length of a row."""
-        return float(np.einsum("nd,nd->n", self.rows, self.rows, dtype=np.float64).max())
+        return float(row_norms(self.rows, squared=True).max())
 
-    def of(self, X: Array, k: int | None = None) -> Array:
+    def of(self, X: Any, k: int | None = None) -> Array:
         """Return the nearest rows (b, k) of X (b, d), nearest first."""
         k = self.search.n_neighbors if k is None else k
-        blocks = (X[start : start + _ROWS_AT_ONCE] for start in range(0, len(X), _ROWS_AT_ONCE))
+        starts = range(0, X.shape[0], _ROWS_AT_ONCE)
+        blocks = (X[start : start + _ROWS_AT_ONCE] for start in starts)
         return np.concatenate([self._nearest_of_block(block, k) for block in blocks])
 
     def of_own_rows(self) -> Array:
         """Return the nearest other rows (n, k) of each row of the fit, nearest first."""
         # Without a cluster in one piece: it then uses all cores by itself.
-        n = len(self.rows)
+        n = self.rows.shape[0]
         size = n if cluster() is None else _ROWS_PER_TASK
         ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
         return np.concatenate(list(results_in_order(_search_range, self, ranges)))
 
-    def _nearest_of_block(self, X: Array, k: int) -> Array:
+    def _nearest_of_block(self, X: Any, k: int) -> Array:
         """Return the nearest rows (b, k) of X (b, d), of equally near ones those of lower numbers.
 
         scikit-learn's order of equally near rows depends on the threads and on the other rows of X,
         and its distances lose digits. So it finds more rows than k, and their differences decide.
         Where rows that it has not found may be as near, it is asked for more.
         """
-        nearest, n = np.empty((len(X), k), dtype=np.int64), len(self.rows)
-        open_rows, count = np.arange(len(X)), min(n, 2 * k)
+        nearest, n = np.empty((X.shape[0], k), dtype=np.int64), self.rows.shape[0]
+        open_rows, count = np.arange(X.shape[0]), min(n, 2 * k)
         while len(open_rows):
             distances, found = self.search.kneighbors(X[open_rows], count)
             numbers = np.repeat(open_rows, count)
@@ -81,7 +84,7 @@ class ExactSearch:
             if count == n:
                 break
             farthest = np.take_along_axis(squared, order[:, -1:], axis=1)[:, 0]
-            norms = np.einsum("bd,bd->b", X[open_rows], X[open_rows], dtype=np.float64)
+            norms = row_norms(X[open_rows].astype(np.float64), squared=True)
             rounding = _ROUNDING * (norms + self.largest_norm)
             not_found = (1.0 - _RELATIVE_ROUNDING) * distances[:, -1].astype(np.float64) ** 2
             open_rows = open_rows[farthest + rounding >= not_found]
@@ -98,12 +101,12 @@ class ApproximateSearch:
     k: int
 
     @classmethod
-    def among(cls, rows: Array, k: int, seed: int) -> ApproximateSearch:
-        """Return the search for k neighbours among rows (n, d)."""
+    def among(cls, rows: Any, k: int, seed: int) -> ApproximateSearch:
+        """Return the search for k neighbours among rows (n, d), which may be sparse."""
         pynndescent = import_module("pynndescent")
         return cls(pynndescent.NNDescent(rows, n_neighbors=k + 1, random_state=seed), k)
 
-    def of(self, X: Array) -> Array:
+    def of(self, X: Any) -> Array:
         """Return the nearest rows (b, k) that it finds."""
         return np.asarray(self.index.query(X, k=self.k)[0])
 
@@ -115,30 +118,35 @@ class ApproximateSearch:
 NeighbourSearch: TypeAlias = ExactSearch | ApproximateSearch
 
 
-def neighbour_search(rows: Array, k: int, seed: int = 0) -> NeighbourSearch:
-    """Return a search for k neighbours among rows (n, d).
+def neighbour_search(rows: Any, k: int, seed: int = 0) -> NeighbourSearch:
+    """Return a search for k neighbours among rows (n, d), which may be sparse.
 
     It is approximate if an exact one would take tens of minutes and pynndescent is installed.
     """
     n, d = rows.shape
-    is_long = d > _TREE_COLUMNS and n * n * d > _MOST_PRODUCTS
+    is_long = d > _TREE_COLUMNS and n * n * _row_numbers(rows) > _MOST_PRODUCTS
     if is_long and find_spec("pynndescent") is not None:
         return ApproximateSearch.among(rows, k, seed)
     return ExactSearch.among(rows, k)
 
 
-def squared_distances(X: Array, numbers: Array, rows: Array, others: Array) -> Array:
+def squared_distances(X: Any, numbers: Array, rows: Any, others: Array) -> Array:
     """Return the squared distances (m,) of rows of X with `numbers` (m,) from `others` of `rows`.
 
     They are sums of squared differences, which lose no digits of short distances.
     """
     squared = np.empty(len(numbers))
-    step = max(1, _NUMBERS_AT_ONCE // X.shape[1])
+    step = max(1, _NUMBERS_AT_ONCE // _row_numbers(X))
     for start in range(0, len(squared), step):
         run = slice(start, start + step)
         apart = rows[others[run]].astype(np.float64) - X[numbers[run]]
-        squared[run] = np.einsum("md,md->m", apart, apart)
+        squared[run] = row_norms(apart, squared=True)
     return squared
+
+
+def _row_numbers(X: Any) -> int:
+    """Return how many numbers a row of X (n, d) has, on average without zeros if X is sparse."""
+    return int(max(1, X.nnz // X.shape[0]) if is_sparse(X) else X.shape[1])
 
 
 def comparable(squared: Array) -> Array:

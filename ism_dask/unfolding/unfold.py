@@ -63,6 +63,8 @@ class Unfolding:
     program : SolvedProgram
     exact : bool
         Whether the eigenvectors are exact, and the gap proves the solution for A.
+    arbitrary : bool
+        Whether rounding chose among eigenvectors of the Laplacian.
     value : float
         F at K = Y Y^T, with Y the coordinates.
     refined : Ascent
@@ -72,6 +74,7 @@ class Unfolding:
     eigenvalues: Array
     program: SolvedProgram
     exact: bool
+    arbitrary: bool
     value: float
     refined: Ascent
 
@@ -81,9 +84,12 @@ def unfold(
 ) -> Unfolding:
     """Return the unfolding of a graph into q coordinates, with m eigenvectors of its Laplacian.
 
-    With `max_iter` 0, the coordinates are the leading eigenvectors of K.
+    There are fewer where m would cut a multiple eigenvalue. With `max_iter` 0, the coordinates are
+    the leading eigenvectors of K.
     """
-    basis = SmoothBasis(**run_or_restore(EIGENVECTORS, lambda: vars(smooth_basis(graph, m, seed))))
+    basis = SmoothBasis(
+        **run_or_restore(EIGENVECTORS, lambda: vars(smooth_basis(graph, m, least=q, seed=seed)))
+    )
     program = SolvedProgram(
         **run_or_restore(PROGRAM, lambda: vars(_solved(graph, basis, side, nu)))
     )
@@ -94,6 +100,7 @@ def unfold(
         eigenvalues=eigenvalues,
         program=program,
         exact=program.gap <= GAP and basis.residual <= _RESIDUAL,
+        arbitrary=basis.arbitrary,
         value=objective.at(refined.Y).value,
         refined=refined,
     )

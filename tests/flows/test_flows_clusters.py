@@ -22,10 +22,12 @@ from flows.runs.clustering import cluster_plain
 from flows.runs.data import ensure_stored
 from flows.runs.paradigms import PARADIGMS
 from flows.settings.runs import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
+from ism_dask import AlternativeIKDR
 from storage import (
     DatasetInfo,
     dataset_path,
     load_model,
+    open_dataset,
     run_folder,
     write_dataset,
 )
@@ -279,6 +281,22 @@ def test_the_own_label_is_avoided_whatever_label_counts() -> None:
     default, named = (load_model(run) for run in ("default", "named"))
     assert default.metrics["n_clusters"] == 2  # classes of `other`; y has three
     np.testing.assert_array_equal(default.labels, named.labels)
+
+
+def test_several_labels_and_runs_are_avoided_at_once(here: Command) -> None:
+    rng = np.random.default_rng(0)
+    store_own(60, y=rng.integers(0, 3, 60), other=rng.integers(0, 2, 60))
+    cluster_plain(ClusterSettings(dataset="own", n_clusters=2, run="first"))
+    words = ("cluster", "own", "--plain", "--paradigm", "alternative", "-k", 2, "--avoid")
+    assert here(*words, "y, run:first", "--run", "both").status == 0
+    data, both = open_dataset(dataset_path("own")), load_model("both")
+    y = np.column_stack([data.labels["y"], load_model("first").labels])
+    direct = AlternativeIKDR(2, random_state=0).fit(data.X.read(0, 60), y)
+    np.testing.assert_array_equal(both.labels, direct.labels_)
+    alone = AlternativeIKDR(2, random_state=0).fit(data.X.read(0, 60), y[:, 0])
+    assert direct.objective_ != alone.objective_
+    assert "`--avoid` is 'colour'; own has" in here(*words, "y,colour").failed(2)
+    assert "no run 'no' is saved" in here(*words, "y,run:no").failed(2)
 
 
 @pytest.mark.long

@@ -18,8 +18,8 @@ from support import Diary
 from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare, watch_progress
-from flows.paper import accuracy_by_features, cells, figure_1b, methods, series
-from flows.paper.measure import plan, tables_plain
+from flows.paper import accuracy_by_features, cells, figure_1a, figure_1b, methods, series
+from flows.paper.measure import plan, save, tables_plain
 from flows.paper.names import DATA, METHODS, PARTS
 from flows.paper.settings import TablesSettings
 from flows.paper.verdicts import cells_of, published
@@ -65,6 +65,30 @@ def test_clusters_have_the_cost_of_the_definition() -> None:
     # A gaussian has ones on its diagonal, and the embedding three columns of length 1.
     assert result["cost"] == pytest.approx(-(result["objective"] - 3), rel=1e-6)
     assert result["score"] > 0.8
+
+
+@pytest.mark.parametrize("method", ["ism", "ism-graph"])
+def test_costs_of_clusters_have_no_degrees(method: str) -> None:
+    ingest("wine")
+    cell = cells.UnsupervisedCell("table-4", "wine", "gaussian", method, WINE)
+    X, _ = methods.rows_in_memory("wine")
+    model = methods.fit_clusters(method, cell._request, X).model
+    assert model.graph == ("kernel" if method == "ism-graph" else "regularised")
+    U = model.embedding_ - model.embedding_.mean(axis=0)
+    K = rbf_kernel(model.transform(X), gamma=0.5 / model.kernel_.sigma**2)
+    np.fill_diagonal(K, 0)
+    assert cell.measure(0, ProgressShare())["cost"] == pytest.approx(-(U @ U.T * K).sum())
+
+
+def test_variants_of_ism_have_cells_where_they_differ_from_it() -> None:
+    every = [*cells.table_4(TablesSettings()), *cells.table_5(TablesSettings())]
+    graphs = {(cell.part, cell.kernel, cell.paradigm) for cell in every if "graph" in cell.method}
+    assert graphs == {
+        *(("table-4", kernel, "unsupervised") for kernel in ("gaussian", "polynomial")),
+        *(("table-5", kernel, "unsupervised") for kernel in ("linear", "squared", "multiquadric")),
+    }
+    rules = {cell.paradigm for cell in every if cell.method in ("ism-0.01", "ism-5")}
+    assert rules == {"supervised"}
 
 
 def test_every_cell_of_the_paper_has_one_of_ours() -> None:
@@ -316,11 +340,50 @@ def test_a_run_of_another_kind_is_not_replaced() -> None:
         tables_plain(replace(WINE, run="mine"))
 
 
+def _alternative_series(**fit: Any) -> SeriesResult:
+    """Return the result of a part of Figure 1a with one fit."""
+    known = {"clusters": "4 others", "nmi": {"pose": 0.6}, "seconds": 2.0, "png": "cG5n"}
+    result = {"fits": [known | fit], "original": ""}
+    subject = {"data": "face", "kernel": "gaussian"}
+    return SeriesResult(part="figure-1a", subject=subject, results=[result])
+
+
 def test_stored_pictures_are_figures() -> None:
-    picture = {"title": "Flower", "caption": "two petals", "png": "cG5n"}
-    measured = SeriesResult(part="figure-1a", subject={}, results=[{"pictures": [picture]}])
-    (figure,) = _alternatives([measured])
-    assert (figure.title, figure.caption) == ("Flower", "two petals")
+    (figure,) = _alternatives([_alternative_series(ended="over the cap")])
+    assert figure.title == "face, gaussian: 4 others"
+    assert figure.caption == "NMI: pose 0.60; over the cap"
+
+
+def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> None:
+    settings = TablesSettings(parts="figure-1a", run="figure")
+    result = save(settings, [_alternative_series(ended="over the cap")])
+    shown = " ".join(here("show", "figure").out.split())
+    assert "face, gaussian 4 others pose 0.60 over the cap" in shown
+    assert "Cells" not in shown
+    assert "lines and pictures 1" in " ".join(here("runs").out.split())
+    assert (
+        "| face, gaussian | 4 others | pose 0.60 | over the cap | 2.0 |"
+        in (table_files(result)["figure-1a.md"])
+    )
+
+
+def test_kernels_of_the_figure_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = list(figure_1a.figure_1a(TablesSettings(cap=20.0)))
+    assert [each.title for each in every[:2]] == ["flower gaussian", "flower polynomial"]
+    monkeypatch.setattr(
+        figure_1a,
+        "_SUBJECTS",
+        {"wine": figure_1a.Subject("three clusters", "two others", 3, 2, "cultivar", "clusters")},
+    )
+    ended = {}
+    for each in figure_1a.figure_1a(TablesSettings(cap=20.0)):
+        result = each.measure(0, ProgressShare())
+        first, other = result["fits"]
+        assert other["nmi"]["cultivar"] < 0.2 < 0.8 < first["nmi"]["cultivar"]
+        ended[each.kernel] = result["status"]
+    assert ended["gaussian"] == "converged"
+    stopped = figure_1a.Alternatives("wine", "gaussian", TablesSettings(cap=1e-6))
+    assert stopped.measure(0, ProgressShare())["status"] == "over the cap"
 
 
 def test_pages_and_files_have_every_cell() -> None:

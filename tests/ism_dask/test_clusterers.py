@@ -108,17 +108,24 @@ def test_what_is_said_of_clusters_holds_for_the_embedding_returned(wine):
 
 def test_what_is_said_of_another_clustering_holds_for_the_embedding_returned():
     model = AlternativeIKDR(2).fit(X, Y)
-    Z, n = model.transform(X), len(X)
-    K = np.exp(-squareform(pdist(Z, "sqeuclidean")) / (2 * model.affinity_.sigma**2))
-    omega = model.embedding_ / np.sqrt(K.sum(axis=1) + 0.3 * n)[:, None]
-    one_hot = np.eye(3)[Y] - np.bincount(Y) / n
-    Gamma = omega @ omega.T / (omega**2).sum()
-    Gamma -= model.mu * one_hot @ one_hot.T / (one_hot**2).sum()
-    assert_describes_itself(model, X, Gamma)
+    assert_describes_itself(model, X, avoiding_gamma(model, X, Y[:, None]))
+
+
+@pytest.mark.parametrize("graph", ["regularised", "kernel"])
+def test_what_is_said_of_clusters_with_scores_holds_for_the_embedding_returned(graph):
+    """Gamma is `D^-1/2 U U^T D^-1/2 + mu H y y^T H`, each of trace one; D is that of the graph."""
+    rows, scores = X[::3, 1:], X[::3, 0]
+    model = SemiSupervisedIKDR(3, graph=graph, mu=0.5, target="linear").fit(rows, scores)
+    Z = model.transform(rows)
+    degrees = model.affinity_.matrix(Z, Z).sum(axis=1) + 0.3 * len(Z) * (graph == "regularised")
+    omega = model.embedding_ / np.sqrt(degrees)[:, None]
+    y = scores - scores.mean()
+    Gamma = omega @ omega.T / (omega**2).sum() + 0.5 * np.outer(y, y) / (y @ y)
+    assert_describes_itself(model, rows, Gamma)
 
 
 def test_the_published_graph_is_the_plain_alternation():
-    """U from `D^-1/2 K D^-1/2`, W from `D^-1/2 H U U^T H D^-1/2`, with one kernel."""
+    """U from `D^-1/2 K D^-1/2` and W from `D^-1/2 H U U^T H D^-1/2`, until both stay."""
     model = UnsupervisedIKDR(3, kernel=Gaussian(sigma="median"), graph="kernel").fit(X)
     rows, n = (X - X.mean(axis=0)) / X.std(axis=0), len(X)
     sigma, H = np.median(pdist(rows)), np.eye(n) - 1 / n
@@ -261,6 +268,19 @@ def test_numbers_are_scores_as_well():
     assert not hasattr(model, "classes_")
 
 
+def test_two_experts_tell_more_than_either():
+    """Each expert tells one of three groups from the others, in three rows of ten."""
+    rng, group = np.random.default_rng(1), np.repeat([0, 1, 2], 40)
+    rows = rng.normal(size=(120, 6))
+    rows[:, :2] += 3.0 * np.column_stack([group == 0, group == 2])
+    scores = np.where(rng.random((120, 2)) < 0.3, np.column_stack([group == 0, group == 2]), np.nan)
+
+    def agreement(given):
+        return nmi(group, SemiSupervisedIKDR(3, 2).fit(rows, given).labels_)
+
+    assert agreement(scores) > max(agreement(scores[:, 0]), agreement(scores[:, 1]))
+
+
 def test_more_classes_than_clusters_are_scores_only():
     model = SemiSupervisedIKDR(2).fit(X, Y)
     assert not hasattr(model, "classes_")
@@ -273,6 +293,47 @@ def test_another_clustering_leaves_the_known_one():
     other = AlternativeIKDR(2).fit(rows, first)
     assert nmi(second, other.labels_) > 0.9
     assert nmi(first, other.labels_) < 0.05
+
+
+def avoiding_gamma(model, rows, y):
+    """Return the Gamma (n, n) of a fit that avoids the columns of y (n, t), by brute force."""
+    K = np.exp(
+        -squareform(pdist(model.transform(rows), "sqeuclidean")) / 2 / model.affinity_.sigma**2
+    )
+    omega = model.embedding_ / np.sqrt(K.sum(axis=1) + 0.3 * len(rows))[:, None]
+    Gamma = omega @ omega.T / (omega**2).sum()
+    for labels in y.T:
+        L = (labels[:, None] == labels).astype(float)
+        L = L - L.mean(axis=0) - L.mean(axis=1)[:, None] + L.mean()
+        Gamma -= model.mu * L / np.trace(L)
+    return Gamma
+
+
+@pytest.mark.parametrize("n", [8, 25, 60])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_each_of_several_clusterings_to_avoid_has_a_part_of_trace_one(n):
+    rng = np.random.default_rng(n)
+    rows, y = rng.normal(size=(n, 5)), np.arange(2 * n).reshape(2, n).T % [2, 3]
+    model = AlternativeIKDR(2, mu=7.0).fit(rows, y)
+    J, eigenvalues, *_ = brute_force(model, rows, avoiding_gamma(model, rows, y))
+    np.testing.assert_allclose(model.objective_, J, rtol=1e-8)
+    np.testing.assert_allclose(model.eigenvalues_, eigenvalues, rtol=1e-6)
+
+
+def test_the_third_of_three_crossed_groupings():
+    rng = np.random.default_rng(0)
+    first, second, third = rng.integers(2, size=(3, 200))
+    rows = rng.normal(size=(200, 10))
+    rows[:, :3] += 4 * first[:, None]
+    rows[:, 3:6] += 4 * second[:, None]
+    rows[:, 6:8] += 4 * third[:, None]
+    both = AlternativeIKDR(2).fit(rows, np.column_stack([first, second]))
+    assert nmi(third, both.labels_) > 0.9
+    assert max(nmi(first, both.labels_), nmi(second, both.labels_)) < 0.05
+    frame = pd.DataFrame({"words": np.array(["x", "y"])[second], "numbers": first})
+    np.testing.assert_array_equal(AlternativeIKDR(2).fit(rows, frame).labels_, both.labels_)
+    one, column = (AlternativeIKDR(2).fit(rows, y).labels_ for y in (first, first[:, None]))
+    np.testing.assert_array_equal(one, column)
 
 
 def test_one_cluster():
@@ -335,6 +396,8 @@ def test_rows_far_apart_have_no_neighbours():
         (SemiSupervisedIKDR(3, target="linear"), np.ones(178), "is constant"),
         (SemiSupervisedIKDR(3, target="gaussian"), Y, "`target` must be one of"),
         (SemiSupervisedIKDR(3, mu=0), Y, "`mu` must be a positive"),
+        (SemiSupervisedIKDR(3, mu=[1.0, 2.0]), Y, r"`mu` has shape \(2,\), but `y` has 1 column;"),
+        (SemiSupervisedIKDR(3, mu=[1.0, 0.0]), X[:, :2], "each weight in `mu` must be a positive"),
         (AlternativeIKDR(3, mu=-1.0), Y, "`mu` must be a positive"),
         (AlternativeIKDR(3), np.zeros(178), "one class only"),
         (AlternativeIKDR(3, outer_tol=0), Y, "`outer_tol` must be"),

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from definition import centred, dense_gamma
 
+from ism_dask.estimators.partial_targets import partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.from_embedding import (
     EMBEDDING,
     AvoidGuide,
     ClusterGuide,
-    ScoreGuide,
+    PublishedClusterGuide,
     normalise_rows,
 )
 from ism_dask.gamma.targets import TARGETS, target_dependence
+from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import cut
 
 RNG = np.random.default_rng(1)
@@ -163,7 +165,7 @@ def embedded(request):
     rng = np.random.default_rng(0)
     U = np.linalg.qr(rng.normal(size=(N, K)))[0]
     roots = rng.uniform(0.1, 1.0, N)
-    shards = cut(rng.normal(size=(N, 5)), request.param)
+    shards = cut(rng.normal(size=(N, 5)), request.param).with_rows(ROW_WEIGHTS, np.ones(N))
     return shards.with_rows(EMBEDDING, np.column_stack([U, roots])), U, roots
 
 
@@ -186,40 +188,70 @@ def test_gamma_of_clusters(embedded):
     assert ClusterGuide().initial_gamma(shards) is None
 
 
+def test_gamma_of_clusters_as_published(embedded):
+    """U is not centred there: with the trivial direction in it, its columns have means."""
+    shards, U, roots = embedded
+    D = np.diag(roots)
+    expected = D @ H @ U @ U.T @ H @ D
+    np.testing.assert_allclose(_full(*PublishedClusterGuide().gamma(shards)), expected, atol=1e-12)
+
+
 def test_gamma_of_avoided_labels(embedded):
     """Both parts have trace 1, so that `mu` means the same whatever the rows and classes."""
     shards, U, roots = embedded
     Y = _drawn(4)
     omega, avoided = np.diag(roots) @ U @ U.T @ np.diag(roots), H @ Y @ Y.T @ H
-    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7)
+    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7, clusterings=np.zeros(Y.shape[1], int))
     away = 0.7 * avoided / np.trace(avoided)
     whole = omega / np.trace(omega) - away
     np.testing.assert_allclose(_full(*guide.gamma(shards)), whole, atol=1e-12)
     np.testing.assert_allclose(_full(*guide.initial_gamma(shards)), -away, atol=1e-12)
 
 
-def test_gamma_of_scores_of_all_rows(embedded):
-    shards, U, roots = embedded
-    Y = H @ np.random.default_rng(2).normal(size=(N, 2))
-    D = np.diag(roots)
-    expected = D @ U @ U.T @ D + 0.3 * H @ Y @ Y.T @ H
-    np.testing.assert_allclose(_full(*ScoreGuide(Y, 0.3).gamma(shards)), expected, atol=1e-12)
+def _with_trace_one(matrix):
+    return matrix / np.trace(matrix)
 
 
-def test_gamma_of_scores_of_some_rows_are_continued_by_regression(embedded):
-    shards, U, roots = embedded
-    Y = np.random.default_rng(2).normal(size=(N, 2))
-    known = np.arange(N) % 4 == 0
-    sides = np.column_stack([np.ones(N), normalise_rows(U)])
-    gram = sides[known].T @ sides[known]
+def _extended(y, U):
+    """Return scores y (n, t) with NaN replaced by a plain ridge regression on U of unit length."""
+    has_score = np.isfinite(y[:, 0])
+    sides = np.column_stack([np.ones(len(U)), normalise_rows(U)])
+    gram = sides[has_score].T @ sides[has_score]
     gram += 1e-2 * np.trace(gram) / len(gram) * np.eye(len(gram))
-    continued = np.where(
-        known[:, None], Y, sides @ np.linalg.solve(gram, sides[known].T @ Y[known])
-    )
+    predicted = sides @ np.linalg.solve(gram, sides[has_score].T @ y[has_score])
+    return np.where(has_score[:, None], y, predicted)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_gamma_of_one_expert(embedded, every):
+    shards, U, roots = embedded
+    numbers = np.where(np.arange(N) % every, np.nan, np.random.default_rng(2).normal(size=N))
+    scored = np.isfinite(numbers)
+    extended = H @ _extended((numbers - numbers[scored].mean())[:, None], U)
     D = np.diag(roots)
-    expected = D @ U @ U.T @ D + 2.0 * H @ continued @ continued.T @ H
-    given = np.where(known[:, None], Y, np.nan)
-    np.testing.assert_allclose(_full(*ScoreGuide(given, 2.0).gamma(shards)), expected, atol=1e-12)
+    expected = _with_trace_one(D @ U @ U.T @ D) + 0.3 * _with_trace_one(extended @ extended.T)
+    guide = partial_scores(numbers, N, "auto", 0.3)
+    np.testing.assert_allclose(_full(*guide.gamma(shards)), expected, atol=1e-12)
+
+
+def test_gamma_of_experts_who_score_different_rows(embedded):
+    shards, U, roots = embedded
+    rng, row = np.random.default_rng(3), np.arange(N)
+    numbers = np.where(row % 3 == 0, rng.normal(size=N), np.nan)
+    labels = np.where(row % 2 == 0, rng.choice(["ant", "bee", "cat"], size=N), None)
+    y = np.column_stack([labels, numbers.astype(object)])
+    one_hot = np.array([[each == name for name in ("ant", "bee", "cat")] for each in labels], float)
+    one_hot[labels == None] = np.nan  # noqa: E711
+    parts = [_extended(each - np.nanmean(each, axis=0), U) for each in (one_hot, numbers[:, None])]
+    D = np.diag(roots)
+    expected = _with_trace_one(D @ U @ U.T @ D)
+    for mu, part in zip([0.5, 2.0], parts, strict=True):
+        expected += mu * _with_trace_one(H @ part @ part.T @ H)
+    guide = partial_scores(y, N, "auto", [0.5, 2.0])
+    np.testing.assert_allclose(_full(*guide.gamma(shards)), expected, atol=1e-12)
+    shuffled = rng.permutation(N)
+    np.testing.assert_array_equal(guide.reordered(shuffled).groups, guide.groups[shuffled])
+    assert guide.classes.tolist() == ["ant", "bee", "cat"]
 
 
 def test_rows_of_zeros_stay():

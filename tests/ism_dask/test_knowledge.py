@@ -176,9 +176,9 @@ def test_a_column_of_labels_to_avoid_is_flat_with_a_warning():
     [
         (np.ones((178, 2, 1)), "auto", r"shape \(178,\), or \(178, t\).* got \(178, 2, 1\)"),
         (np.ones((178, 0)), "auto", r"got \(178, 0\)"),
-        (np.column_stack([Y, Y]), "classes", r"\(178,\).* got shape \(178, 2\)"),
-        (np.column_stack([PART, PART]), "classes", r"got shape \(178, 2\)"),
-        (NAMES[np.column_stack([Y, Y])], "auto", r"must be numbers .* got dtype <U10"),
+        (NAMES[np.column_stack([Y, Y])], "linear", r"column 0 of `y` must be .* got dtype <U10"),
+        (np.column_stack([Y, 0 * Y]), "classes", "column 1 of `y` has one class only"),
+        (np.column_stack([Y, np.full(178, np.nan)]), "auto", "column 1 of `y` has no scores"),
         (np.full((178, 2), "a", dtype=object), "linear", "got values of type str"),
         (NAMES[Y], "linear", "must be numbers where it is no labels"),
         (entries(NAMES[Y], None), "linear", 'go with target="classes"'),
@@ -202,9 +202,18 @@ def test_scores_that_cannot_be(y, target, message):
         partial_scores(y, 178, target)
 
 
-@pytest.mark.parametrize(("y", "shape"), [(np.ones((178, 2, 1)), "2, 1"), (np.ones((178, 2)), "2")])
-def test_labels_to_avoid_of_another_shape(y, shape):
-    with pytest.raises(ValueError, match=rf"shape \(178,\).* \(178, {shape}\)"):
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.ones((178, 2, 1)), r"shape \(178,\).* \(178, 2, 1\)"),
+        (np.ones((178, 0)), r"shape \(178,\).* \(178, 0\)"),
+        (np.column_stack([Y, np.ones(178)]), "column 1 of the .* avoid: `y` has one class only"),
+        (np.column_stack([Y, entries(Y, np.nan)]), "column 1 of .* no value in 160 of 178 rows"),
+        (np.column_stack([X[:, 0], Y]), "column 0 of .*126 different labels"),
+    ],
+)
+def test_clusterings_to_avoid_that_cannot_be(y, message):
+    with pytest.raises(ValueError, match=message):
         AlternativeIKDR(3).fit(X, y)
 
 

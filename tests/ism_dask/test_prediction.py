@@ -32,6 +32,7 @@ from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
 from ism_dask.rows.sparse import SparseRows
+from ism_dask.selection.folds import folds_of, start_trials
 from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.growth import FIRST_ROWS, stages
 from ism_dask.selection.regularisation import Choice, choose, other_maximum
@@ -145,13 +146,41 @@ def test_errors_are_those_of_explicit_regressions(seed):
         alpha = np.linalg.solve(system[np.ix_(rest, rest)], block.Y[rest])
         error = block.Y[row] - system[row, rest] @ alpha
         weight = 1.0 if block.weights is None else block.weights[row]
-        assert errors[row] == pytest.approx(weight * (signs @ error**2), rel=1e-5, abs=1e-8)
+        explained = np.maximum(signs, 0.0) @ error**2
+        assert errors[row] == pytest.approx(weight * explained, rel=1e-5, abs=1e-8)
     others = block.part(np.arange(2))
     across = _kernel(regression.kernel, others.X @ W, block.X @ W)
     missed = others.Y - across @ np.linalg.solve(system, block.Y)
     predicted = regression.predicted(block, W, others.X)
     losses = regression.signed_sum((others.Y - predicted) ** 2)
     assert_allclose(losses, missed**2 @ signs, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_to_be_avoided_is_judged_by_whoever_predicts_it_best(seed):
+    """A prediction of s that is worse than its mean tells nothing: it is no gain of W."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(80, 4))
+    Y = np.column_stack([X[:, 0], X[:, 0] * X[:, 1], rng.normal(size=80)])
+    Y = (Y - Y.mean(axis=0)) / Y.std(axis=0) / np.sqrt([2, 2, 1])
+    regression = RidgeRegression(Gaussian(1.5), 1.0, np.array([1.0, 1.0, -10.0]))
+    sample = Sample(Block(X, Y), Y[:, 0], regression, True, 2, 0)
+    folds = folds_of(sample)
+    trial = next(each for each in start_trials(sample, folds) if each.start == "linear")
+    own, errors = sample.start_settings["linear"], []
+    for width, ridge in ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0)):
+        at, missed = sample.at(own.times(width, ridge)), []
+        for fold in folds:
+            W = fold.train.starts["linear"]
+            system = at.kernel.matrix(fold.train.rows.X @ W, fold.train.rows.X @ W)
+            system += len(system) * at.ridge * np.eye(len(system))
+            across = at.kernel.matrix(fold.test.X @ W, fold.train.rows.X @ W)
+            missed.append(fold.test.Y - across @ np.linalg.solve(system, fold.train.rows.Y))
+        errors.append((np.concatenate(missed) ** 2).sum(axis=0))
+    explained = 1.0 - min(each[:2].sum() for each in errors) / 80
+    avoided = max(0.0, 1.0 - min(each[2] for each in errors) / 80)
+    assert trial.explained == pytest.approx(explained - 10 * avoided, rel=1e-6, abs=1e-8)
+    assert max(each[2] for each in errors) > 80 or avoided > 0
 
 
 @few

@@ -14,12 +14,13 @@ import pytest
 from contract import contract_of
 from distributed import Client, LocalCluster
 from scipy.optimize import check_grad
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine, make_swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import scale
 from threadpoolctl import threadpool_limits
 
@@ -42,6 +43,7 @@ ROLL, ANGLE = make_swiss_roll(60, random_state=0)
 HALF = (np.median(ANGLE) < ANGLE).astype(int)
 # Rows in their own units.
 RAW = {"standardize": False}
+GAUSSIAN = {"target": "gaussian", **RAW}
 
 
 def _not_for_us(estimator):
@@ -203,19 +205,43 @@ def test_no_climb_that_uses_free_axes_comes_higher(seed):
 
 def test_all_vectors_of_an_eigenvalue_are_found():
     # Those of a torus have four each, of which Lanczos finds fewer.
-    turns = 2 * np.pi * np.arange(24) / 24
-    around, along = (angle.ravel() for angle in np.meshgrid(turns, turns))
-    rows = np.column_stack([np.cos(around), np.sin(around), np.cos(along), np.sin(along)])
+    rows = _torus(24)
     graph = neighbour_graph(rows, searches.neighbour_search(rows, 8).of_own_rows())
     adjacent = np.zeros((len(rows), len(rows)))
     adjacent[graph.heads, graph.tails] = adjacent[graph.tails, graph.heads] = 1.0
     laplacian = np.diag(adjacent.sum(axis=0)) - adjacent
     np.testing.assert_array_equal(graph.laplacian.toarray(), laplacian)
-    for m in (5, 20):
+    for m in (4, 20):
         basis = smooth_basis(graph, m)
         np.testing.assert_allclose(basis.values, np.linalg.eigvalsh(laplacian)[1 : m + 1])
         np.testing.assert_allclose(basis.vectors.T @ basis.vectors, np.eye(m), atol=1e-12)
         assert basis.residual < 1e-8
+        assert not basis.arbitrary
+
+
+def _torus(count):
+    turns = 2 * np.pi * np.arange(count) / count
+    around, along = (angle.ravel() for angle in np.meshgrid(turns, turns))
+    return np.column_stack([np.cos(around), np.sin(around), np.cos(along), np.sin(along)])
+
+
+@pytest.mark.parametrize("count", [12, 24])  # by LAPACK, and by Lanczos
+def test_no_cut_through_a_multiple_eigenvalue_decides_the_picture(count):
+    rows = _torus(count)  # its eigenvalues occur four times, and the fourth one eight times
+    y, options = rows @ [1.0, 0.4, 0.2, 0.7], {"n_neighbors": 8, "refine": False, **GAUSSIAN}
+    fits = [
+        ColoredMVU(n_eigenvectors=m, random_state=seed, **options).fit(rows, y)
+        for m, seed in ((12, 0), (14, 0), (18, 0), (18, 1))
+    ]
+    for fitted in fits:
+        assert len(fitted.eigenvalues_) == 12
+        assert not fitted.arbitrary_eigenvectors_
+        assert fitted.program_objective_ == pytest.approx(fits[0].program_objective_, rel=1e-7)
+        near = {"atol": 1e-6 * fitted.embedding_.std()}
+        np.testing.assert_allclose(fitted.embedding_, fits[0].embedding_, **near)
+    with pytest.warns(UserWarning, match="more than 3 functions .* are equally smooth"):
+        cut = ColoredMVU(n_eigenvectors=3, **options).fit(rows, y)
+    assert cut.arbitrary_eigenvectors_
 
 
 @pytest.mark.parametrize("y", [Y, None])
@@ -465,6 +491,88 @@ def _check_extension_error(model, placed):
     assert model.extension_error_ == pytest.approx(apart, rel=1e-6)
 
 
+@pytest.mark.parametrize("refine", [True, False])
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_sparse_rows_are_unfolded_as_dense_ones(refine, kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    words = (rng.poisson(0.4, size=(120, 60)) * rng.random((120, 60))).astype(kind)
+    words[:5], labels = words[7], rng.integers(0, 3, 120)
+    words[labels == 1, :9] *= 3
+    monkeypatch.setattr("ism_dask.estimators.row_order._NUMBERS_AT_ONCE", 600)
+    for options in (RAW, {}):
+        model = ColoredMVU(refine=refine, **options)
+        dense, sparse = (clone(model).fit(each, labels) for each in (words, csc_array(words)))
+        assert sparse.n_edges_ == dense.n_edges_
+        assert sparse.embedding_.dtype == kind
+        near = {
+            "rtol": 0.0,
+            "atol": (1e-4 if kind is np.float64 else 1e-2) * dense.embedding_.std(),
+        }
+        if not refine:
+            np.testing.assert_allclose(sparse.embedding_, dense.embedding_, **near)
+        assert sparse.objective_ == pytest.approx(dense.objective_, rel=1e-3)
+        assert sparse.extension_error_ == pytest.approx(dense.extension_error_, rel=1e-2)
+        np.testing.assert_array_equal(sparse.transform(csr_array(words)), sparse.embedding_)
+        new = words[:20] + (rng.random((20, 60)) < 0.05).astype(kind)
+        placed = (sparse.transform(csr_array(new)), sparse.transform(new))
+        np.testing.assert_allclose(*placed, **near)
+
+
+def _distances(rows):
+    return np.linalg.norm(rows[:, None] - rows, axis=2)
+
+
+def test_distances_are_unfolded_as_the_rows_that_have_them():
+    model = ColoredMVU(refine=False, **RAW)
+    known, plain = clone(model).set_params(metric="precomputed"), model.fit(X, Y)
+    D, graph = _distances(X), kneighbors_graph(X, 12, mode="distance")
+    with_own = csr_array(graph + 0.0)
+    with_own.setdiag(0.0)
+    for distances, size in ((D, 1.0), (1e100 * D, 1e100), (graph, 1.0), (with_own, 1.0)):
+        fitted = clone(known).fit(distances, Y)
+        near = {"atol": 1e-5 * plain.embedding_.std()}
+        np.testing.assert_allclose(fitted.embedding_ / size, plain.embedding_, **near)
+        assert fitted.n_edges_ == plain.n_edges_
+        assert fitted.program_objective_ == pytest.approx(plain.program_objective_, rel=1e-7)
+        assert (fitted.mean_, fitted.extension_error_, fitted.corrections_) == (None, None, None)
+        with pytest.raises(ValueError, match="whose coordinates are `embedding_`"):
+            fitted.transform(D)
+    assert known.__sklearn_tags__().input_tags.pairwise
+
+
+def test_rows_at_distance_0_have_an_edge():
+    rows = np.vstack([X, X[:3]])
+    for distances in (_distances(rows), kneighbors_graph(rows, 10, mode="distance")):
+        fitted = ColoredMVU(metric="precomputed").fit(distances)
+        assert np.abs(fitted.embedding_[:3] - fitted.embedding_[-3:]).max() < 0.2
+
+
+APART = _distances(X)
+
+
+@pytest.mark.parametrize(
+    ("distances", "message"),
+    [
+        (X, r"X of shape \(178, 13\) is no matrix of distances"),
+        (-APART, "X has a distance of -"),
+        (APART + 1, "a row of X has distance 1 from itself"),
+        (APART * (1 + np.tri(178)), "two distances of .*, apart by 0.* expected a symmetric X"),
+        (csr_array(np.triu(APART) + 2 * np.tril(APART)), "two distances of the same two rows"),
+        (
+            kneighbors_graph(X, 4, mode="distance"),
+            "10 neighbors per samples are required, but some samples have only 4",
+        ),
+        (_distances(np.vstack([X[:90], 50 + X[90:]])), r"falls into 2 parts \(90, 88 rows\)"),
+        (0 * APART, "all distances in X are 0"),
+        (csr_array((178, 178)), "all distances in X are 0"),
+        (np.where(APART > 9, np.nan, APART), "Input X contains NaN"),
+    ],
+)
+def test_bad_distances_are_refused(distances, message):
+    with pytest.raises(ValueError, match=message):
+        ColoredMVU(metric="precomputed").fit(distances, Y)
+
+
 def test_without_y_l_is_the_identity():
     options = {"n_neighbors": 6, "n_eigenvectors": 12}
     plain = ColoredMVU(**options).fit(ROLL)
@@ -494,6 +602,53 @@ def test_axes_are_those_of_all_rows_where_some_are_equal():
         assert (np.diff(np.diag(products)) <= 0).all()
         assert (Z.max(axis=0) >= -Z.min(axis=0)).all()
         np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-12 * np.abs(Z).max())
+
+
+def _kernel_of(numbers):
+    return np.exp(-np.abs(numbers[:, None] - numbers) / np.ptp(numbers))
+
+
+@pytest.mark.parametrize("rank", [3, 178])
+def test_a_kernel_is_given_as_a_matrix(rank):
+    L = _centred_kernel(Y, 178) if rank == 3 else _kernel_of(X[:, 0])
+    roots, vectors = np.linalg.eigh(L)
+    factor = vectors * np.sqrt(roots.clip(0))
+    model = ColoredMVU(refine=False)
+    by_factor = clone(model).set_params(target="factor").fit(X, factor)
+    for kernel in (L, L + 5.0 + X[:, :1] + X[:, 0], csr_array(L)):  # the same once it is centred
+        given = clone(model).set_params(target="precomputed").fit(X, kernel)
+        assert given.program_objective_ == pytest.approx(by_factor.program_objective_, rel=1e-6)
+        near = {"atol": 1e-4 * given.embedding_.std()}
+        np.testing.assert_allclose(given.embedding_, by_factor.embedding_, **near)
+        assert given.hsic_ == pytest.approx(by_factor.hsic_, rel=1e-6)
+    H = np.eye(178) - 1 / 178
+    K, centred = given.embedding_ @ given.embedding_.T, H @ L @ H
+    correlation = np.sqrt(np.vdot(K, centred) / np.linalg.norm(K) / np.linalg.norm(centred))
+    assert given.hsic_ == pytest.approx(correlation, rel=1e-6)
+    turned = np.random.default_rng(0).permutation(178)
+    again = clone(given).fit(X[turned], L[np.ix_(turned, turned)])
+    np.testing.assert_allclose(again.embedding_, given.embedding_[turned], **near)
+
+
+def test_edges_pull_as_y_pushes(colored):
+    w, Z, L = colored.edge_weights_.toarray(), colored.embedding_, _centred_kernel(Y, 178)
+    edges, distances = _edges(X, 10)
+    errors = ((Z[edges[:, 0]] - Z[edges[:, 1]]) ** 2).sum(axis=1) - distances**2
+    expected = np.zeros((178, 178))
+    expected[tuple(edges.T)] = expected[tuple(edges[:, ::-1].T)] = (
+        2 * colored.scales_.penalty * errors
+    )
+    np.testing.assert_allclose(w, expected, atol=1e-9 * np.abs(w).max())
+    pushed, pulled = L @ Z / colored.scales_.gain, (np.diag(w.sum(axis=0)) - w) @ Z
+    assert np.linalg.norm(pushed - pulled) < 1e-3 * np.linalg.norm(pushed)
+    twice = ColoredMVU(standardize=False).fit(3.0 * np.vstack([X, X[:5]]), np.append(Y, Y[:5]))
+    assert twice.edge_weights_.shape == (183, 183)
+    assert not twice.edge_weights_[178:].nnz
+    again = ColoredMVU(standardize=False).fit(np.vstack([X, X[:5]]), np.append(Y, Y[:5]))
+    near = {"atol": 0.02 * np.abs(again.edge_weights_.data).max()}
+    np.testing.assert_allclose(
+        9 * twice.edge_weights_.toarray(), again.edge_weights_.toarray(), **near
+    )
 
 
 def test_truth_values_are_numbers():
@@ -601,6 +756,16 @@ def test_parameters_are_not_changed(colored):
         ({"target": "factor"}, X, np.ones((178, 2)), "each column of `y` is constant"),
         ({"target": "factor"}, X, np.array(["a"] * 178), "`y` must be numbers where"),
         ({"target": "factor"}, X, 1e60 * np.eye(3)[Y], "entry of `y` is 1e\\+60; expected 1e-50"),
+        ({"target": "precomputed"}, X, Y, r"`y` of shape \(178,\) is no kernel of 178 rows"),
+        ({"target": "precomputed"}, X, APART, "`y` is no kernel: its Cholesky factor misses it"),
+        ({"target": "precomputed"}, X, np.triu(APART @ APART), "`y` is no kernel: its Cholesky"),
+        ({"target": "precomputed"}, X, np.ones((178, 178)), "each column of `y` is constant"),
+        (
+            {"target": "precomputed"},
+            X,
+            np.where(APART < 8, np.nan, 1),
+            "`y` contains NaN or infinity",
+        ),
         ({"target": "linear"}, X, None, "`target` is 'linear', but `y` is None"),
         ({}, np.repeat(X, 2, axis=0), np.tile([0, 1], 178), "`y` differs only between equal"),
         ({}, X, np.zeros(178, dtype=int), "`y` has one class only"),
@@ -609,7 +774,7 @@ def test_parameters_are_not_changed(colored):
         ({}, np.where(X > 3, np.nan, X), Y, "Input X contains NaN"),
         ({}, np.ones((9, 3)), None, "all rows of X are equal"),
         ({}, X[:2], None, "`n_components` must be a whole number from 1 to 1 for 2"),
-        ({}, csr_array(X), Y, "Sparse data was passed"),
+        ({"metric": "cosine"}, X, Y, "`metric` must be one of euclidean, precomputed"),
         (
             {"target": "factor", "n_neighbors": 2, **RAW},
             np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2),

@@ -1,0 +1,151 @@
+"""Transfer: an earlier sample helps a small one, and features beyond those of an earlier fit."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ism_dask import SupervisedIKDR, intervals
+from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.kernels import Gaussian
+from ism_dask.selection.source import Source
+
+RNG = np.random.default_rng(0)
+DIRECTION = np.eye(6)[0]
+X_FIRST, X = RNG.normal(size=(300, 6)), RNG.normal(size=(50, 6))
+Y_FIRST = X_FIRST @ DIRECTION + 0.3 * RNG.normal(size=300)
+Y = np.abs(X @ DIRECTION) + 0.3 * RNG.normal(size=50)
+
+
+def sine(model, direction=DIRECTION):
+    """Return the sine of the angle between the new feature and the direction."""
+    w = model.components_[0] / model.scale_
+    return float(np.sqrt(max(1.0 - (w @ direction / np.linalg.norm(w)) ** 2, 0.0)))
+
+
+def fitted(y_first=Y_FIRST, **parameters):
+    return SupervisedIKDR(1, **parameters).fit(X, Y, source=(X_FIRST, y_first))
+
+
+def test_a_source_with_the_same_direction_and_another_link_helps():
+    alone, helped = SupervisedIKDR(1).fit(X, Y), fitted()
+    assert helped.converged_
+    assert helped.source_weight_ >= 0.5
+    assert sine(helped) < min(0.1, 0.5 * sine(alone))
+    assert helped.score(X, Y) > 0.5
+
+
+def test_a_source_of_classes_helps_numbers():
+    labels = np.where(Y_FIRST > 0, "high", "low")
+    assert sine(fitted(labels)) < 0.5 * sine(SupervisedIKDR(1).fit(X, Y))
+
+
+def test_a_source_that_tells_nothing_has_no_weight():
+    rng = np.random.default_rng(1)
+    many, y_first = rng.normal(size=(150, 6)), X_FIRST[:, 5] ** 3
+    y = np.abs(many[:, 0]) + 0.2 * rng.normal(size=150)
+    alone = SupervisedIKDR(1).fit(many, y)
+    helped = SupervisedIKDR(1).fit(many, y, source=(X_FIRST, y_first))
+    assert helped.source_weight_ <= 0.1
+    assert sine(helped) < sine(alone) + 0.05
+
+
+def test_rows_of_the_source_count_by_their_weights():
+    """Rows of weight 0 do not count, whatever they hold."""
+    wild = np.vstack([X_FIRST, 1e3 + np.zeros((5, 6))])
+    weights = np.repeat([1.0, 0.0], [300, 5])
+    source = (wild, np.append(Y_FIRST, np.full(5, 1e3)), weights)
+    np.testing.assert_allclose(
+        SupervisedIKDR(1).fit(X, Y, source=source).components_, fitted().components_, atol=1e-6
+    )
+
+
+def test_the_units_and_the_mean_of_the_source_do_not_count():
+    shifted = SupervisedIKDR(1).fit(X, Y, source=(X_FIRST + 7.0, 100.0 * Y_FIRST))
+    assert abs(sine(shifted) - sine(fitted())) < 0.01
+    np.testing.assert_allclose(shifted.mean_, X.mean(axis=0), atol=1e-12)
+
+
+def test_the_number_of_features_is_that_of_the_source():
+    rng = np.random.default_rng(2)
+    y_first = X_FIRST[:, 0] + X_FIRST[:, 1] ** 2 + 0.1 * rng.normal(size=300)
+    model = SupervisedIKDR().fit(X, Y, source=(X_FIRST, y_first))
+    assert len(model.components_) == 2
+
+
+def test_j_of_both_samples_is_that_of_a_block_diagonal_gamma():
+    """J and Phi W against plain code: pairs of rows of two samples have no part in them."""
+    rng = np.random.default_rng(3)
+    W = np.linalg.qr(rng.normal(size=(4, 2)))[0]
+    samples, gammas, objectives = [], [], []
+    for n, width, ridge in ((20, 1.0, 0.1), (30, 2.0, 0.01)):
+        rows, y = rng.normal(size=(n, 4)), rng.normal(size=(n, 1))
+        y -= y.mean()
+        squared = ((rows @ W)[:, None] - rows @ W) ** 2
+        K = np.exp(-squared.sum(axis=2) / (2 * width**2))
+        alpha = np.linalg.solve(K + n * ridge * np.eye(n), y)
+        gammas.append(ridge * alpha @ alpha.T * K / -(2 * width**2))
+        objectives.append(float((y**2).mean() - ridge * (y * alpha).sum()))
+        regression = RidgeRegression(Gaussian(sigma=width), ridge)
+        samples.append((rows, partial(BlocksInMemory((Block(rows, y),)).explained, regression)))
+    weight, product = 0.25, np.zeros((4, 2))
+    Psi = np.zeros((50, 50))
+    Psi[:20, :20], Psi[20:, 20:] = (1 - weight) * gammas[0], weight * gammas[1]
+    all_rows = np.vstack([rows for rows, _ in samples])
+    for i in range(50):
+        for j in range(50):
+            difference = all_rows[i] - all_rows[j]
+            product += Psi[i, j] * np.outer(difference, difference @ W)
+    source = Source(W, samples[1][1], phi=lambda W: W, weight=weight)
+    value = source.beside(samples[0][1], W)
+    np.testing.assert_allclose(value.product, product, atol=1e-12)
+    assert value.objective == pytest.approx((1 - weight) * objectives[0] + weight * objectives[1])
+
+
+def test_features_beyond_those_of_an_earlier_fit():
+    """The other direction of transfer: what the first study knows is given."""
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(300, 5))
+    y = rows[:, 0] + np.abs(rows[:, 1]) + 0.2 * rng.normal(size=300)
+    first = SupervisedIKDR(1).fit(X_FIRST[:, :5], Y_FIRST)
+    beyond = SupervisedIKDR(1).fit(rows, y, given=first.transform(rows))
+    assert sine(SupervisedIKDR(1).fit(rows, y), np.eye(5)[1]) > 0.5
+    assert sine(beyond, np.eye(5)[1]) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "message"),
+    [
+        (SupervisedIKDR(1), X_FIRST, r"`source` must be a tuple \(X, y\)"),
+        (SupervisedIKDR(1), (X_FIRST,), r"`source` must be a tuple \(X, y\)"),
+        (SupervisedIKDR(1), (X_FIRST, Y_FIRST[:9]), "`source`: .*inconsistent numbers of samples"),
+        (SupervisedIKDR(1), (X_FIRST, np.ones(300)), "`source`: .*one class only"),
+        (SupervisedIKDR(1), (X_FIRST[:, :4], Y_FIRST), "4 features, .* expecting 6"),
+        (SupervisedIKDR(1, criterion="dependence"), (X_FIRST, Y_FIRST), "criterion='prediction'"),
+        (SupervisedIKDR(1, max_features=3), (X_FIRST, Y_FIRST), "without .*`max_features`"),
+        (SupervisedIKDR(1, warm_start=True), (X_FIRST, Y_FIRST), "without .*`warm_start`"),
+    ],
+)
+def test_sources_that_cannot_be(model, source, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, Y, source=source)
+
+
+def test_a_source_goes_with_neither_avoid_nor_other_names():
+    with pytest.raises(ValueError, match="without `avoid`, `given`"):
+        SupervisedIKDR(1).fit(X, Y, given=X[:, 5], source=(X_FIRST, Y_FIRST))
+    ours, theirs = (pd.DataFrame(rows, columns=list(names)) for rows, names in
+                    ((X, "abcdef"), (X_FIRST, "abcdeg")))  # fmt: skip
+    with pytest.raises(ValueError, match="feature names should match"):
+        SupervisedIKDR(1).fit(ours, Y, source=(theirs, Y_FIRST))
+
+
+def test_what_needs_a_maximum_of_these_rows_alone_refuses():
+    model = fitted()
+    for call in (model.certify, partial(intervals, model)):
+        with pytest.raises(ValueError, match="no maximum of J of these rows alone"):
+            call(X, Y)
