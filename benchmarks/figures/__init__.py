@@ -41,7 +41,7 @@ from benchmarks.figures.ingested import (
 from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
-from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
+from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, graphs, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
 from benchmarks.figures.readable import band, censored
 from benchmarks.figures.real_tables import real_tables
@@ -88,6 +88,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         clusters,
         clusters10k,
         clusters60k,
+        graphs,
         guided,
         alternatives,
         views,

@@ -700,6 +700,8 @@ def test_a_y_that_no_x_explains_is_said_with_a_p_value():
     pvalue = dependence_test(X, y, target="linear", n_permutations=0).pvalue
     assert f"on 100 rows has the p-value {pvalue:.2g}" in str(warned[0].message)
     assert str(warned[0].message).endswith(fitted.components_advice_)
+    with pytest.warns(ComponentsWarning, match="may not depend on X at all$"):
+        SupervisedIKDR(2).fit(X, y, np.where(X[:, 0] > 0, 1.0, 0.5))
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1e-5])
