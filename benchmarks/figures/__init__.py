@@ -58,6 +58,7 @@ from benchmarks.figures.unfolded_claims import (
     unfolded_bounds,
     unfolded_claims,
     unfolded_rank,
+    unfolded_sparse,
 )
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
@@ -143,6 +144,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         unfolded_claims,
         unfolded_places,
         unfolded_rank,
+        unfolded_sparse,
         unfolded_steps,
         scale,
     )
