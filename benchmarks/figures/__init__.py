@@ -23,6 +23,7 @@ from benchmarks.figures.certified import certified, certified_predictions
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.conditional import given60k, level_given, power_given
 from benchmarks.figures.conditions import correlated, weak, wide
+from benchmarks.figures.costs import costs
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.dimensions import dimensions
@@ -41,7 +42,7 @@ from benchmarks.figures.ingested import (
 from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
 from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
-from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, guided
+from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, graphs, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
 from benchmarks.figures.readable import band, censored
 from benchmarks.figures.real_tables import real_tables
@@ -57,6 +58,7 @@ from benchmarks.figures.unfolded_claims import (
     unfolded_bounds,
     unfolded_claims,
     unfolded_rank,
+    unfolded_sparse,
 )
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
@@ -82,11 +84,13 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         blocks,
         slope,
         solver_slopes,
+        costs,
         crossover,
         workers,
         clusters,
         clusters10k,
         clusters60k,
+        graphs,
         guided,
         alternatives,
         views,
@@ -140,6 +144,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         unfolded_claims,
         unfolded_places,
         unfolded_rank,
+        unfolded_sparse,
         unfolded_steps,
         scale,
     )

@@ -124,8 +124,8 @@ def _slopes(engine: str, lines: list[Figure]) -> Figure:
 
 # The sizes of the solvers' figure: one of them varies, the others are those of `_MIDDLE`. Images
 # of 28 x 28 points have 784 columns; means of 2 x 2 and 4 x 4 points leave 196 and 49.
-_MIDDLE = {"n": 2000, "d": 196, "q": 10}
-_VARIED = {"n": (500, 1000, 2000, 4000), "d": (49, 196, 784), "q": (2, 5, 10, 20)}
+_MIDDLE = {"n": 1000, "d": 196, "q": 10}
+_VARIED = {"n": (500, 1000, 2000), "d": (49, 196, 784), "q": (2, 5, 10, 20)}
 _SOLVERS: dict[str, Solver] = {
     "ISM": ISM(tol=0.01),
     "SM": as_solver("stiefel"),

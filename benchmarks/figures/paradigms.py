@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
 
@@ -27,7 +30,7 @@ _MUST = {"wine": 0.87, "cancer": 0.80, "face": 0.93}
 # The NMI in Tables 4 and 5 of the paper, by kernel and data set.
 _PUBLISHED: dict[str, dict[str, float]] = {
     "gaussian": {"wine": 0.86, "cancer": 0.80, "face": 0.94},
-    "polynomial": {"wine": 0.84, "cancer": 0.80, "face": 0.94},
+    "polynomial": {"wine": 0.84, "cancer": 0.79, "face": 0.94},
     "linear": {"wine": 0.85, "cancer": 0.80, "face": 0.93},
     "squared": {"wine": 0.85, "cancer": 0.79, "face": 0.95},
     "multiquadric": {"wine": 0.88, "cancer": 0.84, "face": 0.92},
@@ -35,7 +38,24 @@ _PUBLISHED: dict[str, dict[str, float]] = {
 # The gaussian kernel of the paper, from which the published figures come.
 _GAUSSIAN = Gaussian("median")
 _NEAR = 0.02
+_GRAPH_SEEDS = range(3)
+_GRAPH_KERNELS = {"gaussian": _GAUSSIAN, "polynomial": as_kernel("polynomial")}
 _KNOWN_SHARE = 0.1
+
+
+def _ingested(name: str) -> tuple[Any, Any]:
+    data = ingest(name)
+    return data.X.read(0, len(data.X)), np.asarray(data.y)
+
+
+# The rows and classes of the data sets of `graphs`.
+_GRAPH_DATA: Mapping[str, Callable[[], tuple[Any, Any]]] = {
+    **{name: partial(_ingested, name) for name in _CLUSTERS},
+    "iris": partial(load_iris, return_X_y=True),
+    "breast cancer, diagnostic": partial(load_breast_cancer, return_X_y=True),
+    "digits": partial(load_digits, return_X_y=True),
+    "four blobs": partial(make_blobs, 400, 8, centers=4, cluster_std=6.0, random_state=0),
+}
 
 
 def nmi(known: Any, found: Any) -> float:
@@ -112,6 +132,38 @@ def clusters60k() -> Figure:
     }
 
 
+def graphs(*names: str) -> Figure:
+    """NMI under the library's graph of X W and under the published one; means over three seeds.
+
+    The constants of the library's graph were chosen on Wine, Cancer, Face and MNIST, but on none of
+    the other data sets. The parts are names of data sets.
+    """
+    table = [
+        _graph_line(name, kernel) for kernel in _GRAPH_KERNELS for name in names or _GRAPH_DATA
+    ]
+    unused = [each for each in table if each["data"] not in _CLUSTERS]
+    return {
+        "table": table,
+        "must": "the library's graph at most 0.02 below the published one on data not used for it",
+        "met": all(each["regularised"] >= each["published"] - _NEAR for each in unused),
+    }
+
+
+def _graph_line(name: str, kernel: str) -> Figure:
+    X, y = _GRAPH_DATA[name]()
+    made: dict[str, float] = {}
+    for graph, title in (("regularised", "regularised"), ("kernel", "published")):
+        models = [
+            UnsupervisedIKDR(
+                len(np.unique(y)), kernel=_GRAPH_KERNELS[kernel], graph=graph, random_state=seed
+            )
+            for seed in _GRAPH_SEEDS
+        ]
+        made[title] = _mean_nmi(y, [_fitted(model, X).value.labels_ for model in models])
+    say(f"{name}, {kernel}: {made}")
+    return {"data": name, "kernel": kernel, **made}
+
+
 def guided() -> Figure:
     """Face, avoiding the identities; Wine, given the classes of a random tenth of its rows."""
     faces, wine = ingest("face"), ingest("wine")
@@ -160,7 +212,7 @@ def _mean_and_range(scores: list[float]) -> Figure:
     return {"nmi": float(np.mean(scores)), "least": min(scores), "most": max(scores)}
 
 
-def _fitted(model: ClusteringIKDR, data: Dataset, y: Any = None) -> Run[ClusteringIKDR]:
+def _fitted(model: ClusteringIKDR, data: Any, y: Any = None) -> Run[ClusteringIKDR]:
     with warnings.catch_warnings():
         # The table has a column for rounds that do not converge.
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -13,8 +13,8 @@ from benchmarks.parallel import in_processes
 from ism_dask import SupervisedIKDR
 
 Array = np.ndarray[Any, Any]
-# Draws of each cell; the rows of the two samples in draw 0, 1, 2, and so on in turn.
-_DRAWS, _SMALL, _LARGE = 6, (60, 100, 150), (500, 1000, 2000)
+# Draws of each cell, and the rows of the two samples in them.
+_DRAWS, _SMALL, _LARGE = 3, (60, 100, 150), (500, 1000, 2000)
 _COLUMNS, _CORRELATION = 10, 0.3
 # What the source may cost where it has another subspace, and has to gain where it has the same.
 _HARM, _GAIN = 0.02, 0.5

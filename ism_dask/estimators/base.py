@@ -158,7 +158,6 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     sides_: tuple[str, ...]
     setting_: Setting | None
     target_: str
-    _slope_noise: float | None
     _interchangeable: tuple[tuple[int, int, float], ...]
 
     def transform(self, X: Any) -> Any:

@@ -76,6 +76,5 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         "selection_": (),
         "dimension_path_": (),
         "other_maximum_": 0.0,
-        "_slope_noise": None,
     }
     return Fitted(solution, attributes)

@@ -119,7 +119,6 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
             of_features.lost,
             solution.objective,
         ),
-        "_slope_noise": result.slope_noise,
     }
     return Fitted(solution, attributes)
 
@@ -229,11 +228,16 @@ def features_advice(
     """Return advice if y or some of the new features seem to explain nothing; else no text."""
     if trials and trials[0].explained <= _CLEAR * trials[0].error:
         share = f"{trials[0].explained:.3f} +- {trials[0].error:.3f}"
+        advice = (
+            f"unseen rows are hardly predicted better than by their mean (share of y explained: "
+            f"{share}): y may not depend on X at all"
+        )
+        if rows.weights is not None and np.ptp(rows.weights):  # the test counts all rows alike
+            return advice
         test = dependence_test(rows.X, rows.Y, target="linear", n_permutations=0, random_state=seed)
         return (
-            f"unseen rows are hardly predicted better than by their mean (share of y explained: "
-            f"{share}): y may not depend on X at all. A test of independence on {rows.n_rows} rows "
-            f"has the p-value {test.pvalue:.2g} (`ism_dask.dependence_test`)"
+            f"{advice}. A test of independence on {rows.n_rows} rows has the p-value "
+            f"{test.pvalue:.2g} (`ism_dask.dependence_test`)"
         )
     useless = np.flatnonzero(objective - lost > _NOTHING * objective) + 1
     if not len(useless) or len(lost) == 1:

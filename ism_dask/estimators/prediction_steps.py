@@ -87,12 +87,6 @@ class FittedPrediction:
     sample: Sample
     source_weight: float = 0.0
 
-    @property
-    def slope_noise(self) -> float:
-        """The standard error of the slope between blocks, as a share of Phi W; 0 if unknown."""
-        size = float(np.linalg.norm(self.ascent.value.product))
-        return self.ascent.value.noise / size if size else 0.0
-
 
 @dataclass(frozen=True, eq=False)
 class Regressed:
@@ -227,9 +221,10 @@ class PredictionFit:
         """Return the fit to the features that explain most of y by themselves."""
         sample = self.sample(next(iter(self.targets.values())))
         space = self.prepared.feature_space
-        order = best_alone(sample.rows.X, sample.explained_columns, space)
+        rows = sample.rows
+        order = best_alone(rows.X, sample.explained_columns, space, rows.weights)
         some = np.zeros(len(space.varying), dtype=bool)
-        some[order[: number_that_remains(sample.rows.n_rows, self.q + 1)]] = True
+        some[order[: number_that_remains(rows.n_rows, self.q + 1)]] = True
         kernel = as_kernel(self.problem.parameters.kernel)
         return replace(self, prepared=self.problem.prepared(kernel, some))
 

@@ -23,7 +23,6 @@ from ism_dask.estimators.pose import (
     SupervisedProblem,
     column_target,
     pose,
-    row_weights,
     rows_and_target,
     rows_in_memory,
     solver_for,
@@ -32,7 +31,6 @@ from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
 from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.estimators.reservoir import HELD_ROWS, Reservoir
 from ism_dask.estimators.wide_rows import check_dense
-from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
@@ -224,9 +222,6 @@ default "auto"
         Which columns are so alike that either could have the weight of both; empty if none are.
     n_samples_seen_ : int
         Number of rows of all calls of `partial_fit`.
-    sampling_error_ : float
-        After `partial_fit`: the residual that W is expected to have under all rows so far, with
-        the mean and scale of the fit, because a sample of them was fitted; 0 up to 10,000 rows.
     target_remainder_ : float
         Share of the trace of the kernel of y that its low-rank factor leaves out.
     avoided_ : Avoidance or None
@@ -339,8 +334,8 @@ default "auto"
         """Learn the projection from the rows of all calls since the last `fit`.
 
         Up to 10,000 rows it is the fit to all of them. Of more, it is the fit to a random sample of
-        10,000, and `sampling_error_` is the residual that W is then expected to have under all
-        rows. With `warm_start`, each call continues at the last W, which is faster.
+        10,000, and `sampling_error` says how far W may be from that of all rows. With `warm_start`,
+        each call continues at the last W, which is faster.
 
         Parameters
         ----------
@@ -376,24 +371,31 @@ default "auto"
         self._learn(pose(self, held.X, held.y, held.estimates), held.estimates)
         self._reservoir = held
         self.n_samples_seen_ = held.n_rows
-        self.sampling_error_ = self._sampling_error(held)
         return self
 
-    def _sampling_error(self, held: Reservoir) -> float:
-        """Return the residual that W is expected to have under all rows, as a sample was fitted."""
-        variance = held.sampling_variance
+    def sampling_error(self) -> float:
+        """Return how far W may be from the fit to all rows of `partial_fit`, of which it had some.
+
+        It is 0 up to 10,000 rows. With "prediction" it is the expected distance of W, from 0 to 1,
+        by the curvature of J at W as in `ism_dask.intervals`, for up to 1,000 free weights
+        (d - q) q. With "dependence" it is the residual that W is expected to have under all rows,
+        with the mean and scale of the fit.
+        """
+        check_is_fitted(self, "_reservoir", msg="`sampling_error` needs rows of `partial_fit`")
+        held: Reservoir = self._reservoir
+        variance, q = held.sampling_variance, len(self.components_)
         if not variance:
             return 0.0
-        noise = self._slope_noise
-        if noise is None:
-            weights = row_weights(held.y, self.target, self.class_weight, held.estimates)
-            dependence = target_dependence(held.y, self.target, weights)
-            rows, W = (held.X - self.mean_) / self.scale_, self.components_.T
-            with single_threaded_blas():
-                problem = Problem.from_dependence(cut(rows), self.kernel_, dependence)
-                blocks = BlockEngine(problem, W.shape[1], len(rows) // _NOISE_BLOCKS)
-                noise = blocks.slope_noise(W)
-        return min(float(noise * np.sqrt(variance / held.variance_held)), 1.0)
+        problem = pose(self, held.X, held.y, held.estimates)
+        with single_threaded_blas():
+            if self.criterion_ == PREDICTION:
+                error = np.sqrt(np.trace(FittedMaximum.of(problem).turn_covariance()) / q)
+            else:
+                rows = cut((problem.X - self.mean_) / self.scale_)
+                pairs = Problem.from_dependence(rows, self.kernel_, problem.dependence)
+                engine = BlockEngine(pairs, q, rows.n_rows // _NOISE_BLOCKS)
+                error = engine.slope_noise(self.components_.T)
+        return min(float(error * np.sqrt(variance / held.variance_held)), 1.0)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the share of y that X W explains in these rows: 1 all of it, about 0 nothing.

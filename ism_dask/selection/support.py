@@ -149,13 +149,14 @@ def are_many(n_features: int, n_rows: int) -> bool:
     return n_features * _MANY_ROWS > n_rows
 
 
-def best_alone(X: Array, Y: Array, space: FeatureSpace) -> Array:
+def best_alone(X: Array, Y: Array, space: FeatureSpace, weights: Array | None = None) -> Array:
     """Return the numbers (s,) of the varying features, those that explain most by themselves first.
 
-    `X` (n, r) are the coordinates of rows, and `Y` (n, m) is what they are to explain.
+    `X` (n, r) are the coordinates of rows with weights (n,), and `Y` (n, m) is what they are to
+    explain.
     """
     varying = np.flatnonzero(space.varying)
-    shares = marginal_shares(X @ space.features[:, varying], Y)
+    shares = marginal_shares(X @ space.features[:, varying], Y, weights)
     return varying[np.argsort(-shares, kind="stable")]
 
 
@@ -164,17 +165,27 @@ def number_that_remains(n_rows: int, least: int) -> int:
     return max(least, n_rows // _ROWS_PER_FEATURE)
 
 
-def marginal_shares(columns: Array, Y: Array) -> Array:
+def marginal_shares(columns: Array, Y: Array, weights: Array | None = None) -> Array:
     """Return the share (d,) of Y (n, m) that a cubic polynomial of each column (n, d) explains.
 
-    Columns count by the normal scores of their ranks, so that no value is far from the others.
+    Columns count by the normal scores of their ranks, so that no value is far from the others. Rows
+    count by their weights (n,), if there are some.
     """
-    n = len(columns)
-    scores = stats.norm.ppf((stats.rankdata(columns, axis=0) - 0.5) / n)
+    weights = np.ones(len(columns)) if weights is None else weights
+    shares, root = weights / weights.sum(), np.sqrt(weights)
+    ranks = np.column_stack([_ranks(column, shares) for column in columns.T])
+    scores = stats.norm.ppf(ranks)
     powers = np.stack([scores, scores**2, scores**3], axis=2)
-    powers -= powers.mean(axis=0)
-    Y = Y - Y.mean(axis=0)
-    gram = np.einsum("nji,njk->jik", powers, powers) + n * _TINY_RIDGE * np.eye(3)
+    powers = root[:, None, None] * (powers - np.tensordot(shares, powers, axes=1))
+    Y = root[:, None] * (Y - shares @ Y)
+    gram = np.einsum("nji,njk->jik", powers, powers) + weights.sum() * _TINY_RIDGE * np.eye(3)
     products = np.einsum("nji,nm->jim", powers, Y)
     explained = np.einsum("jim,jim->j", products, np.linalg.solve(gram, products))
     return explained / max(float(np.sum(Y**2)), np.finfo(float).tiny)
+
+
+def _ranks(column: Array, shares: Array) -> Array:
+    """Return for each number (n,) the share of rows below it, with half of those equal to it."""
+    _, codes = np.unique(column, return_inverse=True)
+    equal = np.bincount(codes, shares)
+    return np.asarray((np.cumsum(equal) - equal / 2)[codes])

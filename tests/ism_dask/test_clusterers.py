@@ -111,6 +111,19 @@ def test_what_is_said_of_another_clustering_holds_for_the_embedding_returned():
     assert_describes_itself(model, X, avoiding_gamma(model, X, Y[:, None]))
 
 
+@pytest.mark.parametrize("graph", ["regularised", "kernel"])
+def test_what_is_said_of_clusters_with_scores_holds_for_the_embedding_returned(graph):
+    """Gamma is `D^-1/2 U U^T D^-1/2 + mu H y y^T H`, each of trace one; D is that of the graph."""
+    rows, scores = X[::3, 1:], X[::3, 0]
+    model = SemiSupervisedIKDR(3, graph=graph, mu=0.5, target="linear").fit(rows, scores)
+    Z = model.transform(rows)
+    degrees = model.affinity_.matrix(Z, Z).sum(axis=1) + 0.3 * len(Z) * (graph == "regularised")
+    omega = model.embedding_ / np.sqrt(degrees)[:, None]
+    y = scores - scores.mean()
+    Gamma = omega @ omega.T / (omega**2).sum() + 0.5 * np.outer(y, y) / (y @ y)
+    assert_describes_itself(model, rows, Gamma)
+
+
 def test_the_published_graph_is_the_plain_alternation():
     """U from `D^-1/2 K D^-1/2` and W from `D^-1/2 H U U^T H D^-1/2`, until both stay."""
     model = UnsupervisedIKDR(3, kernel=Gaussian(sigma="median"), graph="kernel").fit(X)

@@ -192,6 +192,9 @@ def test_the_share_of_a_feature_alone_is_that_of_a_cubic_regression_on_its_score
         rest = Y - design @ np.linalg.lstsq(design, Y, rcond=None)[0]
         expected.append(1 - np.sum(rest**2) / np.sum((Y - Y.mean(axis=0)) ** 2))
     np.testing.assert_allclose(marginal_shares(columns, Y), expected, atol=1e-6)
+    counts = rng.integers(1, 4, 60)
+    repeated = marginal_shares(columns.repeat(counts, axis=0), Y.repeat(counts, axis=0))
+    np.testing.assert_allclose(marginal_shares(columns, Y, counts), repeated, atol=1e-9)
 
 
 @pytest.mark.parametrize("most", [2, "auto"])

@@ -12,6 +12,7 @@ from ism_dask.gamma.from_embedding import (
     EMBEDDING,
     AvoidGuide,
     ClusterGuide,
+    PublishedClusterGuide,
     normalise_rows,
 )
 from ism_dask.gamma.targets import TARGETS, target_dependence
@@ -185,6 +186,14 @@ def test_gamma_of_clusters(embedded):
     shards, U, _ = embedded
     np.testing.assert_allclose(_full(*ClusterGuide().gamma(shards)), U @ U.T, atol=1e-12)
     assert ClusterGuide().initial_gamma(shards) is None
+
+
+def test_gamma_of_clusters_as_published(embedded):
+    """U is not centred there: with the trivial direction in it, its columns have means."""
+    shards, U, roots = embedded
+    D = np.diag(roots)
+    expected = D @ H @ U @ U.T @ H @ D
+    np.testing.assert_allclose(_full(*PublishedClusterGuide().gamma(shards)), expected, atol=1e-12)
 
 
 def test_gamma_of_avoided_labels(embedded):

@@ -530,7 +530,10 @@ def test_fits_have_the_same_bits_whatever_the_order_and_the_place_of_the_rows():
         assert_array_equal(SupervisedIKDR(2).fit(rows, target).components_, known)
     for workers in (1, 2):
         cluster = LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
         )
         with cluster, Client(cluster):
             spread = SupervisedIKDR(2).fit(da.from_array(X, chunks=(50, 5)), y)
@@ -700,6 +703,8 @@ def test_a_y_that_no_x_explains_is_said_with_a_p_value():
     pvalue = dependence_test(X, y, target="linear", n_permutations=0).pvalue
     assert f"on 100 rows has the p-value {pvalue:.2g}" in str(warned[0].message)
     assert str(warned[0].message).endswith(fitted.components_advice_)
+    with pytest.warns(ComponentsWarning, match="may not depend on X at all$"):
+        SupervisedIKDR(2).fit(X, y, np.where(X[:, 0] > 0, 1.0, 0.5))
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1e-5])
