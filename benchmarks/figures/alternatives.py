@@ -75,20 +75,16 @@ _CROSSINGS = (
 
 def alternatives() -> Figure:
     """NMI with the other grouping by `mu`, and by the first `mu` that leaves what it avoids."""
-    lines = [_line(crossing) for crossing in _CROSSINGS]
+    made = [_line(crossing) for crossing in _CROSSINGS]
     faces = ingest("face")
     identity, pose = (np.asarray(faces.labels[name]) for name in ("identity", "pose"))
-    rows = faces.X.read(0, len(faces.X))
-    lines.append({"table": "face", **_by_weight(rows, identity, pose, 4)})
-    default, path = (
-        float(np.mean([line[name] for line in lines])) for name in (f"mu_{_DEFAULT:g}", "path")
-    )
+    face = {"table": "face", **_by_weight(faces.X.read(0, len(faces.X)), identity, pose, 4)}
+    means = {key: float(np.mean([line[key] for line in made])) for key in face if key != "table"}
+    wins = [line["path"] > line[f"mu_{_DEFAULT:g}"] for line in (means, face)]
     return {
-        "table": lines,
-        "default": default,
-        "path": path,
-        "must": "the default in the mean at least as near to the other grouping as the path",
-        "met": default >= path,
+        "table": [*made, {"table": "mean of the made tables", **means}, face],
+        "must": "the constant is the default, unless the path is better on made tables and faces",
+        "met": not all(wins),
     }
 
 

@@ -168,7 +168,8 @@ class ColoredMVU(_UnfoldingAttributes):
         would take tens of minutes, such as 200,000 of 784, pynndescent finds most of them, if it is
         installed (`pip install ism-dask[neighbors]`).
     mean_, scale_ : (d,) arrays
-        Mean and scale of each column: distances are those of `(X - mean_) / scale_`.
+        Mean and scale of each column: distances are those of `(X - mean_) / scale_`. None, as
+        `extension_error_`, if distances were given.
     n_edges_ : int
         Number of pairs of neighbours; equal rows are one.
     part_sizes_ : tuple of int

@@ -493,12 +493,11 @@ def _check_extension_error(model, placed):
 
 @pytest.mark.parametrize("refine", [True, False])
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_sparse_rows_are_unfolded_as_dense_ones(refine, kind, monkeypatch):
+def test_sparse_rows_are_unfolded_as_dense_ones(refine, kind):
     rng = np.random.default_rng(0)
     words = (rng.poisson(0.4, size=(120, 60)) * rng.random((120, 60))).astype(kind)
     words[:5], labels = words[7], rng.integers(0, 3, 120)
     words[labels == 1, :9] *= 3
-    monkeypatch.setattr("ism_dask.estimators.row_order._NUMBERS_AT_ONCE", 600)
     for options in (RAW, {}):
         model = ColoredMVU(refine=refine, **options)
         dense, sparse = (clone(model).fit(each, labels) for each in (words, csc_array(words)))
