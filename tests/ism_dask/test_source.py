@@ -15,10 +15,10 @@ from ism_dask.kernels import Gaussian
 from ism_dask.selection.source import Source
 
 RNG = np.random.default_rng(0)
-DIRECTION = np.eye(6)[0]
-X_FIRST, X = RNG.normal(size=(300, 6)), RNG.normal(size=(50, 6))
-Y_FIRST = X_FIRST @ DIRECTION + 0.3 * RNG.normal(size=300)
-Y = np.abs(X @ DIRECTION) + 0.3 * RNG.normal(size=50)
+DIRECTION = np.eye(4)[0]
+X_FIRST, X = RNG.normal(size=(120, 4)), RNG.normal(size=(40, 4))
+Y_FIRST = X_FIRST @ DIRECTION + 0.2 * RNG.normal(size=120)
+Y = np.abs(X @ DIRECTION) + 0.5 * RNG.normal(size=40)
 
 
 def sine(model, direction=DIRECTION):
@@ -27,52 +27,53 @@ def sine(model, direction=DIRECTION):
     return float(np.sqrt(max(1.0 - (w @ direction / np.linalg.norm(w)) ** 2, 0.0)))
 
 
-def fitted(y_first=Y_FIRST, **parameters):
-    return SupervisedIKDR(1, **parameters).fit(X, Y, source=(X_FIRST, y_first))
+def with_source(*source):
+    return SupervisedIKDR(1).fit(X, Y, source=source)
 
 
-def test_a_source_with_the_same_direction_and_another_link_helps():
-    alone, helped = SupervisedIKDR(1).fit(X, Y), fitted()
+@pytest.fixture(scope="module")
+def alone():
+    return SupervisedIKDR(1).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def helped():
+    return with_source(X_FIRST, Y_FIRST)
+
+
+def test_a_source_with_the_same_direction_and_another_link_helps(alone, helped):
     assert helped.converged_
     assert helped.source_weight_ >= 0.5
-    assert sine(helped) < min(0.1, 0.5 * sine(alone))
-    assert helped.score(X, Y) > 0.5
+    assert sine(helped) < 0.6 * sine(alone)
+    assert helped.score(X, Y) > 0.25
 
 
-def test_a_source_of_classes_helps_numbers():
+def test_a_source_of_classes_helps_numbers(alone):
     labels = np.where(Y_FIRST > 0, "high", "low")
-    assert sine(fitted(labels)) < 0.5 * sine(SupervisedIKDR(1).fit(X, Y))
+    assert sine(with_source(X_FIRST, labels)) < sine(alone)
 
 
 def test_a_source_that_tells_nothing_has_no_weight():
     rng = np.random.default_rng(1)
-    many, y_first = rng.normal(size=(150, 6)), X_FIRST[:, 5] ** 3
-    y = np.abs(many[:, 0]) + 0.2 * rng.normal(size=150)
-    alone = SupervisedIKDR(1).fit(many, y)
-    helped = SupervisedIKDR(1).fit(many, y, source=(X_FIRST, y_first))
-    assert helped.source_weight_ <= 0.1
-    assert sine(helped) < sine(alone) + 0.05
+    many, y_first = rng.normal(size=(100, 4)), X_FIRST[:, 3] ** 3
+    y = np.abs(many[:, 0]) + 0.2 * rng.normal(size=100)
+    model = SupervisedIKDR(1).fit(many, y, source=(X_FIRST, y_first))
+    assert model.source_weight_ <= 0.1
+    assert sine(model) < sine(SupervisedIKDR(1).fit(many, y)) + 0.05
 
 
-def test_rows_of_the_source_count_by_their_weights():
-    """Rows of weight 0 do not count, whatever they hold."""
-    wild = np.vstack([X_FIRST, 1e3 + np.zeros((5, 6))])
-    weights = np.repeat([1.0, 0.0], [300, 5])
-    source = (wild, np.append(Y_FIRST, np.full(5, 1e3)), weights)
-    np.testing.assert_allclose(
-        SupervisedIKDR(1).fit(X, Y, source=source).components_, fitted().components_, atol=1e-6
-    )
-
-
-def test_the_units_and_the_mean_of_the_source_do_not_count():
-    shifted = SupervisedIKDR(1).fit(X, Y, source=(X_FIRST + 7.0, 100.0 * Y_FIRST))
-    assert abs(sine(shifted) - sine(fitted())) < 0.01
-    np.testing.assert_allclose(shifted.mean_, X.mean(axis=0), atol=1e-12)
+def test_neither_rows_of_weight_zero_nor_units_and_means_of_the_source_count(helped):
+    wild = np.vstack([X_FIRST + 7.0, 1e3 + np.zeros((5, 4))])
+    weights = np.repeat([1.0, 0.0], [120, 5])
+    model = with_source(wild, 100.0 * np.append(Y_FIRST, np.full(5, 1e3)), weights)
+    assert model.source_weight_ == helped.source_weight_
+    np.testing.assert_allclose(model.components_, helped.components_, atol=1e-3)
+    np.testing.assert_allclose(model.mean_, X.mean(axis=0), atol=1e-12)
 
 
 def test_the_number_of_features_is_that_of_the_source():
     rng = np.random.default_rng(2)
-    y_first = X_FIRST[:, 0] + X_FIRST[:, 1] ** 2 + 0.1 * rng.normal(size=300)
+    y_first = X_FIRST[:, 0] + X_FIRST[:, 1] ** 2 + 0.1 * rng.normal(size=120)
     model = SupervisedIKDR().fit(X, Y, source=(X_FIRST, y_first))
     assert len(model.components_) == 2
 
@@ -109,12 +110,12 @@ def test_j_of_both_samples_is_that_of_a_block_diagonal_gamma():
 def test_features_beyond_those_of_an_earlier_fit():
     """The other direction of transfer: what the first study knows is given."""
     rng = np.random.default_rng(4)
-    rows = rng.normal(size=(300, 5))
-    y = rows[:, 0] + np.abs(rows[:, 1]) + 0.2 * rng.normal(size=300)
-    first = SupervisedIKDR(1).fit(X_FIRST[:, :5], Y_FIRST)
+    rows = rng.normal(size=(200, 4))
+    y = rows[:, 0] + np.abs(rows[:, 1]) + 0.2 * rng.normal(size=200)
+    first = SupervisedIKDR(1).fit(X_FIRST, Y_FIRST)
     beyond = SupervisedIKDR(1).fit(rows, y, given=first.transform(rows))
-    assert sine(SupervisedIKDR(1).fit(rows, y), np.eye(5)[1]) > 0.5
-    assert sine(beyond, np.eye(5)[1]) < 0.2
+    assert sine(SupervisedIKDR(1).fit(rows, y), np.eye(4)[1]) > 0.5
+    assert sine(beyond, np.eye(4)[1]) < 0.2
 
 
 @pytest.mark.parametrize(
@@ -123,8 +124,8 @@ def test_features_beyond_those_of_an_earlier_fit():
         (SupervisedIKDR(1), X_FIRST, r"`source` must be a tuple \(X, y\)"),
         (SupervisedIKDR(1), (X_FIRST,), r"`source` must be a tuple \(X, y\)"),
         (SupervisedIKDR(1), (X_FIRST, Y_FIRST[:9]), "`source`: .*inconsistent numbers of samples"),
-        (SupervisedIKDR(1), (X_FIRST, np.ones(300)), "`source`: .*one class only"),
-        (SupervisedIKDR(1), (X_FIRST[:, :4], Y_FIRST), "4 features, .* expecting 6"),
+        (SupervisedIKDR(1), (X_FIRST, np.ones(120)), "`source`: .*one class only"),
+        (SupervisedIKDR(1), (X_FIRST[:, :3], Y_FIRST), "3 features, .* expecting 4"),
         (SupervisedIKDR(1, criterion="dependence"), (X_FIRST, Y_FIRST), "criterion='prediction'"),
         (SupervisedIKDR(1, max_features=3), (X_FIRST, Y_FIRST), "without .*`max_features`"),
         (SupervisedIKDR(1, warm_start=True), (X_FIRST, Y_FIRST), "without .*`warm_start`"),
@@ -137,15 +138,14 @@ def test_sources_that_cannot_be(model, source, message):
 
 def test_a_source_goes_with_neither_avoid_nor_other_names():
     with pytest.raises(ValueError, match="without `avoid`, `given`"):
-        SupervisedIKDR(1).fit(X, Y, given=X[:, 5], source=(X_FIRST, Y_FIRST))
+        SupervisedIKDR(1).fit(X, Y, given=X[:, 3], source=(X_FIRST, Y_FIRST))
     ours, theirs = (pd.DataFrame(rows, columns=list(names)) for rows, names in
-                    ((X, "abcdef"), (X_FIRST, "abcdeg")))  # fmt: skip
+                    ((X, "abcd"), (X_FIRST, "abce")))  # fmt: skip
     with pytest.raises(ValueError, match="feature names should match"):
         SupervisedIKDR(1).fit(ours, Y, source=(theirs, Y_FIRST))
 
 
-def test_what_needs_a_maximum_of_these_rows_alone_refuses():
-    model = fitted()
-    for call in (model.certify, partial(intervals, model)):
+def test_what_needs_a_maximum_of_these_rows_alone_refuses(helped):
+    for call in (helped.certify, partial(intervals, helped)):
         with pytest.raises(ValueError, match="no maximum of J of these rows alone"):
             call(X, Y)

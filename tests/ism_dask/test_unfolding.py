@@ -354,7 +354,7 @@ def test_a_cluster_comes_to_the_same_bits(colored, monkeypatch):
     alone = ColoredMVU().fit(X, Y)
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
         ) as workers,
         Client(workers),
     ):
