@@ -117,14 +117,14 @@ class SupervisedProblem:
             prepared = prepared.beyond(self.regression)
         return prepared.whitened(self.weights) if whiten else prepared
 
-    def beside(self, other: SupervisedProblem, kernel: Kernel) -> tuple[Prepared, Prepared]:
-        """Return the rows, and those of another problem moved to their mean, in the same units."""
-        counts = [np.ones(len(p.y)) if p.weights is None else p.weights for p in (self, other)]
-        moved = other.X + (np.average(self.X, 0, counts[0]) - np.average(other.X, 0, counts[1]))
-        X, weights = np.concatenate([self.X, moved]), np.concatenate(counts)
-        both = replace(self, X=X, weights=weights).prepared(kernel)
-        first, second = np.split(both.shards.rows(np.arange(len(X))), [len(self.X)])
-        return replace(both, shards=cut(first)), replace(both, shards=cut(second))
+    def beside(self, other: SupervisedProblem, prepared: Prepared) -> Prepared:
+        """Return the rows of another problem, moved to the mean of these, in the same units."""
+        means = [
+            np.average(problem.X, axis=0, weights=problem.weights) for problem in (self, other)
+        ]
+        moved = other.X + (means[0] - means[1] - prepared.affine.mean + prepared.origin)
+        rows = prepared.lower_rows(moved / prepared.affine.scale)
+        return replace(prepared, shards=cut(rows))
 
     def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
         """Return all that a fit of W (d, q) needs except Gamma."""

@@ -61,10 +61,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the same, computed on the cluster if one is active."""
     parameters, most = problem.parameters, problem.parameters.max_features
     kernel, is_warm = as_kernel(parameters.kernel), problem.earlier is not None
-    if problem.source is None:
-        prepared = of_source = problem.prepared(kernel)
-    else:
-        prepared, of_source = problem.beside(problem.source, kernel)
+    prepared = problem.prepared(kernel)
     q = problem.n_components(prepared)
     if most is not None and parameters.whiten:
         raise ValueError(
@@ -75,7 +72,10 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     if most is not None and not is_warm and prepared.has_many_features:
         fit = fit.with_best_alone()
     # A source has more rows, and so says more about the number of features.
-    source = fit if problem.source is None else PredictionFit.of(problem.source, of_source, q)
+    source = fit
+    if problem.source is not None:
+        beside = problem.beside(problem.source, prepared)
+        source = PredictionFit.of(problem.source, beside, q)
     trials: tuple[DimensionTrial, ...] = ()
     chooses = parameters.n_components in (None, "auto") and not is_warm
     if chooses and problem.usual_components <= MOST_FEATURES and source.n_rows >= FEWEST_ROWS:
