@@ -23,6 +23,7 @@ from benchmarks.figures.certified import certified, certified_predictions
 from benchmarks.figures.clustered import workers
 from benchmarks.figures.conditional import given60k, level_given, power_given
 from benchmarks.figures.conditions import correlated, weak, wide
+from benchmarks.figures.costs import costs
 from benchmarks.figures.crossings import crossover
 from benchmarks.figures.definition import dense9000, engines
 from benchmarks.figures.dimensions import dimensions
@@ -57,6 +58,7 @@ from benchmarks.figures.unfolded_claims import (
     unfolded_bounds,
     unfolded_claims,
     unfolded_rank,
+    unfolded_sparse,
 )
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
@@ -82,6 +84,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         blocks,
         slope,
         solver_slopes,
+        costs,
         crossover,
         workers,
         clusters,
@@ -141,6 +144,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         unfolded_claims,
         unfolded_places,
         unfolded_rank,
+        unfolded_sparse,
         unfolded_steps,
         scale,
     )

@@ -107,11 +107,11 @@ def _status(results: Sequence[Result]) -> str:
 def _losses(this: _Measured, group: Mapping[str, _Measured]) -> Iterator[str]:
     """Yield what ISM loses in, if `this` is a cell of ISM, given all cells of its group."""
     ism = group.get(ISM)
+    if this.cell.method in (ISM, ISM_GRAPH):
+        yield from _below_published(this.cell)
     if ism is None or not ism.cell.folds or not this.cell.folds:
         return
     others = [group[name] for name in OTHER_SOLVERS if name in group and group[name].cell.folds]
-    if this.cell.method in (ISM, ISM_GRAPH):
-        yield from _below_published(this.cell)
     if this is ism:
         yield from _below_other_solvers(this, others)
     # Supervised cells are also timed with the published stopping rule. Unsupervised cells have no

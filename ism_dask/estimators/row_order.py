@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ism_dask._types import Array
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.sparse import as_dense, is_sparse
 
-# Rows that are read at a time: in double precision they are larger. Of sparse rows, which become
-# dense, so many numbers.
-_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 8192, 2**24
+# Rows that are read at a time: in double precision they are larger.
+_ROWS_AT_ONCE = 8192
 # Columns differ in the mean product of their values, from -1 to 1, which this factor spreads.
 _SPREAD = 1e3
 
@@ -73,75 +73,82 @@ def in_given_order(values: Array, order: Array | None) -> Array:
 def distinct_rows(X: Any) -> tuple[Array, Array]:
     """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each row.
 
-    X may be sparse. Both are in an order that depends neither on the order of the rows nor on the
-    units and the order of the columns. The second (n,) holds indices into the first.
+    Both are in an order that depends neither on the order of the rows nor on the units and the
+    order of the columns; that of sparse rows depends on the columns. The second (n,) holds indices
+    into the first.
     """
     first, of_each = _distinct(X)
-    counts = np.zeros(X.shape[0])
+    if is_sparse(X):
+        return first, of_each
+    counts = np.zeros(len(X))
     counts[first] = 1.0
-    keys = _invariant_keys(X, counts, np.zeros(X.shape[0]))[first]
+    keys = _invariant_keys(X, counts, np.zeros(len(X)))[first]
     order = np.argsort(keys, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return first[order], rank[of_each]
 
 
-def _invariant_keys(X: Any, counts: Array, shifts: Array) -> Array:
+def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
     """Return keys (n,) of rows X (n, d) that depend on neither units nor order of columns.
 
     Each column has a weight that its values decide, by their products with a function of the rows
     that treats all columns alike. Rows count in them by `counts` (n,); `shifts` (n,) tell rows
     apart that X does not.
     """
-    lowest = as_dense(X.min(axis=0)).ravel().astype(np.float64)
+    lowest = X.min(axis=0).astype(np.float64)
     with np.errstate(over="ignore"):
-        ranges = as_dense(X.max(axis=0)).ravel() - lowest
+        ranges = X.max(axis=0) - lowest
     usable = (ranges > np.finfo(float).tiny) & np.isfinite(
         ranges
     )  # the order does not tell extreme numbers apart
     lowest, scales = np.where(usable, lowest, 0.0), np.zeros(X.shape[1])
     scales[usable] = 1.0 / ranges[usable]
+    pieces = [slice(start, start + _ROWS_AT_ONCE) for start in _starts(X)]
     products = np.zeros(X.shape[1])
-    for piece, rows in _pieces(X):
-        scaled = (rows - lowest) * scales
+    for piece in pieces:
+        scaled = (X[piece] - lowest) * scales
         products += (counts[piece] * np.cos(scaled.sum(axis=1) + shifts[piece])) @ scaled
     weights = scales * np.sin(_SPREAD * products / counts.sum())
     # Each row is summed by itself: a product of matrices rounds by where the row is.
-    keys = [((rows - lowest) * weights).sum(axis=1) for _, rows in _pieces(X)]
+    keys = [((X[piece] - lowest) * weights).sum(axis=1) for piece in pieces]
     return np.concatenate(keys)
 
 
 def _distinct(X: Any) -> tuple[Array, Array]:
     """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each."""
     _, first, of_each = np.unique(_digests(X), return_index=True, return_inverse=True)
-    pieces = ((rows, as_dense(X[first[of_each[piece]]])) for piece, rows in _pieces(X))
-    if all(np.array_equal(*both) for both in pieces):
+    if is_sparse(X) and not (X[first[of_each]] != X).nnz:
+        return first, of_each
+    X = as_dense(X)
+    runs = (slice(start, start + _ROWS_AT_ONCE) for start in _starts(X))
+    if all(np.array_equal(X[run], X[first[of_each[run]]]) for run in runs):
         return first, of_each
     # Different rows with one digest are rare.
-    return np.unique(as_dense(X), axis=0, return_index=True, return_inverse=True)[1:]
+    return np.unique(X, axis=0, return_index=True, return_inverse=True)[1:]
 
 
-def _digests(X: Any) -> Array:
-    """Return a 64-bit digest (n,) of each of the numeric rows X (n, d)."""
-    pieces = [_digests_of_piece(rows) for _, rows in _pieces(X)]
-    return np.concatenate([np.empty(0, np.uint64), *pieces])
+def _digests(rows: Any) -> Array:
+    """Return a 64-bit digest (n,) of each of the numeric rows (n, d), which may be sparse."""
+    if is_sparse(rows):
+        bits = csr_array((_mixed_bits(rows.data), rows.indices, rows.indptr), shape=rows.shape)
+        return np.asarray(bits @ _odd_numbers(rows.shape[1]))
+    pieces = [rows[start : start + _ROWS_AT_ONCE] for start in _starts(rows)]
+    digests = [_mixed_bits(piece) @ _odd_numbers(piece.shape[1]) for piece in pieces]
+    return np.concatenate([np.empty(0, np.uint64), *digests])
 
 
-def _pieces(X: Any) -> Iterator[tuple[slice, Array]]:
-    """Yield pieces of X (n, d), sparse or not, that are read at once: where they are, and dense."""
-    fitting = max(1, _NUMBERS_AT_ONCE // X.shape[1]) if is_sparse(X) else _ROWS_AT_ONCE
-    step = min(_ROWS_AT_ONCE, fitting)
-    for start in range(0, X.shape[0], step):
-        piece = slice(start, start + step)
-        yield piece, as_dense(X[piece])
+def _starts(rows: Array) -> range:
+    """Return where the pieces of rows begin that are read at once."""
+    return range(0, len(rows), _ROWS_AT_ONCE)
 
 
-def _digests_of_piece(rows: Array) -> Array:
+def _mixed_bits(numbers: Array) -> Array:
     # Adding 0 makes -0 and 0 the same. Whole numbers as floats have nonzero bits only at the upper
     # end: these are shifted down before the multiplication by odd numbers, which wraps around.
-    bits = (np.ascontiguousarray(rows, dtype=np.float64) + 0.0).view(np.uint64)
+    bits = (np.ascontiguousarray(numbers, dtype=np.float64) + 0.0).view(np.uint64)
     bits ^= bits >> np.uint64(32)
-    return np.asarray(bits @ _odd_numbers(bits.shape[1]))
+    return bits
 
 
 @lru_cache(maxsize=8)

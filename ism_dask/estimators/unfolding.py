@@ -101,7 +101,7 @@ class ColoredMVU(_UnfoldingAttributes):
         are fewer.
     n_eigenvectors : int, optional
         Number m of columns of V, at most 30. Default: 20, or fewer below 40 rows. Symmetric data
-        have several equally smooth functions: V has all of them, or, to stay within m, none.
+        have several equally smooth functions: V has all of them or none, whichever is nearer to m.
     nu : float, default 1
         Weight of the distances. Larger values keep them better; smaller ones show more of y.
         `scales_` is such that both terms weigh alike at 1, whatever the number of rows and the
@@ -123,7 +123,7 @@ class ColoredMVU(_UnfoldingAttributes):
         The coordinates along their principal axes, in units of deviations, or of X if it is not
         standardised; the largest entry of each column is positive. Columns that would not raise
         the objective are 0, with a `ComponentsWarning`.
-    eigenvalues_ : (m,) array, or shorter where functions are equally smooth
+    eigenvalues_ : (m,) array, or longer or shorter where functions are equally smooth
         The eigenvalues of K = V A V^T, in descending order: the variance along each axis, times the
         number of different rows. If few are large, a picture with as many axes shows nearly all.
     distance_error_ : float
@@ -168,7 +168,8 @@ class ColoredMVU(_UnfoldingAttributes):
         would take tens of minutes, such as 200,000 of 784, pynndescent finds most of them, if it is
         installed (`pip install ism-dask[neighbors]`).
     mean_, scale_ : (d,) arrays
-        Mean and scale of each column: distances are those of `(X - mean_) / scale_`.
+        Mean and scale of each column: distances are those of `(X - mean_) / scale_`. None, as
+        `extension_error_`, if distances were given.
     n_edges_ : int
         Number of pairs of neighbours; equal rows are one.
     part_sizes_ : tuple of int

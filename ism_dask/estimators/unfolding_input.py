@@ -19,14 +19,13 @@ from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import as_dense, is_sparse
+from ism_dask.unfolding.laplacian import MOST_EIGENVECTORS
 from ism_dask.unfolding.side_information import FactorKernel, NoSideKernel, SideKernel
 
 if TYPE_CHECKING:
     from ism_dask.estimators.unfolding import ColoredMVU
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
-# The normal matrix has m (m + 1) / 2 rows, and each step of the solver multiplies by it.
-_MOST_EIGENVECTORS = 30
 # Bytes that a fit takes at most, beside the rows that it is given: three scaled copies of them, and
 # for each row and neighbour, eigenvector, coordinate and column of y so many.
 _COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
@@ -46,7 +45,7 @@ def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
 
     Raise a ValueError if one of them is out of range.
     """
-    most = min(n - 1, _MOST_EIGENVECTORS)
+    most = min(n - 1, MOST_EIGENVECTORS)
     q = _within("n_components", parameters.n_components, 1, most, n)
     k = parameters.n_neighbors or min(_NEIGHBOURS, n - 1)
     k = _within("n_neighbors", k, 1, n - 1, n)

@@ -20,6 +20,8 @@ _DENSE_ROWS = 400
 _TOL, _RESTARTS = 1e-10, 100
 # Vectors in the basis of Lanczos for each eigenvector, and the fewest.
 _BASIS, _LEAST_BASIS = 4, 40
+# The normal matrix of a program has m (m + 1) / 2 rows, and each of its steps multiplies by it.
+MOST_EIGENVECTORS = 30
 # Eigenvalues that differ by a smaller share of the larger one are the same.
 _EQUAL = 1e-8
 # Between nearer eigenvalues, by a share of the larger one, rounding decides about their vectors.
@@ -53,18 +55,41 @@ class SmoothBasis:
 def smooth_basis(graph: NeighbourGraph, m: int, *, least: int = 1, seed: int = 0) -> SmoothBasis:
     """Return the smoothest functions on the rows of a connected graph: m of them, if possible.
 
-    Where an eigenvalue has vectors on both sides of the cut behind the first m, all of its vectors
-    are left out, unless fewer than `least` functions would be left. m is below the rows.
+    Where an eigenvalue has vectors on both sides of the cut behind the first m, the cut moves to
+    the nearest place between different eigenvalues that leaves at least `least` functions and at
+    most 30. m is below the rows.
 
     Lanczos takes products with the Laplacian alone. A graph along a thin line, whose eigenvalues
     are too close to each other for that, has a sparse factorisation instead.
     """
     laplacian = graph.laplacian
-    if graph.n_rows <= max(_DENSE_ROWS, 2 * (m + 1)):
+    values, vectors = _bottom_pairs(laplacian, m, seed)
+    if not _is_apart(values, m):
+        values, vectors = _bottom_pairs(laplacian, min(MOST_EIGENVECTORS, len(vectors) - 1), seed)
+    most = min(MOST_EIGENVECTORS, len(values))
+    ends = [count for count in range(least, most + 1) if _is_apart(values, count)]
+    m = min(ends, key=lambda count: abs(count - m)) if ends else m
+    values, vectors = values[:m], canonical_signs(vectors[:, :m])
+    misfit = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0)
+    return SmoothBasis(values, vectors, float(misfit.max() / values[-1]), not ends)
+
+
+def _bottom_pairs(laplacian: csc_array, m: int, seed: int) -> tuple[Array, Array]:
+    """Return the first m + 1 Ritz pairs without the constant, or m if there are no more."""
+    if laplacian.shape[0] <= max(_DENSE_ROWS, 2 * (m + 1)):
         vectors = scipy.linalg.eigh(laplacian.toarray())[1][:, : m + 2]
     else:
         vectors = _by_lanczos(laplacian, m + 1, seed)
-    return _without_constant(laplacian, vectors, m, least)
+    centred = vectors - vectors.mean(axis=0)
+    basis = np.linalg.svd(centred, full_matrices=False)[0][:, :-1]
+    basis -= basis.mean(axis=0)
+    values, mix = scipy.linalg.eigh(basis.T @ (laplacian @ basis))
+    return values, basis @ mix
+
+
+def _is_apart(values: Array, count: int) -> bool:
+    """Return whether the first `count` of ascending eigenvalues end before a larger one."""
+    return count == len(values) or values[count - 1] < (1.0 - _NEAR) * values[count]
 
 
 def _by_lanczos(laplacian: csc_array, count: int, seed: int) -> Array:
@@ -127,22 +152,3 @@ class _Search:
             return y - beside @ (beside.T @ y)
 
         return LinearOperator(self._laplacian.shape, matvec=product, dtype=np.float64)
-
-
-def _without_constant(laplacian: csc_array, vectors: Array, m: int, least: int) -> SmoothBasis:
-    """Return the first m Ritz pairs in the span of vectors (n, c), less the constant, or fewer."""
-    centred = vectors - vectors.mean(axis=0)
-    basis = np.linalg.svd(centred, full_matrices=False)[0][:, : vectors.shape[1] - 1]
-    basis -= basis.mean(axis=0)
-    product = laplacian @ basis
-    values, mix = scipy.linalg.eigh(basis.T @ product)
-    ends = [count for count in range(least, m + 1) if _is_apart(values, count)]
-    m = ends[-1] if ends else m
-    ritz = canonical_signs(basis @ mix[:, :m])
-    misfit = np.linalg.norm(laplacian @ ritz - ritz * values[:m], axis=0)
-    return SmoothBasis(values[:m], ritz, float(misfit.max() / values[m - 1]), not ends)
-
-
-def _is_apart(values: Array, count: int) -> bool:
-    """Return whether the first `count` of ascending eigenvalues end before a larger one."""
-    return count == len(values) or values[count - 1] < (1.0 - _NEAR) * values[count]

@@ -84,8 +84,8 @@ def unfold(
 ) -> Unfolding:
     """Return the unfolding of a graph into q coordinates, with m eigenvectors of its Laplacian.
 
-    There are fewer where m would cut a multiple eigenvalue. With `max_iter` 0, the coordinates are
-    the leading eigenvectors of K.
+    There are more or fewer where m would cut a multiple eigenvalue. With `max_iter` 0, the
+    coordinates are the leading eigenvectors of K.
     """
     basis = SmoothBasis(
         **run_or_restore(EIGENVECTORS, lambda: vars(smooth_basis(graph, m, least=q, seed=seed)))

@@ -208,7 +208,10 @@ def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, numbers_in_m
         np.testing.assert_array_equal(_evaluated(rows, y)[0], known[0])
     for workers in (1, 2):
         cluster = LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
         )
         with cluster, Client(cluster):
             for found, expected in zip(_evaluated(rows, y), known, strict=True):

@@ -218,7 +218,7 @@ def test_frames_arrays_and_clusters_give_the_same(fitted):
     np.testing.assert_allclose(lazy.distances, here.distances, rtol=0.02)
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
         ) as cluster,
         Client(cluster),
     ):

@@ -530,7 +530,10 @@ def test_fits_have_the_same_bits_whatever_the_order_and_the_place_of_the_rows():
         assert_array_equal(SupervisedIKDR(2).fit(rows, target).components_, known)
     for workers in (1, 2):
         cluster = LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
         )
         with cluster, Client(cluster):
             spread = SupervisedIKDR(2).fit(da.from_array(X, chunks=(50, 5)), y)
