@@ -147,8 +147,8 @@ def test_features_outside_of_the_support_have_no_uncertainty():
 
 @pytest.fixture(scope="module")
 def a_start() -> SupervisedIKDR:
-    """A fit that no W which was fitted improves: three classes need two features."""
-    model = SupervisedIKDR(3).fit(*load_wine(return_X_y=True))
+    """A fit that no W which was fitted improves."""
+    model = SupervisedIKDR(2, kernel=Gaussian(sigma=2.0)).fit(*load_wine(return_X_y=True))
     assert model.status_ is Status.START
     return model
 
