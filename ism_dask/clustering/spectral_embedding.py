@@ -15,13 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.linalg
-from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
+from ism_dask.clustering.extension import (
+    Extension,
+    FactorExtension,
+    KernelExtension,
+    inverse,
+    inverse_roots,
+    self_affinity,
+)
 from ism_dask.engines import (
     Auto,
     Engine,
@@ -32,7 +39,6 @@ from ism_dask.engines import (
     first_that_serves,
 )
 from ism_dask.engines.kernel_matvec import kernel_matvec
-from ism_dask.engines.lowrank.row_sums import FactoredSlope
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.from_embedding import EMBEDDING
@@ -62,8 +68,6 @@ _ROUNDINGS, _SMALLEST_TOL = 100.0, 1e-9
 _NULL, _NULL_RESIDUALS, _NULL_VALUE = 1e-8, 10.0, 1e-12
 _RESIDUAL_NOTE = "the embedding's eigenvectors are off by {:.1g} of the largest eigenvalue"
 _ROUGH_NOTE = "the graph of X W stands on {} landmarks, which may leave {:g} of its trace"
-# Rows that are embedded at a time.
-_ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -220,95 +224,12 @@ class _Edges:
     @property
     def regulariser(self) -> float:
         """What is added to each degree."""
-        return self.normalisation.raised * self.total * _self_affinity(self.kernel)
+        return self.normalisation.raised * self.total * self_affinity(self.kernel)
 
     def means(self, columns: Array) -> Array:
         """Return what centring subtracts from V, given `w^1/2 V` (n, k): (k,)."""
         share = self.normalisation.centred / self.total
         return np.asarray(share * (self.root_weights.T @ columns)[0])
-
-
-@dataclass(frozen=True, eq=False)
-class FactorExtension:
-    """The embedding by a low-rank factor F of the kernel: `U = H D^-1/2 F V S^-1`.
-
-    Attributes
-    ----------
-    kernel : Kernel
-        The affinity.
-    expansion : FactoredSlope
-        The map from rows to F.
-    total : (m,) array
-        The sum of F over all rows, by their weights.
-    degree_regulariser : float
-        The regulariser that is added to every degree.
-    mean : (m,) array
-        The mean of `D^-1/2 F`.
-    projection : (m, k) array
-        `V S^-1`.
-    """
-
-    kernel: Kernel
-    expansion: FactoredSlope
-    total: Array
-    degree_regulariser: float
-    mean: Array
-    projection: Array
-
-    def __call__(self, Z: Array) -> Array:
-        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
-        rows, roots = self.normalised(Z.astype(np.float64))
-        return np.column_stack([(rows - self.mean) @ self.projection, roots])
-
-    def normalised(self, Z: Array) -> tuple[Array, Array]:
-        """Return `D^-1/2 F` (b, m) and `D^-1/2` (b,) of Z (b, q)."""
-        F = self.expansion.factor(Z) * np.sqrt(self.expansion.slope)
-        self_affinity = _self_affinity(self.kernel)
-        # The part of a row's affinity with itself that the factor leaves out is known exactly.
-        # Added, it keeps the degrees of rows far from all landmarks above 0.
-        degrees = F @ self.total + np.maximum(self_affinity - np.einsum("ij,ij->i", F, F), 0.0)
-        roots = _inverse_roots(degrees + self.degree_regulariser)
-        return F * roots[:, None], roots
-
-
-@dataclass(frozen=True, eq=False)
-class KernelExtension:
-    """The embedding by the kernel with all rows of the fit.
-
-    Attributes
-    ----------
-    kernel : Kernel
-        The affinity.
-    rows : (n, q) array
-        All rows of the fit, projected.
-    degree_regulariser : float
-        The regulariser that is added to every degree.
-    weights : (n, k + 1) array
-        `w D^-1/2 U L^-1`, and the weights w.
-    offset : (k,) array
-        The mean that centring subtracts.
-    """
-
-    kernel: Kernel
-    rows: Array
-    degree_regulariser: float
-    weights: Array
-    offset: Array
-
-    def __call__(self, Z: Array) -> Array:
-        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
-        sums = np.concatenate(
-            [
-                self.kernel.matrix(Z[batch], self.rows) @ self.weights
-                for batch in gen_batches(len(Z), _ROWS_AT_ONCE)
-            ]
-        )
-        roots = _inverse_roots(sums[:, -1] + self.degree_regulariser)
-        return np.column_stack([sums[:, :-1] * roots[:, None] - self.offset, roots])
-
-
-# Maps projected rows to their embedding, also rows that were not in the fit.
-Extension: TypeAlias = FactorExtension | KernelExtension
 
 
 def _by_engine(
@@ -342,7 +263,7 @@ def _by_factor(
     )
     values, vectors = _zero_rounding(_padded(values[::-1], k), _NULL), _padded(vectors[:, ::-1], k)
     # U = B V S^-1; the eigenvalues are S^2.
-    projection = vectors * _inverse_roots(values)
+    projection = vectors * inverse_roots(values)
     extension = replace(raw, mean=sums / edges.total, projection=projection)
     rough = engine.tol >= _ROUGH_TOL
     note = _ROUGH_NOTE.format(m, engine.tol) if rough else ""
@@ -369,20 +290,20 @@ def _by_kernel(edges: _Edges, points: Shards, k: int, engine: str, *, extended: 
         times = partial(np.matmul, kernel.matrix(all_rows, all_rows))
     else:
         times = partial(kernel_matvec, points, kernel)
-    roots = _inverse_roots(times(edges.weights[:, None])[:, 0] + edges.regulariser)
+    roots = inverse_roots(times(edges.weights[:, None])[:, 0] + edges.regulariser)
     tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _SMALLEST_TOL)
     pairs = leading_eigenpairs_by_products(
         partial(_normalised_product, times, roots, edges), n, min(k, n - 1), tol
     )
     values = _zero_rounding(_padded(pairs.values, k), max(_NULL, _NULL_RESIDUALS * pairs.residual))
-    U = _inverse(edges.root_weights) * _padded(pairs.vectors, k)
+    U = inverse(edges.root_weights) * _padded(pairs.vectors, k)
     U = canonical_signs(U) * (values > 0)
     not_converged = pairs.residual > tol and values.any()
     note = _RESIDUAL_NOTE.format(pairs.residual) if not_converged else ""
     if all_rows is None:
         return Embedding(values, _with_roots(points, U, roots), engine, None, note)
     # One more product makes U equal to what the extension returns for the same rows.
-    weights = (edges.weights * roots)[:, None] * U * _inverse(values)
+    weights = (edges.weights * roots)[:, None] * U * inverse(values)
     raw = roots[:, None] * times(weights)
     offset = edges.means(edges.root_weights * raw)
     weights = np.column_stack([weights, edges.weights])
@@ -406,25 +327,10 @@ def _normalised_product(
     return np.asarray(product - edges.root_weights * edges.means(product))
 
 
-def _self_affinity(kernel: Kernel) -> float:
-    """Return the affinity of a row with itself: an affinity depends on the distance, here 0."""
-    row = np.zeros((1, 1))
-    return float(kernel.matrix(row, row)[0, 0])
-
-
 def _zero_rounding(values: Array, share: float) -> Array:
     """Return the eigenvalues (k,) with those that are rounding set to 0."""
     least = max(share * values.max(initial=0.0), _NULL_VALUE)
     return np.where(values > least, values, 0.0)
-
-
-def _inverse(values: Array) -> Array:
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
-
-
-def _inverse_roots(values: Array) -> Array:
-    """Return `values^-1/2`, and 0 for values of 0: an isolated row has no embedding."""
-    return np.sqrt(_inverse(values))
 
 
 def _padded(columns: Array, k: int) -> Array:
