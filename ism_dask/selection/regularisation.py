@@ -91,7 +91,8 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
     """Return the choice by evidence, made more cautious as far as unseen rows ask for it."""
     choice = choose_by_evidence(sample) if choice is None else choice
     folds = folds_of(sample)
-    trials = start_trials(sample, folds)
+    # A start knows nothing of what X W is not to predict.
+    trials = [] if sample.avoids else start_trials(sample, folds)
     now = judged(sample, folds, choice.start, choice.setting)
     trials.append(now)
     if not _folds_find_as_much(sample, folds, choice):
@@ -106,11 +107,7 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
         if not best.is_clearly_better(now):
             break
         now = best
-    best_start = max((each for each in trials if each.is_start), key=_explained)
-    if best_start.is_clearly_better(now):
-        # A start has to beat the best of the fitted W as well.
-        now = max((each for each in trials if not each.is_start), key=_explained)
-    best = best_start if best_start.is_clearly_better(now) else now
+    best = _start_or_fitted(trials, now) if trials[0].is_start else now
     best = _simplest(trials) if best.is_weak else best
     trials.sort(key=lambda each: -each.explained)
     return _with_trials(sample, choice, best, trials)
@@ -129,6 +126,14 @@ def _folds_find_as_much(sample: Sample, folds: list[Fold], choice: Choice) -> bo
         return True
     gains = [fold.gain(choice.setting, sample.start_settings) for fold in folds]
     return float(np.mean(gains)) >= _FOUND * gain / sample.rows.n_rows
+
+
+def _start_or_fitted(trials: list[Trial], now: Trial) -> Trial:
+    """Return the best start if it is clearly better than each fitted W, else the fitted one."""
+    best_start = max((each for each in trials if each.is_start), key=_explained)
+    if best_start.is_clearly_better(now):
+        now = max((each for each in trials if not each.is_start), key=_explained)
+    return best_start if best_start.is_clearly_better(now) else now
 
 
 def _simplest(trials: list[Trial]) -> Trial:

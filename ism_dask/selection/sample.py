@@ -103,6 +103,11 @@ class Sample:
         """The rows dealt into blocks."""
         return BlocksInMemory.dealt(self.rows, self.keys, self.seed)
 
+    @property
+    def avoids(self) -> bool:
+        """Whether there is something that X W is not to predict."""
+        return self.regression.signs is not None
+
     @cached_property
     def explained_columns(self) -> Array:
         """The columns of Y (m, r) that X W is to predict."""
