@@ -106,7 +106,8 @@ class Sample:
     @property
     def avoids(self) -> bool:
         """Whether there is something that X W is not to predict."""
-        return self.regression.signs is not None
+        signs = self.regression.signs
+        return signs is not None and bool((signs < 0).any())
 
     @cached_property
     def explained_columns(self) -> Array:
