@@ -154,20 +154,17 @@ def check_cluster(
     output: Output,
 ) -> None:
     """Check a cluster file and show what it would start, or the workers of a running cluster."""
-    from flows.compute.base import PlannedCluster  # noqa: PLC0415
     from flows.compute.places import cluster_place  # noqa: PLC0415
 
     place = cluster_place(where)
-    show = _show_plan if isinstance(place, PlannedCluster) else _show_workers
-    facts = show(place, output)
-    output.finish({"command": "check-cluster", "cluster": where, **facts})
-
-
-def _show_plan(place: Any, output: Output) -> dict[str, Any]:
     plan = place.plan()
-    for line in plan.lines:
-        output.say(line)
-    return {"kind": type(place).__name__.lower(), **plan.facts}
+    if plan is None:
+        facts = _show_workers(place, output)
+    else:
+        facts = {"kind": type(place).__name__.lower(), **plan.facts}
+        for line in plan.lines:
+            output.say(line)
+    output.finish({"command": "check-cluster", "cluster": where, **facts})
 
 
 def _show_workers(place: Any, output: Output) -> dict[str, Any]:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.compute.base import ClusterAddress, ClusterPlace, ClusterPlaceBase
+from flows.compute.base import ClusterAddress, ClusterPlace, Tls
+from flows.compute.jobqueue import JobQueue
 from flows.compute.kubernetes import Kubernetes
 from flows.compute.local import Local
-from flows.compute.slurm import Slurm
-from flows.compute.tls import Tls, tls_files
 from flows.errors import FlowError, SettingsError
 from flows.interface.toml_tables import TableError, closest_name, parse_toml, read_table
 from flows.services.certificates import own_certificates
@@ -23,22 +22,13 @@ _ADDRESS_PATTERN = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address(ClusterPlaceBase):
-    """A scheduler that runs already, given by its address.
+class Address(ClusterPlace):
+    """A scheduler that runs already, given by its address."""
 
-    Attributes
-    ----------
-    address : str
-        Address of the scheduler, such as tcp://127.0.0.1:8786.
-    tls : Tls, optional
-        Certificates for a tls:// address. Default: those of Dask's own configuration.
-    """
+    wait: ClassVar[float] = 8.0  # seconds for the first worker
 
-    # Seconds to wait for the first worker.
-    wait: ClassVar[float] = 8.0
-
-    address: str
-    tls: Tls | None = None
+    address: str  # such as tcp://127.0.0.1:8786
+    tls: Tls | None = None  # for tls://; None takes the certificates of Dask's own configuration
 
     def __post_init__(self) -> None:
         if not is_address(self.address):
@@ -70,7 +60,7 @@ _VARIABLE = "ISM_DASK_SCHEDULER"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalServices(ClusterPlaceBase):
+class LocalServices(ClusterPlace):
     """The Dask cluster that `ism-dask up` runs on this machine, or that stands in for it.
 
     In containers, which do not run `up`, the environment variable `ISM_DASK_SCHEDULER` has the
@@ -96,25 +86,23 @@ class LocalServices(ClusterPlaceBase):
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
-        security = _own_security() if services.scheduler.startswith("tls://") else None
-        yield ClusterAddress(services.scheduler, security, none_came="see `ism-dask up --status`")
-
-
-def _own_security() -> Any:
-    try:
-        return tls_files(own_certificates()).security()
-    except ValueError as error:
-        raise FlowError(
-            f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "
-            "`ism-dask up --stop`, and start it again"
-        ) from error
+        address, security = services.scheduler, None
+        if address.startswith("tls://"):
+            try:
+                security = Tls.of(own_certificates()).security()
+            except ValueError as error:
+                raise FlowError(
+                    f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "
+                    "`ism-dask up --stop`, and start it again"
+                ) from error
+        yield ClusterAddress(address, security, none_came="see `ism-dask up --status`")
 
 
 # The values that the key `kind` of a cluster file may have.
 KINDS: dict[str, type[Any]] = {
     "local": Local,
     "address": Address,
-    "slurm": Slurm,
+    "jobqueue": JobQueue,
     "kubernetes": Kubernetes,
 }
 _SUFFIX = ".toml"
@@ -140,7 +128,9 @@ def read_cluster(file: Path) -> ClusterPlace:
     table = parse_toml(file, "cluster file", "those in docs/clusters.md")
     kind = table.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        raise SettingsError(f"{file}: {_bad_kind_message(kind)}")
+        given = "missing" if kind is None else repr(kind)
+        hint = closest_name(str(kind), list(KINDS))
+        raise SettingsError(f"{file}: `kind` is {given}; expected one of {', '.join(KINDS)}{hint}")
     try:
         place: ClusterPlace = read_table(KINDS[kind], table, file.parent)
         place.check()
@@ -149,10 +139,3 @@ def read_cluster(file: Path) -> ClusterPlace:
     except FlowError as error:
         raise SettingsError(f"{file}: {error}") from error
     return place
-
-
-def _bad_kind_message(kind: Any) -> str:
-    names = ", ".join(KINDS)
-    if kind is None:
-        return f"`kind` is missing; expected one of {names}"
-    return f"`kind` is {kind!r}; expected one of {names}{closest_name(str(kind), list(KINDS))}"

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+from distributed import span
 
 from flows.compute.base import ClusterAddress, ClusterPlace
 from flows.compute.checks import check_versions
-from flows.compute.connection import await_workers, joined_client, n_workers, quiet_logs
+from flows.compute.connection import EndableClient, await_workers, joined_client, quiet_logs
 from flows.compute.health import ClusterLost, explain_loss, watch_health
 from flows.compute.places import cluster_place
 from flows.compute.probe import SPAN
@@ -21,9 +22,6 @@ from flows.interface.progress import progress_log, report_progress
 from flows.text import count_noun
 from ism_dask._context import bound
 
-if TYPE_CHECKING:
-    from flows.compute.endable_client import EndableClient
-
 # Seconds within which a lost cluster has to be back, and seconds between two attempts to join it.
 _REJOIN_SECONDS, _RETRY_SECONDS = 60.0, 1.0
 # Seconds to wait for the end of a cluster that no longer answers.
@@ -31,23 +29,10 @@ _CLOSE_SECONDS = 30.0
 
 
 class Session:
-    """A connection to a Dask cluster that has workers with versions like ours.
-
-    Parameters
-    ----------
-    place : ClusterPlace
-        The place to compute on.
-
-    Attributes
-    ----------
-    reached : JoinedCluster
-        The cluster that is joined.
-    client : EndableClient
-        The default client of Dask. `renew` may replace it by another.
-    """
+    """A connection to a Dask cluster that has workers with versions like ours."""
 
     reached: ClusterAddress
-    client: EndableClient
+    client: EndableClient  # the default client of Dask; `renew` may replace it by another
 
     def __init__(self, place: ClusterPlace) -> None:
         self._place = place
@@ -67,19 +52,7 @@ class Session:
 
     @contextmanager
     def watched(self, stall: float, folder: Path, on_left: Callable[[int], None]) -> Iterator[None]:
-        """Raise ClusterLost, too, if the block waits for a cluster that hangs.
-
-        Parameters
-        ----------
-        stall : float
-            Seconds without a finished task after which the cluster counts as lost.
-        folder : Path
-            Folder for the dump of the state of such a cluster.
-        on_left : callable
-            Called with the numbers of workers that leave the cluster meanwhile.
-        """
-        from distributed import span  # noqa: PLC0415
-
+        """Raise ClusterLost, too, if the block waits for a cluster that hangs: `watch_health`."""
         # By default each computation is a span of its own, and a scheduler never forgets a span.
         # With one span for all computations their number does not grow.
         health = watch_health(self.client, self.reached, stall, folder, on_left)
@@ -123,21 +96,22 @@ class Session:
             self.client = stack.enter_context(joined_client(self.reached))
             await_workers(self.client, self.reached)
             check_versions(self.client)
-            workers = count_noun(n_workers(self.client), "worker")
+            workers = count_noun(len(self.client.workers), "worker")
             progress_log(f"joined the Dask cluster at {self.reached.address}, {workers}")
             self._stack, self._lost = stack.pop_all(), False
 
     def _close_lost(self) -> None:
         """End what remains of a lost cluster, but do not wait long, because it may hang."""
-        thread = threading.Thread(target=self._close_quietly, name="end of a cluster", daemon=True)
+
+        def close_quietly(stack: ExitStack) -> None:
+            # Half of the cluster is gone, so errors are expected and say nothing new.
+            with suppress(Exception):
+                stack.close()
+
+        stack, self._stack = self._stack, ExitStack()
+        thread = threading.Thread(target=close_quietly, args=(stack,), daemon=True)
         thread.start()
         thread.join(_CLOSE_SECONDS)
-        self._stack = ExitStack()
-
-    def _close_quietly(self) -> None:
-        # Half of the cluster is gone, so errors are expected and say nothing new.
-        with suppress(Exception):
-            self._stack.close()
 
 
 # The value of `--scheduler`, and the session that it led to, of the enclosing block.
@@ -166,7 +140,7 @@ def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
 
 
 @contextmanager
-def joined_cluster_at(place: ClusterPlace) -> Iterator[Any]:
+def joined_cluster_at(place: ClusterPlace) -> Iterator[EndableClient]:
     """Yield a client of the cluster at `place`, which has workers, all with versions like ours."""
     with quiet_logs(), closing(Session(place)) as session, session.explained():
         yield session.client

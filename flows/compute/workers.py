@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import cloudpickle
 
+from flows.compute.connection import EndableClient
 from flows.compute.session import joined_cluster
 from flows.errors import FlowError
 from storage.tables.side_by_side import do_held, held_work, map_in_order
-
-if TYPE_CHECKING:
-    from flows.compute.endable_client import EndableClient
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,43 +29,23 @@ _MEMORY_SHARE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Workers:
-    """The workers of a cluster that this process has joined.
-
-    Attributes
-    ----------
-    client : EndableClient
-    executor : Executor
-        Runs work on them.
-    """
+    """The workers of a cluster that this process has joined."""
 
     client: EndableClient
-    executor: Executor
-
-    def map_in_order(
-        self, work: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Iterator[Result]:
-        """Yield `work(item)` for each item in order.
-
-        Few results wait here at one time, however slowly they are taken. A piece whose worker dies
-        is computed again.
-        """
-        return map_in_order(self.executor, work, items, self._most_waiting)
+    executor: Executor  # runs work on them
 
     def map_by_model(
         self, work: Callable[[Item], Result], items: Iterable[Item]
     ) -> Iterator[Result]:
-        """Yield `work(item)` for each item in order, as `map_in_order` does, with work of any size.
+        """Yield `work(item)` for each item in order, with work of any size, such as a model.
 
-        Large work is sent to each worker once, and not with each piece.
-
-        Raises
-        ------
-        FlowError
-            If the workers have too little memory for it.
+        Few results wait here at one time, however slowly they are taken. A piece whose worker dies
+        is computed again. Large work is sent to each worker once, and not with each piece. Raise a
+        FlowError if the workers have too little memory for it.
         """
         size = len(cloudpickle.dumps(work))
         if size < _SMALL_WORK:
-            return self.map_in_order(work, items)
+            return map_in_order(self.executor, work, items, self._most_waiting)
         self._check_memory(size)
         # Made by a task, it is made again if the workers that hold it die.
         held = self.client.submit(held_work, work, pure=False)
@@ -82,8 +60,8 @@ class Workers:
 
     def _check_memory(self, size: int) -> None:
         """Raise a FlowError if work of so many bytes is too large for a worker."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        least = min((each["memory_limit"] or sys.maxsize for each in workers), default=sys.maxsize)
+        limits = [each["memory_limit"] or sys.maxsize for each in self.client.workers.values()]
+        least = min(limits, default=sys.maxsize)
         if size > _MEMORY_SHARE * least:
             raise FlowError(
                 f"the model takes {size / 2**20:.0f} MiB on each worker, but one has "

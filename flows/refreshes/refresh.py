@@ -163,7 +163,7 @@ class _Refresh:
 
         check_credentials(self._ingest.credentials)
         options = table_options(self._ingest)
-        files = open_table(self._ingest.dataset, passed=options.keep).versions()
+        files = open_table(self._ingest.dataset, options).versions()
         return tuple(map(asdict, files)) if have_versions(files) else ()
 
     def _fit(self) -> tuple[FitSettings, FitResult]:

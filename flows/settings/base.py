@@ -192,6 +192,18 @@ class IngestSettings(DataSettings):
         None,
         about="Table: the column with the weights of rows: a fit counts a row of weight 2 as two.",
     )
+    dates: bool = data_setting(
+        False, about="Table: read dates as days since 1970-01-01.", flags=("--dates",)
+    )
+    delimiter: str | None = data_setting(
+        None, about="Text files: what separates columns, such as ';' or tab. Default: as it looks."
+    )
+    decimal: str | None = data_setting(
+        None, about="Text files: the mark of decimals, . or a comma. Default: as it looks."
+    )
+    encoding: str | None = data_setting(
+        None, about="Text files: the encoding, such as cp1252. Default: as it looks."
+    )
     max_levels: int = data_setting(50, about="Table: most levels of a column of texts.", ge=2)
     dry_run: bool = run_setting(
         False,
@@ -208,7 +220,7 @@ class IngestSettings(DataSettings):
     # The settings that only tables have.
     _of_tables: ClassVar[frozenset[str]] = frozenset(
         ("name", "label", "drop", "keep", "columns", "missing", "target", "weights", "max_levels",
-         "dry_run", "credentials")
+         "dates", "delimiter", "decimal", "encoding", "dry_run", "credentials")
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -93,6 +93,10 @@ def table_options(settings: IngestSettings) -> TableOptions:
             target=settings.target,
             max_levels=settings.max_levels,
             weights=settings.weights,
+            dates=settings.dates,
+            delimiter=settings.delimiter,
+            decimal=settings.decimal,
+            encoding=settings.encoding,
         )
     except StorageError as error:
         raise SettingsError(str(error)) from error

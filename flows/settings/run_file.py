@@ -81,6 +81,16 @@ class DataTable:
         about="The column with the weights of rows: a fit counts a row of weight 2 as two.",
     )
     max_levels: int = setting(50, about="Most levels of a column of texts.", ge=2)
+    dates: bool = setting(False, about="Read dates as days since 1970-01-01.")
+    delimiter: str | None = setting(
+        None, about="Text files: what separates columns, such as ; or tab. Default: as it looks."
+    )
+    decimal: str | None = setting(
+        None, about="Text files: the mark of decimals, . or a comma. Default: as it looks."
+    )
+    encoding: str | None = setting(
+        None, about="Text files: the encoding, such as cp1252. Default: as it looks."
+    )
     credentials: str | None = setting(
         None,
         about="Table at an address: the Prefect block, a remote-file-system, with its credentials. "

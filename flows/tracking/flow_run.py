@@ -20,7 +20,7 @@ from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSign
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from flows.builtin.raw_data import DownloadError
+from flows.builtin.raw_files import DownloadError
 from flows.errors import FlowError, Interrupted
 from flows.interface.interrupts import (
     go_on_without_readers,

@@ -173,6 +173,8 @@ def test_unseen_levels_can_be_ignored(here: Command, sales: pd.DataFrame, tmp_pa
         ("--name wine", 1, "built-in data set"),
         ("--name ../x", 1, "`--name` is '../x'"),
         ("--max-levels 1", 2, "`--max-levels` is 1; expected 2 or more"),
+        ("--encoding klingon", 2, "`--encoding` is 'klingon'; expected one such as utf-8"),
+        ("--delimiter ab", 2, "`--delimiter` is 'ab'; expected one character"),
     ],
 )
 @pytest.mark.usefixtures("sales")
@@ -316,13 +318,19 @@ def test_numbers_too_large_to_project_are_no_answer(
     assert not out.exists()
 
 
-@pytest.mark.usefixtures("sales")
-def test_without_pyarrow_the_extra_is_named(
-    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("storage.tables.files.find_spec", lambda _: None)
-    message = here("ingest", tmp_path / "sales.csv", "--plain").failed(1)
-    assert "pip install 'ism-dask[tables]'" in message
+def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+    sales.insert(1, "customerId", np.random.default_rng(0).permutation(10**6)[:N])
+    path = tmp_path / "verkauf.csv"
+    sales.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-16")
+    shown = here("ingest", path, "--dry-run").out
+    for part in (
+        "columns are separated by semicolons; decimals have commas; the encoding is utf-16",
+        "'id', 'customerId' look like a number of each row, which explains nothing: leave them",
+        "no --label is given, and 'churned' looks like one",
+    ):
+        assert part in " ".join(shown.split())
+    shown = here("ingest", path, "--label", "churned", "--drop", "id,customerId", "--dry-run").out
+    assert "look" not in shown
 
 
 def test_how_far_new_rows_are_is_reported(

@@ -17,7 +17,7 @@ from serving import Serving
 from support import EXACT, Diary, artifacts_of, store_own, unbounded
 from waiting import wait
 
-from flows.builtin.raw_data import DownloadError
+from flows.builtin.raw_files import DownloadError
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
 from flows.reports.summary import in_short

@@ -20,6 +20,7 @@ import storage.tables.sources
 from flows.compute.workers import Workers
 from ism_dask.rows.moments import ColumnMoments
 from storage import Model, ingest_table, save_model
+from storage.tables.side_by_side import map_in_order
 
 PARTS, ROWS = 9, 300
 
@@ -255,7 +256,8 @@ def test_few_pieces_wait_at_one_time() -> None:
     client: Any = SimpleNamespace(nthreads=lambda: {"one": 1, "other": 2})
     with ThreadPoolExecutor(3) as executor:
         taken = []
-        for number in Workers(client, executor).map_in_order(work, range(50)):
+        most_waiting = Workers(client, executor)._most_waiting
+        for number in map_in_order(executor, work, range(50), most_waiting):
             taken.append(number)
             with lock:
                 waiting -= 1
