@@ -18,6 +18,7 @@ def setting(
     default: Any = dataclasses.MISSING,
     *,
     about: str,
+    decides: str = "result",
     flags: tuple[str, ...] = (),
     title: str = "",
     early: bool = False,
@@ -36,6 +37,9 @@ def setting(
         A field without a default is an argument of the command.
     about : str
         Description in one line.
+    decides : str
+        What depends on the value: the "result", its numbers; the "course" of a run, where it is
+        computed, how far and how fast, but no number; or "nothing", as on its name.
     flags : tuple of str
         Names of the option, if they differ from the name of the field.
     title : str
@@ -63,7 +67,7 @@ def setting(
         "cli_parse": cli_parse,
         "panel": panel,
     }
-    metadata = {**form_metadata, **command_metadata, **bounds}
+    metadata = {"decides": decides, **form_metadata, **command_metadata, **bounds}
     if default_factory is not dataclasses.MISSING:
         return field(default_factory=default_factory, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -76,6 +80,17 @@ clusters_setting = partial(setting, panel="Clusters")
 solver_setting = partial(setting, panel="Solver")
 run_setting = partial(setting, panel="Run")
 output_setting = partial(setting, panel="Output")
+
+
+def decisive_names(kind: type[Any], *what: str) -> list[str]:
+    """Return the names of the settings of a flow that decide one of `what`; see `setting`."""
+    return [each.name for each in dataclasses.fields(kind) if each.metadata["decides"] in what]
+
+
+def deciding(settings: Any) -> dict[str, Any]:
+    """Return those settings of a flow that decide its result, in plain JSON."""
+    values = dataclasses.asdict(settings)
+    return {name: values[name] for name in decisive_names(type(settings), "result")}
 
 
 def as_options(kind: type[Any], values: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 from flows.builtin.catalogue import folder_of
+from flows.interface.fields import deciding
 from flows.interface.progress import ProgressShare, progress_note
 from flows.paper.settings import TablesSettings
 from flows.results.paper import SeriesResult
@@ -146,7 +147,7 @@ class _StoredSteps:
         with _series_errors():
             data = ensure_stored(*series.source)
         versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
-        self._conditions = {**settings.result_settings, **versions}
+        self._conditions = {**deciding(settings), **versions}
 
     def measured(self, part: ProgressShare) -> Iterator[Result]:
         """Yield all results, measuring those that are not stored, until the series ends.

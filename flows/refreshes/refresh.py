@@ -10,6 +10,7 @@ from typing import Any
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.credentials import check_credentials
+from flows.interface.fields import deciding
 from flows.interface.progress import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
 from flows.refreshes.outputs import write_outputs
@@ -147,13 +148,8 @@ class _Refresh:
         return saved_model(self._name) if saved_run_path(self._name) is not None else None
 
     def _record(self) -> dict[str, Any]:
-        """Return all settings of table and fit that may change the result."""
-        both = {"data": self._ingest.to_json(), "fit": self._plan.settings.to_json()}
-        for settings in both.values():
-            settings.pop("scheduler")
-            settings.pop("credentials", None)
-            settings.pop("keep_runs", None)
-        return both
+        """Return all settings of table and fit that decide the result."""
+        return {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""

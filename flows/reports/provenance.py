@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flows import text
+from flows.interface.fields import decisive_names
 from flows.reports.blocks import Block, Fact, Table
 from flows.results.base import RunResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, LabelledResult
@@ -15,8 +16,6 @@ from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, 
 from flows.settings.unfolding import UnfoldSettings
 from storage import Run
 
-# Settings of how the run was saved, not of how it was computed.
-_STORAGE_SETTINGS = ("run", "force", "keep_runs")
 _SETTINGS: Mapping[type[RunResult], type[NamedRunSettings]] = {
     FitResult: FitSettings,
     ClusterResult: ClusterSettings,
@@ -69,7 +68,8 @@ def _configuration(run: Run) -> Block:
 
 def _settings(run: Run) -> tuple[tuple[str, ...], ...]:
     """Return the settings of a run, and the kernel parameters fitted to its data."""
-    settings = {key: value for key, value in run.config.items() if key not in _STORAGE_SETTINGS}
+    hidden = decisive_names(NamedRunSettings, "nothing")
+    settings = {key: each for key, each in run.config.items() if key not in hidden}
     settings = {key: value for key, value in settings.items() if value is not None}
     fitted = run.metrics.get("fitted_kernel", {})
     kernel = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
+from flows.interface.fields import deciding
 from flows.interface.progress import progress_note
 from flows.interface.run_log import ThinnedLog
 from flows.runs.dated import publish_newest
@@ -324,7 +325,7 @@ def resumable_run(
         The part of an earlier run that may be replaced without `--force`, as for
         `check_name_is_free`.
     """
-    identity = {**settings.identity, **known, "kind": kind, "version": version("ism-dask")}
+    identity = {**deciding(settings), **known, "kind": kind, "version": version("ism-dask")}
     check_name_is_free(run, settings, replaces)
     results = PartialResults.of_run(run)
     with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:

@@ -75,6 +75,7 @@ def scheduler_setting() -> Any:
         None,
         about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
         "up`, or a cluster file such as slurm.toml. Default: here.",
+        decides="course",
         title="Dask scheduler or cluster file",
         flags=("--scheduler", "--cluster"),
     )
@@ -85,13 +86,10 @@ def stall_setting() -> Any:
     return run_setting(
         600.0,
         about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
+        decides="course",
         title="Seconds without a task",
         ge=1,
     )
-
-
-# Settings of how a run is saved, which do not change its result.
-HOW_SAVED = ("run", "force", "afresh", "keep_runs")
 
 
 def keep_runs_setting() -> Any:
@@ -99,6 +97,7 @@ def keep_runs_setting() -> Any:
     return run_setting(
         None,
         about="Keep so many runs, each saved as RUN-DATE; RUN is a copy of the newest.",
+        decides="nothing",
         title="Runs to keep",
         ge=1,
     )
@@ -164,7 +163,9 @@ class IngestSettings(DataSettings):
         title="Data set or table",
         early=True,
     )
-    force: bool = run_setting(False, about="Replace what is stored.", flags=("--force",))
+    force: bool = run_setting(
+        False, about="Replace what is stored.", decides="nothing", flags=("--force",)
+    )
     name: str | None = data_setting(
         None, about="Table: name of the data set. Default: that of the file or folder."
     )
@@ -196,12 +197,14 @@ class IngestSettings(DataSettings):
     dry_run: bool = run_setting(
         False,
         about="Table: show how it would be stored, and store nothing.",
+        decides="nothing",
         flags=("--dry-run",),
     )
     credentials: str | None = data_setting(
         None,
         about="Table at an address: the Prefect block, a remote-file-system, with its credentials. "
         "Default: those of the environment.",
+        decides="course",
     )
     scheduler: str | None = scheduler_setting()
 

@@ -17,7 +17,10 @@ class RefreshSettings(FlowSettings):
 
     file: str = setting(about="A run file (.toml) with the tables [data] and [fit].", early=True)
     force: bool = run_setting(
-        False, about="Fit again even if the source has not changed.", flags=("--force",)
+        False,
+        about="Fit again even if the source has not changed.",
+        decides="nothing",
+        flags=("--force",),
     )
 
     @property

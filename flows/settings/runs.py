@@ -18,6 +18,7 @@ from flows.interface.fields import (
     check_choice,
     clusters_setting,
     data_setting,
+    decisive_names,
     kernel_setting,
     named_values,
     run_setting,
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
 _RUN_PREFIX = "run:"
 # Defaults of `mu` for semisupervised clusters, of `mu` for labels to avoid, and of `scores_share`.
 MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
-# Settings that do not change the result of a run: its name, where it is computed, how it is saved.
-_INCIDENTAL = frozenset(
-    {"run", "force", "afresh", "keep_runs", "checkpoint", "stall", "scheduler", "first"}
-)
 # The fewest refits that intervals can be taken from: `ism_dask.inference.bootstrap.FEWEST_REFITS`,
 # which takes long to import.
 FEWEST_REFITS = 19
@@ -263,12 +260,15 @@ class NamedRunSettings(LabelSettings):
     """Settings of a flow that saves its result as a run."""
 
     run: str | None = run_setting(
-        None, about="Name of the saved run. Default: such as wine-gaussian-q2."
+        None, about="Name of the saved run. Default: such as wine-gaussian-q2.", decides="nothing"
     )
-    force: bool = run_setting(False, about="Replace a run of that name.", flags=("--force",))
+    force: bool = run_setting(
+        False, about="Replace a run of that name.", decides="nothing", flags=("--force",)
+    )
     afresh: bool = run_setting(
         False,
         about="Start from the beginning, even if a run of that name can be resumed.",
+        decides="nothing",
         flags=("--afresh",),
     )
     keep_runs: int | None = keep_runs_setting()
@@ -295,17 +295,9 @@ class NamedRunSettings(LabelSettings):
 
     @classmethod
     def command_words(cls, values: Mapping[str, Any]) -> list[str]:
-        """Return the words of the command line with those values that decide the result.
-
-        `first` leaves out folds, so that it decides as well, although a run resumes without it.
-        """
-        decisive = _INCIDENTAL - {"first"}
-        return as_options(cls, {key: values[key] for key in values if key not in decisive})
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """All settings that decide the result; a run can resume one with the same identity."""
-        return {name: value for name, value in self.to_json().items() if name not in _INCIDENTAL}
+        """Return the words of the command line with those values that decide the run."""
+        names = decisive_names(cls, "result", "course")
+        return as_options(cls, {name: values[name] for name in names if name in values})
 
     @property
     def checkpoint_interval(self) -> float:
@@ -320,6 +312,7 @@ class SavedRunSettings(NamedRunSettings, Settings):
     checkpoint: float = run_setting(
         1.0,
         about="Seconds between two checkpoints of a fit; 0 saves one after each iteration.",
+        decides="course",
         title="Seconds between checkpoints",
         ge=0,
     )
@@ -430,9 +423,12 @@ class CrossvalSettings(SearchSettings):
         None,
         about="Name of the saved run. Default: such as wine-gaussian-q2-crossval, which the "
         "next one of that name replaces.",
+        decides="nothing",
     )
     folds: int = run_setting(10, about="Number of folds.", ge=2)
-    first: int | None = run_setting(None, about="Run only this many folds, from the first.", ge=1)
+    first: int | None = run_setting(
+        None, about="Run only this many folds, from the first.", decides="course", ge=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -491,7 +487,9 @@ class ClusterSettings(SavedRunSettings):
         ge=1,
     )
     run: str | None = run_setting(
-        None, about="Name of the saved run. Default: such as wine-unsupervised-gaussian-k3."
+        None,
+        about="Name of the saved run. Default: such as wine-unsupervised-gaussian-k3.",
+        decides="nothing",
     )
     paradigm: str = clusters_setting(
         "unsupervised",

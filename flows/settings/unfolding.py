@@ -41,7 +41,9 @@ class UnfoldSettings(NamedRunSettings):
         names=_target_names,
     )
     run: str | None = run_setting(
-        None, about="Name of the saved run. Default: such as digits-unfolding-q2."
+        None,
+        about="Name of the saved run. Default: such as digits-unfolding-q2.",
+        decides="nothing",
     )
     n_components: int = solver_setting(
         2,

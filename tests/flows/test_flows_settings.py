@@ -10,7 +10,7 @@ import pytest
 from commandline import Command
 
 from flows.errors import SettingsError
-from flows.interface.fields import named_values
+from flows.interface.fields import deciding, named_values
 from flows.runs.paradigms import PARADIGMS
 from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, Settings
 from ism_dask.engines import ENGINES
@@ -89,6 +89,17 @@ def test_what_belongs_to_dependence_is_refused_for_prediction(changes: dict, mes
     with pytest.raises(SettingsError, match=message):
         FitSettings(dataset="wine", **changes)
     assert FitSettings(dataset="wine", criterion="dependence", **changes).criterion == "dependence"
+
+
+def test_name_place_and_pace_of_a_run_decide_no_number() -> None:
+    wine = CrossvalSettings(dataset="wine", n_components=2)
+    other = replace(wine, run="x", force=True, afresh=True, keep_runs=3, checkpoint=9.0, stall=9.0)
+    other = replace(other, first=2, scheduler="tcp://127.0.0.1:8786")
+    assert deciding(other) == deciding(wine)
+    assert deciding(replace(wine, folds=5)) != deciding(wine)
+    assert CrossvalSettings.command_words(replace(wine, first=2, run="x").to_json()) == [
+        "wine", "--components", "2", "--first", "2",
+    ]  # fmt: skip
 
 
 def test_a_run_must_be_a_plain_name() -> None:
