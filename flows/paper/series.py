@@ -9,11 +9,11 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 from flows.builtin.catalogue import folder_of
-from flows.interface.fields import deciding
 from flows.interface.progress import ProgressShare, progress_note
 from flows.paper.settings import TablesSettings
 from flows.results.paper import SeriesResult
 from flows.runs.data import ensure_stored
+from flows.settings.fields import deciding
 from storage import DamagedStore, PartialResults, StorageError, dataset_path
 
 Result = dict[str, Any]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import data_setting, run_setting, solver_setting
 from flows.paper.names import DATA, METHODS, PARTS
 from flows.settings.base import FlowSettings, import_choices, keep_runs_setting
+from flows.settings.fields import data_setting, run_setting, solver_setting
 
 ALL = "all"
 
@@ -23,7 +23,6 @@ def _choice_setting(about: str, names: Iterable[str], title: str) -> Any:
         about=f"{about}: some of {', '.join(names)}, with commas between.",
         decides="course",
         title=title,
-        early=True,
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.credentials import check_credentials
-from flows.interface.fields import deciding
 from flows.interface.progress import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
 from flows.refreshes.outputs import write_outputs
@@ -21,6 +20,7 @@ from flows.runs.data import open_labelled
 from flows.runs.fit import fit_and_save
 from flows.runs.saving import saved_model
 from flows.settings.choices import table_options
+from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file
 from flows.settings.runs import FitSettings

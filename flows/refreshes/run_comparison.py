@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flows.interface.fields import decisive_names
 from flows.refreshes.comparison import moved_weights, subspace_sines
 from flows.reports.blocks import Block, Summary, Table
 from flows.reports.files import view_of
 from flows.reports.view import View
 from flows.results.base import JsonRecord
 from flows.results.refresh import MovedWeight
+from flows.settings.fields import decisive_names
 from flows.settings.runs import NamedRunSettings
 from storage import Model
 

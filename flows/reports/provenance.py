@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from flows import text
-from flows.interface.fields import decisive_names
 from flows.reports.blocks import Block, Fact, Table
 from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult, LabelledResult
+from flows.results.runs import ClusterResult, CrossvalResult, DataResult, FitResult
 from flows.results.unfolding import UnfoldResult
+from flows.settings.fields import decisive_names
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, NamedRunSettings
 from flows.settings.unfolding import UnfoldSettings
 from storage import Run
@@ -32,7 +32,7 @@ def provenance(result: RunResult, run: Run) -> list[Block]:
 def _repetition(result: RunResult) -> list[Block]:
     """Return how to repeat a run: its command, data and place; nothing for the paper's tables."""
     settings = _SETTINGS.get(type(result))
-    if settings is None or not isinstance(result, LabelledResult | ClusterResult | UnfoldResult):
+    if settings is None or not isinstance(result, DataResult):
         return []
     words = [result.command, *settings.command_words(result.settings)]
     command = shlex.join(["ism-dask", *words, "--run", f"{result.run}-again"])

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
-from flows.interface.fields import deciding
 from flows.interface.progress import progress_note
 from flows.interface.run_log import ThinnedLog
 from flows.runs.dated import publish_newest
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free
+from flows.settings.fields import deciding
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
 from storage import Checkpoints, DamagedStore, PartialResults, run_folder
