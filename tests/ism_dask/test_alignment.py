@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from definition import centred, equal_classes
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel, rbf_kernel
@@ -16,8 +17,7 @@ WINE, CULTIVAR = load_wine(return_X_y=True)
 
 
 def _alignment(K, L):
-    H = np.eye(len(K)) - 1 / len(K)
-    K, L = H @ K @ H, H @ L @ H
+    K, L = centred(K), centred(L)
     return (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L), np.linalg.norm(K)
 
 
@@ -25,7 +25,7 @@ def test_weights_are_those_of_the_definition():
     X = scale(WINE)
     D = euclidean_distances(X)
     sigma = np.median(D[np.triu_indices(len(X), 1)])
-    L = np.equal.outer(CULTIVAR, CULTIVAR).astype(float)
+    L = equal_classes(CULTIVAR)
     of_gaussian, gaussian_size = _alignment(rbf_kernel(X, gamma=0.5 / sigma**2), L)
     of_polynomial, polynomial_size = _alignment(
         polynomial_kernel(X, degree=3, gamma=1.0, coef0=1.0), L

@@ -17,7 +17,6 @@ from sklearn.datasets import load_wine
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
-from watchers import watching_iterations
 
 from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
@@ -70,16 +69,6 @@ def test_the_last_line_is_the_last_iteration(terminal):
     told = f"Wine, iteration {last.iteration}, objective 1758.9, "
     told += f"residual {last.residual:.2g} < 0.0001"
     assert re.match(re.escape(told) + r" ━+ 100% 0:\d\d:\d\d$", terminal.lines[-1])
-
-
-def test_each_iteration_is_told_with_what_is_left_of_it(terminal, texts):
-    heard = []
-    with progress_bar(console=terminal.console), watching_iterations(heard.append):
-        hsic_model(2, kernel=MEDIAN, solver=ISM(tol=1e-9)).fit(X, Y)
-    assert texts[0] == "preparing"
-    numbers = [int(number) for number in re.findall(r"iteration (\d+), obj", "\n".join(texts[:-1]))]
-    assert numbers == [state.iteration for state in heard]
-    assert all("> 1e-09" in text for text in texts[1:-2])
 
 
 def test_the_bar_never_goes_back_and_begins_anew_with_each_fit(terminal, monkeypatch):

@@ -6,7 +6,7 @@ from functools import cache
 import dask.array as da
 import numpy as np
 import pytest
-from definition import Dense, dense_gamma
+from definition import Definition, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import first_engine
@@ -45,7 +45,7 @@ def _problem(kernel, target, rows=None, dtype=np.float64):
 
 @cache
 def _dense(kernel, target):
-    return Dense(X, dense_gamma(target_dependence(TARGETS[target], target)), ALL[kernel])
+    return Definition(X, dense_gamma(target_dependence(TARGETS[target], target)), ALL[kernel])
 
 
 @cache
@@ -147,23 +147,6 @@ def test_float32_tiles_are_right_to_single_precision(kernel):
     evaluation = first_engine("exact", _problem(kernel, "classes", dtype=np.float32), Q).phi(W)
     assert np.linalg.norm(evaluation.phi - phi) <= 5e-6 * np.linalg.norm(phi)
     assert evaluation.objective == pytest.approx(J, rel=2e-5)
-
-
-def test_phi_of_a_conic_sum_is_the_sum_of_phis():
-    parts = [(0.3, "gaussian"), (1.7, "multiquadric"), (0.2, "polynomial")]
-    total = sum(
-        weight * first_engine("exact", _problem(k, "classes"), Q).phi(W).phi for weight, k in parts
-    )
-    kernel = 0.3 * ALL["gaussian"] + 1.7 * ALL["multiquadric"] + 0.2 * ALL["polynomial"]
-    problem = Problem.from_dependence(cut(X), kernel, target_dependence(TARGETS["classes"]))
-    np.testing.assert_allclose(first_engine("exact", problem, Q).phi(W).phi, total, rtol=1e-10)
-
-
-def test_auto_takes_the_cheapest():
-    assert first_engine("auto", _problem("linear", "classes"), Q).name == "closed"
-    assert first_engine("auto", _problem("linear + squared", "linear"), Q).name == "closed"
-    assert first_engine("auto", _problem("linear", "gaussian"), Q).name == "closed"
-    assert first_engine("auto", _problem("gaussian", "classes"), Q).name == "exact"
 
 
 def test_an_engine_that_cannot_serve_says_why():

@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from definition import Definition, dense_gamma
 from models import hsic_model
 from scipy.stats import norm, rankdata
 from sklearn.datasets import load_wine
@@ -18,7 +19,6 @@ from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.linalg.rotation import varimax
 from ism_dask.selection.support import marginal_shares
 from ism_dask.solvers import ISM
-from tests.ism_dask.definition import Dense, dense_gamma
 
 X, Y = load_wine(return_X_y=True)
 MEDIAN = Gaussian("median")
@@ -72,7 +72,7 @@ def test_a_rotation_changes_neither_j_nor_the_space(kernel):
     np.testing.assert_allclose(W @ W.T, V @ V.T, atol=1e-12)
     assert criterion(W) > 1.1 * criterion(V)
     assert turned.objective_ == plain.objective_
-    definition = Dense(Z, dense_gamma(class_dependence(Y)), turned.kernel_)
+    definition = Definition(Z, dense_gamma(class_dependence(Y)), turned.kernel_)
     assert definition.objective(W) == pytest.approx(definition.objective(V), rel=1e-12)
     phi = definition.phi(W)
     # Each value belongs to the new feature of its number, and the gap ends at what is outside.

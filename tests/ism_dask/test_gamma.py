@@ -7,12 +7,9 @@ import pytest
 from definition import centred, dense_gamma
 
 from ism_dask.estimators.partial_targets import partial_scores
-from ism_dask.gamma.base import GAMMA_FACTS, Gamma
+from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.gamma.from_embedding import (
     EMBEDDING,
-    AvoidGuide,
-    ClusterGuide,
-    PublishedClusterGuide,
     normalise_rows,
 )
 from ism_dask.gamma.targets import TARGETS, target_dependence
@@ -87,17 +84,6 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
     assert known.facts.shape == (300, 100)
     missing = centred(_gaussian(y)) - dense_gamma(known)
     assert 1e-6 < np.trace(missing) / 300 <= known.remainder < 0.2
-
-
-@pytest.mark.parametrize(
-    ("target", "y"),
-    [("classes", LABELS), ("linear", NUMBERS), ("linear", MANY), ("gaussian", MANY)],
-)
-def test_factors_multiply_to_gamma(target, y):
-    known = target_dependence(y, target)
-    assert isinstance(known.gamma, Gamma)
-    U = known.gamma.factor(known.facts)
-    np.testing.assert_allclose((U * known.gamma.signs) @ U.T, dense_gamma(known), atol=1e-12)
 
 
 def test_auto_tells_labels_from_numbers():
@@ -180,32 +166,6 @@ def _full(gamma, shards):
 
 
 H = np.eye(N) - 1 / N
-
-
-def test_gamma_of_clusters(embedded):
-    shards, U, _ = embedded
-    np.testing.assert_allclose(_full(*ClusterGuide().gamma(shards)), U @ U.T, atol=1e-12)
-    assert ClusterGuide().initial_gamma(shards) is None
-
-
-def test_gamma_of_clusters_as_published(embedded):
-    """U is not centred there: with the trivial direction in it, its columns have means."""
-    shards, U, roots = embedded
-    D = np.diag(roots)
-    expected = D @ H @ U @ U.T @ H @ D
-    np.testing.assert_allclose(_full(*PublishedClusterGuide().gamma(shards)), expected, atol=1e-12)
-
-
-def test_gamma_of_avoided_labels(embedded):
-    """Both parts have trace 1, so that `mu` means the same whatever the rows and classes."""
-    shards, U, roots = embedded
-    Y = _drawn(4)
-    omega, avoided = np.diag(roots) @ U @ U.T @ np.diag(roots), H @ Y @ Y.T @ H
-    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7, clusterings=np.zeros(Y.shape[1], int))
-    away = 0.7 * avoided / np.trace(avoided)
-    whole = omega / np.trace(omega) - away
-    np.testing.assert_allclose(_full(*guide.gamma(shards)), whole, atol=1e-12)
-    np.testing.assert_allclose(_full(*guide.initial_gamma(shards)), -away, atol=1e-12)
 
 
 def _with_trace_one(matrix):

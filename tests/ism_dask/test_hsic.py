@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from definition import centred
+from definition import centred, equal_classes
 from scipy.spatial.distance import pdist, squareform
 from sklearn.datasets import load_wine
 
@@ -11,7 +11,7 @@ from ism_dask.kernels import Gaussian, Polynomial
 
 X, Y = load_wine(return_X_y=True)
 Z = (X - X.mean(axis=0)) / X.std(axis=0)
-SAME = (Y[:, None] == Y).astype(float)
+SAME = equal_classes(Y)
 
 
 def test_it_is_the_trace():

@@ -122,12 +122,6 @@ def test_copies_are_equal(kernel):
     assert copy.deepcopy(kernel) == kernel
 
 
-def test_polynomial_without_offset_starts_with_the_sign():
-    assert Polynomial(degree=3, offset=0.0).slope_at_zero == 1.0
-    assert Polynomial(degree=3, offset=2.0).slope_at_zero == 12.0
-    assert Polynomial(degree=1, offset=0.0).slope_at_zero == 1.0
-
-
 @pytest.mark.parametrize("pairing", [INNER, DISTANCE])
 def test_operands_make_beta(pairing):
     left, right = pairing.operands(ROWS)

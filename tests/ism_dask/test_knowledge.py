@@ -57,17 +57,11 @@ def test_decimals_are_numbers():
 
 @pytest.mark.parametrize("target", ["auto", "classes"])
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
-def test_whole_numbers_with_gaps_of_any_kind_are_classes(gap, target):
+def test_whole_numbers_and_strings_with_gaps_of_any_kind_are_classes(gap, target):
     expected = partial_scores(PART, 178, target)
     np.testing.assert_array_equal(expected.classes, [0, 1, 2])
     same(partial_scores(entries(Y, gap), 178, target), expected)
     same(partial_scores(np.array(entries(Y, gap), dtype=object), 178, target), expected)
-
-
-@pytest.mark.parametrize("target", ["auto", "classes"])
-@pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
-def test_strings_with_gaps_of_any_kind_are_classes(gap, target):
-    expected = partial_scores(PART, 178, target)
     known = partial_scores(entries(np.sort(NAMES)[Y], gap), 178, target)
     np.testing.assert_array_equal(known.classes, np.sort(NAMES))
     np.testing.assert_array_equal(known.groups, expected.groups)

@@ -9,7 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from definition import kernel_matrix
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -26,7 +26,6 @@ from ism_dask.estimators import prediction_steps
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
-from ism_dask.kernels.pairing import INNER
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.rows.blocks import deal
@@ -38,8 +37,7 @@ from ism_dask.selection.growth import FIRST_ROWS, stages
 from ism_dask.selection.regularisation import Choice, choose, other_maximum
 from ism_dask.selection.sample import Sample
 from ism_dask.selection.starts import START_NAMES, Starts, directional_regression, gradient_moments
-from ism_dask.solvers.ascent import ascend, ascend_roughly
-from ism_dask.solvers.lbfgs import no_curvature
+from ism_dask.solvers.ascent import ascend
 from ism_dask.status import Status
 
 KERNELS = (
@@ -70,20 +68,11 @@ def _problem(seed: int) -> tuple[RidgeRegression, Block, np.ndarray]:
     return regression, block, rng.normal(size=(d, q))
 
 
-def _kernel(kernel: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    total = np.zeros((len(left), len(right)))
-    for weight, term in kernel.terms:
-        apart = left[:, None] - right[None]
-        beta = left @ right.T if term.pairing is INNER else (apart**2).sum(axis=2)
-        total += weight * term.value(beta)
-    return total
-
-
 def _system(regression: RidgeRegression, block: Block, W: np.ndarray) -> np.ndarray:
     """Return `K + n lambda / w`, where n is the sum of the weights."""
     weights = np.ones(len(block.Y)) if block.weights is None else block.weights
     noise = weights.sum() * regression.ridge / weights
-    return _kernel(regression.kernel, block.X @ W, block.X @ W) + np.diag(noise)
+    return kernel_matrix(regression.kernel, block.X @ W) + np.diag(noise)
 
 
 def _objective(regression: RidgeRegression, block: Block, W: np.ndarray) -> float:
@@ -149,7 +138,7 @@ def test_errors_are_those_of_explicit_regressions(seed):
         explained = np.maximum(signs, 0.0) @ error**2
         assert errors[row] == pytest.approx(weight * explained, rel=1e-5, abs=1e-8)
     others = block.part(np.arange(2))
-    across = _kernel(regression.kernel, others.X @ W, block.X @ W)
+    across = kernel_matrix(regression.kernel, others.X @ W, block.X @ W)
     missed = others.Y - across @ np.linalg.solve(system, block.Y)
     predicted = regression.predicted(block, W, others.X)
     losses = regression.signed_sum((others.Y - predicted) ** 2)
@@ -306,28 +295,6 @@ def test_other_features_are_told_if_rows_cannot_decide_between_them(kind, is_as_
     )
     assert (other_maximum(sample, best, other) == 1.0) == is_as_good
     assert other_maximum(sample, best, best) == 0.0
-
-
-def test_curvature_of_other_rows_saves_steps():
-    """An ascent on more rows needs fewer steps if it begins with the curvature of the first."""
-    few, _ = _sample("cosine", n=300)
-    many, _ = _sample("cosine", seed=5, n=600)
-    regression = RidgeRegression(Gaussian(1.0), 0.01)
-    start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
-    curvature = no_curvature()
-    evaluate = partial(regression.explained, few.rows)
-    W, _ = ascend_roughly(evaluate, start, few.precondition, 100, curvature)
-    steps = [
-        ascend(
-            partial(regression.explained, many.rows),
-            W,
-            many.precondition,
-            max_iter=200,
-            curvature=each,
-        ).state.iteration
-        for each in (curvature, None)
-    ]
-    assert steps[0] < steps[1]
 
 
 @pytest.mark.parametrize("q", [1, 3])
@@ -528,16 +495,6 @@ def test_fits_have_the_same_bits_whatever_the_order_and_the_place_of_the_rows():
         (csr_array(X), y),
     ):
         assert_array_equal(SupervisedIKDR(2).fit(rows, target).components_, known)
-    for workers in (1, 2):
-        cluster = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address="127.0.0.1:0",
-        )
-        with cluster, Client(cluster):
-            spread = SupervisedIKDR(2).fit(da.from_array(X, chunks=(50, 5)), y)
-        assert_array_equal(spread.components_, known)
 
 
 def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
@@ -650,19 +607,6 @@ def test_contributions_are_j_of_each_feature_and_of_the_others():
     assert_allclose(model.contributions_.alone, [J(W[:, [k]]) for k in (0, 1)], rtol=1e-6)
     lost = [J(W) - J(W[:, [1 - k]]) for k in (0, 1)]
     assert_allclose(model.contributions_.lost, lost, rtol=1e-5)
-
-
-def test_few_rows_and_directions_are_fitted():
-    X, y = _rows(15)
-    few_rows = SupervisedIKDR(2).fit(X, y)
-    constant = np.hstack([X, np.ones((15, 2)), X[:, :1]])
-    useless = SupervisedIKDR(6).fit(constant, y)
-    for model, q in ((few_rows, 2), (useless, 6)):
-        assert_allclose(model.components_ @ model.components_.T, np.eye(q), atol=1e-10)
-        assert np.isfinite(model.objective_)
-    wide = np.random.default_rng(0).normal(size=(30, 50))
-    noisy = wide[:, 0] + np.random.default_rng(1).normal(size=30)
-    assert SupervisedIKDR(2).fit(wide, noisy).transform(wide).shape == (30, 2)
 
 
 @pytest.mark.parametrize(

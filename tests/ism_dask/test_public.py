@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import ism_dask
@@ -26,13 +24,6 @@ def test_what_is_not_there_is_told_of_as_always() -> None:
         _ = ism_dask.Superwised
     with pytest.raises(ImportError, match="cannot import name 'Superwised'"):
         from ism_dask import Superwised  # noqa: F401
-
-
-def test_estimators_pickle() -> None:
-    X = np.random.default_rng(0).normal(size=(40, 4))
-    fitted = ism_dask.SupervisedIKDR(1).fit(X, X[:, 0] > 0)
-    again = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
 
 
 def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:

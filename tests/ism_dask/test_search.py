@@ -167,11 +167,6 @@ def test_what_has_no_width_begins_as_it_is(kernel):
     assert [each.objective for each in wider.history_] == [each.objective for each in own.history_]
 
 
-def test_terms_of_a_sum_are_widened_each():
-    wider = (Gaussian(2.0) + 0.5 * Polynomial(2)).widened(3.0)
-    assert wider == Gaussian(6.0) + 0.5 * Polynomial(2)
-
-
 def test_the_cap_is_for_all_starts_together(monkeypatch):
     begun = []
     solve_once = multistart._SearchRun._solve_once

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 from distributed.utils import key_split
-from growing import sizes_of_a_cluster
 from models import hsic_model
 
 from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
@@ -117,14 +116,6 @@ def test_picked_rows_bring_their_facts():
     piece = cut(X, 13).with_rows(NUMBERS, np.arange(50.0)).load_rows(np.array([3, 12, 13, 49]))
     np.testing.assert_array_equal(piece.X, X[[3, 12, 13, 49]])
     np.testing.assert_array_equal(piece.facts[NUMBERS], [3, 12, 13, 49])
-
-
-def test_nobody_is_told_after_the_watch():
-    seen = []
-    with watching_passes(lambda done, total: seen.append(done)):
-        pass
-    cut(X, 13).fold(_first_and_sum)
-    assert not seen
 
 
 @pytest.mark.parametrize("rows", [13, 50])
@@ -259,6 +250,24 @@ def _clustered(data, engine):
     return np.column_stack([model.embedding_, model.labels_])
 
 
+def _sizes_of_a_cluster(folder, *sizes):
+    """Yield each number of worker processes, rising, when the active cluster has as many."""
+    with (
+        LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            local_directory=str(folder),
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        for workers in sizes:
+            cluster.scale(workers)
+            client.wait_for_workers(workers, timeout=120)
+            yield workers
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("sizes", [(2,), pytest.param((1, 4), marks=pytest.mark.chaos)])
 def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, monkeypatch):
@@ -274,7 +283,7 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
     np.testing.assert_allclose(alone[2], alone[0], atol=1e-9)
     groups = rows + 3 * y[:, None]
     alone += [_clustered(groups, "landmarks"), _clustered(groups, "exact")]
-    for workers in sizes_of_a_cluster(tmp_path, *sizes):
+    for workers in _sizes_of_a_cluster(tmp_path, *sizes):
         assert task_budget() > 0
         spread = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
         spread.append(_clustered(groups, "landmarks"))

@@ -24,13 +24,9 @@ X, Y = load_wine(return_X_y=True)
 FRAME = load_wine(as_frame=True).data
 
 
-def _not_for_us(estimator):
-    failing = {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
-    if estimator.criterion == "prediction":
-        reason = "a row of weight 2 is in one fold, two equal rows may be in two"
-        for kind in ("dense", "sparse"):
-            failing[f"check_sample_weight_equivalence_on_{kind}_data"] = reason
-    return failing
+def _weights_differ(estimator):
+    folds = "a row of weight 2 is in one fold, two equal rows may be in two"
+    return folds if estimator.criterion == "prediction" else ""
 
 
 # Labels drawn at random, as some checks have them, may leave the iteration swinging.
@@ -41,7 +37,7 @@ def _not_for_us(estimator):
         SupervisedIKDR(criterion="dependence"),
         SupervisedIKDR(criterion="dependence", kernel="linear"),
     ],
-    _not_for_us,
+    _weights_differ,
 )
 def test_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
@@ -141,13 +137,6 @@ def test_constant_columns_have_loading_zero_and_change_nothing(plain):
         np.delete(fitted.components_, constant, axis=1), plain.components_, atol=1e-9
     )
     np.testing.assert_allclose(fitted.transform(padded), plain.transform(X), atol=1e-8)
-
-
-def test_duplicate_rows_are_rows():
-    doubled = hsic_model(2).fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
-    plain = hsic_model(2, kernel=doubled.kernel_).fit(X, Y)
-    np.testing.assert_allclose(doubled.components_, plain.components_, atol=1e-8)
-    assert doubled.objective_ == pytest.approx(4 * plain.objective_)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "linear", "relative_gaussian"])
@@ -329,11 +318,6 @@ def test_a_column_of_labels_is_taken_with_a_warning(plain):
     np.testing.assert_array_equal(fitted.components_, plain.components_)
 
 
-def test_a_kernel_that_overflows_says_so():
-    with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
-        hsic_model(2, kernel=Polynomial(3, 1e60)).fit(X.astype(np.float32), Y)
-
-
 def test_a_refit_forgets_the_fit_before():
     fitted = SupervisedIKDR(2).fit(FRAME, Y)
     fitted.fit(da.from_array(X), X[:, 0] + np.random.default_rng(0).normal(size=len(X)))
@@ -381,13 +365,6 @@ def test_lazy_rows_stay_lazy_whatever_container_is_asked_for():
     for new in (model.transform(lazy), model.fit_transform(lazy, Y)):
         assert isinstance(new, da.Array)
         np.testing.assert_allclose(new.compute(), model.transform(X).to_numpy(), atol=1e-12)
-
-
-def test_lazy_rows_are_checked_when_they_are_computed(plain):
-    gap = X.copy()
-    gap[70, 3] = np.nan
-    with pytest.raises(ValueError, match="Input X contains NaN"):
-        plain.transform(da.from_array(gap, chunks=(50, 4))).compute()
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

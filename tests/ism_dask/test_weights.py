@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import dask.array as da
 import numpy as np
 import pytest
 from models import hsic_model
@@ -73,13 +72,6 @@ def test_the_widths_count_weights_too(seed: int, numbers: bool) -> None:
 
 
 both = pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
-
-
-@both
-def test_rows_that_are_streamed_have_weights(make: Callable[..., SupervisedIKDR]) -> None:
-    model = make(2, kernel=Gaussian(sigma=2.0))
-    chunked = clone(model).fit(da.from_array(X, chunks=(50, 13)), CLASSES, sample_weight=WEIGHTS)
-    _assert_equal(chunked, model.fit(X, CLASSES, WEIGHTS), 1e-6)
 
 
 @both

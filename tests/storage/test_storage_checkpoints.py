@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
-from storage import Checkpoints, DamagedStore, StorageError, list_runs
+from storage import Checkpoints, DamagedStore, list_runs
 from storage.partial_results import PartialResults, checkpoint_key, from_json, to_json
 
 REQUEST = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
@@ -107,14 +105,3 @@ def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
     assert "The checkpoint before it is taken" in line
     with pytest.raises(DamagedStore):
         checkpoints.read(2)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_one_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(PartialResults(tmp_path / "partial"))
-    checkpoints.save(REQUEST, checkpoint())
-    checkpoints.results.folder.chmod(0o500)
-    with pytest.raises(StorageError, match="writing is not allowed"):
-        checkpoints.save(REQUEST, checkpoint(1))
-    checkpoints.results.folder.chmod(0o700)
-    assert checkpoints.numbers == [1]
