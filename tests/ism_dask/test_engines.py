@@ -125,14 +125,7 @@ def test_blocks_and_groups_larger_than_one():
     known = target_dependence(y)
     kernel = 0.5 * Gaussian(1.5) + Polynomial(2)
     V = np.linalg.qr(rng.normal(size=(4, 2)))[0]
-    Z = big @ V
-    inner = Z @ Z.T
-    lengths = np.diag(inner)
-    distance = lengths[:, None] + lengths - 2 * inner
-    Gamma = dense_gamma(known)
-    psi = 0.5 * Gamma * Gaussian(1.5).slope(distance)
-    phi = 2 * big.T @ (psi.sum(axis=1)[:, None] * big - psi @ big)
-    phi += big.T @ (Gamma * Polynomial(2).slope(inner)) @ big
+    phi = Definition(big, dense_gamma(known), kernel).phi(V)
     for rows in (None, 1100, 2300):
         engine = first_engine("exact", Problem.from_dependence(cut(big, rows), kernel, known), 2)
         np.testing.assert_allclose(engine.phi(V).phi, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
@@ -147,21 +140,6 @@ def test_float32_tiles_are_right_to_single_precision(kernel):
     evaluation = first_engine("exact", _problem(kernel, "classes", dtype=np.float32), Q).phi(W)
     assert np.linalg.norm(evaluation.phi - phi) <= 5e-6 * np.linalg.norm(phi)
     assert evaluation.objective == pytest.approx(J, rel=2e-5)
-
-
-def test_an_engine_that_cannot_serve_says_why():
-    with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
-        first_engine("closed", _problem("gaussian", "classes"), Q)
-    with pytest.raises(
-        ValueError, match="auto, closed, monomials, landmarks, blocks, exact; got 'fast'"
-    ):
-        first_engine("fast", _problem("linear", "classes"), Q)
-
-
-def test_a_tile_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
-    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**6)
-    with pytest.raises(MemoryError, match=r"37 of 37 rows x 5 .* needs \d+ MiB.*may take 1 MiB"):
-        first_engine("exact", _problem("gaussian", "classes"), Q).phi(W)
 
 
 def test_the_memory_plan_is_kept():

@@ -385,13 +385,15 @@ def test_auto_goes_by_the_rule(n, kernel, q, names):
 
 def test_engines_that_cannot_serve_say_why():
     X, y = _data(50)
-    for engine, kernel, target, reason in (
-        ("monomials", Gaussian(1.0), "classes", "slope of Gaussian is no finite sum"),
-        ("landmarks", RelativeGaussian(3).resolve(X), "classes", "not positive semi-definite"),
+    for engine, kernel, reason in (
+        ("closed", Gaussian(1.0), "slope"),
+        ("monomials", Gaussian(1.0), "slope of Gaussian is no finite sum"),
+        ("landmarks", RelativeGaussian(3).resolve(X), "not positive semi-definite"),
     ):
-        known = target_dependence(y if target == "classes" else X[:, 0], target)
         with pytest.raises(ValueError, match=f"'{engine}' cannot serve this problem: .*{reason}"):
-            first_engine(engine, Problem.from_dependence(cut(X), kernel, known), 2)
+            _engine(engine, X, y, kernel, 2)
+    with pytest.raises(ValueError, match="closed, monomials, landmarks, blocks, exact; got 'fast'"):
+        _engine("fast", X, y, Linear(), 2)
 
 
 def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):

@@ -104,6 +104,10 @@ def test_estimators_with_objects_follow_scikit_learn():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
+        (
+            {"solver": "newton"},
+            "one of ascent, ism, stiefel, grassmann, dimension-growth; got 'new",
+        ),
         ({"solver": ISM}, "`solver` must be one of ascent, ism, stiefel, .*; got <class"),
         ({"engine": Exact}, "`engine` must be one of auto, closed, .*; got <class"),
         ({"engine": ENGINES["closed"]()}, "`engine`='closed' cannot serve this problem"),

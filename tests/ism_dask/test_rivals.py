@@ -277,14 +277,6 @@ def test_a_cap_in_a_later_round_is_told_of_as_well(monkeypatch):
     assert not model.converged_
 
 
-def test_a_solver_that_does_not_exist_is_refused():
-    message = (
-        "`solver` must be one of ascent, ism, stiefel, grassmann, dimension-growth; got 'newton'"
-    )
-    with pytest.raises(ValueError, match=message):
-        hsic_model(2, solver="newton").fit(IRIS, SPECIES)
-
-
 def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymanopt.optimizers", None)
     with pytest.raises(ImportError, match=r"pip install 'ism-dask\[rivals\]'"):

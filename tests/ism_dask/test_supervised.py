@@ -250,9 +250,6 @@ def test_not_converging_is_a_warning():
     assert fitted.n_iter_ == 1
 
 
-WIDE = np.random.default_rng(0).normal(size=(10, 40))
-
-
 def _with(value):
     broken = X.copy()
     broken[3, 2] = value
@@ -262,8 +259,6 @@ def _with(value):
 @pytest.mark.parametrize(
     ("estimator", "rows", "y", "message"),
     [
-        (SupervisedIKDR(), _with(np.nan), Y, "contains NaN"),
-        (SupervisedIKDR(), _with(np.inf), Y, "contains infinity"),
         (SupervisedIKDR(), da.from_array(_with(np.nan)), Y, "NaN or infinity, in 1 columns, .* 2"),
         (SupervisedIKDR(), X, np.zeros(178, int), "one class only"),
         (SupervisedIKDR(13), X, Y, "from 1 to 12 for 13 features, .* got 13"),
@@ -274,10 +269,7 @@ def _with(value):
         (SupervisedIKDR(True), X, Y, "`n_components` must be .* got True"),
         (SupervisedIKDR(), np.ones((178, 4)), Y, "nothing to reduce"),
         (SupervisedIKDR(), X, Y[:-1], "inconsistent numbers of samples"),
-        (SupervisedIKDR(), np.where(X > 1500, np.nan, X), Y, "Input X contains NaN"),
-        (SupervisedIKDR(), X, np.where(Y == 1, np.inf, Y), "Input y contains infinity"),
         (SupervisedIKDR(), da.from_array(X), Y[:-1], "inconsistent numbers of samples"),
-        (SupervisedIKDR(), X, None, "requires y to be passed"),
         (SupervisedIKDR(kernel="rbf"), X, Y, "`kernel` must be .* got 'rbf'"),
         (SupervisedIKDR(kernel=3), X, Y, "`kernel` must be .* got 3"),
         (SupervisedIKDR(target="x"), X, Y, "`target` must be one of .* got 'x'"),
@@ -288,8 +280,6 @@ def _with(value):
         (SupervisedIKDR(whiten="yes"), X, Y, "`whiten` must be True or False; got 'yes'"),
         (SupervisedIKDR(target="gaussian"), X, np.ones(178), "`y` is constant"),
         (SupervisedIKDR(), X, np.arange(178), "178 different whole numbers"),
-        (SupervisedIKDR(), X[:, :1], Y, "minimum of 2 is required"),
-        (SupervisedIKDR(), X[0], Y, "Expected 2D array"),
         (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "rows and columns; got shape"),
     ],
 )
