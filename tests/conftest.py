@@ -63,12 +63,12 @@ def _rank(item: pytest.Item) -> int:
     return 2 if item.path.parent == Path(__file__).parent else 3
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
     """End what a process of the tests has left because it crashed."""
-    if not hasattr(session.config, "workerinput"):
+    if not hasattr(config, "workerinput"):
         from sharing import end_what_is_left  # not earlier, for it imports NumPy
 
-        end_what_is_left(session.config._tmp_path_factory.getbasetemp())
+        end_what_is_left(config._tmp_path_factory.getbasetemp())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -213,7 +213,7 @@ def in_terminal(printed: str) -> Callable[[tuple[str, ...]], bool]:
     return lambda cells: any(line.startswith(" ".join(filter(None, cells))) for line in lines)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "unfinished"])
 def test_every_figure_is_in_all_renderings(
     here: Command, results: dict[str, RunResult], tmp_path: Path, kind: str
 ) -> None:
@@ -266,7 +266,7 @@ def test_a_command_ends_with_its_figures_and_notes(
 
 
 def test_a_fit_that_did_not_converge_warns(results: dict[str, RunResult]) -> None:
-    converged, eigenvalues = warned(summarise(results["fit"]))
+    converged, eigenvalues = warned(summarise(results["unfinished"]))
     assert converged == (
         "not converged: the best W so far was saved. It did not converge. Raise --max-iter"
     )

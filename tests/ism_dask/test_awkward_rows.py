@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from definition import centred
-from models import hsic_model
+from models import StoredRows, hsic_model
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
@@ -113,23 +112,6 @@ def test_awkward_rows_are_fitted(X, y, make):
     assert model.transform(X).shape == (len(X), q)
 
 
-@dataclass(frozen=True)
-class _Stored:
-    X: np.ndarray
-    chunk_rows: int
-
-    @property
-    def shape(self):
-        return self.X.shape
-
-    @property
-    def dtype(self):
-        return self.X.dtype
-
-    def read(self, start, stop):
-        return self.X[start:stop]
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n", [2400, 5600])
 def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n, weighted):
@@ -146,7 +128,7 @@ def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n
 
     value, sigma = seen(X)
     for chunk_rows in (500, 700):
-        other, width = seen(_Stored(X, chunk_rows))
+        other, width = seen(StoredRows(X, chunk_rows))
         assert other == pytest.approx(value, rel=1e-10)
         assert width == pytest.approx(sigma, rel=1e-13)
 

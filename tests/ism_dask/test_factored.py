@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import first_engine, hsic_model
+from models import StoredRows, first_engine, hsic_model
 
 from ism_dask import stationarity
 from ism_dask.engines import (
@@ -477,25 +476,12 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
     assert 1e-5 < sampled[1].residual < 1e-3
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Rows that every process makes for itself, in bytes."""
-
-    shape: tuple[int, int] = (9000, 12)
-    dtype: np.dtype = np.dtype(np.uint8)  # noqa: RUF009
-    chunk_rows: int = 512
-
-    def read(self, start, stop):
-        rng = np.random.default_rng(0)
-        rows = rng.normal(size=self.shape).cumsum(axis=1)
-        rows[:, 3] = 0.0
-        return np.clip(128 + 20 * rows[start:stop], 0, 255).astype(np.uint8)
-
-
 @pytest.mark.long
 def test_workers_give_the_same_bits(cluster):
-    source = Stored()
-    y = (source.read(0, 9000)[:, 5] // 60).astype(int)
+    rows = np.random.default_rng(0).normal(size=(9000, 12)).cumsum(axis=1)
+    rows[:, 3] = 0.0
+    rows = np.clip(128 + 20 * rows, 0, 255).astype(np.uint8)
+    source, y = StoredRows(rows, 512), (rows[:, 5] // 60).astype(int)
     kernels = {Gaussian("median"): "landmarks", Polynomial(): "monomials"}
     local = {kernel: hsic_model(3, kernel=kernel).fit(source, y) for kernel in kernels}
     assert {kernel: fitted.engine_ for kernel, fitted in local.items()} == kernels

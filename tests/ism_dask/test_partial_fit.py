@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from models import hsic_model
-from numpy.testing import assert_allclose
+from models import assert_same_fit, hsic_model
 from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 
@@ -30,12 +29,6 @@ PLAIN = {"kernel": Gaussian(sigma=2.0)}
 BLOCKS = [slice(start, start + 50) for start in range(0, len(X), 50)]
 
 
-def _assert_same(left: SupervisedIKDR, right: SupervisedIKDR) -> None:
-    assert_allclose(left.objective_, right.objective_, rtol=1e-10)
-    assert_allclose(left.components_, right.components_, atol=1e-8)
-    assert_allclose(left.mean_, right.mean_, rtol=1e-12)
-
-
 @pytest.mark.parametrize("y", [Y, NUMBERS], ids=["classes", "numbers"])
 @pytest.mark.parametrize("forgetting", [0.0, 0.3])
 def test_blocks_give_the_fit_to_all_rows(y: np.ndarray, forgetting: float) -> None:
@@ -45,7 +38,7 @@ def test_blocks_give_the_fit_to_all_rows(y: np.ndarray, forgetting: float) -> No
         blocks.partial_fit(X[rows], y[rows], forgetting=forgetting)
     calls_ago = len(BLOCKS) - 1 - np.arange(len(X)) // 50
     weights = (1 - forgetting) ** calls_ago if forgetting else None
-    _assert_same(blocks, SupervisedIKDR(2, **PLAIN).fit(X, y, weights))
+    assert_same_fit(blocks, SupervisedIKDR(2, **PLAIN).fit(X, y, weights), 1e-10, 1e-8)
     assert blocks.n_samples_seen_ == len(X)
     assert blocks.sampling_error() == 0
 
@@ -54,7 +47,7 @@ def test_a_fit_begins_anew() -> None:
     """The width and the start are selected as by `fit`; rows before a `fit` do not count."""
     model = SupervisedIKDR(2).partial_fit(X[:60], Y[:60])
     model.fit(X[:60], Y[:60]).partial_fit(X[60:], Y[60:])
-    _assert_same(model, SupervisedIKDR(2).fit(X[60:], Y[60:]))
+    assert_same_fit(model, SupervisedIKDR(2).fit(X[60:], Y[60:]), 1e-10, 1e-8)
 
 
 def _stream(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -156,7 +149,7 @@ def test_blocks_have_weights_of_rows() -> None:
     blocks = SupervisedIKDR(2, **PLAIN)
     for rows in BLOCKS:
         blocks.partial_fit(X[rows], Y[rows], weights[rows])
-    _assert_same(blocks, SupervisedIKDR(2, **PLAIN).fit(X, Y, weights))
+    assert_same_fit(blocks, SupervisedIKDR(2, **PLAIN).fit(X, Y, weights), 1e-10, 1e-8)
     with pytest.raises(ValueError, match="`sample_weight` is -1 in row 0"):
         blocks.partial_fit(X[:9], Y[:9], -np.ones(9))
 
@@ -166,7 +159,7 @@ def test_blocks_of_sparse_rows_are_those_of_dense_rows() -> None:
     for rows in BLOCKS:
         dense.partial_fit(X[rows], Y[rows])
         sparse.partial_fit(csr_array(X[rows]), Y[rows])
-    _assert_same(sparse, dense)
+    assert_same_fit(sparse, dense, 1e-10, 1e-8)
 
 
 def test_a_block_that_does_not_go_with_the_others_changes_nothing() -> None:

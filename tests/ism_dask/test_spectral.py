@@ -9,7 +9,6 @@ from sklearn.datasets import make_blobs
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import Landmarks, as_engine
 from ism_dask.engines.base import TOLERANCE
-from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.gamma.from_embedding import EMBEDDING
 from ism_dask.kernels import (
     KERNELS,
@@ -107,15 +106,6 @@ def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine, normalisation
     np.testing.assert_allclose(embedding.extension(X @ W), rows, atol=1e-12)
     part = embedding.extension((X @ W)[17:20])
     np.testing.assert_allclose(part, rows[17:20], atol=1e-12)
-
-
-@pytest.mark.parametrize("rows", [150, 64, 13])
-def test_products_with_tiles_are_those_of_the_matrix(blobs, rows):
-    X, W = blobs
-    V = np.random.default_rng(1).normal(size=(N, 4))
-    found = kernel_matvec(cut(X @ W, rows), Gaussian(2.0) + Laplacian(1.0), V)
-    expected = kernel_matrix(Gaussian(2.0) + Laplacian(1.0), X @ W) @ V
-    np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
 def test_more_directions_than_the_kernel_has_are_left_zero():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stock import same
 
 from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
@@ -32,13 +33,6 @@ def checkpoint(seed: int = 0) -> Checkpoint:
     turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 0.2, 7, 0.4)
     standing = OuterState((turn,), solution(1, Status.SWINGS))
     return Checkpoint(standing, (solution(3), None, state))
-
-
-def same(one: Checkpoint, other: Checkpoint) -> bool:
-    """Say whether two checkpoints are alike to the last bit."""
-    (record, arrays), (another, others) = to_json(one), to_json(other)
-    bits, other_bits = ({k: a.tobytes() for k, a in each.items()} for each in (arrays, others))
-    return repr(record) == repr(another) and bits == other_bits
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3))
