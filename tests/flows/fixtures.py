@@ -91,31 +91,26 @@ def _compute_runs(folder: Path) -> None:
 @pytest.fixture
 def results(_home_of_runs: Path) -> dict[str, Any]:
     """Copy a run of every kind into the home of the test; return the result of each by its name."""
-    home = os.environ["ISM_DASK_HOME"]
-    shutil.copytree(_home_of_runs / "home", home, dirs_exist_ok=True)
-    known = pickle.loads((_home_of_runs / "results.pickle").read_bytes())
-    return {name: _moved(result, home) for name, result in known.items()}
-
-
-def _moved(result: Any, home: str) -> Any:
-    """Return a result whose paths are in another home."""
+    there, here = _home_of_runs / "home", Path(os.environ["ISM_DASK_HOME"])
+    shutil.copytree(there, here)
 
     def moved(path: str) -> str:
-        return str(Path(home, *Path(path).parts[Path(path).parts.index("home") + 1 :]))
+        return str(here / Path(path).relative_to(there))
 
-    result = replace(result, path=moved(result.path))
-    if hasattr(result, "pictures"):
-        pictures = {name: moved(path) for name, path in result.pictures.items()}
-        result = replace(result, pictures=pictures)
-    return result
+    known = pickle.loads((_home_of_runs / "results.pickle").read_bytes())
+    for name, result in known.items():
+        known[name] = replace(result, path=moved(result.path))
+        if hasattr(result, "pictures"):
+            pictures = {picture: moved(path) for picture, path in result.pictures.items()}
+            known[name] = replace(known[name], pictures=pictures)
+    return known
 
 
 @pytest.fixture
 def fitted_wine(_home_of_runs: Path) -> str:
     """Return the name of the only run in the home of the test: a fit of Wine with all defaults."""
     for folder in ("datasets/wine", "runs/mine"):
-        home = Path(os.environ["ISM_DASK_HOME"])
-        shutil.copytree(_home_of_runs / "home" / folder, home / folder)
+        shutil.copytree(_home_of_runs / "home" / folder, Path(os.environ["ISM_DASK_HOME"], folder))
     return "mine"
 
 

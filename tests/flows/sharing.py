@@ -61,13 +61,12 @@ def end_what_is_left(folder: Path) -> None:
 
 def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
     """Return a folder that the first process that needs it makes."""
-    made = folder / name
+    made, whole = folder / name, folder / f"{name}.whole"
     with lock_file(folder / f"{name}.lock"):
-        if not made.exists():
-            workplace = folder / f"{name}-unfinished"
-            workplace.mkdir()
-            make(workplace)
-            workplace.rename(made)
+        if not whole.exists():
+            made.mkdir()
+            make(made)
+            whole.touch()
     return made
 
 

@@ -124,8 +124,8 @@ def small(seed: int) -> Case:
         RelativeGaussian(),
         0.5 * Gaussian() + 0.1 * Polynomial(2),
     )
-    told = ("linear", "gaussian")[rng.integers(2)] if target == "numbers" else "classes"
-    return Case(X, y, told, kernels[rng.integers(len(kernels))], q)
+    read_as = ("linear", "gaussian")[rng.integers(2)] if target == "numbers" else "classes"
+    return Case(X, y, read_as, kernels[rng.integers(len(kernels))], q)
 
 
 def hostile(seed: int) -> Case:
@@ -163,8 +163,8 @@ def hostile(seed: int) -> Case:
         "solver": ISM(tol=0.01, max_iter=20),
     }
     X = X.astype((np.float64, np.float32)[rng.integers(2)])
-    told = "classes" if target == "rare" else target
-    return Case(X, y, told, kernels[rng.integers(len(kernels))], q, settings)
+    read_as = "classes" if target == "rare" else target
+    return Case(X, y, read_as, kernels[rng.integers(len(kernels))], q, settings)
 
 
 def rank_deficient(seed: int) -> tuple[Array, Array, int]:

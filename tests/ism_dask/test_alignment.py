@@ -57,7 +57,7 @@ def test_many_rows_are_sampled_and_the_sample_repeats():
     assert one[0][0] == pytest.approx(other[0][0], rel=0.1)
 
 
-def test_what_cannot_be_weighed_is_told():
+def test_kernels_that_cannot_be_weighed_are_refused():
     with pytest.raises(ValueError, match="`kernels` is empty"):
         aligned_sum([], WINE, CULTIVAR)
     with pytest.raises(ValueError, match="widths are each row's own"):

@@ -52,7 +52,7 @@ def test_whitened_features_are_uncorrelated(kernel):
     assert hsic(Z, y, kernel=model.kernel_) * (N - 1) ** 2 == pytest.approx(model.objective_)
 
 
-def test_whitened_fits_do_not_hang_on_how_columns_are_mixed():
+def test_whitened_fits_do_not_depend_on_how_columns_are_mixed():
     rng, X = _rows(8)
     y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=N), [-0.5, 0.5])
     mixed = X @ (np.eye(D) + 0.4 * rng.normal(size=(D, D)))

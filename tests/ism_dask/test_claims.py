@@ -84,8 +84,8 @@ def test_j_is_within_its_bound(block):
         assert abs(model.objective_ - J) <= model.engine_error_ * abs(J), seed
         assert off_from_orthonormal(model) <= 1e-10, seed
     # Landmarks that cannot serve say so, as do kernels that are constant or overflow.
-    told = re.compile("cannot serve|all but constant|`tol` of the engine|overflows")
-    assert all(told.search(reason) for reason in refusals), refusals
+    words = re.compile("cannot serve|all but constant|`tol` of the engine|overflows")
+    assert all(words.search(reason) for reason in refusals), refusals
     assert len(refusals) < 0.7 * BLOCK
 
 
@@ -132,7 +132,7 @@ def test_a_width_below_all_distances_is_not_converged_with_a_large_residual():
     assert not model.converged_ or model.residual_ <= RESIDUAL
 
 
-def test_the_tolerance_in_force_is_told():
+def test_the_tolerance_in_force_is_an_attribute():
     assert hsic_model(2).fit(WINE, VINEYARD).tolerance_ == RESIDUAL
     published = hsic_model(2, solver=ISM(tol=0.01)).fit(WINE, VINEYARD)
     assert published.tolerance_ == 0.01
@@ -231,7 +231,7 @@ def test_the_order_of_the_rows_changes_nothing(kernel):
         np.testing.assert_array_equal(one.components_, other.components_)
 
 
-def test_features_that_add_nothing_are_told():
+def test_features_that_add_nothing_are_a_warning():
     with pytest.warns(ComponentsWarning, match=r"new feature 3 has an eigenvalue of -6\.\d"):
         model = hsic_model(3, kernel=MEDIAN).fit(WINE, VINEYARD)
     assert components_advice(model.eigenvalues_, model.eigengap_).endswith(
@@ -255,8 +255,8 @@ def test_features_that_add_nothing_are_told():
     ],
 )
 def test_what_eigenvalues_say_against_a_number_of_features(eigenvalues, eigengap, advice):
-    told = components_advice(eigenvalues, eigengap)
-    assert re.search(advice, told) if advice else told == ""
+    words = components_advice(eigenvalues, eigengap)
+    assert re.search(advice, words) if advice else words == ""
 
 
 def test_an_eigenvalue_is_half_the_derivative_of_j_by_the_log_of_a_scale():
@@ -286,7 +286,7 @@ def test_threads_that_fit_leave_the_filters_of_warnings_as_they_were():
 
 
 @pytest.mark.parametrize("most", [1, 5, 30])
-def test_no_more_steps_are_taken_than_were_asked_for(most):
+def test_no_more_steps_are_taken_than_allowed(most):
     """Steps along the slope, and those from beside a saddle, count like all others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

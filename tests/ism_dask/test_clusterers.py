@@ -180,15 +180,16 @@ BLOBS = make_blobs(200, 5, centers=3, cluster_std=0.5, random_state=0)[0]
     ids=["not standardised", "more columns than rows", "single precision"],
 )
 def test_rows_are_predicted_as_labelled(model, rows):
-    np.testing.assert_array_equal(clone(model).fit(rows).predict(rows), model.fit(rows).labels_)
+    fitted = clone(model).fit(rows)
+    np.testing.assert_array_equal(fitted.predict(rows), fitted.labels_)
 
 
 def test_rows_of_the_fit_are_predicted_as_labelled(wine):
     np.testing.assert_array_equal(wine.predict(X), wine.labels_)
     lazy = wine.predict(da.from_array(X, chunks=(50, 13)))
     np.testing.assert_array_equal(lazy.compute(), wine.labels_)
-    kept = pickle.loads(pickle.dumps(wine))
-    np.testing.assert_array_equal(kept.predict(X), wine.labels_)
+    copy = pickle.loads(pickle.dumps(wine))
+    np.testing.assert_array_equal(copy.predict(X), wine.labels_)
 
 
 @pytest.mark.parametrize("kernel", sorted(KERNELS))
@@ -210,7 +211,7 @@ def crossed_groupings():
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_labels_hang_neither_on_chunks_nor_on_the_engine(estimator, tmp_path):
+def test_labels_depend_neither_on_chunks_nor_on_the_engine(estimator, tmp_path):
     # Away from its three classes wine has no clusters to settle at.
     rows, y, k = (X, Y, 3)
     if estimator is AlternativeIKDR:
@@ -336,7 +337,7 @@ def test_copies_of_a_row_stay_together(engine, dtype):
     np.testing.assert_array_equal(model.predict(rows[each]), model.labels_)
 
 
-def test_lazy_rows_that_are_not_numbers_are_told(wine):
+def test_lazy_rows_that_are_not_numbers_are_refused(wine):
     lazy = da.from_array(np.where(X > 1000, np.nan, X), chunks=(50, 13))
     with pytest.raises(ValueError, match="contains NaN"):
         wine.predict(lazy).compute()
@@ -372,17 +373,17 @@ def test_rows_far_apart_have_no_neighbours():
         (UnsupervisedIKDR(3, engine="fast"), Y, "`engine` must be one of"),
     ],
 )
-def test_bad_input_is_told(estimator, y, message):
+def test_bad_input_is_refused(estimator, y, message):
     with pytest.raises(ValueError, match=message):
         clone(estimator).fit(X, y)
 
 
-def test_equal_rows_are_told():
+def test_equal_rows_are_refused():
     with pytest.raises(ValueError, match="constant"):
         UnsupervisedIKDR(2).fit(np.ones((20, 4)))
 
 
-def test_rounds_that_do_not_settle_are_told():
+def test_rounds_that_do_not_settle_are_a_warning():
     with pytest.warns(ConvergenceWarning, match="did not converge in 1 rounds"):
         model = UnsupervisedIKDR(3, max_outer=1, outer_tol=1e-9).fit(X)
     assert len(model.rounds_) == 1
@@ -398,7 +399,7 @@ def test_a_lazy_chunk_may_have_no_rows(wine):
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "multiquadric"])
-def test_alternative_clusters_do_not_hang_on_the_order_of_the_rows(kernel):
+def test_alternative_clusters_do_not_depend_on_the_order_of_the_rows(kernel):
     """And settle in nine fits of ten, on noise and on clusters alike."""
     settled = 0
     for seed in range(10):

@@ -142,7 +142,7 @@ def test_float32_tiles_are_right_to_single_precision(kernel):
     assert evaluation.objective == pytest.approx(J, rel=2e-5)
 
 
-def test_the_memory_plan_is_kept():
+def test_a_tile_takes_no_more_memory_than_planned():
     rng = np.random.default_rng(0)
     n, d = 6000, 300
     problem = Problem.from_dependence(

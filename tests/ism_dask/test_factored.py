@@ -183,7 +183,7 @@ def test_the_bound_holds_for_many_classes(kernel):
     assert abs(found.objective / true - 1) <= found.error < 1
 
 
-def test_overflow_is_told_as_such():
+def test_overflow_is_named():
     X, y = _data(500)
     for kernel in (Polynomial(900), Gaussian(1.0) + Polynomial(900)):
         with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
@@ -232,12 +232,12 @@ def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
 
 def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
     X, y = _data(4000)
-    asked = []
+    calls = []
     phi = LandmarkEngine.phi
 
     def declines(self, W):
-        asked.append(W)
-        if len(asked) == 3:
+        calls.append(W)
+        if len(calls) == 3:
             raise DeclinedError("at the third")
         return phi(self, W)
 
@@ -297,7 +297,7 @@ def test_a_sample_unlike_the_rest_is_made_good():
     assert reach > np.linalg.norm(middle @ W, axis=1).max()
 
 
-def test_the_worst_rows_do_not_hang_on_the_cut():
+def test_the_worst_rows_do_not_depend_on_the_shards():
     rng = np.random.default_rng(0)
     left, Z = rng.integers(0, 5, 500).astype(float), rng.normal(size=(500, 2))
     whole = LargestRemainders(left, np.arange(500), Z)
@@ -335,9 +335,11 @@ def test_what_is_not_low_rank_is_given_up_early():
     W = _basis(20, 10)
     for kernel in (Gaussian(0.3), Multiquadric(0.2)):
         problem = _problem(X, y, kernel)
-        with pytest.raises(DeclinedError, match=r"\d+ landmarks leave 0\.\d+ of the trace") as told:
+        with pytest.raises(
+            DeclinedError, match=r"\d+ landmarks leave 0\.\d+ of the trace"
+        ) as refusal:
             first_engine("landmarks", problem, 10).phi(W)
-        assert int(str(told.value).split()[0]) < 300
+        assert int(str(refusal.value).split()[0]) < 300
         engines = as_engine("auto").engines(problem, 10)
         assert [engine.name for engine in engines] == ["landmarks", "exact"]
         served = first_that_serves(engines, lambda engine: (engine.objective(W), engine)[1])
@@ -345,7 +347,7 @@ def test_what_is_not_low_rank_is_given_up_early():
         assert "landmarks declined" in served.note
 
 
-def test_a_tolerance_below_rounding_is_told():
+def test_a_tolerance_below_rounding_is_declined():
     X, y = _data(300)
     problem = _problem(X, y, Multiquadric(1.0))
     with pytest.raises(DeclinedError, match="`tol` of the engine allows 1e-17"):
@@ -431,7 +433,7 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_the_memory_plan_of_a_task_is_kept(kind):
+def test_a_task_takes_no_more_memory_than_planned(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
     problem = _problem(X, y, Gaussian(25.0), 4000)

@@ -25,9 +25,9 @@ def test_it_is_the_trace():
 
 @pytest.mark.parametrize("kernel", ["linear", "squared", "multiquadric", Polynomial(2)])
 def test_dependence_is_positive_and_more_than_that_of_shuffled_labels(kernel):
-    told = hsic(Z, Y, kernel=kernel)
+    value = hsic(Z, Y, kernel=kernel)
     shuffled = hsic(Z, np.random.default_rng(0).permutation(Y), kernel=kernel)
-    assert told > 5 * shuffled > 0
+    assert value > 5 * shuffled > 0
 
 
 def test_one_column_is_enough():

@@ -146,7 +146,7 @@ def test_errors_are_those_of_explicit_regressions(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_to_be_avoided_is_judged_by_whoever_predicts_it_best(seed):
+def test_avoided_columns_are_judged_by_the_setting_that_predicts_them_best(seed):
     """A prediction of s that is worse than its mean tells nothing: it is no gain of W."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(80, 4))
@@ -288,7 +288,7 @@ def test_the_grid_is_searched_up_to_a_cell_that_no_neighbour_beats(rows, columns
 
 
 @pytest.mark.parametrize(("kind", "is_as_good"), [("two lines", True), ("line", False)])
-def test_other_features_are_told_if_rows_cannot_decide_between_them(kind, is_as_good):
+def test_other_features_are_named_if_rows_cannot_decide_between_them(kind, is_as_good):
     sample, W = _sample(kind)
     best, other = (
         Choice(each, sample.best_setting(each), 0.0, "") for each in (W, np.eye(5)[:, [1]])

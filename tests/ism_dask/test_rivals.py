@@ -87,7 +87,7 @@ def test_a_rival_climbs_to_orthonormal_columns_from_where_no_direction_leads_up(
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_its_w_is_told_in_its_own_eigenvectors(name):
+def test_its_w_is_given_in_its_own_eigenvectors(name):
     engine = _engine(Gaussian(2.0))
     found = _solved(name, engine)
     np.testing.assert_allclose(
@@ -147,7 +147,7 @@ def test_growing_columns_come_one_after_the_other():
     assert sorted(widths) == widths
     assert set(widths) == {1, 2}
     first = seen[widths.index(2) - 1].current.W
-    # The first column is kept as it was.
+    # The first column stays as it was.
     assert subspace_sine(found.W, np.linalg.qr(np.hstack([first, found.W]))[0][:, :2]) < 1e-6
 
 
@@ -244,7 +244,7 @@ def test_models_that_lead_nowhere_count_as_iterations():
 
 
 @pytest.mark.parametrize("solver", HSIC_SOLVERS)
-def test_a_kernel_that_overflows_is_told_of(solver):
+def test_a_kernel_that_overflows_is_an_error(solver):
     X, y = load_wine(return_X_y=True)
     with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
         hsic_model(2, kernel=Polynomial(400), solver=solver).fit(X, y)
@@ -263,7 +263,7 @@ def test_clusterers_take_one_too():
     assert (own.labels_ == rival.labels_).mean() > 0.95
 
 
-def test_a_cap_in_a_later_round_is_told_of_as_well(monkeypatch):
+def test_a_cap_in_a_later_round_is_a_warning_as_well(monkeypatch):
     X, _ = load_wine(return_X_y=True)
     spent: list[Round] = []
     clock = time.perf_counter

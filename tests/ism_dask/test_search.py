@@ -153,7 +153,7 @@ def test_continuation_begins_with_what_wider_kernels_find():
     model = clone(plain).set_params(solver=ISM(tol=1e-3, continuation=True))
     with watching_iterations(seen.append):
         model.fit(WINE, CULTIVAR)
-    # What leads there is not told of.
+    # The steps that lead there are not reported.
     assert [state.iteration for state in seen] == list(range(1, model.n_iter_ + 1))
     assert model.kernel_ == Gaussian(0.5)
     assert model.objective_ > plain.fit(WINE, CULTIVAR).objective_

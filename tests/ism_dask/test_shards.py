@@ -269,7 +269,7 @@ def _scores_of(y):
     return scores
 
 
-def test_a_worker_too_small_for_a_shard_is_told_before_anything_runs(tmp_path):
+def test_a_worker_too_small_for_a_shard_is_an_error_before_anything_runs(tmp_path):
     with (
         LocalCluster(
             n_workers=1,

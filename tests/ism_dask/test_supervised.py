@@ -283,7 +283,7 @@ def _with(value):
         (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "rows and columns; got shape"),
     ],
 )
-def test_bad_input_is_told_clearly(estimator, rows, y, message):
+def test_bad_input_is_refused(estimator, rows, y, message):
     with pytest.raises(ValueError, match=message):
         estimator.fit(rows, y)
 
@@ -347,7 +347,7 @@ def test_transform_checks_its_rows(plain):
             plain.transform(rows)
 
 
-def test_lazy_rows_stay_lazy_whatever_container_is_asked_for():
+def test_lazy_rows_stay_lazy_whatever_the_output_container():
     lazy = da.from_array(X, chunks=(50, 4))
     model = SupervisedIKDR(2).set_output(transform="pandas").fit(X, Y)
     assert isinstance(model.transform(X), pd.DataFrame)

@@ -144,13 +144,13 @@ def test_with_all_eigenvectors_the_program_is_that_over_all_k():
 @pytest.mark.parametrize(("nu", "used"), [(0.1, 1), (0.2, 2), (0.3, 3)])
 def test_axes_that_the_program_leaves_free_are_used_where_the_objective_rises(nu, used):
     rows, y = ROLL[:24], HALF[:24]
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         fitted = ColoredMVU(3, n_neighbors=5, n_eigenvectors=3, nu=nu, **RAW).fit(rows, y)
     assert not fitted.eigenvalues_[1:].any()  # the refinement starts from one axis
     assert fitted.embedding_.any(axis=0).sum() == used
     messages = [f"ColoredMVU uses {used} of 3 axes"] if used < 3 else []
-    assert [str(each.message).split(";")[0] for each in told] == messages
+    assert [str(each.message).split(";")[0] for each in warned] == messages
     assert fitted.converged_
     all_centred = np.linalg.svd(np.ones((24, 1)))[0][:, 1:]
     largest, _ = _dense_optimum(all_centred, y, *_edges(rows, 5), fitted.scales_)

@@ -1,4 +1,4 @@
-"""Checkpoints: no bit lost, the newest three, and one that is damaged is told and passed over."""
+"""Checkpoints: no bit is lost, three stay, and a damaged one is reported and passed over."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_no_checkpoint_is_damaged(wrong: object) -> None:
     assert checkpoints.find(REQUEST) is None
 
 
-def test_the_newest_of_what_is_asked_is_found() -> None:
+def test_the_newest_checkpoint_of_a_request_is_returned() -> None:
     checkpoints = Checkpoints.of_run("own")
     assert checkpoints.find(REQUEST) is None
     assert checkpoints.find() is None
@@ -74,7 +74,7 @@ def test_the_newest_of_what_is_asked_is_found() -> None:
 
 @settings(max_examples=15)
 @given(data=st.data())
-def test_one_that_is_cut_short_or_altered_is_told_and_the_one_before_taken(
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_taken(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     checkpoints = Checkpoints(PartialResults(tmp_path_factory.mktemp("cut") / "partial"))

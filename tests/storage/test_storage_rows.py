@@ -77,7 +77,7 @@ def test_a_generator_may_reuse_its_buffer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "i8", "f4", ">f8"])
-def test_the_dtype_is_kept(tmp_path: Path, dtype: str) -> None:
+def test_the_dtype_stays(tmp_path: Path, dtype: str) -> None:
     X = np.arange(12).reshape(6, 2).astype(dtype)
     write_dataset(tmp_path / "d", INFO, [X[:4], X[4:]])
     got = open_dataset(tmp_path / "d").X
