@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
 
 from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel, PointwiseKernel
@@ -34,6 +35,27 @@ def centred(K: Array) -> Array:
 def equal_classes(y: Array) -> Array:
     """Return the kernel of classes: 1 for two rows of one class, 0 for others."""
     return (y[:, None] == y[None]).astype(float)
+
+
+def standardised(points: Array) -> Array:
+    """Return points (n,) or (n, d) with mean 0 and standard deviation 1, as (n, d)."""
+    points = points.reshape(len(points), -1)
+    return (points - points.mean(axis=0)) / points.std(axis=0)
+
+
+def relative_distances(points: Array) -> Array:
+    """Return the distances between standardised points, in units of their median."""
+    apart = pdist(standardised(points))
+    return squareform(apart / np.median(apart))
+
+
+def gaussian_kernel(points: Array, *shares: float) -> Array:
+    """Return the mean of gaussians of these shares of the median distance, 1 by default."""
+    apart = relative_distances(points)
+    return np.mean([np.exp(-((apart / share) ** 2) / 2) for share in shares or (1.0,)], axis=0)
+
+
+MULTISCALE = (1.0, 0.5, 0.25)
 
 
 def arguments(term: PointwiseKernel, left: Array, right: Array) -> Array:

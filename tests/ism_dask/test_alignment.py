@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from definition import centred, equal_classes
+from definition import centred, equal_classes, gaussian_kernel, kernel_matrix, standardised
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import normalized_mutual_info_score
-from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel, rbf_kernel
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import StandardScaler
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, spectral_clusters
 from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
@@ -22,14 +21,9 @@ def _alignment(K, L):
 
 
 def test_weights_are_those_of_the_definition():
-    X = scale(WINE)
-    D = euclidean_distances(X)
-    sigma = np.median(D[np.triu_indices(len(X), 1)])
-    L = equal_classes(CULTIVAR)
-    of_gaussian, gaussian_size = _alignment(rbf_kernel(X, gamma=0.5 / sigma**2), L)
-    of_polynomial, polynomial_size = _alignment(
-        polynomial_kernel(X, degree=3, gamma=1.0, coef0=1.0), L
-    )
+    L, polynomial = equal_classes(CULTIVAR), kernel_matrix(Polynomial(3, 1.0), standardised(WINE))
+    of_gaussian, gaussian_size = _alignment(gaussian_kernel(WINE), L)
+    of_polynomial, polynomial_size = _alignment(polynomial, L)
     total = of_gaussian + of_polynomial
     (one, first), (two, second) = aligned_sum(["gaussian", "polynomial"], WINE, CULTIVAR).terms
     assert (first, second) == (Gaussian(), Polynomial())

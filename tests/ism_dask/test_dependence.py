@@ -7,8 +7,7 @@ from itertools import permutations, product
 import numpy as np
 import pandas as pd
 import pytest
-from definition import centred, equal_classes
-from scipy.spatial.distance import pdist, squareform
+from definition import MULTISCALE, centred, equal_classes, gaussian_kernel, relative_distances
 from scipy.stats import binomtest, skew
 from sklearn.datasets import load_wine
 
@@ -19,15 +18,10 @@ from ism_dask.gamma.thin_factors import squared_sum
 from ism_dask.solvers import ISM
 
 KERNELS = ["gaussian", "distance"]
-
-
-def _kernel(points: np.ndarray, name: str) -> np.ndarray:
-    points = np.asarray(points, dtype=float).reshape(len(points), -1)
-    points = (points - points.mean(axis=0)) / points.std(axis=0)
-    distances = squareform(pdist(points)) / np.median(pdist(points))
-    if name == "distance":
-        return -distances
-    return np.mean([np.exp(-((distances / width) ** 2) / 2) for width in (1, 0.5, 0.25)], axis=0)
+BY_DEFINITION = {
+    "gaussian": lambda points: gaussian_kernel(points, *MULTISCALE),
+    "distance": lambda points: -relative_distances(points),
+}
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -35,7 +29,7 @@ def test_the_statistic_is_that_of_the_definition(kernel):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 3)) * [1, 10, 0.1] + 7
     y = X[:, 0] ** 2 + rng.normal(size=80)
-    K, L = centred(_kernel(X, kernel)), centred(_kernel(y, kernel))
+    K, L = (centred(BY_DEFINITION[kernel](points)) for points in (X, y))
     found = dependence_test(X, y, kernel=kernel, n_permutations=0)
     assert found.statistic == pytest.approx((K * L).sum() / 79**2, rel=1e-5)
     # With distances this is distance correlation.

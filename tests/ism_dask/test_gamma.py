@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from definition import centred, dense_gamma
+from definition import (
+    MULTISCALE,
+    centred,
+    dense_gamma,
+    equal_classes,
+    gaussian_kernel,
+    standardised,
+)
 
 from ism_dask.estimators.partial_targets import partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS
-from ism_dask.gamma.from_embedding import (
-    EMBEDDING,
-    normalise_rows,
-)
+from ism_dask.gamma.from_embedding import EMBEDDING, normalise_rows
 from ism_dask.gamma.targets import TARGETS, target_dependence
 from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import cut
@@ -22,32 +26,12 @@ NUMBERS = RNG.normal(size=31)
 MANY = RNG.normal(size=(31, 3))
 
 
-def _one_hot(labels):
-    return (labels[:, None] == np.unique(labels)).astype(float)
-
-
-def _standardised(y):
-    y = y.reshape(len(y), -1)
-    return (y - y.mean(axis=0)) / y.std(axis=0)
-
-
-def _gaussian(y, share=1.0):
-    U = _standardised(y)
-    distances = np.linalg.norm(U[:, None] - U, axis=-1)
-    sigma = share * np.median(distances[np.triu_indices(len(U), 1)])
-    return np.exp(-(distances**2) / (2 * sigma**2))
-
-
-def _multiscale(y):
-    return (_gaussian(y) + _gaussian(y, 0.5) + _gaussian(y, 0.25)) / 3
-
-
 @pytest.mark.parametrize(
     ("target", "y", "K"),
     [
-        ("classes", LABELS, _one_hot(LABELS) @ _one_hot(LABELS).T),
-        ("linear", NUMBERS, _standardised(NUMBERS) @ _standardised(NUMBERS).T),
-        ("linear", MANY, _standardised(MANY) @ _standardised(MANY).T),
+        ("classes", LABELS, equal_classes(LABELS)),
+        ("linear", NUMBERS, standardised(NUMBERS) @ standardised(NUMBERS).T),
+        ("linear", MANY, standardised(MANY) @ standardised(MANY).T),
     ],
 )
 def test_gamma_is_the_centred_kernel_of_y(target, y, K):
@@ -60,17 +44,17 @@ PAIRS = np.random.default_rng(4).normal(size=(300, 2))
 
 
 @pytest.mark.parametrize(
-    ("y", "target", "kernel", "most"),
+    ("y", "target", "shares", "most"),
     [
-        *((y, "gaussian", _gaussian, 1e-6) for y in (NUMBERS, MANY, TAILS, TIES, PAIRS)),
-        *((y, "multiscale", _multiscale, 1e-6) for y in (NUMBERS, MANY, TIES)),
-        (TAILS, "multiscale", _multiscale, 1e-3),
+        *((y, "gaussian", (1.0,), 1e-6) for y in (NUMBERS, MANY, TAILS, TIES, PAIRS)),
+        *((y, "multiscale", MULTISCALE, 1e-6) for y in (NUMBERS, MANY, TIES)),
+        (TAILS, "multiscale", MULTISCALE, 1e-3),
     ],
 )
-def test_the_factor_of_gaussians_leaves_out_next_to_nothing(y, target, kernel, most):
+def test_the_factor_of_gaussians_leaves_out_next_to_nothing(y, target, shares, most):
     known = target_dependence(y, target)
     n = len(y)
-    missing = centred(kernel(y)) - dense_gamma(known)
+    missing = centred(gaussian_kernel(y, *shares)) - dense_gamma(known)
     # What is missing is definite, so that no entry of it is larger than its trace.
     assert np.linalg.eigvalsh(missing).min() > -1e-12 * n
     assert np.trace(missing) <= known.remainder * n + 1e-9
@@ -82,7 +66,7 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
     y = np.random.default_rng(5).normal(size=(300, 5))
     known = target_dependence(y, "gaussian")
     assert known.facts.shape == (300, 100)
-    missing = centred(_gaussian(y)) - dense_gamma(known)
+    missing = centred(gaussian_kernel(y)) - dense_gamma(known)
     assert 1e-6 < np.trace(missing) / 300 <= known.remainder < 0.2
 
 
