@@ -98,8 +98,9 @@ class Alternation:
 
         From then on each W is solved until it is stationary, and the alternation has converged when
         both move by less than `tol` even so, and the residual of W under Gamma of its own embedding
-        is at most `tol`. The answer is the last W, after `max_outer` rounds at most: J of different
-        rounds cannot be compared, since each has another Gamma.
+        is at most `tol`, unless W grew column by column. The answer is the last W, after
+        `max_outer` rounds at most: J of different rounds cannot be compared, since each has
+        another Gamma.
         """
         saved_fit, outer = self.saved_fit, self.saved_fit.outer
         embedding = self._first_embedding() if outer is None else self._embed(outer.last)
@@ -125,7 +126,10 @@ class Alternation:
             settled = fully and record.movement < limit and not stalled
             pair = self._pair(embedded) if settled else None
             time_is_up = solution.status is Status.OVER_CAP
-            converged = pair is not None and pair.residual <= limit and not time_is_up
+            # A W that grew column by column need not be stationary, however long this goes on.
+            by_column = solution.status is Status.COLUMN_BY_COLUMN
+            stationary = pair is not None and (by_column or pair.residual <= limit)
+            converged = stationary and not time_is_up
             stuck = embedding.movement > 0 and _has_not_halved((*rounds, record))
             is_last = converged or stalled or stuck or time_is_up or record.number >= max_outer
             record = replace(record, last=is_last)

@@ -14,7 +14,7 @@ from definition import Definition, centred, equal_classes, kernel_matrix
 from scipy.linalg import null_space
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
-from sklearn.datasets import load_wine, make_blobs
+from sklearn.datasets import load_digits, load_wine, make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -24,6 +24,8 @@ from ism_dask.engines import Landmarks
 from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import Round
+from ism_dask.solvers import DimensionGrowth
+from ism_dask.status import Status
 from storage import DatasetInfo, open_dataset, write_dataset
 
 X, Y = load_wine(return_X_y=True)
@@ -149,6 +151,15 @@ def test_rounds_in_which_w_still_turns_have_not_converged():
         model = UnsupervisedIKDR(3, max_outer=5).fit(X)
     assert model.rounds_[-1].change < 0.01 < model.rounds_[-1].turn
     assert not model.converged_
+
+
+@pytest.mark.filterwarnings("ignore::ism_dask.status.WeightsWarning")
+def test_rounds_end_for_a_w_that_grows_column_by_column():
+    """Such a W is never stationary, but its rounds settle (here in 7; warnings are errors)."""
+    rows = load_digits().data[:300]
+    model = UnsupervisedIKDR(10, solver=DimensionGrowth(), max_outer=30).fit(rows)
+    assert model.status_ is Status.COLUMN_BY_COLUMN
+    assert len(model.rounds_) < 30
 
 
 def test_rounds_of_a_rough_graph_end_when_the_movement_stays():
