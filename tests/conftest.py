@@ -25,7 +25,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
-pytest_plugins = ["fixtures"]
+pytest_plugins = ["tests.flows.fixtures"]
 
 # Tests that share one of these run in one process, one after the other.
 SHARED = ("up", "cluster")
