@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
 
 from flows.errors import FlowError
 from flows.services.certificates import Certificates
 from flows.services.dask import scheduler_settings
+from flows.settings.toml_tables import RelativePath
 from flows.text import count_noun
 
-_MEMORY = re.compile(r"\d+(\.\d+)? ?([kMGT]i?)?B")
+
+def _memory(text: str) -> str:
+    if not re.fullmatch(r"\d+(\.\d+)? ?([kMGT]i?)?B", text):
+        raise ValueError(f"{text!r} is no size; expected one such as '4 GiB'")
+    return text
+
+
+# What pydantic checks in the tables of cluster files.
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=1)]
+Memory = Annotated[str, AfterValidator(_memory)]
 
 
 @dataclass(frozen=True)
@@ -68,9 +79,9 @@ class ClusterPlace(ABC):
 class Tls:
     """Paths of PEM files such as `deploy/tls/make-certificates` writes."""
 
-    ca_file: Path  # certificate of the authority to trust
-    cert: Path
-    key: Path
+    ca_file: RelativePath  # certificate of the authority to trust
+    cert: RelativePath
+    key: RelativePath
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -110,30 +121,11 @@ class AdaptiveSize:
             )
 
 
-def check_size(name: str, size: int | AdaptiveSize) -> None:
-    """Raise ValueError unless the size of a cluster is at least 1."""
-    if not isinstance(size, AdaptiveSize):
-        check_numbers(1, **{name: size})
-
-
 def size_in_words(size: int | AdaptiveSize, noun: str) -> str:
     """Return the size of a cluster in words, such as "1 to 8 jobs"."""
     if isinstance(size, AdaptiveSize):
         return f"{size.minimum} to {size.maximum} {noun}s"
     return count_noun(size, noun)
-
-
-def check_numbers(at_least: float, **numbers: float) -> None:
-    """Raise ValueError unless every number is finite and not below `at_least`."""
-    for name, number in numbers.items():
-        if not math.isfinite(number) or number < at_least:
-            raise ValueError(f"`{name}` is {number}; expected {at_least} or more")
-
-
-def check_memory(memory: str) -> None:
-    """Raise ValueError unless `memory` is a number of bytes with its unit."""
-    if not _MEMORY.fullmatch(memory):
-        raise ValueError(f"`memory` is {memory!r}; expected a size such as '4 GiB'")
 
 
 @contextmanager

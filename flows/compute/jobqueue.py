@@ -17,10 +17,10 @@ from flows.compute.base import (
     ClusterAddress,
     ClusterPlace,
     ClusterPlan,
+    Count,
+    Memory,
+    Seconds,
     Tls,
-    check_memory,
-    check_numbers,
-    check_size,
     scheduler_defaults,
     size_in_words,
 )
@@ -28,6 +28,7 @@ from flows.errors import FlowError
 from flows.interface.interrupts import block_signal_handlers
 from flows.services.certificates import Certificates
 from flows.services.records import PRIVATE
+from flows.settings.toml_tables import RelativePath
 from storage import home
 from storage.atomic import explain_os_errors
 from storage.errors import did_you_mean
@@ -68,10 +69,10 @@ class JobQueue(ClusterPlace):
 
     system: str  # a key of `SYSTEMS`
     interface: str  # such as ib0, on which nodes and machine reach each other; no other listens
-    cores: int  # of each job
-    memory: str  # of each job
-    jobs: int | AdaptiveSize
-    processes: int = 1  # workers in each job, which share its cores and memory
+    cores: Count  # of each job
+    memory: Memory  # of each job
+    jobs: Count | AdaptiveSize
+    processes: Count = 1  # workers in each job, which share its cores and memory
     queue: str | None = None
     account: str | None = None
     walltime: str | None = None  # this, queue and account: None is that of dask-jobqueue
@@ -80,9 +81,9 @@ class JobQueue(ClusterPlace):
     # More parameters of the class of dask-jobqueue.
     options: dict[str, str | int | bool] = field(default_factory=dict)
     python: str | None = None  # on the nodes; None is the path of the Python that runs here
-    shared: Path | None = None  # folder that the nodes share, for logs and temporary certificates
+    shared: RelativePath | None = None  # that the nodes share, for logs and temporary certificates
     tls: Tls | None = None  # None makes temporary certificates, worth nothing after the run
-    wait: float = 900.0  # seconds that the first job may take to start
+    wait: Seconds = 900.0  # seconds that the first job may take to start
 
     def __post_init__(self) -> None:
         if self.system not in SYSTEMS:
@@ -90,9 +91,6 @@ class JobQueue(ClusterPlace):
             raise ValueError(
                 f"`system` is {self.system!r}; {hint}expected one of {', '.join(SYSTEMS)}"
             )
-        check_numbers(1, cores=self.cores, processes=self.processes, wait=self.wait)
-        check_memory(self.memory)
-        check_size("jobs", self.jobs)
         if self.processes > self.cores:
             raise ValueError(
                 f"`processes` is {self.processes}; expected at most `cores`, which is {self.cores}"

@@ -14,9 +14,9 @@ from flows.compute.base import (
     ClusterAddress,
     ClusterPlace,
     ClusterPlan,
-    check_memory,
-    check_numbers,
-    check_size,
+    Count,
+    Memory,
+    Seconds,
     size_in_words,
 )
 from flows.errors import FlowError
@@ -40,19 +40,14 @@ class Kubernetes(ClusterPlace):
     package: ClassVar[str] = "dask_kubernetes"
 
     image: str  # of scheduler and workers, with the same ism-dask and Dask as here
-    workers: int | AdaptiveSize
-    cpu: int = 1  # of each worker, which has as many threads
-    memory: str = "2 GiB"  # of each worker, and of the scheduler
+    workers: Count | AdaptiveSize
+    cpu: Count = 1  # of each worker, which has as many threads
+    memory: Memory = "2 GiB"  # of each worker, and of the scheduler
     namespace: str | None = None  # None is that of the current context of kubectl
     env: dict[str, str] = field(default_factory=dict)  # of scheduler and workers
     worker_resources: dict[str, str] = field(default_factory=dict)  # such as ephemeral-storage
     volume_claim: str | None = None  # a claim that pods may share, mounted as /data
-    wait: float = 300.0  # seconds that scheduler and first worker may take to start
-
-    def __post_init__(self) -> None:
-        check_numbers(1, cpu=self.cpu, wait=self.wait)
-        check_memory(self.memory)
-        check_size("workers", self.workers)
+    wait: Seconds = 300.0  # seconds that scheduler and first worker may take to start
 
     def plan(self) -> ClusterPlan:
         """Return the DaskCluster that `opened` would create."""

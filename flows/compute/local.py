@@ -11,8 +11,8 @@ from flows.compute.base import (
     ClusterAddress,
     ClusterPlace,
     ClusterPlan,
-    check_memory,
-    check_numbers,
+    Count,
+    Memory,
     scheduler_defaults,
 )
 from flows.interface.interrupts import delay_interrupts
@@ -25,15 +25,10 @@ from flows.text import count_noun
 class Local(ClusterPlace):
     """A cluster of worker processes on this machine, which other machines cannot reach."""
 
-    workers: int = 1
-    threads: int = 2  # of each worker
-    memory: str | None = None  # of each worker; None is an equal share of that of the machine
+    workers: Count = 1
+    threads: Count = 2  # of each worker
+    memory: Memory | None = None  # of each worker; None is an equal share of that of the machine
     tls: bool = False  # encrypt, with certificates that never leave the memory of the run
-
-    def __post_init__(self) -> None:
-        check_numbers(1, workers=self.workers, threads=self.threads)
-        if self.memory is not None:
-            check_memory(self.memory)
 
     def plan(self) -> ClusterPlan:
         """Return a description of the workers that `opened` would start."""

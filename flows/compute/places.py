@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from flows.compute.jobqueue import JobQueue
 from flows.compute.kubernetes import Kubernetes
 from flows.compute.local import Local
 from flows.errors import FlowError, SettingsError
-from flows.interface.toml_tables import TableError, closest_name, parse_toml, read_table
 from flows.services.certificates import own_certificates
-
-_ADDRESS_PATTERN = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
+from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
+from flows.settings.fields import check_choice
+from flows.settings.toml_tables import TableError, parse_toml, read_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +48,6 @@ class Address(ClusterPlace):
         yield ClusterAddress(self.address, security, wait=self.wait, none_came=advice)
 
 
-def is_address(text: str) -> bool:
-    """Return whether `text` is the address of a scheduler."""
-    match = _ADDRESS_PATTERN.fullmatch(text)
-    return match is not None and 0 < int(match[2]) < 2**16
-
-
-NAME = "up"
 _VARIABLE = "ISM_DASK_SCHEDULER"
 
 
@@ -105,34 +97,25 @@ KINDS: dict[str, type[Any]] = {
     "jobqueue": JobQueue,
     "kubernetes": Kubernetes,
 }
-_SUFFIX = ".toml"
 
 
 def cluster_place(scheduler: str) -> ClusterPlace:
     """Return the place that `--scheduler` names, checked as far as possible without starting it."""
-    if is_address(scheduler):
-        return Address(address=scheduler)
-    if scheduler == NAME:
+    check_scheduler(scheduler)
+    if scheduler == UP:
         return LocalServices()
-    if scheduler.endswith(_SUFFIX):
+    if scheduler.endswith(CLUSTER_FILE):
         return read_cluster(Path(scheduler).expanduser())
-    raise SettingsError(
-        f"`scheduler` is {scheduler!r}; expected an address such as tcp://127.0.0.1:8786, which "
-        "`dask scheduler` prints when it starts, up for that of `ism-dask up`, or a cluster file "
-        "such as slurm.toml"
-    )
+    return Address(address=scheduler)
 
 
 def read_cluster(file: Path) -> ClusterPlace:
     """Return the place that a cluster file describes; raise SettingsError if the file is wrong."""
     table = parse_toml(file, "cluster file", "those in docs/clusters.md")
-    kind = table.pop("kind", None)
-    if not isinstance(kind, str) or kind not in KINDS:
-        given = "missing" if kind is None else repr(kind)
-        hint = closest_name(str(kind), list(KINDS))
-        raise SettingsError(f"{file}: `kind` is {given}; expected one of {', '.join(KINDS)}{hint}")
+    kind = str(table.pop("kind", "missing"))
     try:
-        place: ClusterPlace = read_table(KINDS[kind], table, file.parent)
+        described = KINDS[check_choice("kind", kind, list(KINDS))]
+        place: ClusterPlace = read_table(described, table, file.parent)
         place.check()
     except TableError as error:
         raise SettingsError(f"{file}: {error} (a cluster of kind {kind!r})") from error

@@ -26,7 +26,7 @@ from commandline import Command
 from dask_kubernetes.operator import KubeCluster
 from daskparts import made, needs, process
 from distributed import Client, LocalCluster
-from fixtures import free_port
+from upkeep import free_port
 from waiting import wait
 
 from flows.compute.base import AdaptiveSize
