@@ -168,14 +168,14 @@ def check_cluster(
 
 
 def _show_workers(place: Any, output: Output) -> dict[str, Any]:
-    from flows.compute.checks import VERSIONS, list_workers  # noqa: PLC0415
+    from flows.compute.checks import VERSIONS, list_workers, worker_cells  # noqa: PLC0415
     from flows.compute.session import joined_cluster_at  # noqa: PLC0415
 
     with output.watched(), joined_cluster_at(place) as client:
         address, workers = client.scheduler.address, list_workers(client)
     columns = ("worker", "threads", "memory", *VERSIONS)
-    output.table(columns, [each.cells() for each in workers], left=1)
+    output.table(columns, [worker_cells(each) for each in workers], left=1)
     output.say(
         f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"
     )
-    return {"kind": "address", "address": address, "workers": [w.to_json() for w in workers]}
+    return {"kind": "address", "address": address, "workers": workers}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from distributed import default_client
 
 from flows.compute.connection import EndableClient
 from flows.errors import FlowError
-
-Versions = dict[str, str]
 
 # The number of leading parts of a version that have to agree. These packages pickle the tasks and
 # compute the numbers.
@@ -65,34 +62,27 @@ def _leading_parts(versions: dict[str, Any]) -> dict[str, list[str]]:
     return {name: str(packages[name]).split(".")[:parts] for name, parts in _N_PARTS.items()}
 
 
-@dataclass(frozen=True)
-class Worker:
-    """A worker, as its scheduler describes it."""
+def list_workers(client: EndableClient) -> list[dict[str, Any]]:
+    """Return address, threads, limit of memory in bytes (0: none) and versions of each worker.
 
-    address: str
-    threads: int
-    memory: int  # limit in bytes; 0 if there is none
-    versions: Versions  # empty if it did not answer
+    A worker that does not answer has no versions.
+    """
+    answers, workers = _versions(client)["workers"], []
+    for address, each in sorted(client.workers.items()):
+        versions = _leading_parts(answers[address]) if address in answers else {}
+        workers.append(
+            {
+                "address": address,
+                "threads": each["nthreads"],
+                "memory": each["memory_limit"] or 0,
+                "versions": {name: ".".join(parts) for name, parts in versions.items()},
+            }
+        )
+    return workers
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the cells of its row in the table of workers."""
-        memory = f"{self.memory / 2**30:.1f} GiB" if self.memory else "no limit"
-        versions = [self.versions.get(name, "no answer") for name in VERSIONS]
-        return (self.address, str(self.threads), memory, *versions)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return asdict(self)
-
-
-def list_workers(client: EndableClient) -> list[Worker]:
-    """Return the workers of the cluster, in the order of their addresses."""
-    answers = _versions(client)["workers"]
-    versions = {
-        address: {name: ".".join(parts) for name, parts in _leading_parts(each).items()}
-        for address, each in answers.items()
-    }
-    return [
-        Worker(address, each["nthreads"], each["memory_limit"] or 0, versions.get(address, {}))
-        for address, each in sorted(client.workers.items())
-    ]
+def worker_cells(worker: dict[str, Any]) -> list[str]:
+    """Return the cells of a worker in the table of workers."""
+    memory = f"{worker['memory'] / 2**30:.1f} GiB" if worker["memory"] else "no limit"
+    versions = [worker["versions"].get(name, "no answer") for name in VERSIONS]
+    return [worker["address"], str(worker["threads"]), memory, *versions]

@@ -27,6 +27,7 @@ from flows.compute.base import (
 from flows.errors import FlowError
 from flows.interface.interrupts import block_signal_handlers
 from flows.services.certificates import Certificates
+from flows.services.ports import HOST
 from flows.services.records import PRIVATE
 from flows.settings.toml_tables import RelativePath
 from storage import home
@@ -109,19 +110,34 @@ class JobQueue(ClusterPlace):
     @contextmanager
     def opened(self) -> Iterator[ClusterAddress]:
         """Submit the jobs, and cancel them when the block ends."""
-        _check_interface(self.interface)
+        from distributed.utils import get_ip_interface  # noqa: PLC0415
+
         command = self._job_class.submit_command
         if shutil.which(command) is None:
             raise FlowError(
                 f"there is no `{command}` on this machine; run the command where jobs are "
                 "submitted, such as a login node"
             )
+        try:
+            get_ip_interface(self.interface)
+        except ValueError as error:
+            raise FlowError(f"`interface`: {error}") from error
         self._tested(self._job_script())
         folder = self._shared_folder
         with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
         certificates = _temporary_tls(folder) if self.tls is None else nullcontext(self.tls)
-        with certificates as tls, scheduler_defaults(), self._cluster(tls) as cluster:
+        with (
+            certificates as tls,
+            scheduler_defaults(),
+            self._cluster_class(
+                **self._job_options(),
+                name="ism-dask",
+                silence_logs=logging.CRITICAL,
+                security=tls.security(),
+                scheduler_options={"interface": self.interface, "dashboard_address": f"{HOST}:0"},
+            ) as cluster,
+        ):
             if isinstance(self.jobs, AdaptiveSize):
                 cluster.adapt(
                     minimum_jobs=self.jobs.minimum,
@@ -147,15 +163,6 @@ class JobQueue(ClusterPlace):
         except (TypeError, ValueError) as error:
             raise FlowError(f"{self._system.title} needs other `options`: {error}") from error
         return str(job.job_script())
-
-    def _cluster(self, tls: Tls) -> Any:
-        return self._cluster_class(
-            **self._job_options(),
-            name="ism-dask",
-            silence_logs=logging.CRITICAL,
-            security=tls.security(),
-            scheduler_options={"interface": self.interface, "dashboard_address": "127.0.0.1:0"},
-        )
 
     def _job_options(self) -> dict[str, Any]:
         """Return the parameters of dask-jobqueue's class; it has own defaults for those of None."""
@@ -222,15 +229,6 @@ class JobQueue(ClusterPlace):
     @property
     def _jobs_text(self) -> str:
         return size_in_words(self.jobs, f"{self._system.title} job")
-
-
-def _check_interface(interface: str) -> None:
-    from distributed.utils import get_ip_interface  # noqa: PLC0415
-
-    try:
-        get_ip_interface(interface)
-    except ValueError as error:
-        raise FlowError(f"`interface` is {interface!r}; expected another one ({error})") from error
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def test_what_slurm_would_refuse_is_not_submitted(here: Command, file: Path) -> 
         assert "invalid partition specified: nowhere" in said
     file.write_text(FILE.replace('"lo"', '"ib7"'))
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
-    assert "`interface` is 'ib7'; expected another one" in said
+    assert "`interface`: 'ib7' is not a valid network interface" in said
     assert "'lo'" in said
 
 
