@@ -180,6 +180,16 @@ class CheckpointedFit:
         self._record(number, solution)
         return solution
 
+    def next_run(self) -> tuple[State | None, Callable[[State], None]]:
+        """Return the saved state of the next solver run, if there is one, and what saves others.
+
+        It is for runs that end by themselves when they continue from their last state.
+        """
+        number, self._next_run = self._next_run, self._next_run + 1
+        runs = self.checkpoint.runs
+        saved = runs[number] if number < len(runs) else None
+        return saved if isinstance(saved, State) else None, partial(self._record, number)
+
     def commit_outer(self, outer: OuterState) -> None:
         """Save the state after a whole round and drop the solver runs of that round."""
         self._next_run = 0

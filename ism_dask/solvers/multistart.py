@@ -260,16 +260,17 @@ class _SearchRun:
         if not self._is_published:
             guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
         rest = _FINE if engine.approximate else _ROUGH
-        climb = partial(_climb, guess)
+        climb, begun = partial(_climb, guess), len(solution.history)
         if engine.double is not engine and relative_residual(W, solution.product) > rest:
             rough = PaddedOperator(engine, self._constant, rough=True)
-            roughly = with_log(climb, rest=rest, still=_ROUGHLY_STILL)
-            solution = self._run_solver(roughly, rough, continue_from(solution))
+            roughly = with_log(climb, rest=rest, still=_ROUGHLY_STILL, begun=begun)
+            solution = self._run_solver(roughly, rough, continue_from(solution), resumes=True)
+            begun = len(solution.history)
         reached = solution.status is Status.CONVERGED
         if not reached or relative_residual(solution.W, solution.product) > _FINE:
-            fully = with_log(climb, rest=_FINE, still=_STILL)
+            fully = with_log(climb, rest=_FINE, still=_STILL, begun=begun)
             steady = PaddedOperator(engine, self._constant)
-            solution = self._run_solver(fully, steady, continue_from(solution))
+            solution = self._run_solver(fully, steady, continue_from(solution), resumes=True)
         # Rounding may hide the last rise of J from the steps.
         ended = solution.status in (Status.MAX_ITER, Status.STALLED)
         if ended and one_step_agrees(operator, solution):
@@ -354,7 +355,7 @@ def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> S
 
 def _climb(precondition: Precondition | None, log: SolverLog) -> Solution:
     """Return the solution of L-BFGS, by which J rises in every step."""
-    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition)
+    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition, log.memory)
     return log.ended(log.follow(steps))
 
 

@@ -11,7 +11,7 @@ from commandline import Command
 
 from flows.errors import SettingsError
 from flows.interface.fields import named_values
-from flows.runs.paradigms import PARADIGMS
+from flows.runs.clustering import PARADIGMS
 from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, Settings
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Multiquadric, Polynomial
