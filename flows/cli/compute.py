@@ -109,7 +109,11 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
     if isinstance(settings, DataSettings) and settings.is_table and "://" not in settings.dataset:
         from storage.tables.files import find_files  # noqa: PLC0415
 
-        find_files(settings.dataset)  # an error for a missing file should not wait for Prefect
+        find_files(settings.dataset)  # for its error, before anything starts
+    if (place := getattr(settings, "scheduler", None)) is not None:
+        from flows.compute.places import cluster_place  # noqa: PLC0415
+
+        cluster_place(place)  # for its error, too
     if not plain:
         connect_to_prefect(output)
     work = (_plain_flows() if plain else _prefect_flows())[flow]
@@ -214,7 +218,6 @@ def resume(
     once more, does the same.
     """
     from flows.services.leases import find_lease  # noqa: PLC0415
-    from storage.records import restored  # noqa: PLC0415
 
     lease = find_lease(name)
     if lease is None or lease.kind not in _RESUMABLE:
@@ -227,7 +230,13 @@ def resume(
         raise SettingsError(f"a run of {lease.kind} takes no `scheduler`: leave it out")
     if scheduler is not None:
         given["scheduler"] = scheduler
-    compute(lease.kind, restored(kind, given), output, plain=plain)
+    try:
+        settings = kind.parse(given)
+    except SettingsError as error:
+        raise SettingsError(
+            f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"
+        ) from error
+    compute(lease.kind, settings, output, plain=plain)
 
 
 def _nothing_to_resume(name: str) -> str:

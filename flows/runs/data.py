@@ -18,8 +18,14 @@ from flows.results.base import IngestResult
 from flows.runs.dated import dated_name
 from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
-from flows.settings.choices import label_keys
-from flows.settings.runs import PREDICTION, SIDES, NamedRunSettings, SearchSettings, Settings
+from flows.settings.choices import label_keys, split_names
+from flows.settings.runs import (
+    PREDICTION,
+    SIDES,
+    NamedRunSettings,
+    SavedRunSettings,
+    SearchSettings,
+)
 from ism_dask.rows.standardise import tile_dtype
 from ism_dask.selection.dimension import MOST_FEATURES
 from storage import Dataset, ZarrRows, open_dataset
@@ -180,7 +186,7 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     target = getattr(settings, "target", AUTO)
     kind = target if target in (AUTO, CLASSES) else NUMBERS
     # `target` is that of the label alone.
-    names = (*label_names(settings.label), *sides)
+    names = (*split_names(settings.label), *sides)
     data = store_labelled(settings.dataset, names, AUTO if sides else kind)
     return replace(settings, dataset=data.info.folder, label=label_keys(settings.label)), data
 
@@ -203,7 +209,7 @@ def with_label(
     are read as it says: classes that are named by numbers are numbers to a target of numbers.
     """
     label = data.info.default_label if name is None else name
-    names = label_names(label)
+    names = split_names(label)
     unknown = [each for each in names if each not in data.labels]
     if unknown or not names:
         labels = ", ".join(data.labels) or "no labels"
@@ -231,13 +237,13 @@ def side_labels(settings: SearchSettings, labelled: LabelledDataset) -> Mapping[
     return {
         side: _side_columns(side, names, labelled)
         for side in SIDES
-        if (names := label_names(getattr(settings, side)))
+        if (names := split_names(getattr(settings, side)))
     }
 
 
 def _side_names(settings: SearchSettings) -> tuple[str, ...]:
     """Return the columns of a table that are labels to avoid, or that are given."""
-    names = tuple(name for side in SIDES for name in label_names(getattr(settings, side)))
+    names = tuple(name for side in SIDES for name in split_names(getattr(settings, side)))
     if names and settings.label is None:
         raise SettingsError(
             f"`label` is None, and {', '.join(names)} are to be avoided or given; name the column "
@@ -257,7 +263,7 @@ def _side_columns(side: str, names: tuple[str, ...], labelled: LabelledDataset) 
                 f"`{side}` is {name!r}; {data.name} has {labels}. A column of a table is one if it "
                 "is named at its first ingestion, such as by --label income --avoid age"
             )
-        if key in label_names(labelled.label):
+        if key in split_names(labelled.label):
             raise SettingsError(
                 f"`{side}` has {key!r}, which is the label to explain; expected another one"
             )
@@ -277,11 +283,6 @@ def _number(name: str) -> float:
     return value if np.isfinite(value) else np.nan
 
 
-def label_names(text: str | None) -> tuple[str, ...]:
-    """Return the names of labels in a text that separates them by commas."""
-    return tuple(each.strip() for each in (text or "").split(",") if each.strip())
-
-
 def target_of(y: Array, target: str = "auto") -> str:
     """Return the target for labels y (n,) or (n, t): with "auto", whole numbers are classes."""
     if target != "auto":
@@ -295,7 +296,7 @@ def describe_rows(data: Dataset) -> str:
     return f"{data.name}, {n:,} rows, {d:,} columns, digest {data.data_hash[:12]}"
 
 
-def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:
+def read_rows(X: ZarrRows, settings: SavedRunSettings, chosen: Array | None = None) -> Any:
     """Return all rows, or those with the ascending numbers `chosen`.
 
     Returns

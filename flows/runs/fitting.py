@@ -14,10 +14,8 @@ import numpy as np
 from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare
 from flows.results.runs import (
-    Avoided,
     CertificateRecord,
     Contribution,
-    DimensionTried,
     FewColumns,
     FitEnding,
     FittedW,
@@ -33,7 +31,6 @@ from flows.settings.runs import (
     PREDICTION,
     SavedRunSettings,
     SearchSettings,
-    Settings,
 )
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
@@ -100,7 +97,6 @@ class FittedModel:
 def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> FittedW:
     """Return what a run reports of its W, fitted to labels or clusters."""
     model = fitted.model
-    avoided, dimensions = (getattr(model, each, None) for each in ("avoided_", "dimension_path_"))
     return FittedW(
         fitted_kernel=kernel_record(settings.kernel, model.kernel_),
         objective=float(model.objective_),
@@ -109,11 +105,11 @@ def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> 
         eigengap=float(model.eigengap_),
         components_advice=model.components_advice_,
         ending=fitted.ending,
-        avoided=None if avoided is None else Avoided.from_json(vars(avoided)),
+        avoided=getattr(model, "avoided_", None),
         loadings=top_loadings(model.components_, names_of_columns(data)),
         contributions=_contributions(model),
         few_columns=_few_columns(model),
-        dimensions=tuple(DimensionTried.from_json(vars(each)) for each in dimensions or ()) or None,
+        dimensions=tuple(getattr(model, "dimension_path_", ())) or None,
     )
 
 
@@ -138,7 +134,7 @@ def _few_columns(model: IKDR) -> FewColumns | None:
     return FewColumns(used=int(model.get_support().sum()), share_of_objective=float(share))
 
 
-def shared_parameters(settings: Settings) -> dict[str, Any]:
+def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
     """Return the parameters that all estimators share, without the number of components."""
     # Clusterings have one criterion alone.
     criterion = settings.criterion if isinstance(settings, SearchSettings) else DEPENDENCE
