@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -54,7 +54,7 @@ class Output:
             lines = "\n".join(map(printable, text.split("\n")))
             _console().print(lines, soft_wrap=True, highlight=False, markup=False)
 
-    def table(self, columns: Sequence[str], *sections: Sequence[Sequence[str]], left: int) -> None:
+    def table(self, columns: Sequence[str], *sections: Iterable[Sequence[str]], left: int) -> None:
         """Print a table for people; all columns after the first `left` ones are aligned right.
 
         A line separates the sections, which are groups of rows.

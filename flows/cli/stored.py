@@ -12,7 +12,7 @@ from flows.cli.compute import run_flow
 from flows.cli.options import Plain, RunName
 from flows.cli.output import Output, print_summary
 from flows.settings.base import IngestSettings
-from flows.text import count_noun
+from flows.text import byte_size, count_noun
 
 if TYPE_CHECKING:
     from flows.results.base import IngestResult
@@ -37,11 +37,11 @@ def datasets(
 
     entries = list_entries(name)
     columns = ("name", "split", "labels (classes)", "rows", "columns", "stored")
-    output.table(columns, [entry.cells() for entry in entries], left=3)
-    answer: dict[str, Any] = {"datasets": [entry.to_json() for entry in entries]}
+    output.table(columns, map(_cells, entries), left=3)
+    answer: dict[str, Any] = {"datasets": entries}
     table = None if name is None or name in DATASETS else open_dataset(name).info.table
     if name is not None:
-        output.say(entries[0].title)
+        output.say(entries[0]["title"])
     if table is not None:
         _show_schema(table["schema"], output, described=True)
         files = [file["path"] for file in table["files"]]
@@ -49,6 +49,15 @@ def datasets(
             output.say(f"made from {files[0]}" + (f" and {len(files) - 1} more" * (len(files) > 1)))
         answer["table"] = dict(table)
     output.finish({"command": "datasets", **answer})
+
+
+def _cells(entry: Mapping[str, Any]) -> list[str]:
+    """Return the row of a data set in the table of all."""
+    labels = [name if k is None else f"{name} ({k})" for name, k in entry["labels"].items()]
+    numbers = ["?" if entry[key] is None else f"{entry[key]:,}" for key in ("rows", "columns")]
+    size = byte_size(entry["bytes"]) if entry["stored"] else "no"
+    where = "damaged" if entry["problem"] else size
+    return [entry["name"], entry["split"], ", ".join(labels) or "none", *numbers, where]
 
 
 def remove(
@@ -172,7 +181,6 @@ def check(
 ) -> None:
     """Read every stored file and name those that are damaged."""
     from flows.runs.inventory import check_files  # noqa: PLC0415
-    from flows.text import byte_size  # noqa: PLC0415
 
     with output.watched():
         checked = check_files(names or [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from flows.interface.progress import ProgressShare
 from flows.services.leases import find_lease, list_leases
 from flows.text import byte_size
 from storage import (
+    DatasetInfo,
     Problem,
     StorageError,
     StoredDataset,
@@ -33,38 +34,8 @@ from storage.runs import run_not_found
 from storage.tables.schema import NUMBERS, label_key
 
 
-@dataclass(frozen=True)
-class DatasetEntry:
-    """One split of a data set, as the command `datasets` lists it."""
-
-    name: str
-    title: str
-    split: str
-    # None if the stored data set is damaged.
-    rows: int | None
-    columns: int | None
-    # Number of classes of each label; None for numbers, and if only stored data would show it.
-    labels: dict[str, int | None] = field(default_factory=dict)
-    # Size on disk; None if the split is not stored.
-    bytes: int | None = None
-    # The damage to the stored data set.
-    problem: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return {**asdict(self), "stored": self.bytes is not None}
-
-    def cells(self) -> list[str]:
-        """Return the cells of its row in the table of data sets."""
-        labels = [name if k is None else f"{name} ({k})" for name, k in self.labels.items()]
-        size = "no" if self.bytes is None else byte_size(self.bytes)
-        numbers = ["?" if each is None else f"{each:,}" for each in (self.rows, self.columns)]
-        where = "damaged" if self.problem else size
-        return [self.name, self.split, ", ".join(labels) or "none", *numbers, where]
-
-
-def list_entries(name: str | None = None) -> list[DatasetEntry]:
-    """Return an entry for each split of the registry, and for each other stored data set.
+def list_entries(name: str | None = None) -> list[dict[str, Any]]:
+    """Return the splits of the registry and the other stored data sets, as plain JSON.
 
     With a name, only those of this one; raise a SettingsError if there are none.
     """
@@ -72,49 +43,43 @@ def list_entries(name: str | None = None) -> list[DatasetEntry]:
     entries = []
     for spec in DATASETS.values():
         for key, split in spec.splits.items():
-            line = stored.pop(folder_of(spec.name, key), StoredDataset(""))
-            default = [spec.default_label] if spec.default_label else []
-            entries.append(
-                DatasetEntry(
-                    name=spec.name,
-                    title=spec.title,
-                    split=key,
-                    rows=split.rows,
-                    columns=spec.columns,
-                    labels=_labels(line) or dict.fromkeys(default),
-                    bytes=line.bytes if line.folder else None,
-                    problem=line.problem,
-                )
-            )
-    for line in stored.values():
-        rows, columns = line.shape or (None, None)
-        entries.append(
-            DatasetEntry(
-                name=line.folder,
-                title=line.info.source if line.info else "",
-                split=line.info.split if line.info else "",
-                rows=rows,
-                columns=columns,
-                labels=_labels(line),
-                bytes=line.bytes,
-                problem=line.problem,
-            )
-        )
-    named = [entry for entry in entries if name in (None, entry.name)]
+            info = DatasetInfo(spec.name, key, spec.title, default_label=spec.default_label)
+            folder = folder_of(spec.name, key)
+            line = stored.pop(folder, StoredDataset(folder, bytes=-1))
+            info = replace(line.info, source=spec.title) if line.info else info
+            entries.append(_entry(replace(line, info=info, shape=(split.rows, spec.columns))))
+    entries += map(_entry, stored.values())
+    named = [entry for entry in entries if name in (None, entry["name"])]
     if not named:
-        names = sorted({entry.name for entry in entries})
+        names = sorted({entry["name"] for entry in entries})
         hint = did_you_mean(name or "", names)
         raise SettingsError(f"no data set {name!r}; {hint}expected one of {', '.join(names)}")
     return named
 
 
-def _labels(line: StoredDataset) -> dict[str, int | None]:
-    if line.info is None:
-        return {}
-    classes = {name: len(names) for name, names in line.info.class_names.items()}
-    schema = (line.info.table or {}).get("schema", {"labels": []})
-    numbers = [label_key(each["name"]) for each in schema["labels"] if each["role"] == NUMBERS]
-    return {**classes, **dict.fromkeys(numbers)}
+def _entry(line: StoredDataset) -> dict[str, Any]:
+    """Return a data set as plain JSON; a negative number of bytes means that it is not stored."""
+    info, is_stored = line.info or DatasetInfo(line.folder, ""), line.bytes >= 0
+    # Number of classes of each label; None for numbers, and if only stored data would show it.
+    labels: dict[str, int | None] = {label: len(names) for label, names in info.class_names.items()}
+    schema = info.table["schema"] if info.table else {"labels": []}
+    labels |= {
+        label_key(each["name"]): None for each in schema["labels"] if each["role"] == NUMBERS
+    }
+    if not is_stored and info.default_label:
+        labels = {info.default_label: None}
+    rows, columns = line.shape or (None, None)
+    return {
+        "name": info.name,
+        "title": info.source,
+        "split": info.split,
+        "rows": rows,
+        "columns": columns,
+        "labels": labels,
+        "bytes": line.bytes if is_stored else None,
+        "problem": line.problem,
+        "stored": is_stored,
+    }
 
 
 def remove_stored(name: str, *, force: bool = False) -> Path:

@@ -23,7 +23,7 @@ from flows.runs.data import (
     with_label,
 )
 from flows.runs.fitting import names_of_columns
-from flows.runs.resumable import ResumableRun, SavedResults, on_cluster, resumable_run
+from flows.runs.resumable import SavedResults, on_cluster, resumable_run
 from flows.runs.saving import computed_facts, saved_facts
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
@@ -50,7 +50,17 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
         started, model = time.monotonic(), _unfitted(settings, side)
         columns = 1 if side is None or side.y.ndim == 1 else side.y.shape[1]
         rows: Array = unfolding_rows(model, data, columns)
-        model = _fitted(settings, model, rows, side, this)
+
+        def work() -> ColoredMVU:
+            # It continues after the stages that are saved. The result says how the fit has ended.
+            stages = saving_partial_results(_SavedStages(this, this.identity))
+            with stages, warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                warnings.simplefilter("ignore", ComponentsWarning)
+                warnings.filterwarnings("ignore", "the graph of the", UserWarning)
+                return model.fit(rows, None if side is None else side.y)
+
+        on_cluster(settings.scheduler, settings.stall, this, work)
         seconds = time.monotonic() - started
         result = _result(settings, data, rows, side, model, seconds=seconds)
         this.lease.check()
@@ -120,26 +130,6 @@ def _unfitted(settings: UnfoldSettings, side: LabelledDataset | None) -> Colored
         max_iter=settings.max_iter,
         random_state=settings.seed,
     )
-
-
-def _fitted(
-    settings: UnfoldSettings,
-    model: ColoredMVU,
-    rows: Array,
-    side: LabelledDataset | None,
-    this: ResumableRun,
-) -> ColoredMVU:
-    """Return the fitted estimator, which continues after the stages that are saved."""
-
-    def fit() -> ColoredMVU:
-        with saving_partial_results(_SavedStages(this, this.identity)), warnings.catch_warnings():
-            # The report says how the fit has ended.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", ComponentsWarning)
-            warnings.filterwarnings("ignore", "the graph of the", UserWarning)
-            return model.fit(rows, None if side is None else side.y)
-
-    return on_cluster(settings.scheduler, settings.stall, this, fit)
 
 
 def _result(
