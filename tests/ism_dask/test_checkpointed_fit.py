@@ -12,6 +12,8 @@ from sklearn.datasets import load_breast_cancer, load_wine
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian, Polynomial
+from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
+from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
 from ism_dask.records.iteration import Solution, State
 from ism_dask.solvers import ISM
@@ -112,6 +114,25 @@ def test_steps_along_the_gradient_are_saved(name: str, number: int) -> None:
     steps = [each[number] for each in runs if isinstance(each[number], State)]
     assert len(steps) > 3
     assert all(step.curvature for step in steps)
+
+
+def test_steps_along_the_gradient_have_their_name() -> None:
+    names: list[str] = []
+
+    class Names(FitWatcher):
+        def begun(self, plan: FitPlan) -> None:
+            self._progress = FitProgress(plan)
+
+        def on_steps(self, unit: str) -> None:
+            self._progress.on_steps(unit)
+
+        def on_iteration(self, state: State) -> None:
+            names.append(self._progress.on_iteration(state))
+
+    make, X, y = FITS["climb"]
+    with watching_fits(Names()):
+        n_iter = make().fit(X, y).n_iter_
+    assert (names[0], names[-1]) == ("iteration 1", f"gradient step {n_iter}")
 
 
 ROUNDS = {
