@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -51,14 +50,6 @@ class SourceFile:
     path: str  # with its protocol, such as `s3://`, unless it is local
     bytes: int | None  # None if its server does not tell
     version: str  # its etag or its time of modification; empty if neither is recorded
-
-
-def check_pyarrow() -> None:
-    """Raise a TableError if pyarrow is not installed, which reads and encodes tables."""
-    if find_spec("pyarrow") is None:
-        raise TableError(
-            "tables need pyarrow, which is not installed: pip install 'ism-dask[tables]'"
-        )
 
 
 def have_versions(files: Sequence[SourceFile]) -> bool:

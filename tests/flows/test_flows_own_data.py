@@ -171,7 +171,7 @@ def test_unseen_levels_can_be_ignored(here: Command, sales: pd.DataFrame, tmp_pa
         ("--missing zero", 2, "`--missing` is 'zero'; expected one of refuse"),
         ("--target both", 2, "`--target` is 'both'"),
         ("--name wine", 1, "built-in data set"),
-        ("--name ../x", 1, "`--name` is '../x'"),
+        ("--name ../x", 2, "`--name` is '../x'"),
         ("--max-levels 1", 2, "`--max-levels` is 1; expected 2 or more"),
         ("--encoding klingon", 2, "`--encoding` is 'klingon'; expected one such as utf-8"),
         ("--delimiter ab", 2, "`--delimiter` is 'ab'; expected one character"),
@@ -202,7 +202,7 @@ def test_a_wide_table_fits_a_terminal_and_a_dry_run_needs_no_server(
     here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("flows.cli.launch.connect_to_prefect", None)  # it would start one
+    monkeypatch.setattr("flows.cli.compute.connect_to_prefect", None)  # it would start one
     path = tmp_path / f"{'table' * 20}.csv"
     frame = pd.read_csv(tmp_path / "sales.csv").rename(columns={"age": "age " * 60})
     frame.to_csv(path, index=False)
@@ -263,7 +263,7 @@ def test_a_data_set_is_transformed_by_the_names_of_its_columns(
     sales.rename(columns={"age": "years"}).to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain", "--force")
     message = here("transform", "two", "other", "-o", tmp_path / "b.npy").failed(1)
-    assert "missing 'age', unknown 'years'" in message
+    assert "it lacks 'age'; it has the unknown columns 'years'" in message
 
 
 def test_what_is_kept_stays_as_it_is(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
@@ -318,6 +318,19 @@ def test_numbers_too_large_to_project_are_no_answer(
     assert not out.exists()
 
 
+def test_rows_without_names_are_taken_in_their_order(
+    here: Command, fitted_wine: str, tmp_path: Path
+) -> None:
+    rows = open_dataset("wine").X.read(0, 20)
+    source, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    pd.DataFrame(rows).to_csv(source, index=False, header=False, sep=";", decimal=",")
+    assert here("transform", fitted_wine, source, "-o", out).status == 0
+    assert_allclose(pd.read_csv(out), load_model(fitted_wine).transform(rows), atol=1e-9)
+    source.write_text("1;2\n3;4\n")
+    message = here("transform", fitted_wine, source, "-o", out).failed(1)
+    assert "lacks 'alcohol'" in message
+
+
 def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
     sales.insert(1, "customerId", np.random.default_rng(0).permutation(10**6)[:N])
     path = tmp_path / "verkauf.csv"
@@ -333,6 +346,7 @@ def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_pa
     assert "look" not in shown
 
 
+@pytest.mark.usefixtures("sales")
 def test_how_far_new_rows_are_is_reported(
     here: Command, sales: pd.DataFrame, tmp_path: Path
 ) -> None:
