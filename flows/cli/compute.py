@@ -116,7 +116,7 @@ def _compute(
     result: RunResult = flow.run(settings, output, plain=plain)
     print_result(result, output)
     if out is not None:
-        from flows.reports.files import write_tables  # noqa: PLC0415
+        from flows.reports.html import write_tables  # noqa: PLC0415
 
         for path in write_tables(result.run, out):
             output.say(str(path))

@@ -30,11 +30,13 @@ def datasets(
     from flows.runs.inventory import find_entries, list_entries  # noqa: PLC0415
 
     entries = list_entries() if name is None else find_entries(name)
-    columns = ("name", "split", "labels (classes)", "title", "rows", "columns", "stored")
-    output.table(columns, [entry.cells() for entry in entries], left=4)
+    columns = ("name", "split", "labels (classes)", "rows", "columns", "stored")
+    output.table(columns, [entry.cells() for entry in entries], left=3)
+    if name is not None:
+        output.say(entries[0].title)
     answer: dict[str, Any] = {"datasets": [entry.to_json() for entry in entries]}
     if name is not None and (table := _stored_table(name)):
-        from flows.interface.columns_read import describe_schema  # noqa: PLC0415
+        from flows.runs.columns_read import describe_schema  # noqa: PLC0415
         from storage.tables.schema import TableSchema  # noqa: PLC0415
 
         show_schema(table["schema"], output)
@@ -95,7 +97,7 @@ def ingest(
 
 def show_schema(record: Mapping[str, Any], output: Output) -> None:
     """Print how the columns of a table are read."""
-    from flows.interface.columns_read import SCHEMA_COLUMNS, schema_cells  # noqa: PLC0415
+    from flows.runs.columns_read import SCHEMA_COLUMNS, schema_cells  # noqa: PLC0415
     from storage.tables.schema import TableSchema  # noqa: PLC0415
 
     output.table(SCHEMA_COLUMNS, schema_cells(TableSchema.from_json(record)), left=3)

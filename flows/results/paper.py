@@ -24,7 +24,7 @@ class Cell(JsonRecord):
     Attributes
     ----------
     table : str
-        The part of the run that it belongs to, a name of `flows.paper.names.PARTS`.
+        The part of the run that it belongs to, a name of `flows.paper.settings.PARTS`.
     paradigm, data, kernel, method : str
         What was measured; `kernel` is empty for methods without one.
     title : str
@@ -76,7 +76,7 @@ class SeriesResult(JsonRecord):
     Attributes
     ----------
     part : str
-        A name of `flows.paper.names.PARTS`.
+        A name of `flows.paper.settings.PARTS`.
     subject : Mapping
         The method, data and so on, by their role.
     results : list of dict

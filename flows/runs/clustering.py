@@ -15,8 +15,8 @@ from flows.builtin.catalogue import folder_of
 from flows.errors import SettingsError
 from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare, progress_log, report_progress
-from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round
+from flows.runs.cluster_pictures import cluster_pictures
 from flows.runs.data import describe_rows, read_rows, store_for_run, with_label
 from flows.runs.fit import fitted_w
 from flows.runs.fitting import FittedModel, shared_parameters, timed_fit
@@ -43,7 +43,7 @@ def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
         fitted, model = fit_on_cluster(settings, this, work, len(data.X))
         result = _result(run, settings, data, fitted, model)
         saved = model_to_save(model, settings, data, model.labels_, result)
-        pictures = run_pictures(data, model)
+        pictures = cluster_pictures(data, model)
         contents = {_file_name(name): content for name, content in pictures.items()}
         path = save_model(run, replace(saved, labels=model.labels_), contents)
     report_progress(1.0, f"saved {run}")

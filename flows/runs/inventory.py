@@ -74,7 +74,6 @@ class DatasetEntry:
             self.name,
             self.split,
             ", ".join(labels) or "none",
-            self.title,
             _count(self.rows),
             _count(self.columns),
             "damaged" if self.problem else size,
