@@ -304,7 +304,7 @@ def _new_features(result: FitResult | ClusterResult) -> Table:
         (*columns, "J alone", "J lost"),
         tuple(
             (*row, f"{100 * each.alone:.0f}%", f"{100 * each.lost:.0f}%")
-            for row, each in zip(rows, shares, strict=True)
+            for row, each in zip(rows, shares, strict=False)
         ),
         left=2,
     )
