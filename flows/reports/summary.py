@@ -21,7 +21,7 @@ from flows.results.base import RunResult
 from flows.results.paper import TablesResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult
 from flows.results.unfolding import UnfoldResult
-from flows.settings.base import HOW_SAVED
+from flows.settings.fields import decisive_names
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, NamedRunSettings
 from flows.settings.unfolding import UnfoldSettings
 from flows.text import count_noun, number
@@ -91,8 +91,9 @@ def _repetition(result: Any, settings: type[NamedRunSettings] | None) -> list[Bl
 def _configuration(run: Run) -> Block:
     """Return the settings of a run, the kernel parameters fitted to its data, and versions."""
     fitted = run.metrics.get("fitted_kernel", {})
+    hidden = decisive_names(NamedRunSettings, "nothing")
     settings = {
-        **{key: value for key, value in run.config.items() if key not in HOW_SAVED},
+        **{key: value for key, value in run.config.items() if key not in hidden},
         **{f"fitted {key}": value for key, value in fitted.items() if key != "name"},
     }
     rows = tuple(

@@ -215,7 +215,7 @@ class _Renderer(RendererBase):
 
     def draw_tex(self, gc: GraphicsContextBase, *given: Any, **options: Any) -> None:
         # Called if the user's settings let TeX set all text.
-        self.draw_text(gc, *given, "TeX", **options)
+        self.draw_text(gc, *given, **{**options, "ismath": "TeX"})
 
 
 class _Canvas(FigureCanvasBase):
