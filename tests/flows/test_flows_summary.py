@@ -32,7 +32,7 @@ from flows.results.runs import ClusterResult, CrossvalResult, FitResult
 from flows.runs.fit import fit_plain
 from flows.settings.runs import FitSettings
 from flows.text import number
-from storage import Model, save_model, save_results
+from storage import Model, save_model
 
 KINDS = ("fit", "cluster", "crossval", "tables")
 
@@ -287,26 +287,6 @@ def test_a_saved_run_has_the_result_that_its_flow_returned(
     assert view.result.to_json() == expected
     assert view.result == result
     assert type(result).from_json(json.loads(json.dumps(expected))).to_json() == expected
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_run_of_before_the_dataclasses_is_read_back_equal(here: Command, kind: str) -> None:
-    metrics, config = SAVED[kind], {"outer_tol": 0.01, "dataset": "wine"}
-    if kind in ("fit", "cluster"):
-        eigenvalues = np.array(metrics["eigenvalues"])
-        model = Model(np.eye(2, 13), np.zeros(13), np.ones(13), eigenvalues)
-        labels = np.zeros(178, int) if kind == "cluster" else None
-        save_model(kind, replace(model, metrics=metrics, config=config, labels=labels))
-    else:
-        save_results(kind, kind, config=config, metrics=metrics, versions={})
-    view = View.of(kind)
-    assert view.result.metrics == metrics
-    assert here("show", kind).status == 0
-    assert here("show", kind, "--json").answer["kind"] == kind
-    assert here("report", kind).status == 0
-    (listed,) = here("runs", "--json").answer["runs"]
-    assert (listed["name"], listed["problem"]) == (kind, "")
-    assert "J 42.09" in here("runs").out or kind != "fit"
 
 
 @pytest.mark.parametrize("kind", ["fit", "crossval"])
