@@ -329,7 +329,7 @@ def _look(page: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("results")
-@pytest.mark.parametrize("kind", ["fit", "predicted", "cluster", "crossval"])
+@pytest.mark.parametrize("kind", ["fit", "mine", "cluster", "crossval"])
 def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str) -> None:
     path = Path(here("report", kind, "--json").answer["path"])
     for width, scheme in ((1400, "light"), (1000, "light"), (400, "dark")):
