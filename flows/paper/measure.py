@@ -56,7 +56,7 @@ def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
 
     Raise an error if there is none, if the run cannot be saved, or if pymanopt is missing.
     """
-    check_name_is_free(settings.run, settings, KIND)
+    check_name_is_free(settings.run, force=settings.force, replaces=KIND)
     _check_extras(settings)
     chosen = _chosen_series(settings)
     _check_choice(settings, chosen)
