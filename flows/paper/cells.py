@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,35 +105,28 @@ class ClusterScore:
         return fitted, spectral_clusters(features, self.request.q, random_state=seed)
 
 
-def table_4(settings: TablesSettings) -> Iterator[Series]:
-    """Return the cells of Table 4: ISM and the other solvers."""
-    methods = [name for name in settings.chosen_methods if METHODS[name].solver]
-    return _cells("table-4", settings, TABLE_4_KERNELS, methods)
+_SOLVERS = tuple(name for name, method in METHODS.items() if method.solver)
+# Kernels and methods of each table; the methods measured for comparison use no kernel.
+_TABLES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "table-4": (TABLE_4_KERNELS, _SOLVERS),
+    "table-5": (TABLE_5_KERNELS, (ISM, ISM_GRAPH)),
+    "references": (("",), tuple(name for name in METHODS if name not in _SOLVERS)),
+}
 
 
-def table_5(settings: TablesSettings) -> Iterator[Series]:
-    """Return the cells of Table 5: ISM under other kernels."""
-    methods = [name for name in settings.chosen_methods if name in (ISM, ISM_GRAPH)]
-    return _cells("table-5", settings, TABLE_5_KERNELS, methods)
-
-
-def comparison_cells(settings: TablesSettings) -> Iterator[Series]:
-    """Return the cells of methods measured for comparison, such as LDA, which use no kernel."""
-    methods = [name for name in settings.chosen_methods if not METHODS[name].solver]
-    return _cells("references", settings, [""], methods)
-
-
-def _cells(
-    table: str, settings: TablesSettings, kernels: Sequence[str], methods: Sequence[str]
-) -> Iterator[Series]:
+def table_cells(table: str, settings: TablesSettings) -> Iterator[Series]:
+    """Return the chosen cells of a table."""
+    kernels, methods = _TABLES[table]
     return (
         _cell(table, paradigm, data, kernel, method, settings=settings)
-        for data in settings.chosen_data
+        for data in settings.chosen("data")
         for paradigm in PARADIGMS
         for kernel in kernels
-        for method in methods
+        for method in settings.chosen("methods")
         # The weights of the aligned kernel need labels.
-        if paradigm in METHODS[method].paradigms and (paradigm, kernel) != (UNSUPERVISED, ALIGNED)
+        if method in methods
+        and paradigm in METHODS[method].paradigms
+        and (paradigm, kernel) != (UNSUPERVISED, ALIGNED)
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare
-from flows.paper.cells import comparison_cells, table_4, table_5
+from flows.paper.cells import table_cells
 from flows.paper.figures import features, figure_1a, figure_1b
 from flows.paper.series import Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
@@ -23,9 +24,7 @@ from storage import PartialResults, save_results
 
 KIND = TablesResult.command
 _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
-    "table-4": table_4,
-    "table-5": table_5,
-    "references": comparison_cells,
+    **{part: partial(table_cells, part) for part in ("table-4", "table-5", "references")},
     "features": features,
     "figure-1a": figure_1a,
     "figure-1b": figure_1b,
@@ -42,9 +41,9 @@ def tables_plain(settings: TablesSettings, step: Step = measure_series) -> Table
     """
     if settings.keep_runs is not None:
         settings = replace(settings, run=dated_name(settings.run, force=settings.force))
-    partial = PartialResults.of_run(settings.run)
+    stored = PartialResults.of_run(settings.run)
     measured = []
-    with hold_lease(settings.run, KIND, settings.to_json(), lambda: bool(partial.keys())) as lease:
+    with hold_lease(settings.run, KIND, settings.to_json(), lambda: bool(stored.keys())) as lease:
         for series, part in plan(settings):
             measured.append(step(series, settings, part))
             lease.check()
@@ -91,7 +90,7 @@ def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesRe
 
 
 def _chosen_series(settings: TablesSettings) -> list[Series]:
-    return [series for name in settings.chosen_parts for series in _PARTS[name](settings)]
+    return [series for name in settings.chosen("parts") for series in _PARTS[name](settings)]
 
 
 def _with_earlier(settings: TablesSettings, measured: Sequence[SeriesResult]) -> list[SeriesResult]:
@@ -113,7 +112,7 @@ def _check_choice(settings: TablesSettings, chosen: Sequence[Series]) -> None:
             "nothing in common; choose others"
         )
     measured = {series.subject.get("method") for series in chosen}
-    idle = [name for name in settings.chosen_methods if name not in measured]
+    idle = [name for name in settings.chosen("methods") if name not in measured]
     if settings.methods != ALL and idle:
         every = _chosen_series(replace(settings, parts=ALL))
         parts = {each.part: None for each in every if each.subject.get("method") == idle[0]}
@@ -125,8 +124,8 @@ def _check_choice(settings: TablesSettings, chosen: Sequence[Series]) -> None:
 
 def _check_extras(settings: TablesSettings) -> None:
     """Raise a FlowError if a chosen method needs pymanopt, which is missing."""
-    parts = settings.chosen_parts
-    grassmann = "table-4" in parts and "grassmann" in settings.chosen_methods
+    parts = settings.chosen("parts")
+    grassmann = "table-4" in parts and "grassmann" in settings.chosen("methods")
     if (grassmann or "figure-1b" in parts) and find_spec("pymanopt") is None:
         raise FlowError(
             "the solver 'grassmann' needs pymanopt, which is not installed: pip install "

@@ -5,7 +5,7 @@ Importing this must be cheap, because `--help` waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,8 @@ METHODS = {
     "nca": Method("NCA", solver=False, paradigms=(SUPERVISED,)),
     "supervised-pca": Method("supervised PCA", solver=False, paradigms=(SUPERVISED,)),
 }
+# Settings that choose some names, or `ALL`.
+CHOICES: Mapping[str, Mapping[str, Any]] = {"parts": PARTS, "data": DATA, "methods": METHODS}
 ALL = "all"
 
 
@@ -137,8 +139,8 @@ class TablesSettings(FlowSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, names in (("parts", PARTS), ("data", DATA), ("methods", METHODS)):
-            self._chosen(name, names)
+        for setting in CHOICES:
+            self.chosen(setting)
         import_choices().check_run_name(self.run)
 
     @property
@@ -152,33 +154,17 @@ class TablesSettings(FlowSettings):
         """The tags of the run."""
         return ("paper",)
 
-    @property
-    def chosen_parts(self) -> tuple[str, ...]:
-        """The chosen names of `PARTS`."""
-        return self._chosen("parts", PARTS)
-
-    @property
-    def chosen_data(self) -> tuple[str, ...]:
-        """The chosen names of `DATA`."""
-        return self._chosen("data", DATA)
-
-    @property
-    def chosen_methods(self) -> tuple[str, ...]:
-        """The chosen names of `METHODS`."""
-        return self._chosen("methods", METHODS)
-
-    def _chosen(self, setting_name: str, all_names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names chosen by a setting, in the order of all names.
+    def chosen(self, setting: str) -> tuple[str, ...]:
+        """Return the names chosen by a setting of `CHOICES`, in the order of all names.
 
         Raise a SettingsError if one of them is unknown.
         """
-        text, names = getattr(self, setting_name), list(all_names)
+        text, names = getattr(self, setting), list(CHOICES[setting])
         chosen = names if text == ALL else [name.strip() for name in text.split(",")]
         bad = [name for name in chosen if name not in names]
         if bad:
             hint = import_choices().did_you_mean(bad[0], names)
             raise SettingsError(
-                f"`{setting_name}` has {bad[0]!r}; {hint}expected {ALL}, or some of "
-                f"{', '.join(names)}"
+                f"`{setting}` has {bad[0]!r}; {hint}expected {ALL}, or some of {', '.join(names)}"
             )
         return tuple(name for name in names if name in chosen)

@@ -27,7 +27,7 @@ _BASELINES = {
 _BESIDE = ("all features", "chance")
 
 
-def crossval_summary(result: CrossvalResult, view: View | None) -> Summary:
+def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
     """Return the summary of a cross-validation."""
     mean, sd, q = result.mean, result.sd, result.n_components
     others = [(name, value) for name, value in _baselines(result).items() if name in _BESIDE]
@@ -57,11 +57,7 @@ def crossval_summary(result: CrossvalResult, view: View | None) -> Summary:
         ),
         blocks=(
             _beside_baselines(result),
-            Block(
-                "Folds",
-                tables=(folds,),
-                draw=None if view is None else lambda: figures.accuracy(result),
-            ),
+            Block("Folds", tables=(folds,), draw=lambda: figures.accuracy(result)),
             *_confusion(result),
             *selections_of_folds(result),
             Block("How far to trust it", facts=fit_quality(result)),

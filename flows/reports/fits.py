@@ -52,7 +52,7 @@ def fit_summary(result: FitResult, view: View | None) -> Summary:
             _features(result, view),
             *_dimensions(result),
             *_selection(result),
-            *([] if result.certainty is None else [certainty_block(result.certainty, view)]),
+            *([] if result.certainty is None else [certainty_block(result.certainty)]),
             *_course(result, view),
             Block("How far to trust it", facts=fit_quality(result)),
         ),
@@ -189,7 +189,7 @@ def selections_of_folds(result: CrossvalResult) -> list[Block]:
     return [Block("What was chosen", tables=(table,), detail=True)] if rows else []
 
 
-def certainty_block(certainty: Certainty, view: View | None = None) -> Block:
+def certainty_block(certainty: Certainty) -> Block:
     """Return the block on the certainty of W."""
     low, high = certainty.standardized_interval
     shares, clear = certainty.shares, certainty.separated
@@ -231,7 +231,7 @@ def certainty_block(certainty: Certainty, view: View | None = None) -> Block:
         about=_BY_REFITS if certainty.refits else _BY_CURVATURE,
         facts=facts,
         tables=(intervals, stability),
-        draw=None if view is None else lambda: figures.share_intervals(certainty),
+        draw=lambda: figures.share_intervals(certainty),
     )
 
 

@@ -39,7 +39,7 @@ WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefe
 
 def test_a_cell_is_what_the_definition_makes_of_it() -> None:
     settings = replace(WINE, methods="ism")
-    cell = next(iter(cells.table_4(settings)))
+    cell = next(iter(cells.table_cells("table-4", settings)))
     result = cell.measure(1, ProgressShare())
     data = ingest("wine")
     X, y = data.X.read(0, 178), np.asarray(data.y)
@@ -60,7 +60,7 @@ def test_a_cell_is_what_the_definition_makes_of_it() -> None:
 def test_clusters_have_the_cost_of_the_definition() -> None:
     ingest("wine")
     wanted = replace(WINE, methods="ism")
-    cell = next(each for each in cells.table_4(wanted) if each.steps == (0,))
+    cell = next(each for each in cells.table_cells("table-4", wanted) if each.steps == (0,))
     result = cell.measure(0, ProgressShare())
     # A gaussian has ones on its diagonal, and the embedding three columns of length 1.
     assert result["cost"] == pytest.approx(-(result["objective"] - 3), rel=1e-6)
@@ -82,7 +82,10 @@ def test_costs_of_clusters_have_no_degrees(method: str) -> None:
 
 
 def test_variants_of_ism_have_cells_where_they_differ_from_it() -> None:
-    every = [*cells.table_4(TablesSettings()), *cells.table_5(TablesSettings())]
+    every = [
+        *cells.table_cells("table-4", TablesSettings()),
+        *cells.table_cells("table-5", TablesSettings()),
+    ]
     graphs = {
         (cell.part, cell.subject["kernel"], cell.subject["paradigm"])
         for cell in every
@@ -98,7 +101,7 @@ def test_variants_of_ism_have_cells_where_they_differ_from_it() -> None:
 
 def test_every_cell_of_the_paper_has_one_of_ours() -> None:
     every = TablesSettings()
-    ours = [*cells.table_4(every), *cells.table_5(every)]
+    ours = [*cells.table_cells("table-4", every), *cells.table_cells("table-5", every)]
     known = {
         (*(cell.subject[name] for name in NAMES), METHODS[cell.subject["method"]].published)
         for cell in ours
@@ -301,7 +304,7 @@ def test_nca_ends_when_its_time_is_up() -> None:
 def test_reference_points_learn_from_the_training_rows_alone(method: str) -> None:
     ingest("wine")
     settings = replace(WINE, parts="references", methods=method)
-    cell = next(iter(cells.comparison_cells(settings)))
+    cell = next(iter(cells.table_cells("references", settings)))
     result = cell.measure(1, ProgressShare())
     assert 0.85 < result["score"] <= 1
     assert "cost" not in result
@@ -344,7 +347,7 @@ def test_settings_say_what_there_is() -> None:
         plan(replace(WINE, parts="table-4", methods="ism,pca"))
     with pytest.raises(SettingsError, match="nothing in common"):
         plan(replace(WINE, methods="pca"))
-    assert replace(WINE, data=" cancer , wine").chosen_data == ("wine", "cancer")
+    assert replace(WINE, data=" cancer , wine").chosen("data") == ("wine", "cancer")
 
 
 def test_a_run_of_another_kind_is_not_replaced() -> None:
