@@ -42,6 +42,9 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     assert first["written"] == [str(run_file.parent / name) for name in ("new.csv", "sales.html")]
     again = refreshed(here, run_file)
     assert (again["state"], again["run"]) == ("unchanged", "sales-0001")
+    # So does a setting that decides no number.
+    run_file.write_text(RUN_FILE.replace("[fit]", "[fit]\nstall = 60\ncheckpoint = 5"))
+    assert refreshed(here, run_file)["state"] == "unchanged"
     assert refreshed(here, run_file, "--force")["run"] == "sales-0002"
     before = load_model("sales")
     write_part(run_file.parent, "b", 40)
