@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.reports.markdown import ingest_page
 from flows.results.base import IngestResult
-from flows.runs.data import LabelledDataset, RunSettings, label_of, store, store_for_run
+from flows.runs.data import LabelledDataset, RunSettings, label_of, store_dataset, store_for_run
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.tracking.credentials import block_credentials
@@ -30,7 +30,7 @@ Search = TypeVar("Search", CrossvalSettings, FitSettings)
 )
 def store_step(settings: IngestSettings) -> IngestResult:
     """Read the raw files, check them, and store the rows."""
-    return store(settings)
+    return store_dataset(settings)
 
 
 @flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)
