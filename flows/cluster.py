@@ -39,7 +39,7 @@ def cluster(settings: ClusterSettings) -> dict[str, Any]:
         run.describe(replace(settings, n_clusters=k, run=run_name(settings, data, k)))
         result: ClusterResult = cluster_step(settings, quote(data))
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), card_line(result))
+            result, run.page(run_page(result, run.links(result)), card_line(result))
         )
 
 

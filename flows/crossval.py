@@ -52,7 +52,7 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
         about = "Each fold, mean and population standard deviation"
         return run.finished(
             result,
-            run.page(run_page(result.run, run.links(result)), card_line(result)),
+            run.page(run_page(result, run.links(result)), card_line(result)),
             run.table("folds", table_rows(result), about),
         )
 

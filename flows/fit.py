@@ -32,7 +32,7 @@ def fit(settings: FitSettings) -> dict[str, Any]:
         settings, data = ingest_and_name_run(settings, run, run_name)
         result: FitResult = fit_step(settings, quote(data))
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), card_line(result))
+            result, run.page(run_page(result, run.links(result)), card_line(result))
         )
 
 

@@ -38,7 +38,7 @@ def unfold(settings: UnfoldSettings) -> dict[str, Any]:
         run.describe(replace(settings, run=run_name(settings, data)))
         result: UnfoldResult = unfold_step(settings, quote(data))
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), card_line(result))
+            result, run.page(run_page(result, run.links(result)), card_line(result))
         )
 
 

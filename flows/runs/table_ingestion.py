@@ -7,10 +7,10 @@ from functools import partial
 
 from flows.builtin.catalogue import DATASETS
 from flows.compute.workers import joined_workers
-from flows.interface.columns_read import describe_schema
 from flows.interface.credentials import check_credentials
 from flows.interface.progress import progress_note, report_progress
 from flows.results.base import IngestResult
+from flows.runs.columns_read import describe_schema
 from flows.settings.base import IngestSettings
 from flows.settings.choices import table_options
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
