@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from flows.builtin.catalogue import DATASETS
-from flows.compute.workers import joined_workers
+from flows.compute.session import joined_workers
 from flows.interface.credentials import check_credentials
 from flows.interface.progress import progress_note, report_progress
 from flows.results.base import IngestResult
