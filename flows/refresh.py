@@ -41,13 +41,12 @@ def refresh(settings: RefreshSettings) -> State[Any]:
         with block_credentials(credentials_of(settings)):
             result: RefreshResult = refresh_step(settings)
         _tell_automations(result)
-        answer = run.finished(
-            result, run.page(history_page(result.name), f"the history of {result.name}")
-        )
-    name = result.state.capitalize()
-    if result.state == SUSPICIOUS:
-        return Failed(name=name, message="; ".join(result.reasons))
-    return Completed(name=name, data=answer)
+        page = run.page(history_page(result.name), f"the history of {result.name}")
+        state: State[Any] = Completed(name=result.state.capitalize())
+        if result.state == SUSPICIOUS:
+            state = Failed(name=result.state.capitalize(), message="; ".join(result.reasons))
+        answer = run.finished(result, page, state=state)
+    return state if state.is_failed() else Completed(name=state.name, data=answer)
 
 
 def run_refresh(settings: RefreshSettings) -> RefreshResult:

@@ -34,7 +34,7 @@ _EVENTS_SECONDS = 2.0
 
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
-    """The cluster that computes a fit was lost while the fit ran.
+    """The cluster that computes was lost on the way.
 
     Attributes
     ----------
@@ -45,6 +45,8 @@ class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can b
     gone : bool
         Whether the cluster has to be joined anew.
     """
+
+    transient = True
 
     def __init__(self, what: str, advice: str, *, gone: bool = True) -> None:
         super().__init__(f"{what}; {advice}")

@@ -15,9 +15,10 @@ from uuid import UUID
 
 import httpx
 from prefect import Flow, State
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
 from prefect.runtime import flow_run
+from prefect.states import Cancelled, Completed, Failed
 from prefect.utilities.urls import url_for
 
 from flows.builtin.raw_data import DownloadError
@@ -132,12 +133,17 @@ class TrackedRun:
         """Return a table artifact for `finished`."""
         return ArtifactPage(f"{self._key}-{name}", "table", json.dumps(rows), about)
 
-    def finished(self, result: FlowResult, *pages: ArtifactPage) -> dict[str, Any]:
-        """Send the artifacts to the server; return the result with the id and page of the run."""
+    def finished(
+        self, result: FlowResult, *pages: ArtifactPage, state: State[Any] | None = None
+    ) -> dict[str, Any]:
+        """Send the artifacts to the server; return the result with the id and page of the run.
+
+        `state` is the one that the flow returns, if it is not just Completed.
+        """
         line = log_line(result) if isinstance(result, RunResult) else result.line
         progress_log(f"result: {line}")
         self._outcome.summary = replace(result, flow_run=current_flow_run()).to_json()
-        self._outcome.receipt = self._save_receipt(StateType.COMPLETED, "", *pages)
+        self._outcome.receipt = self._save_receipt(state or Completed(), *pages)
         self._outcome.receipt = _send_pages(self._outcome.receipt)
         return self._outcome.summary
 
@@ -146,7 +152,7 @@ class TrackedRun:
         self._outcome.error = error
         message = without_password(f"{type(error).__name__}: {error}")
         with suppress(StorageError):  # if the disk is full, `error` says so itself
-            self._outcome.receipt = self._save_receipt(StateType.FAILED, message)
+            self._outcome.receipt = self._save_receipt(Failed(message=message))
         with suppress(ServerUnreachable), prefect_client() as client:
             client.hello()
             return
@@ -159,7 +165,7 @@ class TrackedRun:
         how = "cancelled in the Prefect UI" if self._follower.cancelled else "interrupted"
         self._outcome.error = Interrupted(how)
         with suppress(StorageError):
-            self._outcome.receipt = self._save_receipt(StateType.CANCELLED, f"The run was {how}.")
+            self._outcome.receipt = self._save_receipt(Cancelled(message=f"The run was {how}."))
         if not self._is_cancelled_by_worker():
             _send_outcome(self._outcome)
         raise Abort(how)
@@ -167,7 +173,7 @@ class TrackedRun:
     def gave_way(self, reason: str) -> None:
         """Report to the server that the run is cancelled, since another does its work."""
         self._outcome.error = Interrupted(reason)
-        self._outcome.receipt = self._save_receipt(StateType.CANCELLED, reason)
+        self._outcome.receipt = self._save_receipt(Cancelled(message=reason))
         _send_outcome(self._outcome)
         raise Abort(reason)
 
@@ -184,8 +190,8 @@ class TrackedRun:
             return state is not None and state.is_cancelling()
         return False
 
-    def _save_receipt(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
-        receipt = self._receipt.with_end(ended, message, *pages)
+    def _save_receipt(self, state: State[Any], *pages: ArtifactPage) -> RunReceipt:
+        receipt = self._receipt.with_end(state, *pages)
         receipt.save()
         return receipt
 

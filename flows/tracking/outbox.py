@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
@@ -20,6 +21,7 @@ from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled, Crashed
 
 from flows.services.lost_runs import RECEIPT, receipts_folder
 from flows.services.records import PRIVATE, ProcessIdentity
@@ -74,9 +76,9 @@ class RunReceipt:
         Start of the process, in seconds since the boot. It tells the process from a later one
         with the same pid.
     ended : str
-        Its final state, a name of Prefect's `StateType`; empty while it runs.
-    message : str
-        Message of its final state.
+        The type of its final state, a name of Prefect's `StateType`; empty while it runs.
+    name, message : str
+        Name of its final state, empty for that of its type, and message.
     pages : tuple of ArtifactPage
         Artifacts that the server does not have yet.
     attempt : int
@@ -89,6 +91,7 @@ class RunReceipt:
     pid: int
     created: float
     ended: str = ""
+    name: str = ""
     message: str = ""
     pages: tuple[ArtifactPage, ...] = ()
     attempt: int = 0
@@ -105,9 +108,15 @@ class RunReceipt:
         receipt: RunReceipt = restored(cls, read_sealed(path, RECEIPT))
         return receipt
 
-    def with_end(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
+    def with_end(self, state: State[Any], *pages: ArtifactPage) -> RunReceipt:
         """Return the receipt of the run with its final state and its artifacts."""
-        return replace(self, ended=ended.name, message=message, pages=pages)
+        return replace(
+            self,
+            ended=state.type.name,
+            name=state.name or "",
+            message=state.message or "",
+            pages=pages,
+        )
 
     def save(self) -> None:
         """Write the receipt to its file."""
@@ -137,9 +146,15 @@ class RunReceipt:
         return receipt
 
     def send_end(self) -> None:
-        """Set the final state of the run on the server, whatever state it has there."""
-        with prefect_client() as client:
-            _set_final_state(client, UUID(self.run), StateType[self.ended], self.message)
+        """Set the final state of the run on the server, unless it has a final state there."""
+        state: State[Any] = State(
+            type=StateType[self.ended], name=self.name or None, message=self.message
+        )
+        with suppress(ObjectNotFound), prefect_client() as client:
+            reported = client.read_flow_run(UUID(self.run)).state
+            if reported is None or not reported.is_final():
+                client.set_flow_run_state(UUID(self.run), state, force=True)
+            _end_tasks(client, UUID(self.run), state.type)
         self.remove()
 
     def send_if_ended(self) -> None:
@@ -158,24 +173,16 @@ class RunReceipt:
         cancelling = run.state is not None and run.state.is_cancelling()
         if cancelling and self._age < _WORKER_SECONDS:
             return
-        receipt = (self if self.ended else self._after_crash(run)).send_pages()
-        if run.state_type is StateType[receipt.ended]:
-            receipt.remove()
-        else:
-            receipt.send_end()
-
-    def _after_crash(self, run: FlowRun) -> RunReceipt:
-        """Return the receipt of a run whose process died before it could report its end.
-
-        Its state is the one on the server if that is final, else Cancelled or Crashed.
-        """
-        if run.state is not None and run.state.is_final():
-            return self.with_end(run.state.type, "")
-        if run.state is not None and run.state.is_cancelling():
-            return self.with_end(
-                StateType.CANCELLED, "It was to be cancelled, and its process ended."
+        receipt = self
+        if not self.ended and cancelling:
+            receipt = self.with_end(
+                Cancelled(message="It was to be cancelled, and its process ended.")
             )
-        return self.with_end(StateType.CRASHED, f"Its process {self.pid} ended without a word.")
+        elif not self.ended:
+            receipt = self.with_end(
+                Crashed(message=f"Its process {self.pid} ended without a word.")
+            )
+        receipt.send_pages().send_end()
 
     @property
     def _age(self) -> float:
@@ -210,8 +217,8 @@ def send_receipts() -> None:
                 receipt.send_if_ended()
 
 
-def _set_final_state(client: SyncPrefectClient, run: UUID, ended: StateType, message: str) -> None:
-    client.set_flow_run_state(run, State(type=ended, message=message), force=True)
+def _end_tasks(client: SyncPrefectClient, run: UUID, ended: StateType) -> None:
+    """Set the final state of the tasks of a run that the server takes for unfinished."""
     only = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
     for task in client.read_task_runs(flow_run_filter=only):
         if task.state is not None and not task.state.is_final():

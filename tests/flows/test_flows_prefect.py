@@ -18,6 +18,7 @@ from support import EXACT, Diary, artifacts_of, store_own, unbounded
 from waiting import wait
 
 from flows.builtin.raw_data import DownloadError
+from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
 from flows.reports.summary import in_short
@@ -287,6 +288,7 @@ def test_what_may_go_right_later_is_tried_again() -> None:
         return is_transient(None, None, Failed(data=error))
 
     assert tried(ClusterAwayError("gone"))
+    assert tried(ClusterLost("the scheduler was lost", "start it again"))
     assert tried(DownloadError("no network"))
     assert not tried(FlowError("no such thing"))
     assert not tried(ValueError("wrong"))
