@@ -5,36 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import flow
 
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
-from flows.reports.markdown import run_page
-from flows.reports.summary import card_line
 from flows.results.runs import CrossvalResult, FoldResult
-from flows.runs.crossval import current_crossval, resumable_crossval, run_name
+from flows.runs.crossval import resumable_crossval, run_name
 from flows.settings.runs import CrossvalSettings
 from flows.text import number
-from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
-
-
-@task(
-    name="fold",
-    task_run_name="fold {number} of {settings.folds}",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    **RETRY_OPTIONS,
-)
-def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:  # noqa: ARG001 - in its name
-    """Fit W and the classifier to all folds but one, and score them on that one."""
-    return current_crossval().fold(number)
-
-
-@task(name="aggregate", task_run_name="aggregate", cache_policy=NO_CACHE, persist_result=False)
-def aggregate_step(results: Sequence[FoldResult]) -> CrossvalResult:
-    """Average the results of the folds and save them as a run."""
-    return current_crossval().save(results)
+from flows.tracking.flow_run import run_flow, step, track_run
 
 
 @flow(name="crossval", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -45,16 +24,23 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """
     with track_run("crossval", settings) as run:
         settings, data = ingest_and_name_run(settings, run, run_name)
-        with resumable_crossval(settings, data):
+        with resumable_crossval(settings, data) as folds:
+
+            @step("fold", f"fold {{fold}} of {settings.folds}")
+            def fold_step(fold: int) -> FoldResult:
+                """Fit W and the classifier to all folds but one, and score them on that one."""
+                return folds.fold(fold)
+
+            @step("aggregate", retried=False)
+            def aggregate_step(results: Sequence[FoldResult]) -> CrossvalResult:
+                """Average the results of the folds and save them as a run."""
+                return folds.save(results)
+
             with joined_cluster(settings.scheduler):
-                results = [fold_step(settings, number) for number in settings.fold_numbers]
-            result: CrossvalResult = aggregate_step(results)
+                results = [fold_step(fold) for fold in settings.fold_numbers]
+            result = aggregate_step(results)
         about = "Each fold, mean and population standard deviation"
-        return run.finished(
-            result,
-            run.page(run_page(result.run, run.links(result)), card_line(result)),
-            run.table("folds", table_rows(result), about),
-        )
+        return run.saved(result, run.table("folds", table_rows(result), about))
 
 
 def run_crossval(settings: CrossvalSettings) -> CrossvalResult:

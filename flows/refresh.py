@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import State, flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import State, flow
 from prefect.events import emit_event
 from prefect.states import Completed, Failed
 
+from flows.ingest import block_credentials
 from flows.refreshes.history import history_page
 from flows.refreshes.refresh import credentials_of
 from flows.refreshes.refresh import refresh as refresh_run
 from flows.results.refresh import SUSPICIOUS, RefreshResult
 from flows.settings.refresh import RefreshSettings
-from flows.tracking.credentials import block_credentials
-from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
+from flows.tracking.flow_run import run_flow, step, track_run
 
 # Name of the event that automations can act on, and prefix of the resource that it is about.
 EVENT, RESOURCE = "ism-dask.refresh", "ism-dask.run"
 
 
-@task(
-    name="refresh", task_run_name="refresh", cache_policy=NO_CACHE, persist_result=False,
-    **RETRY_OPTIONS,
-)  # fmt: skip
+@step("refresh")
 def refresh_step(settings: RefreshSettings) -> RefreshResult:
     """Read what is new, fit W from the last one, compare, and publish."""
     return refresh_run(settings)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.launch import LazyFlow
+from flows.cli.launch import CLUSTER, CROSSVAL, FIT, TABLES, UNFOLD, LazyFlow
 from flows.cli.options import Plain, RunName
 from flows.cli.output import Output
 from flows.cli.summary import print_ending
@@ -22,13 +22,8 @@ if TYPE_CHECKING:
     from flows.services.leases import Lease
 
 
-_CROSSVAL = LazyFlow(plain="flows.runs.crossval:crossval_plain", flow="flows.crossval:run_crossval")
-_FIT = LazyFlow(plain="flows.runs.fit:fit_plain", flow="flows.fit:run_fit")
-_CLUSTER = LazyFlow(plain="flows.runs.clustering:cluster_plain", flow="flows.cluster:run_cluster")
-_UNFOLD = LazyFlow(plain="flows.runs.unfolding:unfold_plain", flow="flows.unfold:run_unfold")
 # By the names of their tables in a run file.
-RUN_FLOWS = {"fit": _FIT, "crossval": _CROSSVAL, "cluster": _CLUSTER, "unfold": _UNFOLD}
-_TABLES = LazyFlow(plain="flows.paper.measure:tables_plain", flow="flows.tables:run_tables")
+RUN_FLOWS = {"fit": FIT, "crossval": CROSSVAL, "cluster": CLUSTER, "unfold": UNFOLD}
 
 
 def crossval(
@@ -43,7 +38,7 @@ def crossval(
 
     The last rows of the table are mean and population standard deviation.
     """
-    _compute(_CROSSVAL, settings, output, plain=plain)
+    _compute(CROSSVAL, settings, output, plain=plain)
 
 
 def fit(
@@ -53,7 +48,7 @@ def fit(
     output: Output,
 ) -> None:
     """Fit W to all rows of a data set and save it as a run, for `ism-dask transform`."""
-    _compute(_FIT, settings, output, plain=plain)
+    _compute(FIT, settings, output, plain=plain)
 
 
 def cluster(
@@ -63,7 +58,7 @@ def cluster(
     output: Output,
 ) -> None:
     """Find clusters of all rows and the new features they show in; save both as a run."""
-    _compute(_CLUSTER, settings, output, plain=plain)
+    _compute(CLUSTER, settings, output, plain=plain)
 
 
 def unfold(
@@ -78,7 +73,7 @@ def unfold(
 
     `ism-dask transform RUN new.csv -o placed.csv` places other rows beside them.
     """
-    _compute(_UNFOLD, settings, output, plain=plain)
+    _compute(UNFOLD, settings, output, plain=plain)
 
 
 def tables(
@@ -98,7 +93,7 @@ def tables(
     Each fold is saved as soon as it is measured, so that the same command resumes after an
     interruption. Wine, Cancer and Face take some ten minutes, MNIST hours.
     """
-    _compute(_TABLES, settings, output, plain=plain, out=out)
+    _compute(TABLES, settings, output, plain=plain, out=out)
 
 
 def _compute(
@@ -140,11 +135,11 @@ def print_result(result: RunResult, output: Output) -> None:
 # it would remove the results to continue from.
 _FITS = {"afresh": False, "force": True}
 _RESUMABLE: dict[str, tuple[type[Any], LazyFlow, dict[str, Any]]] = {
-    "fit": (FitSettings, _FIT, _FITS),
-    "crossval": (CrossvalSettings, _CROSSVAL, _FITS),
-    "cluster": (ClusterSettings, _CLUSTER, _FITS),
-    "unfold": (UnfoldSettings, _UNFOLD, _FITS),
-    "tables": (TablesSettings, _TABLES, {"force": False}),
+    "fit": (FitSettings, FIT, _FITS),
+    "crossval": (CrossvalSettings, CROSSVAL, _FITS),
+    "cluster": (ClusterSettings, CLUSTER, _FITS),
+    "unfold": (UnfoldSettings, UNFOLD, _FITS),
+    "tables": (TablesSettings, TABLES, {"force": False}),
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.launch import LazyFlow
+from flows.cli.launch import INGEST
 from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.settings.base import IngestSettings
@@ -69,9 +69,6 @@ def remove(
     path = remove_stored(name, force=force)
     output.say(f"removed {path}")
     output.finish({"command": "remove", "dataset": name, "path": str(path)})
-
-
-INGEST = LazyFlow(plain="flows.runs.data:store", flow="flows.ingest:run_ingest")
 
 
 def ingest(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.compute import RUN_FLOWS, print_result
-from flows.cli.data import INGEST, show_projected, show_schema
+from flows.cli.data import show_projected, show_schema
+from flows.cli.launch import INGEST
 from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.errors import FlowError, SettingsError

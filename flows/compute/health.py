@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 from flows.compute.base import ClusterAddress
 from flows.compute.probe import OVER_MEMORY, Pulse, pulse, state_of_scheduler, state_of_worker
 from flows.errors import FlowError
-from flows.interface.progress import progress_log
-from flows.services.records import PRIVATE
+from flows.progress.watching import progress_log
 from flows.text import count_noun
 from ism_dask.observe.time_left import duration
-from storage.atomic import replace_synced
+from storage.atomic import PRIVATE, replace_synced
 from storage.errors import StorageError
 
 if TYPE_CHECKING:

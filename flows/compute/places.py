@@ -18,6 +18,8 @@ from flows.compute.tls import Tls, tls_files
 from flows.errors import FlowError, SettingsError
 from flows.interface.toml_tables import TableError, closest_name, parse_toml, read_table
 from flows.services.certificates import own_certificates
+from flows.services.dask import DASK_SCHEDULER
+from flows.services.service import live_record
 
 _ADDRESS_PATTERN = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
 
@@ -80,8 +82,6 @@ class LocalServices(ClusterPlaceBase):
     @contextmanager
     def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
-        from flows.services.status import running_services  # noqa: PLC0415
-
         if address := os.environ.get(_VARIABLE):
             if not is_address(address):
                 raise SettingsError(
@@ -90,14 +90,14 @@ class LocalServices(ClusterPlaceBase):
             with Address(address=address).opened() as there:
                 yield there
             return
-        services = running_services()
-        if services is None or services.scheduler is None:
+        scheduler = live_record(DASK_SCHEDULER.name)
+        if scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
-        security = _own_security() if services.scheduler.startswith("tls://") else None
-        yield ClusterAddress(services.scheduler, security, none_came="see `ism-dask up --status`")
+        security = _own_security() if scheduler.address.startswith("tls://") else None
+        yield ClusterAddress(scheduler.address, security, none_came="see `ism-dask up --status`")
 
 
 def _own_security() -> Any:

@@ -8,7 +8,6 @@ from functools import partial
 
 from sklearn.svm import SVC
 
-from flows.interface.progress import ProgressShare
 from flows.paper.methods import (
     Request,
     fit_default,
@@ -20,6 +19,7 @@ from flows.paper.methods import (
 from flows.paper.names import ISM_PUBLISHED
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
+from flows.progress.watching import ProgressShare
 from flows.runs.data import Array
 from flows.runs.fitting import FittedModel
 

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.svm import SVC
 from sklearn.utils import gen_batches
 
-from flows.interface.progress import ProgressShare
 from flows.paper.methods import (
     Request,
     fit_clusters,
@@ -33,6 +32,7 @@ from flows.paper.names import (
 )
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
+from flows.progress.watching import ProgressShare
 from flows.runs.clustering import label_agreement
 from flows.runs.crossval import FoldPlan, plan_folds
 from flows.runs.data import Array

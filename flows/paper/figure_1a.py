@@ -9,11 +9,11 @@ from typing import Any
 
 from sklearn.preprocessing import normalize, scale
 
-from flows.interface.progress import ProgressShare
 from flows.interface.run_pictures import run_pictures, whole_picture
 from flows.paper.methods import PAPER_GAUSSIAN
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
+from flows.progress.watching import ProgressShare
 from flows.runs.clustering import label_agreement
 from flows.runs.data import Array, ensure_stored
 from flows.runs.fitting import FittedModel, timed_fit

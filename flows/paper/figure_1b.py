@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from flows.interface.progress import ProgressShare
 from flows.paper.methods import Request, fit_facts, fit_kernel, rows_in_memory, sampled_rows
 from flows.paper.names import DELTA, METHODS, OTHER_SOLVERS
 from flows.paper.series import Result, Series
 from flows.paper.settings import TablesSettings
+from flows.progress.watching import ProgressShare
 from ism_dask.solvers import ISM, Solver, as_solver
 
 _DATA, _SPLIT = "mnist", "train"

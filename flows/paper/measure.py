@@ -10,7 +10,6 @@ from importlib.util import find_spec
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import ProgressShare
 from flows.paper.accuracy_by_features import features
 from flows.paper.cells import comparison_cells, table_4, table_5
 from flows.paper.figure_1a import figure_1a
@@ -18,10 +17,11 @@ from flows.paper.figure_1b import figure_1b
 from flows.paper.series import Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
+from flows.progress.watching import ProgressShare
 from flows.results.paper import SeriesResult, TablesResult
 from flows.runs.dated import dated_name, publish_newest
-from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.saving import check_name_is_free, versions
+from flows.services.leases import HeldLease, hold_lease
 from storage import PartialResults, save_results
 
 KIND = TablesResult.command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flows.interface.progress import ProgressShare, progress_note
+from flows.progress.watching import ProgressShare, progress_note
 from flows.results.runs import Certainty, ShareInterval
 from flows.runs.resumable import ResumableRun, fit_on_cluster
 from flows.settings.runs import FitSettings

@@ -13,9 +13,9 @@ from sklearn.metrics import normalized_mutual_info_score
 
 from flows.builtin.catalogue import folder_of
 from flows.errors import SettingsError
-from flows.interface.fit_progress_reports import watched_fit
-from flows.interface.progress import ProgressShare, progress_log, report_progress
 from flows.interface.run_pictures import run_pictures
+from flows.progress.fits import watched_fit
+from flows.progress.watching import ProgressShare, progress_log, report_progress
 from flows.results.runs import ClusterResult, Round
 from flows.runs.data import describe_rows, read_rows, store_for_run, with_label
 from flows.runs.fit import fitted_w

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
-from flows.interface.progress import ProgressShare, progress_log
+from flows.progress.watching import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.baselines import baseline_accuracies, classifier, confusion
 from flows.runs.data import Array, LabelledDataset, label_of, read_rows, store_for_run
@@ -23,7 +22,6 @@ from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.runs.saving import origin, versions
 from flows.runs.side_labels import at_rows, side_labels
 from flows.settings.runs import CrossvalSettings
-from ism_dask._context import bound
 from storage import Dataset, save_results
 
 KIND = CrossvalResult.command
@@ -185,9 +183,6 @@ def run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:
     return settings.run or f"{labelled.default_name(settings)}-crossval"
 
 
-_CURRENT: ContextVar[Crossval | None] = ContextVar("crossval", default=None)
-
-
 @contextmanager
 def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Crossval]:
     """Make the folds in the block one resumable run: folds with saved results are not repeated."""
@@ -199,17 +194,7 @@ def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Cr
     replaceable = KIND if settings.run is None else ""
     with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:
         progress_log(labelled.describe(settings))
-        crossval = Crossval(settings, labelled, plans, run)
-        with bound(_CURRENT, crossval):
-            yield crossval
-
-
-def current_crossval() -> Crossval:
-    """Return the `Crossval` of the block around; raise LookupError outside of one."""
-    crossval = _CURRENT.get()
-    if crossval is None:
-        raise LookupError("a fold was requested outside of a cross-validation")
-    return crossval
+        yield Crossval(settings, labelled, plans, run)
 
 
 def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from flows.interface.fit_progress_reports import watched_fit
-from flows.interface.progress import ProgressShare
+from flows.progress.fits import watched_fit
+from flows.progress.watching import ProgressShare
 from flows.results.runs import CertificateRecord, FitEnding, Selection, SettingTried
 from flows.runs.data import Array, target_of
 from flows.settings.kernels import fitted_kernel

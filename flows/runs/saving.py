@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import page_of_run
+from flows.progress.run_context import run_context
 from flows.results.base import RunResult
 from flows.runs.data import Array
 from flows.settings.runs import SavedRunSettings
@@ -114,7 +114,7 @@ def model_to_save(
 
 def origin() -> dict[str, Any]:
     """Return where a run was computed: the fields `host` and `page` of its result."""
-    return {"host": platform.node(), "page": page_of_run()}
+    return {"host": platform.node(), "page": run_context().page}
 
 
 def versions() -> dict[str, str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from flows.compute.workers import Workers
 from flows.errors import FlowError
-from flows.interface.progress import report_progress
+from flows.progress.watching import report_progress
 from flows.runs.matrix_files import fitted_labels
 from flows.runs.projection import ProjectedRows, Projector
 from storage import SavedTransformer

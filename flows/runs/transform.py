@@ -9,7 +9,7 @@ import numpy as np
 
 from flows.compute.workers import joined_workers
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import report_progress
+from flows.progress.watching import report_progress
 from flows.runs.data import ensure_stored
 from flows.runs.drift import Drift
 from flows.runs.matrix_files import (

@@ -26,7 +26,7 @@ import flows.runs.data
 import storage.dataset
 from flows import text
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import progress_link, report_progress, watch_progress
+from flows.progress.watching import progress_link, report_progress, watch_progress
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
 from flows.runs.crossval import crossval_plain, plan_folds, resumable_crossval

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from commandline import Command, Ended
 
-from flows.interface.progress import shown_at
 from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
+from flows.progress.run_context import in_context
 from flows.reports import summary as summaries
 from flows.reports.blocks import Fact, Summary, Table
 from flows.reports.certainty import certainty_block
@@ -374,7 +374,7 @@ def test_a_page_has_the_command_that_repeats_the_run(
 
 def test_a_flow_run_is_linked_from_its_page() -> None:
     page = "http://127.0.0.1:4200/runs/flow-run/7"
-    with shown_at(page):
+    with in_context(page=page):
         fit_plain(FitSettings(dataset="wine", n_components=2, max_iter=1, run="shown"))
     assert f'<a href="{page}">{page}</a>' in render_view(View.of("shown"))
 

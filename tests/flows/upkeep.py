@@ -20,8 +20,8 @@ import pytest
 from fixtures import free_port
 from waiting import ask, wait
 
-from flows.services.records import service_processes
-from flows.services.supervisor import stop_all
+from flows.services.service import service_processes
+from flows.supervisor import stop_all
 
 LOOPBACK = {"127.0.0.1", "::1"}
 
