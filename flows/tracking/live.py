@@ -16,6 +16,7 @@ from contextvars import copy_context
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 from prefect import State, get_run_logger, task
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
@@ -122,7 +123,8 @@ class LiveRun:
 
     def _follow(self) -> None:
         while True:
-            with suppress(ServerUnreachable, ObjectNotFound):
+            # The server refuses updates of a run that somebody has deleted.
+            with suppress(ServerUnreachable, ObjectNotFound, httpx.HTTPStatusError):
                 self._follow_with_one_client()
                 return
             self._beat()
