@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from prefect import flow
+from prefect.utilities.annotations import quote
 
 from flows.ingest import ingest_step
 from flows.results.runs import ClusterResult
@@ -15,9 +16,9 @@ from flows.tracking.flow_run import run_flow, step, track_run
 
 
 @step("cluster", "cluster rows")
-def cluster_step(settings: ClusterSettings) -> ClusterResult:
+def cluster_step(settings: ClusterSettings, data: Any) -> ClusterResult:
     """Cluster the rows, fit W to the clusters, and save labels and model as a run."""
-    return cluster_and_save(settings)
+    return cluster_and_save(settings, data)
 
 
 @flow(name="cluster", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -27,7 +28,7 @@ def cluster(settings: ClusterSettings) -> dict[str, Any]:
         settings, data = ingest_step(settings)
         k = count_clusters(settings, data)
         run.describe(replace(settings, n_clusters=k, run=run_name(settings, data, k)))
-        return run.saved(cluster_step(settings))
+        return run.saved(cluster_step(settings, quote(data)))
 
 
 def run_cluster(settings: ClusterSettings) -> ClusterResult:

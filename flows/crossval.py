@@ -10,10 +10,22 @@ from prefect import flow
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
 from flows.results.runs import CrossvalResult, FoldResult
-from flows.runs.crossval import resumable_crossval, run_name
+from flows.runs.crossval import Crossval, resumable_crossval, run_name
 from flows.settings.runs import CrossvalSettings
 from flows.text import number
 from flows.tracking.flow_run import run_flow, step, track_run
+
+
+@step("fold", "fold {number} of {crossval.settings.folds}")
+def fold_step(crossval: Crossval, number: int) -> FoldResult:
+    """Fit W and the classifier to all folds but one, and score them on that one."""
+    return crossval.fold(number)
+
+
+@step("aggregate", retried=False)
+def aggregate_step(crossval: Crossval, results: Sequence[FoldResult]) -> CrossvalResult:
+    """Average the results of the folds and save them as a run."""
+    return crossval.save(results)
 
 
 @flow(name="crossval", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -24,21 +36,10 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """
     with track_run("crossval", settings) as run:
         settings, data = ingest_and_name_run(settings, run, run_name)
-        with resumable_crossval(settings, data) as folds:
-
-            @step("fold", f"fold {{fold}} of {settings.folds}")
-            def fold_step(fold: int) -> FoldResult:
-                """Fit W and the classifier to all folds but one, and score them on that one."""
-                return folds.fold(fold)
-
-            @step("aggregate", retried=False)
-            def aggregate_step(results: Sequence[FoldResult]) -> CrossvalResult:
-                """Average the results of the folds and save them as a run."""
-                return folds.save(results)
-
+        with resumable_crossval(settings, data) as this:
             with joined_cluster(settings.scheduler):
-                results = [fold_step(fold) for fold in settings.fold_numbers]
-            result = aggregate_step(results)
+                results = [fold_step(this, number) for number in settings.fold_numbers]
+            result = aggregate_step(this, results)
         about = "Each fold, mean and population standard deviation"
         return run.saved(result, run.table("folds", table_rows(result), about))
 

@@ -15,7 +15,7 @@ from flows.errors import SettingsError
 from flows.progress.run_context import in_context
 from flows.reports.markdown import ingest_page
 from flows.results.base import IngestResult
-from flows.runs.data import LabelledDataset, RunSettings, label_of, store, store_for_run
+from flows.runs.data import LabelledDataset, RunSettings, label_of, store_dataset, store_for_run
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.tracking.flow_run import TrackedRun, run_flow, step, track_run
@@ -27,7 +27,7 @@ Search = TypeVar("Search", CrossvalSettings, FitSettings)
 @step("store", "store {settings.dataset}")
 def store_step(settings: IngestSettings) -> IngestResult:
     """Read the raw files, check them, and store the rows."""
-    return store(settings)
+    return store_dataset(settings)
 
 
 @flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from prefect import flow
+from prefect.utilities.annotations import quote
 
 from flows.ingest import ingest_step
 from flows.results.unfolding import UnfoldResult
@@ -15,9 +16,9 @@ from flows.tracking.flow_run import run_flow, step, track_run
 
 
 @step("unfold", "unfold rows")
-def unfold_step(settings: UnfoldSettings) -> UnfoldResult:
+def unfold_step(settings: UnfoldSettings, data: Any) -> UnfoldResult:
     """Place the rows in a picture, and save their coordinates as a run."""
-    return unfold_and_save(settings)
+    return unfold_and_save(settings, data)
 
 
 @flow(name="unfold", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -26,7 +27,7 @@ def unfold(settings: UnfoldSettings) -> dict[str, Any]:
     with track_run("unfold", settings) as run:
         settings, data = ingest_step(settings)
         run.describe(replace(settings, run=run_name(settings, data)))
-        return run.saved(unfold_step(settings))
+        return run.saved(unfold_step(settings, quote(data)))
 
 
 def run_unfold(settings: UnfoldSettings) -> UnfoldResult:

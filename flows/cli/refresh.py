@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.launch import REFRESH, connect_to_prefect
+from flows.cli.compute import connect_to_prefect, run_flow
 from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.settings.refresh import RefreshSettings
@@ -28,7 +28,7 @@ def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) 
     from flows.refreshes.published import published_run  # noqa: PLC0415
     from flows.results.refresh import SUSPICIOUS  # noqa: PLC0415
 
-    result: RefreshResult = REFRESH.run(settings, output, plain=plain)
+    result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
     published = published_run(result.name)
     output.table(COLUMNS, history_rows([result], published), left=2)
     output.say(f"{result.name} is {published}; `ism-dask history {result.name}` shows all runs")

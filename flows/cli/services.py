@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,20 +40,20 @@ def up(
     What runs already is used, and so is the Prefect server that PREFECT_API_URL names. All that it
     starts listens on 127.0.0.1 only.
     """
-    actions = {
-        "--detach": (detach, _detach),
-        "--stop": (stop, _stop_services),
-        "--status": (status, _list_services),
-    }
-    chosen = {flag: action for flag, (given, action) in actions.items() if given}
+    actions = {"--detach": detach, "--stop": stop, "--status": status}
+    chosen = [flag for flag, given in actions.items() if given]
     if len(chosen) > 1:
         raise SettingsError(f"{' and '.join(chosen)} exclude each other; give one of them")
-    action: Callable[[ServiceSettings, Output], None] = next(iter(chosen.values()), _keep_up)
-    action(settings, output)
+    if stop:
+        _stop_services(output)
+    elif status:
+        _list_services(output)
+    else:
+        _start_services(settings, output, detach=detach)
 
 
-def _keep_up(settings: ServiceSettings, output: Output) -> None:
-    from flows.supervisor import run_supervised  # noqa: PLC0415
+def _start_services(settings: ServiceSettings, output: Output, *, detach: bool) -> None:
+    from flows.supervisor import run_supervised, start_detached  # noqa: PLC0415
 
     def shown(already: bool) -> None:
         _show_services(output, already=already)
@@ -62,43 +61,13 @@ def _keep_up(settings: ServiceSettings, output: Output) -> None:
             output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
         sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
-    run_supervised(settings, output.say, shown)
-
-
-def _detach(settings: ServiceSettings, output: Output) -> None:
-    from flows.supervisor import start_detached  # noqa: PLC0415
-
-    with output.waiting("starting all services ..."):
-        already = start_detached(settings)
-    _show_services(output, already=already)
-    output.say("end all of it with `ism-dask up --stop`")
-
-
-def _stop_services(_: ServiceSettings, output: Output) -> None:
-    from flows.supervisor import stop_all  # noqa: PLC0415
-
-    ended = stop_all()
-    names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
-    output.say(f"ended: {names}" if ended else "no service of ism-dask runs")
-    output.finish({"command": "up", "stopped": [_service_json(record) for record in ended]})
-
-
-def _list_services(_: ServiceSettings, output: Output) -> None:
-    from flows.supervisor import NAME, running_services, service_records  # noqa: PLC0415
-
-    running, records = running_services(), service_records()
-    if not records:
-        output.say("nothing runs; start it with `ism-dask up`")
-        output.finish({"command": "up", "running": False, "services": []})
-        return
-    # Not a table: a terminal of 80 columns would cut the links.
-    for record in records:
-        url = record.page or record.address
-        output.say(f"{record.name:<16}{url:<36}process {record.pid}")
-    servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
-    if running["ui"] and running["ui"] not in servers:
-        output.say(f"the Prefect server at {running['ui']} was not started by ism-dask here")
-    _finish_up(output)
+    if detach:
+        with output.waiting("starting all services ..."):
+            already = start_detached(settings)
+        _show_services(output, already=already)
+        output.say("end all of it with `ism-dask up --stop`")
+    else:
+        run_supervised(settings, output.say, shown)
 
 
 def _show_services(output: Output, *, already: bool) -> None:
@@ -110,10 +79,36 @@ def _show_services(output: Output, *, already: bool) -> None:
     for name, title in _TITLES.items():
         if links[name]:
             output.say(f"{title:<16}{links[name]}")
-    _finish_up(output, already=already)
+    _finish(output, already=already)
 
 
-def _finish_up(output: Output, **more: Any) -> None:
+def _stop_services(output: Output) -> None:
+    from flows.supervisor import stop_all  # noqa: PLC0415
+
+    ended = stop_all()
+    names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
+    output.say(f"ended: {names}" if ended else "no service of ism-dask runs")
+    output.finish({"command": "up", "stopped": [_service_json(record) for record in ended]})
+
+
+def _list_services(output: Output) -> None:
+    from flows.supervisor import NAME, running_services, service_records  # noqa: PLC0415
+
+    ui, records = running_services()["ui"], service_records()
+    if not records:
+        output.say("nothing runs; start it with `ism-dask up`")
+        output.finish({"command": "up", "running": False, "services": []})
+        return
+    # Not a table: a terminal of 80 columns would cut the links.
+    for record in records:
+        output.say(f"{record.name:<16}{record.page or record.address:<36}process {record.pid}")
+    servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
+    if ui and ui not in servers:
+        output.say(f"the Prefect server at {ui} was not started by ism-dask here")
+    _finish(output)
+
+
+def _finish(output: Output, **more: Any) -> None:
     from flows.supervisor import running_services, service_records  # noqa: PLC0415
 
     services = [_service_json(record) for record in service_records()]
@@ -138,16 +133,14 @@ def check_cluster(
     from flows.compute.places import cluster_place  # noqa: PLC0415
 
     place = cluster_place(where)
-    show = _show_plan if isinstance(place, PlannedCluster) else _show_workers
-    facts = show(place, output)
+    if isinstance(place, PlannedCluster):
+        plan = place.plan()
+        facts = {"kind": type(place).__name__.lower(), **plan.facts}
+        for line in plan.lines:
+            output.say(line)
+    else:
+        facts = _show_workers(place, output)
     output.finish({"command": "check-cluster", "cluster": where, **facts})
-
-
-def _show_plan(place: Any, output: Output) -> dict[str, Any]:
-    plan = place.plan()
-    for line in plan.lines:
-        output.say(line)
-    return {"kind": type(place).__name__.lower(), **plan.facts}
 
 
 def _show_workers(place: Any, output: Output) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _check_can_save(settings: TablesSettings) -> None:
 
     Also raise one if a chosen method needs pymanopt, which is missing.
     """
-    check_name_is_free(settings.run, settings, KIND)
+    check_name_is_free(settings.run, force=settings.force, replaces=KIND)
     _check_extras(settings)
 
 

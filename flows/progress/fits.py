@@ -79,7 +79,7 @@ class FitReports(FitWatcher):
         self.log = ThinnedLog(lines, (plan.rounds or plan.iterations).max_iter)
         # Without it, a timed report of a stage could follow the first report of the next stage.
         self._lock = threading.Lock()
-        self._objective = self._phase = ""
+        self._objective, self._phase, self._unit = "", "", "iteration"
 
     def on_task(self, done: int, total: int) -> None:
         """Count a task of a pass."""
@@ -92,11 +92,17 @@ class FitReports(FitWatcher):
             self._enter(stage)
             self._report(stage)
 
+    def on_steps(self, unit: str) -> None:
+        """Name the steps that follow."""
+        with self._lock:
+            self._unit = unit
+            self._progress.on_steps(unit)
+
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
         with self._lock:
             self._objective = f"objective {number(state.current.objective)}"
-            self._enter("iterations" if self._plan.rounds is None else "rounds")
+            self._enter(f"{self._unit}s" if self._plan.rounds is None else "rounds")
             name = self._progress.on_iteration(state)
             if self._plan.rounds is None:
                 line = _iteration_line(name, state.history[-1], self._plan.iterations)

@@ -9,7 +9,7 @@ import numpy as np
 from flows.results.refresh import ColumnDrift, Comparison, FeatureDrift, MovedWeight
 from flows.results.runs import FitResult
 from flows.runs.data import Array, LabelledDataset, target_of
-from flows.runs.drift import Drift
+from flows.runs.projection import Drift
 from flows.settings.kernels import fitted_kernel
 from flows.settings.run_file import RefreshTable
 from flows.settings.runs import FitSettings

@@ -18,9 +18,8 @@ from flows.builtin.ingestion import picture_pixels
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
 from flows.reports.markdown import run_page
-from flows.runs.clustering import cluster_plain
+from flows.runs.clustering import PARADIGMS, cluster_plain
 from flows.runs.data import ensure_stored
-from flows.runs.paradigms import PARADIGMS
 from flows.settings.runs import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
 from ism_dask import AlternativeIKDR
 from storage import (
@@ -191,7 +190,7 @@ def test_a_run_is_not_lost(here: Command) -> None:
     ("options", "message"),
     [
         (("wine", "--paradigm", "supervised"), "`--paradigm` is 'supervised'"),
-        (("wine", "-k", 0), "`-k` is 0"),
+        (("wine", "-k", 0), "`--clusters` is 0"),
         (("wine", "--avoid", "cultivar"), "only alternative clusters"),
         (("wine", "--label", "colour", "-k", 3), "`--label` is 'colour'"),
         (("own",), "own has no labels to count"),

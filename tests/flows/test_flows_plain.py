@@ -21,27 +21,36 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from support import Diary, store_own, unbounded
 
+import flows.runs.clustering
 import flows.runs.crossval
 import flows.runs.data
+import flows.runs.fit
+import flows.runs.resumable
+import flows.runs.unfolding
 import storage.dataset
 from flows import text
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import progress_link, report_progress, watch_progress
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
+from flows.runs.clustering import cluster_plain
 from flows.runs.crossval import crossval_plain, plan_folds, resumable_crossval
-from flows.runs.data import RowSubset, ensure_stored, open_labelled
+from flows.runs.data import ensure_stored, label_of
 from flows.runs.fit import fit_plain
-from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.runs.unfolding import unfold_plain
+from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.unfolding import UnfoldSettings
 from flows.text import fold_notes, residual_words
 from ism_dask import SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.source import RowSource
 from storage import load_model
+from storage.row_subset import RowSubset
 
 WINE = CrossvalSettings(dataset="wine")
 # The fast one.
 PLAIN = replace(WINE, criterion="dependence", sigma="median")
+FIT = FitSettings(dataset="wine", criterion="dependence", sigma="median")
 
 
 @pytest.mark.long
@@ -63,8 +72,7 @@ def test_crossval_is_what_scikit_learn_computes() -> None:
 
 
 def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
-    ensure_stored("wine", None)
-    labelled = open_labelled(WINE)
+    labelled = label_of(ensure_stored("wine", None), WINE)
     plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
@@ -76,28 +84,37 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
 
 
 def test_the_seed_deals_the_folds() -> None:
-    ensure_stored("wine", None)
-    labelled = open_labelled(WINE)
+    labelled = label_of(ensure_stored("wine", None), WINE)
     first, again, other = (plan_folds(labelled, WINE.folds, seed)[0].test for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_the_data_set_is_opened_once_and_the_folds_are_dealt_once(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("run", "settings", "once"),
+    [
+        (crossval_plain, PLAIN, (flows.runs.crossval, "plan_folds")),
+        (fit_plain, FIT, (flows.runs.fit, "label_of")),
+        (cluster_plain, ClusterSettings(dataset="wine"), (flows.runs.clustering, "count_clusters")),
+        (unfold_plain, UnfoldSettings(dataset="wine"), (flows.runs.unfolding, "side_information")),
+    ],
+)
+def test_data_are_opened_once_and_the_name_is_checked_once(
+    monkeypatch: pytest.MonkeyPatch, run: Any, settings: Any, once: tuple[Any, str]
 ) -> None:
     ensure_stored("wine", None)
     calls: list[str] = []
-    for module, name in ((storage.dataset, "_open"), (flows.runs.crossval, "plan_folds")):
+    names = ((storage.dataset, "_open"), (flows.runs.resumable, "check_name_is_free"), once)
+    for module, name in names:
         function = getattr(module, name)
 
-        def counted(*given: Any, name: str = name, function: Any = function) -> Any:
+        def counted(*given: Any, name: str = name, function: Any = function, **more: Any) -> Any:
             calls.append(name)
-            return function(*given)
+            return function(*given, **more)
 
         monkeypatch.setattr(module, name, counted)
-    crossval_plain(PLAIN)
-    assert sorted(calls) == ["_open", "plan_folds"]
+    run(settings)
+    assert sorted(calls) == sorted(name for _, name in names)
 
 
 def test_only_the_first_folds() -> None:

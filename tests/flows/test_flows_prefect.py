@@ -114,7 +114,10 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
 ) -> None:
     import flows.ingest
 
-    store, losses = flows.ingest.store, [ClusterLost("the scheduler was lost", "start it again")]
+    store, losses = (
+        flows.ingest.store_dataset,
+        [ClusterLost("the scheduler was lost", "start it again")],
+    )
 
     def store_at_last(settings: IngestSettings) -> Any:
         if losses:
@@ -122,7 +125,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
         return store(settings)
 
     at_once = flows.ingest.store_step.with_options(retry_delay_seconds=0)
-    monkeypatch.setattr(flows.ingest, "store", store_at_last)
+    monkeypatch.setattr(flows.ingest, "store_dataset", store_at_last)
     monkeypatch.setattr(flows.ingest, "store_step", at_once)
     assert flows.ingest.run_ingest(IngestSettings(dataset="wine")).rows == 178
     assert losses == []
@@ -193,7 +196,9 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
     logs = serving.find("logs", logs={"flow_run_id": {"any_": [run]}}, sort="TIMESTAMP_ASC")
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
     diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
-    assert diary[0].startswith("fit: dataset=own, sigma=median, engine=exact, tol=1e-12, max_iter")
+    assert diary[0].startswith(
+        "fit: dataset=own, run=told, sigma=median, engine=exact, tol=1e-12, "
+    )
     assert diary[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
     assert diary[1].endswith("label y, 3 classes; new features q: 2")
     assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in diary)

@@ -256,7 +256,7 @@ def test_a_command_ends_with_its_figures_and_notes(
     here: Command, results: dict[str, RunResult], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     result = results[kind]
-    monkeypatch.setattr("flows.cli.launch.LazyFlow.run", lambda *_, **__: result)
+    monkeypatch.setattr("flows.cli.compute.run_flow", lambda *_, **__: result)
     ended: Ended = here(*(("tables",) if kind == "tables" else (kind, "wine")), "--plain")
     summary, printed = summarise(result), in_terminal(ended.out)
     assert all(printed((fact.name, fact.value)) for fact in facts(summary))
