@@ -14,7 +14,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
-from flows.interface.progress import ProgressShare, progress_log
+from flows.progress.watching import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.baselines import baseline_accuracies, classifier
 from flows.runs.data import (
