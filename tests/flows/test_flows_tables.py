@@ -340,7 +340,7 @@ def test_settings_say_what_there_is() -> None:
         ):
             replace(WINE, **{name: "wine,nonsense" if name == "data" else "nonsense"})
     with pytest.raises(SettingsError, match="`cap` is 0"):
-        replace(WINE, cap=0)
+        TablesSettings.parse({"cap": 0})
     with pytest.raises(SettingsError, match="run"):
         replace(WINE, run="../x")
     with pytest.raises(SettingsError, match=r"has 'pca', which .* add references to `parts`"):
