@@ -12,6 +12,7 @@ the same number of rows, and each result has one entry for each of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,8 +142,8 @@ class RidgeRegression:
 
     def explained(self, block: Block, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""
-        with square_matrices(block.X, 3, self.dtype) as (K, system, gamma):
-            solved = _Solved.of(self, block, W, K, system, self.dtype)
+        with square_matrices(block.X, 3, self.dtype) as (*memory, gamma):
+            solved = _Solved.of(self, block, W, memory, self.dtype)
             product = _kernel_product(
                 self.kernel, solved, self._gamma(solved, gamma), block.X, solved.Z
             )
@@ -152,8 +153,8 @@ class RidgeRegression:
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
         X = in_type(block.X, _DOUBLE)
-        with square_matrices(block.X, 3) as (K, system, gamma):
-            solved = _Solved.of(self, block, W, K, system)
+        with square_matrices(block.X, 3) as (*memory, gamma):
+            solved = _Solved.of(self, block, W, memory)
             return _kernel_product(self.kernel, solved, self._gamma(solved, gamma), X, X)
 
     def evidence(self, block: Block, W: Array) -> float:
@@ -164,8 +165,8 @@ class RidgeRegression:
         so their unit does not matter, and a row of tiny weight does not count.
         """
         n = float(block.n_rows)
-        with square_matrices(block.X, 2) as (K, system):
-            solved = _Solved.of(self, block, W, K, system)
+        with square_matrices(block.X, 2) as memory:
+            solved = _Solved.of(self, block, W, memory)
             half_log_determinant = float(solved.cholesky.half_log_determinant)
         if block.weights is not None:
             weights = on_host(block.weights)
@@ -183,15 +184,15 @@ class RidgeRegression:
 
         As in the evidence, columns that X W is not to predict do not count.
         """
-        with square_matrices(block.X, 2) as (K, system):
-            solved = _Solved.of(self, block, W, K, system)
+        with square_matrices(block.X, 2) as memory:
+            solved = _Solved.of(self, block, W, memory)
             errors = solved.alpha / solved.cholesky.inverse_diagonal[..., None]
         return block.weighted(self.sums(errors**2)[0, ...])
 
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
-        with square_matrices(block.X, 2) as (K, system):
-            solved = _Solved.of(self, block, W, K, system)
+        with square_matrices(block.X, 2) as memory:
+            solved = _Solved.of(self, block, W, memory)
         return kernel_matrix(self.kernel, _projected(X, W), solved.Z) @ solved.alpha
 
     def _gamma(self, solved: _Solved, memory: Array | None) -> Array:
@@ -234,18 +235,17 @@ class _Solved:
         regression: RidgeRegression,
         block: Block,
         W: Array,
-        K: Array | None,
-        system: Array | None,
+        memory: Sequence[Array | None],
         dtype: np.dtype[Any] = _DOUBLE,
     ) -> _Solved:
-        """Return the regression; K and `system` (n, n) are overwritten."""
+        """Return the regression; the two matrices (n, n) of NumPy in `memory` are overwritten."""
         Z = _projected(block.X, W, dtype)
-        K = kernel_matrix(regression.kernel, Z, Z, out=K)
+        K = kernel_matrix(regression.kernel, Z, Z, out=memory[0])
         n, noise = block.n_rows, block.size * regression.ridge
         if block.weights is not None:
             size = noise if isinstance(noise, float) else noise[:, None]
             noise = in_type(size / block.weights, dtype)
-        factor = cholesky(_with_diagonal(K, noise, system))
+        factor = cholesky(_with_diagonal(K, noise, memory[1]))
         if factor is None:
             raise ValueError(
                 f"the kernel matrix of {n} rows with the ridge {regression.ridge:g} is not "

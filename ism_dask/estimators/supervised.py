@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ism_dask._validation import check_open_interval
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import BlockEngine, EngineOptions, Problem
-from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.base import IKDR, in_library
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_fit import fit_dependence
@@ -34,6 +34,7 @@ from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
+from ism_dask.rows.devices import on_this_host
 from ism_dask.rows.shards import cut
 from ism_dask.rows.sparse import as_dense
 from ism_dask.selection.sample import share_explained
@@ -318,7 +319,7 @@ default "auto"
             classes = problem.dependence.classes
             self._set_fitted(
                 {
-                    **attributes,
+                    **in_library(attributes, problem.library),
                     "criterion_": self.criterion,
                     "sides_": problem.sides,
                     "target_remainder_": problem.dependence.remainder,
@@ -413,8 +414,8 @@ default "auto"
             Read as the parameter `target` says. Of numbers the mean is to be explained, or the law,
             if the fit has found that only this depends on X (`target_`).
         """
-        Z = np.asarray(self._new_features(X), dtype=np.float64)
-        y = column_target(y)
+        Z = np.asarray(on_this_host(self._new_features(X)), dtype=np.float64)
+        y = column_target(on_this_host(y))
         check_consistent_length(Z, y)
         if (y == y[:1]).all():
             raise ValueError(
@@ -488,4 +489,5 @@ default "auto"
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.sparse = True
+        tags.array_api_support = True
         return tags

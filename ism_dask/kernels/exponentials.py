@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Self
 
-import numpy as np
-
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import PointwiseKernel
@@ -74,10 +72,11 @@ class SharedWidth(PointwiseKernel):
 
 
 def clipped_exponential(exponent: Array) -> Array:
-    """Return exp, clipped to at most 1: rounding can make an exponent far above 0. NumPy overwrites.
+    """Return exp, clipped to at most 1: rounding can make an exponent far above 0.
 
-    It is at least 1e-26 (1e-260 in double precision), which is negligible beside 1: subnormal
-    numbers would make every product with them a hundred times slower.
+    Memory of NumPy is overwritten. The result is at least 1e-26 (1e-260 in double precision), which
+    is negligible beside 1: subnormal numbers would make every product with them a hundred times
+    slower.
     """
     xp, memory = namespace(exponent), into(exponent)
     least = -600.0 if exponent.dtype == xp.float64 else -60.0

@@ -36,7 +36,7 @@ class Cholesky(Protocol):
         """The diagonals (..., n) of the inverses; nothing else is to be read afterwards."""
 
 
-def cholesky(matrices: Array) -> Cholesky | None:
+def cholesky(matrices: Any) -> Cholesky | None:
     """Return the factor of symmetric matrices (..., n, n), None if one is not positive definite.
 
     Matrices of NumPy are one (n, n) in C order, which is overwritten.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -21,7 +22,7 @@ _MOST_UNUSED = 64
 
 @contextmanager
 def square_matrices(
-    rows: Array, count: int, dtype: DTypeLike = np.float64
+    rows: Any, count: int, dtype: DTypeLike = np.float64
 ) -> Iterator[list[Array | None]]:
     """Yield `count` matrices (n, n) with any content for rows (n, d), which end with the block.
 
