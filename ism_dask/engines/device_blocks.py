@@ -53,14 +53,24 @@ class MemoryPlan:
         left = free_bytes - resident * row_bytes
         return cls(resident, min(_BATCH_SHARE * left, _BATCH_BYTES))
 
-    def smaller(self) -> MemoryPlan:
-        """Return the plan with batches of half the size."""
+    @classmethod
+    def of_batch(cls, blocks: int, m: int, d: int) -> MemoryPlan:
+        """Return the plan for rows that stay, with this number of blocks of m rows in a batch."""
+        return cls(True, blocks * _block_bytes(m, d))
+
+    def smaller(self, *, loaded: bool) -> MemoryPlan:
+        """Return the plan with batches of half the size; rows that could be `loaded` stay."""
         size = self.batch_bytes / 2
-        return MemoryPlan(self.resident and size >= _SMALL_BATCH, size)
+        return MemoryPlan(loaded and size >= _SMALL_BATCH, size)
 
     def most_blocks(self, m: int, d: int) -> int:
-        """Return the most blocks of m rows with d columns in a batch; 0 if not one fits."""
-        return int(self.batch_bytes // (8 * m * (_SQUARES * m + _COPIES * d)))
+        """Return the most blocks of m rows with d columns in a batch, one at least."""
+        return max(1, int(self.batch_bytes // _block_bytes(m, d)))
+
+
+def _block_bytes(m: int, d: int) -> int:
+    """Return the bytes that a block of m rows with d columns takes beside them."""
+    return 8 * m * (_SQUARES * m + _COPIES * d)
 
 
 @dataclass(eq=False)
@@ -101,27 +111,23 @@ class BlocksOnDevice(RegressionBlocks):
                 sums = added([_sums_of_batch(regression, W, each) for each in self._batches()])
                 objective, product, squares, size = (on_host(each) for each in sums)
             except Exception as error:
-                if not is_out_of_memory(error) or not self._plan.most_blocks(self._largest, 0):
+                is_least = not self._plan.resident and max(map(len, self._numbers)) == 1
+                if is_least or not is_out_of_memory(error):
                     raise
             else:
                 return objective, product, squares, size, np.array(float(len(self.dealt)))
-            smaller = self._plan.smaller()
-            for name in ("_numbers", "_resident"):
-                self.__dict__.pop(name, None)
-            self._plan = smaller
-
-    @cached_property
-    def _one(self) -> Block:
-        return self.rows(self.dealt[0][:1])
-
-    @property
-    def _largest(self) -> int:
-        return max(map(len, self.dealt))
+            self._plan = self._plan.smaller(loaded="_resident" in vars(self))
+            for outdated in ("_numbers", "_resident"):
+                self.__dict__.pop(outdated, None)
 
     @cached_property
     def _plan(self) -> MemoryPlan:
-        row_bytes = self._one.X.nbytes + self._one.Y.nbytes
+        row_bytes = self._row.X.nbytes + self._row.Y.nbytes
         return MemoryPlan.of(self.n_rows * row_bytes, self.device.free_bytes)
+
+    @cached_property
+    def _row(self) -> Block:
+        return self.rows(self.dealt[0][:1])
 
     @cached_property
     def _numbers(self) -> list[Array]:
@@ -129,7 +135,7 @@ class BlocksOnDevice(RegressionBlocks):
         batches: list[Array] = []
         for m in sorted({len(each) for each in self.dealt}):
             blocks = np.stack([each for each in self.dealt if len(each) == m])
-            most = max(1, self._plan.most_blocks(m, self._one.X.shape[-1]))
+            most = self._plan.most_blocks(m, self._row.X.shape[-1])
             batches += np.array_split(blocks, -(-len(blocks) // most))
         return batches
 
@@ -139,7 +145,7 @@ class BlocksOnDevice(RegressionBlocks):
 
     @cached_property
     def _resident(self) -> list[Block]:
-        return [self._loaded(each) for each in self._numbers]
+        return list(self._streamed())
 
     def _streamed(self) -> Iterator[Block]:
         """Yield batches; while one is computed, a thread brings the next one to the device."""

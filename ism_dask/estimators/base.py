@@ -113,8 +113,22 @@ class _Projector(RowTransformer):
         return self._new_features(X)
 
     def _new_features(self, X: Any) -> Any:
+        self._check_library(X)
         projection = (self.mean_, self.scale_, self.components_)
         return self._rowwise(X, partial(_projected, projection), self.components_.shape[0])
+
+    def _check_library(self, X: Any) -> None:
+        """Raise a ValueError if scikit-learn dispatches, but not to the library of the fit."""
+        of_fit, of_rows = (
+            "NumPy" if device is None else device.title
+            for device in map(Device.of, (self.components_, row_source(X)))
+        )
+        if of_fit != of_rows:
+            raise ValueError(
+                f"rows for {type(self).__name__}.transform() must use the same namespace and "
+                f"device as those of the fit: they are of {of_rows}, the fit is of {of_fit}; move "
+                "the rows, or take `on_host()`, the estimator in arrays of NumPy"
+            )
 
     def inverse_transform(self, Z: Any) -> Any:
         """Return rows with these new features, as near as possible to the mean of the fit.

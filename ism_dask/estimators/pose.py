@@ -282,9 +282,12 @@ def as_given(
 def computing_device(engine: str | EngineOptions, of_rows: Device | None) -> Device | None:
     """Return the device that an engine names, None for this machine's processor and NumPy."""
     name = engine.device if isinstance(engine, Blocks) else AUTO
-    if name == AUTO:
-        return of_rows
-    return None if name == CPU else Device.named(name)
+    if name == CPU:
+        return None
+    device = of_rows if name == AUTO else Device.named(name)
+    if device is not None:
+        device.check_single()
+    return device
 
 
 def check_parameters(parameters: SupervisedIKDR) -> None:

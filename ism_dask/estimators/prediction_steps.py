@@ -375,6 +375,7 @@ class PredictionFit:
             residual_rows=self.n_rows,
             in_double=True,
             engine="blocks",
+            engine_note="" if self.problem.device is None else f"on {self.problem.device.title}",
         )
 
     @property

@@ -90,12 +90,12 @@ default "auto"
         `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
     engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
 default "auto"
-        How "dependence" computes Phi; "prediction" computes it in blocks of some 600 rows. "auto"
-        takes the cheapest engine that applies, and the next one if that engine declines.
-        "landmarks", which "auto" considers from 4,000 rows up, approximates Phi; "blocks", from
-        10,000 rows up, estimates it from pairs within blocks of 2,500 rows; the other engines leave
-        nothing out. `engine_error_` says what that does to J. An engine may also be an object with
-        its options, such as
+        How "dependence" computes Phi; "prediction" computes it in blocks of some 600 rows, on a GPU
+        with `ism_dask.engines.Blocks(device="cuda:0")`. "auto" takes the cheapest engine that
+        applies, and the next one if that engine declines. "landmarks", which "auto" considers from
+        4,000 rows up, approximates Phi; "blocks", from 10,000 rows up, estimates it from pairs
+        within blocks of 2,500 rows; the other engines leave nothing out. `engine_error_` says what
+        that does to J. An engine may also be an object with its options, such as
         `ism_dask.engines.Landmarks(tol=1e-3)`.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
@@ -210,7 +210,8 @@ default "auto"
     engine_ : str
         Name of the engine that computed the result.
     engine_note_ : str
-        Why "auto" dropped an engine that it tried first; empty if it did not.
+        Why "auto" dropped an engine that it tried first, or the device that computed the steps;
+        empty for none of both.
     engine_error_ : float
         Bound on the relative error of `objective_` due to approximation, with a wide estimate of
         that due to rounding; infinite if it exceeds 1. With "blocks", the standard error of
@@ -277,8 +278,10 @@ default "auto"
         Parameters
         ----------
         X : (n, d) array, frame, sparse array, Dask array or opened data set
-            A Dask array of more than 50 million numbers is computed anew on each pass, two passes
-            per iteration, so it need not fit into memory. If it fits, `persist` it first.
+            Arrays of other libraries than NumPy, such as tensors of PyTorch on a GPU, are those of
+            scikit-learn's `array_api_dispatch`; see docs/gpu.md. A Dask array of more than 50
+            million numbers is computed anew on each pass, two passes per iteration, so it need not
+            fit into memory. If it fits, `persist` it first.
         y : (n,) labels, (n, t) labels, also as a sparse indicator, or (n,) or (n, t) numbers
         sample_weight : (n,) numbers, optional
             Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at

@@ -18,6 +18,8 @@ from ism_dask.rows.execution import is_dask, task_budget
 
 # The library that opens a device by its name.
 _OPENER = "torch"
+# What float32 adds to 1 and TF32 does not, and the rows of a matrix by which they are told apart.
+_SINGLE, _CHECKED = 2.0**-12, 256
 # The names that stand for the device of the rows, and for this machine's processor.
 AUTO, CPU = "auto", "cpu"
 
@@ -29,7 +31,7 @@ def is_foreign(array: Any) -> bool:
     return bool(is_array_api_obj(array))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Device:
     """A device of an array library.
 
@@ -52,7 +54,7 @@ class Device:
         """
         if not get_config()["array_api_dispatch"] or not is_foreign(array):
             return None
-        return cls(namespace(array), array.device)._checked(str(array.device))
+        return cls(namespace(array), array.device)._checked()
 
     @classmethod
     def named(cls, name: str) -> Device:
@@ -71,16 +73,37 @@ class Device:
             raise ValueError(
                 f"`device`={name!r} is not there ({reason}); take device='auto' or 'cpu'"
             ) from error
-        return cls(namespace(one), one.device)._checked(name)
+        return cls(namespace(one), one.device)._checked()
 
-    def _checked(self, name: str) -> Device:
+    def _checked(self) -> Device:
         """Return the device; raise a ValueError if it has no double precision."""
         if self.xp.float64 not in supported_float_dtypes(self.xp, self.device):
             raise ValueError(
-                f"the device {name} has no float64, in which sums over rows are computed; take "
-                "device='cpu' and arrays of NumPy"
+                f"{self.title} has no float64, in which sums over rows are computed; take arrays "
+                "of NumPy and device='cpu'"
             )
         return self
+
+    def check_single(self) -> None:
+        """Raise a ValueError if products in single precision have fewer digits, as in TF32."""
+        number = 1.0 + _SINGLE
+        shape, single = (_CHECKED, _CHECKED), self.xp.float32
+        matrix = self.xp.full(shape, number, dtype=single, device=self.device)
+        if abs(float((matrix @ matrix)[0, 0]) / _CHECKED - number**2) > _SINGLE:
+            raise ValueError(
+                f"products in float32 have three digits with {self.title} here, as by TF32; set "
+                "torch.backends.cuda.matmul.allow_tf32 = False"
+            )
+
+    @property
+    def library(self) -> str:
+        """The name of the library."""
+        return str(self.xp.__name__.rpartition(".")[2])
+
+    @property
+    def title(self) -> str:
+        """The library and the device in words."""
+        return f"{self.library} on {self.device}"
 
     def put(self, array: Array) -> Any:
         """Return an array of NumPy as one on the device."""
@@ -89,7 +112,7 @@ class Device:
     @property
     def free_bytes(self) -> int:
         """The free memory of the device."""
-        library = sys.modules[self.xp.__name__.rpartition(".")[2]]
+        library = sys.modules[self.library]
         ask = getattr(getattr(library, "cuda", None), "mem_get_info", None)
         if ask is None or not str(self.device).startswith("cuda"):
             return task_budget()
