@@ -107,16 +107,16 @@ def _compared(design: Design, name: str) -> dict[str, Any]:
 
 
 def pictures(n: int, d: int = _COLUMNS) -> tuple[Array, Array]:
-    """Draw bytes X (n, d) of twelve sources and noise, and classes y (n,) by three of these."""
+    """Draw bytes X (n, d) of twelve sources and noise, and classes y (n,) of two clusters each."""
     rng = np.random.default_rng(0)
     loadings = rng.normal(size=(12, d)).astype(np.float32)
-    X, y = np.empty((n, d), np.uint8), np.empty(n, int)
+    centres = 1.2 * rng.normal(size=(_CLASSES, 2, 12)).astype(np.float32)
+    X, y = np.empty((n, d), np.uint8), rng.integers(_CLASSES, size=n)
     for start in range(0, n, _ROWS):
         rows = slice(start, min(start + _ROWS, n))
-        sources = rng.standard_normal((rows.stop - start, 12), np.float32)
-        noise = rng.standard_normal((rows.stop - start, d), np.float32)
-        turn = np.arctan2(sources[:, 1], sources[:, 0]) + 0.6 * sources[:, 2]
-        y[rows] = turn / (2 * np.pi) % 1 * _CLASSES
+        of_class = centres[y[rows], rng.integers(2, size=rows.stop - start)]
+        sources = of_class + 0.7 * rng.standard_normal(of_class.shape, np.float32)
+        noise = rng.standard_normal((len(sources), d), np.float32)
         X[rows] = np.clip(128 + 20 * (sources @ loadings + 1.5 * noise), 0, 255)
     return X, y
 

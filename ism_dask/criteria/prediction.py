@@ -22,7 +22,17 @@ from ism_dask._types import Array
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE
-from ism_dask.linalg.arrays import beside, in_type, into, namespace, on_host, transposed
+from ism_dask.linalg.arrays import (
+    beside,
+    in_type,
+    in_type_of,
+    into,
+    namespace,
+    on_host,
+    total,
+    transposed,
+    with_diagonal,
+)
 from ism_dask.linalg.cholesky import Cholesky, cholesky
 from ism_dask.linalg.square_matrices import square_matrices
 
@@ -63,7 +73,7 @@ class Block:
         """The sum of the weights, which is the number of rows if all count alike; or sums (k,)."""
         if self.weights is None:
             return float(self.n_rows)
-        return _number(namespace(self.weights).sum(self.weights, axis=-1))
+        return _number(total(self.weights, axis=-1))
 
     @property
     def counted(self) -> Block:
@@ -80,7 +90,7 @@ class Block:
         """Return the weighted mean square (r,) of each column of Y."""
         squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[..., None]
         size = self.size if isinstance(self.size, float) else self.size[:, None]
-        return namespace(squared).sum(squared, axis=-2) / size
+        return total(squared, axis=-2) / size
 
 
 @dataclass(frozen=True)
@@ -147,8 +157,8 @@ class RidgeRegression:
             product = _kernel_product(
                 self.kernel, solved, self._gamma(solved, gamma), block.X, solved.Z
             )
-        total = block.squares() - self.ridge * solved.fits(block)
-        return Explained(_number(self.signed_sum(total)), product)
+        columns = block.squares() - self.ridge * solved.fits(block)
+        return Explained(_number(self.signed_sum(columns)), product)
 
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
@@ -197,10 +207,10 @@ class RidgeRegression:
 
     def _gamma(self, solved: _Solved, memory: Array | None) -> Array:
         """Return Gamma (n, n), whose product with the change of K is the change of J."""
-        alpha, xp = solved.alpha, namespace(solved.alpha)
+        alpha = solved.alpha
         signs = self.ridge * (np.ones(1) if self.signs is None else self.signs)
-        signed = alpha * xp.astype(beside(signs, alpha), alpha.dtype)
-        return xp.matmul(signed, transposed(alpha), **into(memory))
+        signed = alpha * in_type_of(beside(signs, alpha), alpha)
+        return namespace(alpha).matmul(signed, transposed(alpha), **into(memory))
 
     def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
@@ -245,7 +255,7 @@ class _Solved:
         if block.weights is not None:
             size = noise if isinstance(noise, float) else noise[:, None]
             noise = in_type(size / block.weights, dtype)
-        factor = cholesky(_with_diagonal(K, noise, memory[1]))
+        factor = cholesky(with_diagonal(_copied(K, memory[1]), noise))
         if factor is None:
             raise ValueError(
                 f"the kernel matrix of {n} rows with the ridge {regression.ridge:g} is not "
@@ -256,33 +266,28 @@ class _Solved:
 
     def fits(self, block: Block) -> Array:
         """Return the sums (r,) of Y times alpha."""
-        products = block.Y * self.alpha
-        return namespace(products).sum(products, axis=-2)
+        return total(block.Y * self.alpha, axis=-2)
 
 
-def _with_diagonal(K: Array, noise: Any, memory: Array | None) -> Array:
-    """Return K (n, n) plus noise, a number or (n,), on its diagonal, in other memory."""
-    xp = namespace(K)
+def _copied(matrix: Array, memory: Array | None) -> Array:
+    """Return a copy of a matrix (n, n), in memory of NumPy if there is some."""
     if memory is None:
-        memory = xp.asarray(K, copy=True)
-    else:
-        np.copyto(memory, K)
-    entries = xp.reshape(memory, (*K.shape[:-2], -1))
-    entries[..., :: K.shape[-1] + 1] += noise
-    return xp.reshape(entries, K.shape)
+        return namespace(matrix).asarray(matrix, copy=True)
+    np.copyto(memory, matrix)
+    return memory
 
 
 def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None = None) -> Array:
     """Return the matrix (a, b) of a kernel between projected rows (a, q) and (b, q)."""
-    total = None
+    K = None
     for weight, term in kernel.terms:
-        beta = beta_of(term, left, right, out if total is None else None)
+        beta = beta_of(term, left, right, out if K is None else None)
         value = term.value(beta, out=beta)
         if weight != 1.0:
             value *= weight
-        total = value if total is None else namespace(total).add(total, value, **into(total))
-    assert total is not None
-    return total
+        K = value if K is None else namespace(K).add(K, value, **into(K))
+    assert K is not None
+    return K
 
 
 def beta_of(term: PointwiseKernel, left: Array, right: Array, out: Array | None = None) -> Array:
@@ -296,10 +301,10 @@ def beta_of(term: PointwiseKernel, left: Array, right: Array, out: Array | None 
 
 def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, right: Array) -> Array:
     """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; Gamma is overwritten."""
-    Z, K, xp = solved.Z, solved.K, namespace(solved.K)
-    moved = xp.zeros_like(right)
+    Z, K = solved.Z, solved.K
+    moved = namespace(right).zeros_like(right)
     for weight, term in kernel.terms:
-        psi = gamma if len(kernel.terms) == 1 else xp.asarray(gamma, copy=True)
+        psi = gamma if len(kernel.terms) == 1 else _copied(gamma, None)
         rate = term.value_per_unit_slope
         if rate is not None and len(kernel.terms) == 1:
             # f' is a multiple of f, which is at hand.
@@ -311,9 +316,9 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
             factor = weight * term.amplitude
         moved += (factor * term.pairing.coupling) * (psi @ right)
         if term.pairing.degree:
-            moved += (factor * term.pairing.degree) * (xp.sum(psi, axis=-1)[..., None] * right)
+            moved += (factor * term.pairing.degree) * (total(psi, axis=-1)[..., None] * right)
     # The rows are in single precision where there are many; the sum over blocks is in double.
-    return in_type(transposed(X) @ xp.astype(moved, X.dtype, copy=False), _DOUBLE)
+    return in_type(transposed(X) @ in_type_of(moved, X), _DOUBLE)
 
 
 def _projected(X: Array, W: Array, dtype: np.dtype[Any] = _DOUBLE) -> Array:

@@ -1,12 +1,13 @@
 """Cholesky factors of positive definite matrices: by LAPACK for NumPy, else of whole batches.
 
 The standard of arrays has a factorisation, but no solution by it. So other libraries than NumPy
-compute the inverse of the factor, by halves: its work is products of matrices, which a GPU does
-best, of a batch at once.
+compute the inverse of the factor, by products of its blocks, which a GPU does best, of a batch at
+once.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,8 +18,8 @@ from ism_dask._types import Array
 from ism_dask.linalg.arrays import namespace, transposed
 from ism_dask.linalg.lapack import factorise, solution
 
-# Up to this size the library factorises a matrix by itself.
-_LEAF = 64
+# Up to this size the library inverts a block by itself.
+_LEAF = 16
 
 
 class Cholesky(Protocol):
@@ -91,16 +92,41 @@ class _Inverse:
 
 
 def _inverse_factor(matrices: Any) -> Any:
-    """Return the inverses (..., n, n) of the Cholesky factors of matrices."""
+    """Return the inverses (..., n, n) of the Cholesky factors of matrices.
+
+    Those of small blocks on the diagonal are computed at once, then joined in pairs.
+    """
     xp, n = namespace(matrices), matrices.shape[-1]
-    if n <= _LEAF:
-        return xp.linalg.inv(xp.linalg.cholesky(matrices))
-    half = n // 2
-    first = _inverse_factor(matrices[..., :half, :half])
-    below = matrices[..., half:, :half] @ transposed(first)
-    second = _inverse_factor(matrices[..., half:, half:] - below @ transposed(below))
-    inverse = xp.zeros_like(matrices)
-    inverse[..., :half, :half] = first
-    inverse[..., half:, half:] = second
-    inverse[..., half:, :half] = -(second @ (below @ first))
-    return inverse
+    doublings = max(0, math.ceil(math.log2(n / _LEAF)))
+    size = -(-n // 2**doublings)
+    L = _padded(xp.linalg.cholesky(matrices), size * 2**doublings)
+    inverses = xp.linalg.inv(_blocks(L, size, size, 0))
+    while size < L.shape[-1]:
+        first, second = inverses[:, 0::2, ...], inverses[:, 1::2, ...]
+        below = _blocks(L, size, 2 * size, size)
+        inverses = xp.zeros((*first.shape[:2], 2 * size, 2 * size), dtype=L.dtype, device=L.device)
+        inverses[..., :size, :size] = first
+        inverses[..., size:, size:] = second
+        inverses[..., size:, :size] = -(second @ (below @ first))
+        size *= 2
+    return xp.reshape(inverses[..., :n, :n], matrices.shape)
+
+
+def _padded(matrices: Any, size: int) -> Any:
+    """Return matrices (..., n, n) as (k, size, size), with ones on the rest of the diagonal."""
+    xp, n = namespace(matrices), matrices.shape[-1]
+    stack = xp.reshape(matrices, (-1, n, n))
+    eye = xp.eye(size, dtype=stack.dtype, device=stack.device)
+    padded = xp.asarray(xp.broadcast_to(eye, (stack.shape[0], size, size)), copy=True)
+    padded[:, :n, :n] = stack
+    return padded
+
+
+def _blocks(L: Any, size: int, step: int, below: int) -> Any:
+    """Return the blocks (k, p, size, size) of L (k, n, n) in each step along the diagonal.
+
+    `below` is how far below of it they begin.
+    """
+    starts = range(0, L.shape[-1], step)
+    blocks = [L[:, i + below : i + below + size, i : i + size] for i in starts]
+    return namespace(L).stack(blocks, axis=1)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from sklearn._config import get_config
 from sklearn.externals.array_api_compat import is_array_api_obj
-from sklearn.utils._array_api import supported_float_dtypes
 
 from ism_dask._types import Array
 from ism_dask.linalg.arrays import namespace, on_host
@@ -77,7 +76,8 @@ class Device:
 
     def _checked(self) -> Device:
         """Return the device; raise a ValueError if it has no double precision."""
-        if self.xp.float64 not in supported_float_dtypes(self.xp, self.device):
+        known = self.xp.__array_namespace_info__().dtypes(device=self.device)
+        if "float64" not in known:
             raise ValueError(
                 f"{self.title} has no float64, in which sums over rows are computed; take arrays "
                 "of NumPy and device='cpu'"

@@ -95,7 +95,7 @@ def test_single_precision_is_that_of_numpy():
     assert on_host(single.objective).dtype == np.float64
     assert_allclose(on_host(single.objective), on_host(exact.objective), rtol=1e-5)
     here = regression.in_single.explained(batch.part(0), W)
-    assert on_host(single.objective)[0] == pytest.approx(here.objective, rel=1e-6)
+    assert on_host(single.objective)[0] == pytest.approx(here.objective, rel=1e-5)
 
 
 def test_a_kernel_matrix_that_is_not_positive_definite_is_an_error():
@@ -169,8 +169,8 @@ def test_rows_of_which_few_fit_stream_and_those_of_which_many_do_stay():
 
 def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatch):
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(5000, 4))
-    y, weights = X[:, 0] ** 2, rng.integers(0, 3, size=5000).astype(float)
+    X = rng.normal(size=(2500, 4))
+    y, weights = X[:, 0] ** 2, rng.integers(0, 3, size=2500).astype(float)
     problem = pose(SupervisedIKDR(2), X, y, weights)
     monkeypatch.setattr(dealing, "MEMORY_NUMBERS", 1000)
     monkeypatch.setattr("ism_dask.estimators.prediction_steps.MEMORY_NUMBERS", 1000)
@@ -182,7 +182,7 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
         fit = PredictionFit.of(posed, posed.prepared(kernel), 2)
         blocks = fit._all_blocks(fit.targets["mean"])
         assert isinstance(blocks, kind)
-        for some in (blocks, blocks.first(2500)):
+        for some in (blocks, blocks.first(1000)):
             sums.append(some.explained(RidgeRegression(kernel, 1e-2), W))
     for here, there in zip(sums[:2], sums[2:], strict=True):
         assert there.objective == pytest.approx(here.objective, rel=1e-10)
@@ -258,7 +258,7 @@ def test_the_name_of_a_device_is_text():
 
 @pytest.mark.usefixtures("dispatching")
 def test_a_device_without_double_precision_is_refused(monkeypatch):
-    monkeypatch.setattr(devices, "supported_float_dtypes", lambda *_: (strict.float32,))
+    monkeypatch.setattr(type(strict.__array_namespace_info__()), "dtypes", lambda *_, **__: {})
     with pytest.raises(ValueError, match=r"array_api_strict on .* has no float64"):
         SupervisedIKDR(2).fit(DEVICE.put(WINE), DEVICE.put(CULTIVAR))
 
