@@ -20,6 +20,7 @@ from flows.runs.data import open_labelled
 from flows.runs.fit import fit_and_save
 from flows.runs.saving import saved_model
 from flows.settings.choices import table_options
+from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file
 from flows.settings.runs import FitSettings
@@ -147,13 +148,8 @@ class _Refresh:
         return saved_model(self._name) if saved_run_path(self._name) is not None else None
 
     def _record(self) -> dict[str, Any]:
-        """Return all settings of table and fit that may change the result."""
-        both = {"data": self._ingest.to_json(), "fit": self._plan.settings.to_json()}
-        for settings in both.values():
-            settings.pop("scheduler")
-            settings.pop("credentials", None)
-            settings.pop("keep_runs", None)
-        return both
+        """Return all settings of table and fit that decide the result."""
+        return {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""
