@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -150,9 +151,10 @@ class BlocksOnDevice(RegressionBlocks):
     def _streamed(self) -> Iterator[Block]:
         """Yield batches; while one is computed, a thread brings the next one to the device."""
         with ThreadPoolExecutor(1) as pool:
-            coming = pool.submit(self._loaded, self._numbers[0])
+            load = partial(pool.submit, copy_context().run, self._loaded)
+            coming = load(self._numbers[0])
             for following in self._numbers[1:]:
-                here, coming = coming.result(), pool.submit(self._loaded, following)
+                here, coming = coming.result(), load(following)
                 yield here
             yield coming.result()
 
