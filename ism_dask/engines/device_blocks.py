@@ -105,6 +105,14 @@ class BlocksOnDevice(RegressionBlocks):
         """Return the sums of a function of the blocks, computed here in arrays of NumPy."""
         return added([function(self.rows(each)) for each in self.dealt])
 
+    def leave_one_out(self, regression: RidgeRegression, W: Array) -> Array:
+        """Return the squared error (n,) with which the rows of its block predict each row.
+
+        It is multiplied by the weight of the row. The rows are in the order of the batches.
+        """
+        errors = [regression.leave_one_out(each, W) for each in self._batches()]
+        return np.concatenate([on_host(each).ravel() for each in errors])
+
     def _sums(self, regression: RidgeRegression, W: Array) -> Sums:
         """Return the sums over all blocks; these alone come here from the device."""
         while True:

@@ -265,7 +265,7 @@ class PredictionFit:
         for rows in [*self._stages[1:], self._counting] if self._stages else []:
             joined = np.setdiff1d(rows, seen)
             unseen = self._block(target, _some(target.keys[joined], joined, self.seed))
-            setting = judged_by_unseen(sample, unseen, W, setting)
+            setting = judged_by_unseen(sample, unseen, W, setting, self.problem.device)
             if len(rows) < len(self._counting):
                 blocks = self._dealt(target, rows, rows_of_a_block(len(self._counting)))
                 evaluate = partial(blocks.explained, self._for_steps(sample.at(setting)))

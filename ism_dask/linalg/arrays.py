@@ -10,15 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.externals.array_api_compat import array_namespace
-from sklearn.utils._array_api import _convert_to_numpy
 
 from ism_dask._types import Array
 
 
 def namespace(array: Any) -> Any:
     """Return the functions of the standard for the library of an array."""
-    return np if isinstance(array, np.ndarray) else array_namespace(array)
+    if isinstance(array, np.ndarray):
+        return np
+    from sklearn.externals.array_api_compat import array_namespace  # noqa: PLC0415 - it is slow
+
+    return array_namespace(array)
 
 
 def into(memory: Any) -> dict[str, Array]:
@@ -36,8 +38,11 @@ def in_type(array: Any, dtype: np.dtype[Any]) -> Any:
 
 def on_host(array: Any) -> Array:
     """Return an array of any library and device as one of NumPy."""
-    is_here = isinstance(array, np.ndarray | np.generic)
-    return np.asarray(array if is_here else _convert_to_numpy(array, namespace(array)))
+    if isinstance(array, np.ndarray | np.generic):
+        return np.asarray(array)
+    from sklearn.utils._array_api import _convert_to_numpy  # noqa: PLC0415 - it is slow
+
+    return np.asarray(_convert_to_numpy(array, namespace(array)))
 
 
 def beside(array: Any, other: Any) -> Any:

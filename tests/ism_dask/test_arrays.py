@@ -115,13 +115,14 @@ def _blocks(weighted=False):
     here = BlocksInMemory(tuple(map(rows.part, parts)))
     regression = RidgeRegression(Gaussian(1.5), 1e-2)
     W = np.linalg.qr(rng.normal(size=(6, 2)))[0]
-    return BlocksOnDevice(DEVICE, rows.part, parts), here.explained(regression, W), regression, W
+    return BlocksOnDevice(DEVICE, rows.part, parts), here, regression, W
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("resident", [False, True])
 def test_blocks_on_a_device_have_j_its_slope_and_noise_of_those_in_memory(resident, weighted):
-    blocks, expected, regression, W = _blocks(weighted)
+    blocks, here, regression, W = _blocks(weighted)
+    expected = here.explained(regression, W)
     blocks._plan = MemoryPlan(resident, 8 * 10 * (70 + 12) * 3)
     assert [each.shape for each in blocks._numbers] == [(3, 9), (2, 9), (3, 10), (2, 10)]
     value = blocks.explained(regression, W)
@@ -129,6 +130,8 @@ def test_blocks_on_a_device_have_j_its_slope_and_noise_of_those_in_memory(reside
     assert value.objective == pytest.approx(expected.objective, rel=1e-12)
     assert_allclose(value.product, expected.product, rtol=1e-9, atol=1e-12)
     assert value.noise == pytest.approx(expected.noise)
+    errors = np.sort(blocks.leave_one_out(regression, W))
+    assert_allclose(errors, np.sort(here.leave_one_out(regression, W)), rtol=1e-8)
     assert ("_resident" in vars(blocks)) == resident
 
 
@@ -137,7 +140,8 @@ class OutOfMemoryError(RuntimeError):
 
 
 def test_a_device_that_runs_out_of_memory_takes_smaller_batches(monkeypatch):
-    blocks, expected, regression, W = _blocks()
+    blocks, here, regression, W = _blocks()
+    expected = here.explained(regression, W)
     sums_of_batch, sizes = device_blocks._sums_of_batch, []
 
     def limited(regression, W, batch):
