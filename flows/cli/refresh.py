@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.launch import LazyFlow, connect_to_prefect
+from flows.cli.compute import connect_to_prefect, run_flow
 from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.settings.refresh import RefreshSettings
@@ -15,7 +15,6 @@ from flows.settings.refresh import RefreshSettings
 if TYPE_CHECKING:
     from flows.results.refresh import RefreshResult
 
-_REFRESH = LazyFlow(plain="flows.refreshes.refresh:refresh", flow="flows.refresh:run_refresh")
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the published run.")]
 
 
@@ -29,7 +28,7 @@ def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) 
     from flows.refreshes.published import published_run  # noqa: PLC0415
     from flows.results.refresh import SUSPICIOUS  # noqa: PLC0415
 
-    result: RefreshResult = _REFRESH.run(settings, output, plain=plain)
+    result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
     published = published_run(result.name)
     output.table(COLUMNS, history_rows([result], published), left=2)
     output.say(f"{result.name} is {published}; `ism-dask history {result.name}` shows all runs")

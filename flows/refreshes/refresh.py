@@ -16,9 +16,8 @@ from flows.refreshes.outputs import write_outputs
 from flows.refreshes.published import history_of, prune, published_run, refreshing
 from flows.results.refresh import PUBLISHED, SUSPICIOUS, UNCHANGED, RefreshResult
 from flows.results.runs import FitResult
-from flows.runs.data import open_labelled
+from flows.runs.data import LabelledDataset, label_of
 from flows.runs.fit import fit_and_save
-from flows.runs.saving import saved_model
 from flows.settings.choices import table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
@@ -28,6 +27,7 @@ from ism_dask.status import Status
 from storage import (
     Model,
     add_to_history,
+    load_model,
     model_hash,
     publish_run,
     read_history,
@@ -103,12 +103,11 @@ class _Refresh:
             progress_note("the source is as it was: nothing to fit")
             state = SUSPICIOUS if last.state == SUSPICIOUS else UNCHANGED
             return self._added(replace(last, state=state, written=(), flow_run=None))
-        fit_settings, fitted = self._fit()
-        labelled = open_labelled(fit_settings)
+        fit_settings, labelled, fitted = self._fit()
         comparison = None
         if self._published is not None:
             report_progress(0.97, "compare with the published run")
-            new = saved_model(self._run)
+            new = load_model(self._run)
             comparison = compare(
                 published_run(self._name) or self._name,
                 self._published,
@@ -121,7 +120,7 @@ class _Refresh:
         if not reasons:
             publish_run(self._run, self._name)
             written = tuple(each.path for each in write_outputs(self._plan, self._name))
-        model = saved_model(self._run)
+        model = load_model(self._run)
         return self._added(
             RefreshResult(
                 name=self._name,
@@ -145,7 +144,7 @@ class _Refresh:
 
     @property
     def _published(self) -> Model | None:
-        return saved_model(self._name) if saved_run_path(self._name) is not None else None
+        return load_model(self._name) if saved_run_path(self._name) is not None else None
 
     def _record(self) -> dict[str, Any]:
         """Return all settings of table and fit that decide the result."""
@@ -162,7 +161,7 @@ class _Refresh:
         files = open_table(self._ingest.dataset, passed=options.keep).versions()
         return tuple(map(asdict, files)) if have_versions(files) else ()
 
-    def _fit(self) -> tuple[FitSettings, FitResult]:
+    def _fit(self) -> tuple[FitSettings, LabelledDataset, FitResult]:
         """Ingest the table and fit W, from the published one if the columns are the same."""
         from flows.runs.table_ingestion import ingest_changed  # noqa: PLC0415 - imports pyarrow
 
@@ -176,7 +175,7 @@ class _Refresh:
             if settings.n_components in (None, q):
                 start = self._name if _can_continue(published, settings) else None
                 settings = replace(settings, n_components=q, start_from=start)
-        return settings, fit_and_save(settings)
+        return settings, label_of(data, settings), fit_and_save(settings, data)
 
     def _added(self, result: RefreshResult) -> RefreshResult:
         now = datetime.now(UTC).isoformat(timespec="seconds")
