@@ -21,11 +21,10 @@ from flows.compute.base import ClusterAddress
 from flows.compute.connection import EndableClient
 from flows.compute.probe import OVER_MEMORY, Pulse, pulse, state_of
 from flows.errors import FlowError
-from flows.interface.progress import progress_log
-from flows.services.records import PRIVATE
+from flows.progress.watching import progress_log
 from flows.text import count_noun
 from ism_dask.observe.time_left import duration
-from storage.atomic import replace_synced
+from storage.atomic import PRIVATE, replace_synced
 from storage.errors import StorageError
 
 # Seconds within which a live scheduler answers, even if it is busy.
@@ -46,10 +45,12 @@ _NAMED = 4
 
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
-    """The cluster that computes a fit was lost while the fit ran.
+    """The cluster that computes was lost on the way.
 
     `advice` is for a fit that cannot be resumed; `gone` is whether to join the cluster anew.
     """
+
+    transient = True
 
     def __init__(self, what: str, advice: str, *, gone: bool = True) -> None:
         super().__init__(f"{what}; {advice}")

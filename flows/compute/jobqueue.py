@@ -25,13 +25,12 @@ from flows.compute.base import (
     size_in_words,
 )
 from flows.errors import FlowError
-from flows.interface.interrupts import block_signal_handlers
+from flows.progress.interrupts import block_signal_handlers
 from flows.services.certificates import Certificates
 from flows.services.ports import HOST
-from flows.services.records import PRIVATE
 from flows.settings.toml_tables import RelativePath
 from storage import home
-from storage.atomic import explain_os_errors
+from storage.atomic import PRIVATE, explain_os_errors
 from storage.errors import did_you_mean
 
 # A job ends after Dask's adaptive scaling, which checks once a second, has found it idle this

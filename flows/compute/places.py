@@ -15,6 +15,8 @@ from flows.compute.kubernetes import Kubernetes
 from flows.compute.local import Local
 from flows.errors import FlowError, SettingsError
 from flows.services.certificates import own_certificates
+from flows.services.dask import DASK_SCHEDULER
+from flows.services.service import live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.fields import check_choice
 from flows.settings.toml_tables import TableError, parse_toml, read_table
@@ -62,8 +64,6 @@ class LocalServices(ClusterPlace):
     @contextmanager
     def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
-        from flows.services.status import running_services  # noqa: PLC0415
-
         if address := os.environ.get(_VARIABLE):
             if not is_address(address):
                 raise SettingsError(
@@ -72,13 +72,13 @@ class LocalServices(ClusterPlace):
             with Address(address=address).opened() as there:
                 yield there
             return
-        services = running_services()
-        if services is None or services.scheduler is None:
+        scheduler = live_record(DASK_SCHEDULER.name)
+        if scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
-        address, security = services.scheduler, None
+        address, security = scheduler.address, None
         if address.startswith("tls://"):
             try:
                 security = Tls.of(own_certificates()).security()
