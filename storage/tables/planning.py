@@ -250,8 +250,8 @@ def _fits_float32(kind: pa.DataType) -> bool:
 
 def _weights(column: Column) -> Column:
     """Return the column with the weights of rows; raise a TableError if it has other values."""
-    if column.kind == CATEGORY:
-        raise TableError(f"the weights {column.name!r} are texts; expected numbers from 0 up")
+    if column.kind in (CATEGORY, DATE):
+        raise TableError(f"the weights {column.name!r} are no numbers; expected such from 0 up")
     if column.infinite:
         raise TableError(f"the weights {column.name!r} are infinite in {column.infinite:,} rows")
     if column.kind == NUMBER and (column.low < 0 or column.high == 0):

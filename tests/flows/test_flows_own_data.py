@@ -506,7 +506,7 @@ def test_a_row_of_weight_two_is_two_rows(here: Command, tmp_path: Path) -> None:
     is_label = here("ingest", tmp_path / "negative.csv", *label, "sold").failed(2)
     assert "which is the label" in is_label
     table.assign(w="2 kg").to_csv(tmp_path / "texts.csv", index=False)
-    assert "are texts" in here("ingest", tmp_path / "texts.csv", *label, "w").failed(1)
+    assert "are no numbers" in here("ingest", tmp_path / "texts.csv", *label, "w").failed(1)
 
 
 def test_columns_to_avoid_and_given_ones_are_no_features(
