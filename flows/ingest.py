@@ -13,8 +13,9 @@ from prefect.filesystems import RemoteFileSystem
 
 from flows.errors import SettingsError
 from flows.progress.run_context import in_context
-from flows.reports.markdown import ingest_page
+from flows.reports.markdown import render_markdown
 from flows.results.base import IngestResult
+from flows.runs.columns_read import ingest_summary
 from flows.runs.data import LabelledDataset, RunSettings, label_of, store_dataset, store_for_run
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
@@ -37,7 +38,7 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
         with block_credentials(settings.credentials):
             result: IngestResult = store_step(settings)
         about = f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
-        return run.finished(result, run.page(ingest_page(result), about))
+        return run.finished(result, run.page(render_markdown(ingest_summary(result)), about))
 
 
 def run_ingest(settings: IngestSettings) -> IngestResult:

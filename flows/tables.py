@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect import flow
 
-from flows.paper.measure import plan, resumable_tables, save, with_date
+from flows.paper.measure import tables_plain
 from flows.paper.series import Series, measure_series
 from flows.paper.settings import TablesSettings
 from flows.progress.watching import ProgressShare
@@ -27,14 +27,7 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
     Measurements that an earlier run of that name has saved are reused.
     """
     with track_run("tables", settings) as run:
-        settings = with_date(settings)
-        with resumable_tables(settings) as lease:
-            results = []
-            for series, part in plan(settings):
-                results.append(series_step(series, settings, part))
-                lease.check()
-            result = save(settings, results)
-        return run.saved(result)
+        return run.saved(tables_plain(settings, series_step))
 
 
 def run_tables(settings: TablesSettings) -> TablesResult:

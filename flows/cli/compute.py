@@ -82,7 +82,7 @@ def compute(
     """
     result = computed_run(flow, settings, output, plain=plain)
     if out is not None:
-        from flows.reports.files import write_tables  # noqa: PLC0415
+        from flows.reports.html import write_tables  # noqa: PLC0415
 
         for path in write_tables(result.run, out):
             output.say(str(path))

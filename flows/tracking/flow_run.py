@@ -203,7 +203,7 @@ class TrackedRun:
 
     def saved(self, result: RunResult, *tables: ArtifactPage) -> dict[str, Any]:
         """Do the same as `finished` for a saved run, whose page is one of the artifacts."""
-        page = self.page(run_page(result.run, self.links(result)), card_line(result))
+        page = self.page(run_page(result, self.links(result)), card_line(result))
         return self.finished(result, page, *tables)
 
     def finished(

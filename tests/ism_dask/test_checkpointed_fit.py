@@ -75,7 +75,7 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("every", [1, 4])
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name: str, every: int) -> None:
     make, X, y = FITS[name]
