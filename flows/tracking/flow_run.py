@@ -100,7 +100,7 @@ def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
 
 def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
     """Run a flow in this process; return its result even if the server goes away meanwhile."""
-    parameters = {"settings": settings}
+    parameters: dict[str, Any] = {"settings": settings}
     with prefect_client() as client:
         client.hello()  # an error that says so if a password is missing
         # Prefect would call it by two random words until it runs.
