@@ -159,6 +159,23 @@ def test_fit_shows_what_it_keeps() -> None:
         run_fit(settings)
 
 
+def test_a_flow_run_has_its_name_from_birth(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.client.orchestration import SyncPrefectClient
+
+    from flows.ingest import run_ingest
+
+    create, names = SyncPrefectClient.create_flow_run, []
+
+    def watched(*given: Any, **more: Any) -> Any:
+        made = create(*given, **more)
+        names.append(made.name)
+        return made
+
+    monkeypatch.setattr(SyncPrefectClient, "create_flow_run", watched)
+    run_ingest(IngestSettings(dataset="wine"))
+    assert names == ["wine"]
+
+
 def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
     import flows.progress.watching
     import flows.tracking.live
