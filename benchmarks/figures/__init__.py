@@ -62,6 +62,7 @@ from benchmarks.figures.unfolded_claims import (
 )
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
+from benchmarks.gpu import gpu
 from benchmarks.measure import Figure
 
 __all__ = ["FIGURES", "UNASKED"]
@@ -146,6 +147,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         unfolded_rank,
         unfolded_sparse,
         unfolded_steps,
+        gpu,
         scale,
     )
 }
@@ -153,6 +155,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
 UNASKED = frozenset(
     {
         "scale",
+        "gpu",
         "predicted_scale",
         "optima",
         "power",

@@ -97,7 +97,7 @@ def ingested(settings: IngestSettings, output: Output, *, plain: bool) -> Ingest
 
 def _show_schema(record: Mapping[str, Any], output: Output, *, described: bool = False) -> None:
     """Print how the columns of a table are read."""
-    from flows.interface.columns_read import (  # noqa: PLC0415
+    from flows.runs.columns_read import (  # noqa: PLC0415
         SCHEMA_COLUMNS,
         describe_schema,
         schema_cells,
@@ -218,14 +218,13 @@ def runs(*, output: Output) -> None:
 
     Damaged ones say what is wrong with them.
     """
-    from flows.reports.run_listing import COLUMNS, run_cells, run_record  # noqa: PLC0415
-    from flows.runs.lease import describe_unfinished  # noqa: PLC0415
-    from flows.services.leases import list_leases  # noqa: PLC0415
+    from flows.reports.runs import COLUMNS, ListedRun, run_record  # noqa: PLC0415
+    from flows.services.leases import describe_unfinished, list_leases  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
     runs = list_runs()
     if runs:
-        output.table(COLUMNS, [run_cells(each) for each in runs], left=4)
+        output.table(COLUMNS, [ListedRun.of(each).cells() for each in runs], left=4)
     else:
         output.say("no runs yet; try `ism-dask fit wine` or `ism-dask crossval wine`")
     for each in runs:
@@ -258,11 +257,11 @@ def rm(name: RunName, *, force: Force = False, output: Output) -> None:
 
 def show(name: RunName, *, output: Output) -> None:
     """Show a saved run: figures, how far to trust them, weights, configuration."""
-    from flows.reports.files import view_of  # noqa: PLC0415
-    from flows.reports.run_listing import full_json  # noqa: PLC0415
+    from flows.reports.runs import full_json  # noqa: PLC0415
     from flows.reports.summary import summary_of  # noqa: PLC0415
+    from flows.reports.view import View  # noqa: PLC0415
 
-    view = view_of(name)
+    view = View.of(name)
     summary = summary_of(view)
     output.say(f"{name} ({view.run.kind}, saved {view.run.created:%Y-%m-%d %H:%M} UTC)")
     print_summary(summary, output)
@@ -288,7 +287,7 @@ def report(
 
     Or the same as Markdown or JSON, by the name of the file.
     """
-    from flows.reports.files import write_report  # noqa: PLC0415
+    from flows.reports.html import write_report  # noqa: PLC0415
 
     path = write_report(name, out)
     output.say(str(path))

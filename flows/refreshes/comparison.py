@@ -13,9 +13,10 @@ from flows.runs.projection import Drift
 from flows.settings.kernels import fitted_kernel
 from flows.settings.run_file import RefreshTable
 from flows.settings.runs import FitSettings
+from flows.text import new_feature
 from ism_dask import hsic
 from ism_dask.status import Status
-from storage import Model, new_feature_name
+from storage import Model
 
 # The objective is compared on a sample of this many rows.
 _SAMPLE_ROWS, _ROWS_PER_READ = 2000, 4096
@@ -81,11 +82,11 @@ def _doubts_of_rows(comparison: Comparison, limits: RefreshTable) -> Iterator[st
         if each.share_outside > limits.max_outside:
             yield (
                 f"{each.share_outside:.1%} of the rows are outside the range that "
-                f"{new_feature_name(each.feature)} had, expected at most {limits.max_outside:.1%}"
+                f"{new_feature(each.feature)} had, expected at most {limits.max_outside:.1%}"
             )
         if abs(each.mean_shift) > limits.max_shift:
             yield (
-                f"the mean of {new_feature_name(each.feature)} has moved by "
+                f"the mean of {new_feature(each.feature)} has moved by "
                 f"{each.mean_shift:+.2f} deviations, expected at most {limits.max_shift:g}"
             )
     for column in comparison.columns:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -11,20 +12,18 @@ import numpy as np
 from flows.errors import SettingsError
 from flows.refreshes.published import history_of, published_run
 from flows.reports.blocks import Block, Fact, Summary, Table
-from flows.reports.figures import Figure
-from flows.reports.files import write_page
-from flows.reports.html import render_history
+from flows.reports.html import render_history, write_page
 from flows.reports.markdown import render_markdown
-from flows.reports.picture_elements import draw_axes
+from flows.reports.pictures import Figure, drawn
 from flows.results.refresh import RefreshResult
-from flows.text import number
-from ism_dask.pictures import drawing
-from storage import new_feature_name, refreshed_names
+from flows.text import new_feature, number
+from storage import refreshed_names
 from storage.errors import did_you_mean
 
 COLUMNS = ("run", "time (UTC)", "rows", "J", "gain", "turn", "steps", "state")
 # The columns whose weights the page draws: those with the largest weights in the last run.
 _MOST_LINES = 6
+_SECONDS_PER_DAY = 86_400
 
 
 def history_rows(history: Sequence[RefreshResult], published: str | None) -> list[tuple[str, ...]]:
@@ -102,11 +101,11 @@ def _last_comparison(last: RefreshResult) -> list[Block]:
     if comparison is None:
         return []
     moved = tuple(
-        (new_feature_name(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
+        (new_feature(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
         for each in comparison.moved
     )
     drift = tuple(
-        (new_feature_name(each.feature), f"{each.share_outside:.2%}", f"{each.mean_shift:+.3f}")
+        (new_feature(each.feature), f"{each.share_outside:.2%}", f"{each.mean_shift:+.3f}")
         for each in comparison.drift
     )
     columns = tuple(
@@ -137,44 +136,52 @@ def _last_comparison(last: RefreshResult) -> list[Block]:
 
 
 def _figures(history: Sequence[RefreshResult]) -> list[Figure]:
-    """Draw J per row pair and the largest weights, by run."""
+    """Draw J per row pair and the largest weights, by the time of the refresh."""
     runs = list({each.run: each for each in history if each.components}.values())
     if len(runs) < 2:
         return []
-    numbers = list(range(1, len(runs) + 1))
-    figures = [_objective(runs, numbers)]
-    return figures + [_weights(runs, numbers, k) for k in range(len(runs[-1].components))]
+    days = [datetime.fromisoformat(each.time).timestamp() / _SECONDS_PER_DAY for each in runs]
+    return [
+        _objective(runs, days),
+        *(_weights(runs, days, k) for k in range(len(runs[-1].components))),
+    ]
 
 
-def _objective(runs: Sequence[RefreshResult], numbers: list[int]) -> Figure:
+def _objective(runs: Sequence[RefreshResult], days: Sequence[float]) -> Figure:
     values = [each.objective / max(each.rows - 1, 1) ** 2 for each in runs]
-    drawn = draw_axes(
-        f"Objective by run, from {number(values[0])} to {number(values[-1])}",
-        partial(drawing.draw_objective, numbers=numbers, values=values, unit="run"),
+    ends = f"from {number(values[0])} to {number(values[-1])}"
+    return _by_date(
+        "Objective",
+        f"J / (n - 1)^2, {ends}: comparable, whatever the rows.",
+        {"J / (n - 1)^2": list(zip(days, values, strict=True))},
+        "objective J",
     )
-    return Figure("Objective", "J / (n - 1)^2 by run: comparable, whatever the rows.", drawn)
 
 
-def _weights(runs: Sequence[RefreshResult], numbers: list[int], k: int) -> Figure:
-    """Draw the largest weights of feature k of the last run, by run, with aligned signs."""
-    last, name_of_k = runs[-1], new_feature_name(k)
+def _weights(runs: Sequence[RefreshResult], days: Sequence[float], k: int) -> Figure:
+    """Draw the largest weights of feature k of the last run, with aligned signs."""
+    last = runs[-1]
     names = [last.columns[j] for j in np.argsort(-np.abs(last.components[k]))[:_MOST_LINES]]
     reference = dict(zip(last.columns, last.components[k], strict=True))
-    lines: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
-    for position, each in zip(numbers, runs, strict=True):
+    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for day, each in zip(days, runs, strict=True):
         row = each.components[k] if k < len(each.components) else ()
         weights = dict(zip(each.columns, row, strict=False))
         sign = np.sign(sum(weights.get(name, 0.0) * reference[name] for name in reference)) or 1.0
         for name in names:
             if name in weights:
-                lines[name].append((position, float(sign) * weights[name]))
+                lines[name].append((day, float(sign) * weights[name]))
     ends = ", ".join(f"{name} {points[-1][1]:+.2f}" for name, points in lines.items())
-    drawn = draw_axes(
-        f"Weights of {name_of_k} by run; the last: {ends}",
-        partial(
-            drawing.draw_lines,
-            lines=[(name, np.array(points)) for name, points in lines.items()],
-            axis_names=("run", "weight"),
-        ),
-    )
-    return Figure(name_of_k, "Its largest weights, by run; signs are aligned.", drawn)
+    caption = f"Its largest weights; signs are aligned. The last: {ends}."
+    return _by_date(new_feature(k), caption, lines, "weight")
+
+
+def _by_date(
+    title: str, caption: str, lines: Mapping[str, list[tuple[float, float]]], quantity: str
+) -> Figure:
+    """Draw lines through points of days since 1970 and values."""
+    # It imports matplotlib, which tables of the history do not need.
+    from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
+
+    named = [(name, np.array(points)) for name, points in lines.items()]
+    return drawn(title, caption, draw_dated_lines, lines=named, quantity=quantity)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flows.reports.files import write_report
+from flows.reports.html import write_report
 from flows.runs.transform import transform_rows
 from flows.settings.run_file import RunFile
 

@@ -14,10 +14,10 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import train_test_split
 
 from flows.errors import SettingsError
-from flows.interface.fit_progress_reports import watched_fit
-from flows.interface.progress import ProgressShare, progress_log, report_progress
-from flows.interface.run_pictures import run_pictures
+from flows.progress.fits import watched_fit
+from flows.progress.watching import ProgressShare, progress_log, report_progress
 from flows.results.runs import ClusterResult, Round
+from flows.runs.cluster_pictures import cluster_pictures
 from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label
 from flows.runs.fitting import FittedModel, fitted_w, shared_parameters, timed_fit
 from flows.runs.resumable import fit_on_cluster, resumable_run
@@ -48,7 +48,7 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
         fitted, model = fit_on_cluster(settings, this, work, len(data.X))
         result = _result(run, settings, data, fitted, model)
         record = model_to_save(model, settings, data, model.labels_, result, labels=model.labels_)
-        pictures = {f"{name}.png": each for name, each in run_pictures(data, model).items()}
+        pictures = {f"{name}.png": each for name, each in cluster_pictures(data, model).items()}
         path = save_model(run, record, pictures)
     report_progress(1.0, f"saved {run}")
     files = {file.removesuffix(".png"): str(picture_path(path, file)) for file in pictures}

@@ -13,7 +13,7 @@ from stock import checkpoint, lease, read_data
 
 from flows.cli.compute import resume
 from flows.cli.output import Output
-from flows.reports.files import write_report
+from flows.reports.html import write_report
 from flows.runs.inventory import check_files
 from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
@@ -240,7 +240,7 @@ RUNS: dict[str, Callable[[], object]] = {
     ),
     "lease: a process below": _leased(pid=-1),
     "lease: a process that is text": _leased(pid="1"),
-    "lease: a time without end": _leased(renewed=1e300),
+    "lease: a time without end": _leased(taken=1e300),
     "lease: settings that are no mapping": _leased(settings="rm -rf"),
     "lease: more than there is": _leased(code="rm -rf"),
     "lease: a setting that is a list": _resumed(label=[1]),

@@ -16,7 +16,7 @@ from support import Diary, artifacts_of, store_own
 
 from flows.builtin.ingestion import picture_pixels
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.reports.markdown import run_page
 from flows.runs.clustering import PARADIGMS, cluster_plain
 from flows.runs.data import ensure_stored
@@ -102,9 +102,8 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
             pixels = np.asarray(image)
         assert pixels.shape == picture_pixels("flower").shape
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) == 2
-        assert (
-            "### Segments\n\n![Each pixel in the mean colour of its cluster.](data:image/png"
-            in (run_page(result.run))
+        assert "\n\n![Segments: Each pixel in the mean colour of its cluster.](data:image/png" in (
+            run_page(result)
         )
     labels = [load_model(name).labels for name in ("petals", "other")]
     assert (labels[0] != labels[1]).any()
@@ -113,9 +112,9 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
 def test_pictures_that_a_page_has_no_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import flows.reports.markdown
 
-    cluster_plain(ClusterSettings(dataset="wine", run="large"))
+    result = cluster_plain(ClusterSettings(dataset="wine", run="large"))
     monkeypatch.setattr(flows.reports.markdown, "_ROOM", 10)
-    *_, output = run_page("large").splitlines()
+    *_, output = run_page(result).splitlines()
     assert output.startswith("Not shown here, but in the report of the run: Spectrum, ")
 
 

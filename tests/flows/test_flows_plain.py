@@ -28,9 +28,8 @@ import flows.runs.fit
 import flows.runs.resumable
 import flows.runs.unfolding
 import storage.dataset
-from flows import text
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import progress_link, report_progress, watch_progress
+from flows.progress.watching import progress_link, report_progress, watch_progress
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
 from flows.runs.clustering import cluster_plain
@@ -40,7 +39,6 @@ from flows.runs.fit import fit_plain
 from flows.runs.unfolding import unfold_plain
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from flows.settings.unfolding import UnfoldSettings
-from flows.text import fold_notes, residual_words
 from ism_dask import SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.source import RowSource
@@ -232,8 +230,8 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> No
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     settings = FitSettings(dataset="wine", n_components=3, criterion="dependence")
-    words = text.components_words(fit_plain(settings).fitted.components_advice)
-    assert words.startswith("New feature 3 has an eigenvalue of ")
+    words = fit_plain(settings).fitted.components_advice
+    assert words.startswith("new feature 3 has an eigenvalue of ")
     assert words.endswith("2 new features would do")
 
 
@@ -322,21 +320,3 @@ def test_every_summary_says_how_far_w_can_be_trusted() -> None:
 def test_a_bound_that_says_nothing_is_kept_as_it_is() -> None:
     assert fit_plain(unbounded()).fitted.ending.engine_error == math.inf
     assert load_model("unbounded").metrics["engine_error"] == math.inf
-
-
-def test_words_for_how_a_residual_was_checked() -> None:
-    assert residual_words(0.00221, 2000, 2000) == "0.0022, true kernel, all 2,000 rows"
-    assert residual_words(0.00221, 2000, 10**6) == (
-        "0.0022, true kernel, a sample of 2,000 rows against all 1,000,000"
-    )
-
-
-def test_one_line_for_the_notes_of_all_folds() -> None:
-    def noted(*texts: str) -> str:
-        return fold_notes(dict(enumerate(texts, start=1)))
-
-    assert noted("", "") == ""
-    assert noted("why", "", "why") == "fold 1, 3: why"
-    assert noted("why", "so", "why", "thus") == (
-        "fold 1, 3: why (fold 2, 4: with other numbers, which --json has)"
-    )

@@ -58,7 +58,7 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     assert "sales-0003 *" in ended.out
     page = (run_file.parent / "h.html").read_text()
     assert page.count("<svg") == 3
-    assert "supervisedikdr1" in page
+    assert "new feature 2" in page
 
 
 def _compared_by_the_definition(comparison: dict[str, Any], before: Any, after: Any) -> None:

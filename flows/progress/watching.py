@@ -1,0 +1,136 @@
+"""Progress of a run, reported to its watchers: a terminal, a Prefect artifact, or none at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from flows.progress.run_context import in_context, run_context
+
+
+class Watcher(Protocol):
+    """A receiver of progress reports."""
+
+    def tick(self, share: float, text: str) -> None:
+        """Receive that `share` of the work, 0 to 1, is done; `text` describes it."""
+
+    def linked(self, url: str) -> None:
+        """Receive the address of the page that shows the run."""
+
+    def noted(self, text: str) -> None:
+        """Receive a message about the run while it goes on."""
+
+    def logged(self, text: str) -> None:
+        """Receive a line for the log of the run, which is read later or by others."""
+
+
+# How a line of the log begins that names the phase that a run has entered.
+PHASE = "phase: "
+# Seconds between the repeated reports of one step, in which the time left counts down.
+_EVERY = 0.5
+
+
+def watch_progress(watcher: Watcher) -> AbstractContextManager[None]:
+    """Add `watcher` to those that receive the reports of the block."""
+    return in_context(watchers=(*run_context().watchers, watcher))
+
+
+def report_progress(share: float, text: str) -> None:
+    """Report to all watchers that `share` of the run, 0 to 1, is done."""
+    for watcher in run_context().watchers:
+        watcher.tick(share, text)
+
+
+def progress_link(url: str) -> None:
+    """Send all watchers the address of the page that shows the run."""
+    for watcher in run_context().watchers:
+        watcher.linked(url)
+
+
+def progress_note(text: str) -> None:
+    """Send all watchers a message about the run."""
+    for watcher in run_context().watchers:
+        watcher.noted(text)
+
+
+def progress_log(text: str) -> None:
+    """Send all watchers a line for the log of the run."""
+    for watcher in run_context().watchers:
+        watcher.logged(text)
+
+
+@contextmanager
+def repeat_report(call: Callable[[], None]) -> Iterator[None]:
+    """Call `call` repeatedly during the block, from a thread that may wait while others compute.
+
+    The thread runs in a copy of the context that starts it, so it has the same watchers and the
+    same Prefect server.
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        # An error is dropped here: the next report outside this thread raises it as well, visibly.
+        with suppress(Exception):
+            while not ended.wait(_EVERY):
+                call()
+
+    thread = threading.Thread(target=copy_context().run, args=(repeat,), name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class ProgressShare:
+    """An interval of the progress of a run, which belongs to one part of its work.
+
+    That part reports its own progress from 0 to 1, and need not know the whole.
+
+    Attributes
+    ----------
+    start, stop : float
+        The shares of the whole at which the part begins and ends.
+    name : str
+        Comes before the text of all its reports.
+    """
+
+    start: float = 0.0
+    stop: float = 1.0
+    name: str = ""
+
+    def report(self, share: float, text: str = "") -> None:
+        """Report to all watchers that `share` of this part is done."""
+        whole = self.start + share * (self.stop - self.start)
+        report_progress(whole, self.named_line(text))
+
+    def named_line(self, text: str) -> str:
+        """Return `text` with the name of the part before it, if it has one."""
+        return ", ".join(filter(None, (self.name, text)))
+
+    @contextmanager
+    def lasting(self, share: float, text: str) -> Iterator[None]:
+        """Report repeatedly during the block that this part is at `share` of itself."""
+        self.report(share, text)
+        with repeat_report(lambda: self.report(share, text)):
+            yield
+
+    def until(self, share: float) -> ProgressShare:
+        """Return the interval from the start of this one to `share` of it."""
+        return replace(self, stop=self.start + share * (self.stop - self.start))
+
+    def cut(self, count: int) -> list[ProgressShare]:
+        """Return this interval cut into `count` equal intervals, in order."""
+        width = (self.stop - self.start) / count
+        edges = [self.start + number * width for number in range(count)]
+        return [replace(self, start=edge, stop=edge + width) for edge in edges]
+
+    def named(self, name: str) -> ProgressShare:
+        """Return the same interval with another name."""
+        return replace(self, name=name)

@@ -1,0 +1,266 @@
+"""The services of Prefect: its server, found or started on this machine, and a worker.
+
+This module does not import Prefect, which takes a second and much memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from tempfile import TemporaryFile
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from flows.errors import FlowError
+from flows.services.ports import HOST, HOSTS, Ports
+from flows.services.service import (
+    Service,
+    ServiceKind,
+    Tell,
+    WantedService,
+    ensure_running,
+    live_record,
+)
+from flows.services.settings import POOL
+from storage import home
+from storage.atomic import explain_os_errors, make_folder
+
+_DEFAULT_PORT, _PORT_VARIABLE = 4200, "PREFECT_SERVER_API_PORT"
+# A server needs more than this for the records of one run.
+_PROBE_BYTES = 2**20
+
+_ENVIRONMENT = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    # The second UI calls an outside host from the browser even so: it is not the default then, but
+    # Prefect's pages still link to it.
+    "PREFECT_SERVER_UI_V2_ENABLED": "false",
+    # By default every call of the client retries for a minute if the server is away. We choose
+    # ourselves which calls wait.
+    "PREFECT_CLIENT_MAX_RETRIES": "3",
+}
+_WORKER_NAME = f"ism-dask on {socket.gethostname()}"
+_LEASES_ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
+_AUTH_VARIABLE = "PREFECT_API_AUTH_STRING"
+# Name and password may contain characters that are not allowed in an address, so the pattern
+# accepts any.
+_PASSWORD = re.compile(r"(?<=://)[^\s'\"]*@")
+_LEVEL_VARIABLES = (
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL",
+    "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL",
+)
+
+
+def _server(ports: Ports, *, port: int | None = None) -> Service:
+    """Return the Prefect server: API, database and UI.
+
+    Its port is the one in Prefect's environment variable, else the last one.
+    """
+    preferred, option = _preferred_port(), "" if os.environ.get(_PORT_VARIABLE) else "port"
+    chosen, usual = ports.choose(option, port, preferred), _api_address(preferred)
+    api = _api_address(chosen)
+    if port is None and api != usual and is_healthy(usual):
+        ports.tell(f"a Prefect server answers there; to use that, set PREFECT_API_URL={usual}")
+    return Service(
+        kind=PREFECT_SERVER,
+        options={"port": chosen},
+        address=api,
+        page=ui_address(api),
+        command=["prefect", "server", "start", "--host", HOST, "--port", str(chosen)],
+        ready=partial(is_healthy, api),
+        environment={
+            **prefect_environment(),
+            # By default any page that a browser shows may use the API, and so start processes.
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(
+                f"http://{host}:{chosen}" for host in HOSTS
+            ),
+            # By default the UI calls port 4200, whatever the port of the server.
+            "PREFECT_SERVER_UI_API_URL": api,
+            # By default a server that is restarted has forgotten the leases of limits that users
+            # set, and Prefect ends each run whose lease is lost.
+            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": _LEASES_ON_DISK,
+        },
+    )
+
+
+def _worker(_ports: Ports, *, api: str | None = None, pool: str | None = None) -> Service:
+    """Return a Prefect worker of a work pool of type `process`, which it makes if need be."""
+    pool = pool or POOL
+    return Service(
+        kind=PREFECT_WORKER,
+        options={"api": api, "pool": pool},
+        # The name of the work pool whose flow runs it starts.
+        address=pool,
+        command=[
+            *("prefect", "worker", "start", "--install-policy", "never"),
+            *("--pool", pool, "--type", "process", "--name", _WORKER_NAME),
+        ],
+        ready=partial(_has_beaten, api, pool),
+        environment={
+            **prefect_environment(),
+            "PREFECT_API_URL": str(api),
+            # With each call tried for four minutes, the worker lives through an hour without its
+            # server. Else it would give up within ten minutes, and end its flow runs.
+            "PREFECT_CLIENT_MAX_RETRIES": "7",
+        },
+    )
+
+
+PREFECT_SERVER = ServiceKind("prefect-server", "Prefect server", _server)
+# If a flow run ends before its worker, the worker marks it as Crashed. If the worker ends first,
+# the run stays Running for ever. Flow runs need no worker to go on, and report their end.
+PREFECT_WORKER = ServiceKind("prefect-worker", "Prefect worker", _worker, starts_runs=True)
+
+
+def _has_beaten(api: str | None, pool: str) -> bool:
+    """Return whether the server has had a heartbeat of the worker since its start."""
+    record = live_record(PREFECT_WORKER.name)
+    process = record.process if record else None
+    if process is None:
+        return False
+    with suppress(httpx.HTTPError, ValueError):
+        url = f"{api}/work_pools/{pool}/workers/filter"
+        reply = httpx.post(url, json={}, auth=basic_auth(), timeout=5.0)
+        workers = reply.json() if reply.is_success else []
+        beats = [each["last_heartbeat_time"] for each in workers if each["name"] == _WORKER_NAME]
+        times = [datetime.fromisoformat(beat).astimezone(UTC).timestamp() for beat in beats]
+        return any(beat > process.create_time() for beat in times)
+    return False
+
+
+def prefect_environment() -> dict[str, str]:
+    """Return environment variables for Prefect, for those that the user has not set."""
+    folder = os.environ.get("PREFECT_HOME") or str(home().absolute() / "prefect")
+    return {**_ENVIRONMENT, "PREFECT_HOME": folder}
+
+
+def prepare_environment(*, debug: bool) -> None:
+    """Set the environment variables that Prefect reads when it is imported; keep the user's."""
+    # The command reports an error in one line; the whole log is in the UI.
+    levels = dict.fromkeys(_LEVEL_VARIABLES, "INFO" if debug else "CRITICAL")
+    for name, value in {**prefect_environment(), **levels}.items():
+        os.environ.setdefault(name, value)
+    avoid_proxies()
+
+
+def avoid_proxies() -> None:
+    """Exempt the servers of this machine from proxies, which cannot reach them."""
+    for name in ("NO_PROXY", "no_proxy"):
+        hosts = [host for host in os.environ.get(name, "").split(",") if host]
+        os.environ[name] = ",".join(dict.fromkeys([*hosts, HOST]))
+
+
+def ensure_server(tell: Tell) -> str:
+    """Find or start a Prefect server, let Prefect use it, and return the address of its API.
+
+    If `PREFECT_API_URL` names a server, use that one or raise FlowError; never start another.
+    """
+    check_disk()
+    api = external_api_address()
+    if api is None:
+        is_new = live_record(PREFECT_SERVER.name) is None
+        api = ensure_running([WantedService(PREFECT_SERVER)], tell)[0].address
+        if is_new:
+            tell("it stays up for the next run: `ism-dask up --stop` ends it")
+    os.environ["PREFECT_API_URL"] = api
+    return api
+
+
+def check_disk() -> None:
+    """Raise StorageError if Prefect cannot write to its home, whose own errors do not say so."""
+    folder = Path(prefect_environment()["PREFECT_HOME"])
+    with explain_os_errors(folder):
+        make_folder(folder, private=True)
+        with TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+
+
+def external_api_address() -> str | None:
+    """Return the API address of the server that `PREFECT_API_URL` names, or None.
+
+    No other server than that is used unless we started it: deployments and runs do not go into the
+    database of another program that answers on the port.
+    """
+    configured = _configured_api()
+    # It may be busy, and nothing else can be used in its place.
+    if configured and not is_healthy(configured, seconds=20.0):
+        raise FlowError(
+            f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
+            "address ends in /api); start it, or unset the variable to have one started here"
+        )
+    return configured
+
+
+def check_password(api: str) -> None:
+    """Raise FlowError if the server demands a password other than that of the environment."""
+    with suppress(httpx.HTTPError):  # the next call to the server reports that it is away
+        reply = httpx.get(f"{api}/hello", auth=basic_auth(), timeout=20.0)
+        if reply.status_code == HTTPStatus.UNAUTHORIZED:
+            raise FlowError(password_message(api, given=basic_auth() is not None))
+
+
+def password_message(api: str, *, given: bool) -> str:
+    """Return the message for a missing password, or for a wrong one if one was `given`."""
+    which = "another than the one that is set" if given else "but none is set"
+    return (
+        f"the Prefect server at {without_password(api)} asks for a {_AUTH_VARIABLE}, {which}; "
+        "set it to the PREFECT_SERVER_API_AUTH_STRING of the server, NAME:PASSWORD"
+    )
+
+
+def basic_auth() -> tuple[str, str] | None:
+    """Return name and password for the server from the environment, or None."""
+    name, _, password = os.environ.get(_AUTH_VARIABLE, "").partition(":")
+    return (name, password) if name else None
+
+
+def without_password(text: str) -> str:
+    """Return an address, or a text with addresses, without names and passwords in them."""
+    return _PASSWORD.sub("", text)
+
+
+def _configured_api() -> str | None:
+    """Return the address in `PREFECT_API_URL`, and move a password in it to its own variable.
+
+    From there it goes with requests, and never becomes part of a link, a record or a message.
+    """
+    url = os.environ.get("PREFECT_API_URL")
+    if url and (password := _PASSWORD.search(url)):
+        os.environ[_AUTH_VARIABLE] = unquote(password[0].removesuffix("@"))
+        os.environ["PREFECT_API_URL"] = url = without_password(url)
+    return url
+
+
+def ui_address(api: str) -> str:
+    """Return the address of the UI of the server whose API is at `api`."""
+    parts = urlsplit(api)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _api_address(port: int | None) -> str:
+    return f"http://{HOST}:{port}/api"
+
+
+def _preferred_port() -> int:
+    port = os.environ.get(_PORT_VARIABLE) or str(_DEFAULT_PORT)
+    if port.isdecimal() and 0 < int(port) < 2**16:
+        return int(port)
+    raise FlowError(f"{_PORT_VARIABLE} is {port!r}; expected a number from 1 to 65535")
+
+
+def is_healthy(api: str, seconds: float = 5.0) -> bool:
+    """Return whether a Prefect server answers whose API is at `api`."""
+    try:
+        reply = httpx.get(f"{api.rstrip('/')}/health", timeout=seconds)
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return False
+    # Another program that listens on the port would not reply like this.
+    return reply.is_success and reply.text.strip() == "true"
