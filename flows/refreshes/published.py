@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from flows.errors import FlowError, SettingsError
+from flows.errors import FlowError, RunHeldError, SettingsError
 from flows.results.refresh import PUBLISHED, RefreshResult
 from storage import (
     DamagedStore,
@@ -30,12 +30,12 @@ def published_run(name: str) -> str | None:
 
 @contextmanager
 def refreshing(name: str) -> Iterator[None]:
-    """Lock the refreshes of a run during the block; raise a FlowError if another process does."""
+    """Lock the refreshes of a run during the block; raise RunHeldError if another does."""
     try:
         with refresh_lock(name):
             yield
     except BlockingIOError as error:
-        raise FlowError(
+        raise RunHeldError(
             f"another process refreshes {name!r} now; wait until it has ended"
         ) from error
 

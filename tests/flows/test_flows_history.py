@@ -14,7 +14,7 @@ from shop import RUN_FILE, open_shop, refreshed, write_part
 
 from flows.refreshes.published import published_run
 from flows.runs.dated import publish_newest
-from flows.runs.lease import hold_lease
+from flows.services.leases import hold_lease
 from storage import (
     dataset_path,
     lease_path,
