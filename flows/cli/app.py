@@ -11,9 +11,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib.metadata import version
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from flows.cli import compute, data, refresh, run_file, runs, services
 from flows.cli.options import Command, CommandGroup, as_typed, with_options
@@ -54,10 +56,13 @@ _COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
     (run_file.run, "ism-dask run sales.toml --dry-run"),
     (refresh.refresh, "ism-dask refresh sales.toml"),
     (refresh.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
+    (refresh.schedules, "ism-dask schedules sales pause"),
+    (refresh.alert, "ism-dask alert https://hooks.example.com/nights"),
     (refresh.history, "ism-dask history sales -o history.html"),
     (refresh.rollback, "ism-dask rollback sales-0003"),
     (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
     (compute.resume, "ism-dask resume mnist-gaussian-q10"),
+    (refresh.cancel, "ism-dask cancel mnist-gaussian-q10"),
     (data.transform, "ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"),
     (data.check, "ism-dask check mnist wine-gaussian-q2"),
     (services.check_cluster, "ism-dask check-cluster slurm.toml"),
@@ -72,7 +77,9 @@ _BY_NAME: dict[str, Callable[..., None]] = {}
 for _command, _example in _COMMANDS:
     _name = _command.__name__.replace("_", "-")
     _BY_NAME[_name] = with_options(_command)
-    app.command(_name, cls=Command, epilog=f"Example: {_example}")(_BY_NAME[_name])
+    app.command(
+        _name, cls=Command, help=escape(getdoc(_command) or ""), epilog=f"Example: {_example}"
+    )(_BY_NAME[_name])
 
 
 def _show_version(requested: bool) -> None:

@@ -131,10 +131,10 @@ def _write_outputs(plan: RunFile, run_name: str, output: Output) -> list[str]:
     paths = []
     with output.watched():
         written = list(write_outputs(plan, run_name))
-    for each in written:
-        if each.counts:
-            show_projected(each.counts, output)
+    for path, counts in written:
+        if counts:
+            show_projected(counts, output)
         else:
-            output.say(each.path)
-        paths.append(each.path)
+            output.say(path)
+        paths.append(path)
     return paths

@@ -19,8 +19,8 @@ from flows.paper.series import Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
 from flows.results.paper import SeriesResult, TablesResult
-from flows.runs.dated import dated_name, publish_newest
 from flows.runs.lease import HeldLease, hold_lease
+from flows.runs.published import dated_name, publish_newest
 from flows.runs.saving import check_name_is_free, versions
 from storage import PartialResults, save_results
 

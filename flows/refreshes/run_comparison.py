@@ -13,7 +13,6 @@ from flows.reports.view import View
 from flows.results.base import JsonRecord
 from flows.results.refresh import MovedWeight
 from flows.settings.base import HOW_SAVED
-from storage import Model
 
 # Weights whose difference is below the digits that are shown are not listed.
 _LEAST_MOVE = 5e-4
@@ -30,30 +29,15 @@ class Difference(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison(JsonRecord):
-    """Two runs beside each other.
-
-    Attributes
-    ----------
-    first, second : str
-    settings : tuple of Difference
-        Settings, fitted kernel parameters, data and versions that differ.
-    figures : tuple of Difference
-        Numbers of both, such as the objective.
-    sines : tuple of float
-        Sines of the angles between the two subspaces of columns, largest first.
-    moved : tuple of MovedWeight
-        The weights that differ most, largest difference first; signs are aligned.
-    note : str
-        Why W is not compared; empty if it is.
-    """
+    """Two runs beside each other."""
 
     first: str
     second: str
-    settings: tuple[Difference, ...]
-    figures: tuple[Difference, ...]
-    sines: tuple[float, ...] = ()
-    moved: tuple[MovedWeight, ...] = ()
-    note: str = ""
+    settings: tuple[Difference, ...]  # settings, kernel parameters, data, versions that differ
+    figures: tuple[Difference, ...]  # numbers of both, such as the objective
+    sines: tuple[float, ...] = ()  # of the angles between the two subspaces, largest first
+    moved: tuple[MovedWeight, ...] = ()  # largest difference first; signs are aligned
+    note: str = ""  # why W is not compared; empty if it is
 
     def summary(self, names: tuple[str, ...]) -> Summary:
         """Return the comparison as tables; `names` are those of the new features."""
@@ -101,7 +85,10 @@ def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...
         settings=settings,
         figures=tuple(_beside(*map(_figures, views))),
     )
-    before, after = map(_named, views)
+    # The models of the runs, with names for their columns.
+    before, after = (
+        each.model and replace(each.model, feature_names=each.features) for each in views
+    )
     if before is None or after is None:
         return replace(comparison, note="W is not compared: one of the runs has none"), ()
     names = after.get_feature_names_out()
@@ -109,11 +96,6 @@ def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...
         return replace(comparison, note="W is not compared: the runs share no column"), names
     sines = tuple(subspace_sines(before, after).tolist())
     return replace(comparison, sines=sines, moved=moved_weights(before, after)), names
-
-
-def _named(view: View) -> Model | None:
-    """Return the model of a run with names for its columns, None if it has none."""
-    return None if view.model is None else replace(view.model, feature_names=view.features)
 
 
 def _settings(view: View) -> dict[str, Any]:
@@ -135,11 +117,9 @@ def _figures(view: View) -> dict[str, Any]:
     means = dict(view.metrics.get("mean", {}))
     if "cost" in means:
         means["objective"] = -means.pop("cost")
-    return {key: value for key, value in {**view.metrics, **means}.items() if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    values = {**view.metrics, **means}
+    numbers = {key: each for key, each in values.items() if isinstance(each, int | float)}
+    return {key: each for key, each in numbers.items() if not isinstance(each, bool)}
 
 
 def _beside(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:

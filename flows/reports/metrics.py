@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from flows.reports.refresh_metrics import RefreshCollector
 from flows.reports.view import saved_result
 from flows.results.base import RunResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult
@@ -72,6 +73,7 @@ def render_metrics() -> str:
     """Return the numbers of the newest runs, unfinished and finished, as Prometheus reads them."""
     registry = CollectorRegistry()
     registry.register(_RunCollector())
+    registry.register(RefreshCollector())
     return generate_latest(registry).decode()
 
 

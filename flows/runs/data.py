@@ -15,7 +15,7 @@ from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
 from flows.interface.progress import report_progress
 from flows.results.base import IngestResult
-from flows.runs.dated import dated_name
+from flows.runs.published import dated_name
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
 from flows.settings.runs import PREDICTION, SIDES, NamedRunSettings, SearchSettings, Settings

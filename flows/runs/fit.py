@@ -39,8 +39,11 @@ KIND = FitResult.command
 _HALF, _ALL = 0.5, 0.99
 
 
-def fit_and_save(settings: FitSettings) -> FitResult:
-    """Fit W to all rows of a stored data set, and save the model."""
+def fit_and_save(settings: FitSettings, start: Model | None = None) -> FitResult:
+    """Fit W to all rows of a stored data set, and save the model.
+
+    `start` is the model that `settings.start_from` names, if the caller has loaded it.
+    """
     labelled = open_labelled(settings)
     run = run_name(settings, labelled)
     report_progress(0.0, f"fit {settings.title}")
@@ -57,7 +60,7 @@ def fit_and_save(settings: FitSettings) -> FitResult:
             X,
             labelled.y,
             part,
-            start=_start(settings, labelled),
+            start=_start(settings, labelled, start),
             weights=weights,
             sides=sides,
         )
@@ -119,11 +122,11 @@ def run_name(settings: FitSettings, labelled: LabelledDataset) -> str:
     return settings.run or labelled.default_name(settings)
 
 
-def _start(settings: FitSettings, labelled: LabelledDataset) -> Model | None:
+def _start(settings: FitSettings, labelled: LabelledDataset, start: Model | None) -> Model | None:
     """Return the model of the run to start from, if there is one; its columns must be the same."""
     if settings.start_from is None:
         return None
-    start = saved_model(settings.start_from)
+    start = start or saved_model(settings.start_from)
     criterion = start.config.get("criterion", DEPENDENCE)
     if criterion != settings.criterion:
         raise SettingsError(

@@ -12,6 +12,7 @@ from typing import Any
 from flows.builtin.catalogue import DATASETS, DatasetSpec, folder_of
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare
+from flows.runs.published import History
 from flows.services.leases import find_lease, list_leases
 from flows.settings.choices import check_run_name
 from flows.text import byte_size
@@ -24,7 +25,6 @@ from storage import (
     UnsafeName,
     list_datasets,
     open_run,
-    read_history,
     refreshed_names,
     remove_dataset,
     remove_run,
@@ -140,17 +140,19 @@ def remove_saved_run(name: str, *, confirm: Callable[[str], bool]) -> Path:
     if reason and not confirm(reason):
         raise FlowError(f"{reason}; it was not removed (--yes removes it all the same)")
     remove_run(name)
+    for history in map(History, refreshed_names()):
+        if name in history.runs:
+            history.remove([name])
     return folder
 
 
 def _use_of_run(name: str) -> str:
     """Return why a run should not be removed without a question; empty if nothing speaks for it."""
-    if read_history(name):
+    if History(name).file:
         return f"{name!r} is what `ism-dask refresh` publishes"
-    for published in refreshed_names():
-        runs = {each["run"] for each in read_history(published) if not each.get("pruned")}
-        if name in runs:
-            return f"{name!r} belongs to the refreshes of {published!r}"
+    for history in map(History, refreshed_names()):
+        if history.file and name in {each.run for each in history.records if not each.pruned}:
+            return f"{name!r} belongs to the refreshes of {history.name!r}"
     with suppress(StorageError):  # a damaged run may go
         if original := open_run(name).copy_of:
             return f"{name!r} is published: it is a copy of {original!r}"
@@ -159,8 +161,8 @@ def _use_of_run(name: str) -> str:
 
 def _is_fitted_to(run: str, dataset: str) -> bool:
     """Return whether the last refresh of a run was fitted to a data set."""
-    history = read_history(run)
-    return bool(history) and history[-1].get("dataset") == dataset
+    last = History(run).last_made
+    return last is not None and last.dataset == dataset
 
 
 def list_entries() -> list[DatasetEntry]:

@@ -19,8 +19,8 @@ from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
 from flows.interface.progress import progress_note
 from flows.interface.run_log import ThinnedLog
-from flows.runs.dated import publish_newest
 from flows.runs.lease import HeldLease, hold_lease
+from flows.runs.published import publish_newest
 from flows.runs.saving import check_name_is_free
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints

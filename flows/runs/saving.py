@@ -18,6 +18,7 @@ from flows.results.base import RunResult
 from flows.runs.data import Array
 from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
+from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
 from storage import (
     UNFOLD,
@@ -94,7 +95,7 @@ def model_to_save(
 
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
     """
-    sample, statistics = _projected_rows(model, data, values, settings.seed)
+    sample, distribution, statistics = _projected_rows(model, data, values, settings.seed)
     return Model(
         components=model.components_,
         mean=model.mean_,
@@ -104,6 +105,7 @@ def model_to_save(
         table=data.info.table and data.info.table["schema"],
         image_shape=data.image_shape,
         sample=sample,
+        distribution=distribution,
         statistics=statistics,
         history=[asdict(record) for record in model.history_],
         config=settings.to_json(),
@@ -117,6 +119,12 @@ def origin() -> dict[str, Any]:
     return {"host": platform.node(), "page": page_of_run()}
 
 
+def sample_rows(n: int, seed: int) -> Array:
+    """Return the numbers, ascending, of the rows of n that a model is saved with."""
+    drawn = np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False)
+    return np.asarray(np.sort(drawn))
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that a run is computed with."""
     return {
@@ -127,16 +135,21 @@ def versions() -> dict[str, str]:
 
 def _projected_rows(
     model: IKDR, data: Dataset, values: Array, seed: int
-) -> tuple[Sample, ColumnMoments]:
-    """Return the new features of rows drawn at random, and statistics of those of all rows."""
+) -> tuple[Sample, Distribution, ColumnMoments]:
+    """Return the new features of rows drawn at random, and statistics of those of all rows.
+
+    The distribution is that of the columns of the rows drawn.
+    """
     n = len(data.X)
-    chosen = np.sort(np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False))
-    points, moments = [], []
+    chosen = sample_rows(n, seed)
+    rows, points, moments = [], [], []
     for start in range(0, n, _ROWS_PER_READ):
         stop = min(start + _ROWS_PER_READ, n)
-        new = model.transform(data.X.read(start, stop))
+        X = data.X.read(start, stop)
+        new = model.transform(X)
         moments.append(ColumnMoments.of(new))
         first, last = np.searchsorted(chosen, [start, stop])
         points.append(new[chosen[first:last] - start])
+        rows.append(X[chosen[first:last] - start])
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
-    return sample, reduce(add, moments)
+    return sample, Distribution.of(np.concatenate(rows)), reduce(add, moments)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from flows.errors import SettingsError
 from flows.interface.fields import run_setting, setting
-from flows.interface.toml_tables import parse_toml
 from flows.settings.base import FlowSettings
+from flows.settings.run_file import RunFile, read_run_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,14 +21,19 @@ class RefreshSettings(FlowSettings):
         False, about="Fit again even if the source has not changed.", flags=("--force",)
     )
 
+    @cached_property
+    def plan(self) -> RunFile:
+        """The run file, which is read once; raises SettingsError for one that is not valid."""
+        return read_run_file(Path(self.file), force=True)
+
     @property
     def title(self) -> str:
         """Name of the flow run: that of the published run, or of a file that cannot be read."""
         try:
-            name = parse_toml(Path(self.file), "run file", "").get("run")
+            name = self.plan.settings.run
         except SettingsError:  # the flow itself reports it
             name = None
-        return name if isinstance(name, str) else Path(self.file).stem
+        return name or Path(self.file).stem
 
     @property
     def subject(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from flows.settings.run_file import (
     TransformTable,
     setting_names,
 )
+from storage.tables.files import table_name
 
 # What stands in a new file where the user has not said which table and which column.
 _SOURCE, _LABEL, _OUT = "table.csv", "label", "new-features.csv"
@@ -38,8 +40,11 @@ def commented_run_file(flow: str, source: str | None = None, label: str | None =
 
     Settings that are at their default are comments.
     """
-    name = Path(source or _SOURCE).name.split(".")[0]
+    given = table_name(source or _SOURCE)  # that of the folder of a glob, if there is one
+    name = re.sub(r"[^\w.-]+", "-", given).strip("-.") or "table"
     data = {"source": source or _SOURCE, "label": label or _LABEL}
+    if not given:
+        data["name"] = name
     lines = [
         "# A run of ism-dask: `ism-dask run FILE` computes it, `--dry-run` shows what it would do.",
         "# Lines that begin with # are comments; remove the # to change a default.",

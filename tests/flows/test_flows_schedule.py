@@ -12,7 +12,7 @@ from shop import open_shop, write_part
 from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
 from waiting import wait
 
-from flows.refreshes.published import published_run
+from flows.runs.published import History
 from storage import load_model, model_hash, read_history
 
 _OVER = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
@@ -33,7 +33,7 @@ def test_a_schedule_refreshes_what_has_changed(
             done = {"auto_scheduled": True, "state_type": "COMPLETED"}
             first = wait(lambda: _over(up, **done), 240)
             assert first["state"]["name"] == "Published"
-            assert published_run("sales") == "sales-0001"
+            assert History("sales").published == "sales-0001"
             assert (tmp_path / "new.csv").exists()
             assert (tmp_path / "sales.html").exists()
 
@@ -43,11 +43,18 @@ def test_a_schedule_refreshes_what_has_changed(
             before = model_hash("sales")
             write_part(tmp_path, "b", 40)
             assert _run_now(up)["state"]["name"] == "Published"
-            assert published_run("sales") == "sales-0002"
+            assert History("sales").published == "sales-0002"
             assert model_hash("sales") != before
             assert load_model("sales").config["start_from"] == "sales"
             last = read_history("sales")[-1]
             assert (last["state"], last["rows"]) == ("published", 440)
+            assert last["by"].startswith("Prefect worker")
+
+            run_file.rename(tmp_path / "moved.toml")
+            state = _run_now(up)["state"]
+            assert state["type"] == "FAILED"
+            assert f"the run file {run_file} cannot be read" in state["message"]
+            assert read_history("sales")[-1]["state"] == "failed"
 
 
 def _schedule(apart: Command, run_file: Path, cron: str) -> None:
