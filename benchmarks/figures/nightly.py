@@ -84,7 +84,7 @@ def _alarms(name: str, way: str) -> list[str]:
     n = int((_FIRST if way == "grown" else _DRAWN) * len(frame))
     deviation = frame[columns].std()
     alarms = []
-    with _shop() as night:
+    with _shop(numbers=frame["y"].dtype.kind == "f") as night:
         for number in range(_NIGHTS + 1):
             rows = order[:n] if way == "grown" else rng.choice(order, n, replace=False)
             tonight = frame.iloc[rows].copy()
@@ -99,7 +99,7 @@ def _alarms(name: str, way: str) -> list[str]:
 def _caught(name: str, kind: str) -> tuple[int, str]:
     """Return how many bad nights of a table were suspicious, and by which limits."""
     frame, caught, limits = _frame(name), 0, dict[str, None]()
-    with _shop() as night:
+    with _shop(numbers=frame["y"].dtype.kind == "f") as night:
         night(frame)
         for number in range(_BAD_NIGHTS):
             result = night(_BAD[kind](frame, np.random.default_rng(number)))
@@ -109,7 +109,7 @@ def _caught(name: str, kind: str) -> tuple[int, str]:
 
 
 @contextmanager
-def _shop() -> Iterator[Callable[[pd.DataFrame], RefreshResult]]:
+def _shop(*, numbers: bool) -> Iterator[Callable[[pd.DataFrame], RefreshResult]]:
     """Yield what refreshes a run from a table, in a home of its own."""
     with (
         TemporaryDirectory() as name,
@@ -117,7 +117,8 @@ def _shop() -> Iterator[Callable[[pd.DataFrame], RefreshResult]]:
     ):
         run_file, table = Path(name) / "run.toml", Path(name) / "table.parquet"
         run_file.write_text(
-            'run = "nightly"\n[data]\nsource = "table.parquet"\nlabel = "y"\n[fit]\n'
+            'run = "nightly"\n[data]\nsource = "table.parquet"\nlabel = "y"\n'
+            f'target = "{"numbers" if numbers else "classes"}"\n[fit]\n'
         )
 
         def night(frame: pd.DataFrame) -> RefreshResult:

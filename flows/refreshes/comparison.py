@@ -64,12 +64,16 @@ def compare(
             (Z, new.sample.values),
         )
     )
-    turn = float(subspace_sines(published, new)[0])
+    turn = _turn(Z, new.sample.points)
     drift = sorted(_drift(published, new, X, Z), key=lambda each: -each.instability)
     values = (
         _fall(explained, then, "than those of the published run did of its rows", limits),
         _fall(explained, by_published, "than the published ones do of the same rows", limits),
-        ("max_turn", turn, f"the sine of the largest angle of W is {turn:.3g}"),
+        (
+            "max_turn",
+            turn,
+            f"the sine of the largest angle between the new features and the published ones is {turn:.3g}",
+        ),
         *_row_values(published, new),
         *_class_values(published, new),
         *_drift_values(drift, limits),
@@ -90,10 +94,20 @@ def compare(
 
 def doubts(result: FitResult, comparison: Comparison | None) -> tuple[str, ...]:
     """Return why a new fit should not be published unseen; empty if there is no reason."""
-    ending = result.fitted.ending
-    good = ending.status in _GOOD_ENDS
-    reasons = () if good else (f"the fit did not converge ({ending.status})",)
+    status = result.fitted.ending.status
+    # Predictions are judged by the share that they explain: their last steps hardly change it.
+    ended = status in _GOOD_ENDS or (result.fitted.predicts and status == Status.MAX_ITER.value)
+    reasons = () if ended else (f"the fit did not converge ({status})",)
     return reasons if comparison is None else (*reasons, *comparison.reasons)
+
+
+def _turn(before: Array, after: Array) -> float:
+    """Return the sine of the largest angle between two sets of features (m, q) of the same rows.
+
+    W may turn far without any consequence in directions in which the rows hardly vary.
+    """
+    bases = [np.linalg.qr(each - each.mean(axis=0))[0] for each in (before, after)]
+    return float(_sines(*bases)[0])
 
 
 @dataclass(frozen=True)
@@ -236,7 +250,12 @@ def subspace_sines(published: Model, new: Model) -> Array:
     scale = _in_columns_of(new, published.scale[None], published)[0]
     units = np.divide(new.scale, scale, out=np.zeros_like(scale), where=scale > 0)
     bases = [np.linalg.qr(each.T)[0] for each in (before * units, new.components)]
-    smaller, larger = sorted(bases, key=np.size)
+    return _sines(*bases)
+
+
+def _sines(one: Array, other: Array) -> Array:
+    """Return the sines of the angles between the spaces of orthonormal columns, largest first."""
+    smaller, larger = sorted((one, other), key=np.size)
     outside = smaller - larger @ (larger.T @ smaller)
     sines: Array = np.minimum(np.linalg.svd(outside, compute_uv=False), 1.0)
     return sines

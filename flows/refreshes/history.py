@@ -90,8 +90,8 @@ def history_summary(history: History) -> Summary:
                 "Refreshes",
                 about="Oldest first; * is published. Explained: the share of the label that the "
                 "new features explain. Gain: this share over that of the published features, on "
-                "the same rows. Turn: the sine of the largest angle to them. State in brackets: "
-                "the files of the run are removed.",
+                "the same rows. Turn: the sine of the largest angle between both. State in "
+                "brackets: the files of the run are removed.",
                 tables=(history_table(records, published),),
                 notes_title="What did not go its usual way, oldest first:",
                 notes=reasons,

@@ -87,7 +87,7 @@ class Comparison(JsonRecord):
     published : str
         The run that was published.
     turn : float
-        Sine of the largest angle between the two subspaces.
+        Sine of the largest angle between the new features and the published ones, of the same rows.
     explained : float
         The share of the label that the new features of a sample of the new rows explain: what
         the neighbours of a row tell of it, beyond chance.

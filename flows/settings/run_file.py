@@ -117,7 +117,8 @@ class RefreshTable:
     )
     max_turn: float = setting(
         0.5,
-        about="Sine of the largest angle by which W may turn against the published one.",
+        about="Sine of the largest angle by which the new features of the rows may turn against "
+        "the published ones, as W turns.",
         gt=0,
         le=1,
     )

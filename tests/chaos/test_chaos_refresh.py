@@ -140,7 +140,6 @@ def _fill(ballast: Path, room: int) -> None:
 POOL = "local-process"
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "count", [pytest.param(1, id="few"), pytest.param(3, id="many", marks=LONG)]
@@ -170,7 +169,6 @@ def test_two_schedules_in_one_minute(
             row.add(survived=all(survived), wrong="failed" in states)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "count", [pytest.param(1, id="few"), pytest.param(3, id="many", marks=LONG)]
