@@ -12,9 +12,10 @@ API = $(BIN)/ism-dask up --status --json | $(BIN)/python -c 'import json, sys; \
 POOL = local-process
 # When `make deploy FILE=...` refreshes a run: at two in the night, UTC.
 CRON = 0 2 * * *
-# Test files run side by side, one more than there are cores: much of the time they wait for servers
-# and workers to start. tests/conftest.py orders them: the files that take longest begin first.
-BESIDE = --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Tests run in three processes side by side, one more than there are cores: much of the time they
+# wait for servers and workers to start. tests/conftest.py says which ones stay together, and which
+# ones begin.
+BESIDE = --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: demo test chaos long docs package deploy browser tools lint format bench bench-scale clean help
 
@@ -31,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
 	$(BIN)/ism-dask crossval wine
 
-test: $(READY)  ## Run the test suite (at most 6 minutes on two cores)
+test: $(READY)  ## Run the test suite (at most 4 minutes on two cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
 chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (half an hour)

@@ -25,25 +25,50 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
-# Files are dealt to the processes in this order, and the one that begins last decides the end: the
-# files that take longest begin first.
-_LONGEST = (
-    "test_docs",
-    "test_notebooks",
-    "test_flows_up",
-    "test_claims",
-    "test_factored",
-    "test_flows_cancel",
-    "test_examples",
-    "test_golden",
-    "test_shards",
-)
+pytest_plugins = ["tests.flows.fixtures"]
+
+# Tests that share one of these run in one process, one after the other.
+SHARED = ("up", "cluster")
+# So do those of a file that use one of these: each looks at what the tests before it have left.
+SERVERS = {"serving", "_serving", "prefect_server", "doomed"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the files that take longest begin first, and all others after them as they are."""
-    order = {name: number for number, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    """Deal tests that share something expensive to one process, and begin with what takes longest.
+
+    Groups are dealt whole, so that they come first, and single tests fill the time that is left.
+    """
+    for item in items:
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_rank)
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the name of those that run with a test in one process; empty if it may be alone."""
+    fixtures = getattr(item, "fixturenames", ())
+    for name in SHARED:
+        if name in fixtures:
+            return name
+    scopes = {each[-1].scope for each in item._fixtureinfo.name2fixturedefs.values()}
+    return item.path.stem if "module" in scopes or SERVERS & {*fixtures} else ""
+
+
+def _rank(item: pytest.Item) -> int:
+    """Return the place of a test among all: `up`, other groups, pages and notebooks, all others."""
+    group = item.get_closest_marker("xdist_group")
+    if group is not None:
+        return 0 if group.args == ("up",) else 1
+    return 2 if item.path.parent == Path(__file__).parent else 3
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what a process of the tests has left because it crashed."""
+    if not hasattr(config, "workerinput"):
+        from sharing import end_what_is_left  # not earlier, for it imports NumPy
+
+        end_what_is_left(config._tmp_path_factory.getbasetemp())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

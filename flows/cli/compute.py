@@ -176,8 +176,6 @@ def resume(
 
 
 def _lease_settings(lease: Lease, scheduler: str | None) -> Any:
-    from storage.records import restored  # noqa: PLC0415
-
     kind, _, changes = _RESUMABLE[lease.kind]
     given = {**lease.settings, "run": lease.run, **changes}
     if scheduler is not None and "scheduler" not in given:
@@ -185,13 +183,10 @@ def _lease_settings(lease: Lease, scheduler: str | None) -> Any:
     if scheduler is not None:
         given["scheduler"] = scheduler
     try:
-        return restored(kind, given)
-    except SettingsError:
-        raise
-    except (TypeError, ValueError) as error:
+        return kind.parse(given)
+    except SettingsError as error:
         raise SettingsError(
-            f"the run {lease.run!r} was begun by another version of ism-dask ({error}): give its "
-            "command once more"
+            f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"
         ) from error
 
 

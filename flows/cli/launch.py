@@ -33,6 +33,11 @@ class LazyFlow:
 
     def run(self, settings: FlowSettings, output: Output, *, plain: bool) -> Any:
         """Run the flow, show its progress, and return its result."""
+        place = getattr(settings, "scheduler", None)
+        if place is not None:
+            from flows.compute.places import cluster_place  # noqa: PLC0415
+
+            cluster_place(place)  # for its error, before anything starts
         if not plain:
             connect_to_prefect(output)
         work = resolve_name(self.plain if plain else self.flow)

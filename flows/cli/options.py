@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
 from flows.errors import Interrupted
+from flows.settings.fields import Checked, flags_of, in_groups
 
 # Parameters that several commands have.
 Plain: TypeAlias = Annotated[
@@ -116,7 +117,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             # Inside `try`: checking the settings imports the registries, which takes a second, in
             # which the user may press Ctrl-C.
             for name, kind in bundles.items():
-                given[name] = kind(**{f.name: _parsed(f, given) for f in dataclasses.fields(kind)})
+                values = {f.name: _parsed(f, given) for f in dataclasses.fields(kind)}
+                given[name] = kind.parse(values) if issubclass(kind, Checked) else kind(**values)
             command(**given)
         except KeyboardInterrupt as interrupt:
             # Typer would turn a KeyboardInterrupt into an Abort and print an empty line.
@@ -139,19 +141,21 @@ def _parsed(field: dataclasses.Field[Any], given: dict[str, Any]) -> Any:
 
 def _options(kind: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(kind)
-    return [_option(field, hints[field.name]) for field in dataclasses.fields(kind)]
+    return [_option(field, hints[field.name]) for field in in_groups(kind)]
 
 
 def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     # Typer reads help as markup, in which [data] is a style.
-    about, flags = escape(field.metadata["description"]), field.metadata["flags"]
+    about = escape(field.metadata["description"])
     required = field.default is dataclasses.MISSING
     panel, names = field.metadata["panel"], field.metadata["names"]
     complete = _completion(names)
     declaration = (
         typer.Argument(help=about, autocompletion=complete)
         if required
-        else typer.Option(*flags, help=about, rich_help_panel=panel, autocompletion=complete)
+        else typer.Option(
+            *flags_of(field), help=about, rich_help_panel=panel, autocompletion=complete
+        )
     )
     read_as = field.metadata["cli_type"] or hint
     return inspect.Parameter(

@@ -16,8 +16,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from flows.errors import FailureAnswered
-from flows.interface.fields import output_setting
 from flows.interface.progress import watch_progress
+from flows.settings.fields import output_setting
 from flows.text import printable
 from ism_dask.observe.progress_bar import bar_columns
 from ism_dask.observe.time_left import TimeLeft

@@ -78,7 +78,7 @@ def init(
     """Write a run file with every setting, its meaning and its default."""
     import json  # noqa: PLC0415
 
-    from flows.interface.fields import check_choice  # noqa: PLC0415
+    from flows.settings.fields import check_choice  # noqa: PLC0415
     from flows.settings.run_file import FLOWS  # noqa: PLC0415
     from flows.settings.run_file_text import (  # noqa: PLC0415
         commented_run_file,

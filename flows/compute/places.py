@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from flows.compute.local import Local
 from flows.compute.slurm import Slurm
 from flows.compute.tls import Tls, tls_files
 from flows.errors import FlowError, SettingsError
-from flows.interface.toml_tables import TableError, closest_name, parse_toml, read_table
 from flows.services.certificates import own_certificates
-
-_ADDRESS_PATTERN = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
+from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
+from flows.settings.fields import check_choice
+from flows.settings.toml_tables import TableError, parse_toml, read_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +58,6 @@ class Address(ClusterPlaceBase):
         yield ClusterAddress(self.address, security, wait=self.wait, none_came=advice)
 
 
-def is_address(text: str) -> bool:
-    """Return whether `text` is the address of a scheduler."""
-    match = _ADDRESS_PATTERN.fullmatch(text)
-    return match is not None and 0 < int(match[2]) < 2**16
-
-
-NAME = "up"
 _VARIABLE = "ISM_DASK_SCHEDULER"
 
 
@@ -117,42 +109,28 @@ KINDS: dict[str, type[Any]] = {
     "slurm": Slurm,
     "kubernetes": Kubernetes,
 }
-_SUFFIX = ".toml"
 
 
 def cluster_place(scheduler: str) -> ClusterPlace:
     """Return the place that `--scheduler` names, checked as far as possible without starting it."""
-    if is_address(scheduler):
-        return Address(address=scheduler)
-    if scheduler == NAME:
+    check_scheduler(scheduler)
+    if scheduler == UP:
         return LocalServices()
-    if scheduler.endswith(_SUFFIX):
+    if scheduler.endswith(CLUSTER_FILE):
         return read_cluster(Path(scheduler).expanduser())
-    raise SettingsError(
-        f"`scheduler` is {scheduler!r}; expected an address such as tcp://127.0.0.1:8786, which "
-        "`dask scheduler` prints when it starts, up for that of `ism-dask up`, or a cluster file "
-        "such as slurm.toml"
-    )
+    return Address(address=scheduler)
 
 
 def read_cluster(file: Path) -> ClusterPlace:
     """Return the place that a cluster file describes; raise SettingsError if the file is wrong."""
     table = parse_toml(file, "cluster file", "those in docs/clusters.md")
-    kind = table.pop("kind", None)
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise SettingsError(f"{file}: {_bad_kind_message(kind)}")
+    kind = str(table.pop("kind", None))
     try:
-        place: ClusterPlace = read_table(KINDS[kind], table, file.parent)
+        described = KINDS[check_choice("kind", kind, list(KINDS))]
+        place: ClusterPlace = read_table(described, table, file.parent)
         place.check()
     except TableError as error:
         raise SettingsError(f"{file}: {error} (a cluster of kind {kind!r})") from error
     except FlowError as error:
         raise SettingsError(f"{file}: {error}") from error
     return place
-
-
-def _bad_kind_message(kind: Any) -> str:
-    names = ", ".join(KINDS)
-    if kind is None:
-        return f"`kind` is missing; expected one of {names}"
-    return f"`kind` is {kind!r}; expected one of {names}{closest_name(str(kind), list(KINDS))}"

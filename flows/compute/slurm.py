@@ -24,6 +24,7 @@ from flows.compute.tls import Tls, temporary_tls
 from flows.errors import FlowError
 from flows.interface.interrupts import block_signal_handlers
 from flows.services.records import PRIVATE
+from flows.settings.toml_tables import RelativePath
 from flows.text import count_noun
 from storage import home
 from storage.atomic import explain_os_errors
@@ -79,7 +80,7 @@ class Slurm(ClusterPlaceBase):
     directives: tuple[str, ...] = ()
     prologue: tuple[str, ...] = ()
     python: str | None = None
-    shared: Path | None = None
+    shared: RelativePath | None = None
     tls: Tls | None = None
     wait: float = 900.0
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from flows.services.certificates import Certificates
+from flows.settings.toml_tables import RelativePath
 from storage.atomic import explain_os_errors
 
 
@@ -25,9 +26,9 @@ class Tls:
         Our own certificate, and its private key.
     """
 
-    ca_file: Path
-    cert: Path
-    key: Path
+    ca_file: RelativePath
+    cert: RelativePath
+    key: RelativePath
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -13,6 +13,7 @@ from flows.interface.progress import ProgressShare, progress_note
 from flows.paper.settings import TablesSettings
 from flows.results.paper import SeriesResult
 from flows.runs.data import ensure_stored
+from flows.settings.fields import deciding
 from storage import DamagedStore, PartialResults, StorageError, dataset_path
 
 Result = dict[str, Any]
@@ -146,7 +147,7 @@ class _StoredSteps:
         with _series_errors():
             data = ensure_stored(*series.source)
         versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
-        self._conditions = {**settings.result_settings, **versions}
+        self._conditions = {**deciding(settings), **versions}
 
     def measured(self, part: ProgressShare) -> Iterator[Result]:
         """Yield all results, measuring those that are not stored, until the series ends.

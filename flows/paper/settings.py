@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import data_setting, run_setting, solver_setting
 from flows.paper.names import DATA, METHODS, PARTS
 from flows.settings.base import FlowSettings, import_choices, keep_runs_setting
+from flows.settings.fields import data_setting, run_setting, solver_setting
 
 ALL = "all"
-# Settings that no result depends on: what to measure, for how long, and where to save it.
-_NO_EFFECT_ON_RESULTS = ("parts", "data", "methods", "budget", "run", "keep_runs", "force")
 
 
 def _choice_setting(about: str, names: Iterable[str], title: str) -> Any:
     return data_setting(
         ALL,
         about=f"{about}: some of {', '.join(names)}, with commas between.",
+        decides="course",
         title=title,
-        early=True,
     )
 
 
@@ -46,16 +44,21 @@ class TablesSettings(FlowSettings):
         1800.0,
         about="Seconds that a method may take for all folds of a cell: when they are over no other "
         "fold is begun, and the cell says how many there were.",
+        decides="course",
         title="Seconds a cell",
         gt=0,
     )
     folds: int = solver_setting(10, about="Number of folds.", ge=2)
     seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
     run: str = run_setting(
-        "tables", about="Name of the saved run. What it has measured already is not measured again."
+        "tables",
+        about="Name of the saved run. What it has measured already is not measured again.",
+        decides="nothing",
     )
     keep_runs: int | None = keep_runs_setting()
-    force: bool = run_setting(False, about="Measure everything again.", flags=("--force",))
+    force: bool = run_setting(
+        False, about="Measure everything again.", decides="nothing", flags=("--force",)
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,14 +91,6 @@ class TablesSettings(FlowSettings):
     def chosen_methods(self) -> tuple[str, ...]:
         """The chosen names of `METHODS`."""
         return self._chosen("methods", METHODS)
-
-    @property
-    def result_settings(self) -> dict[str, Any]:
-        """The settings that results depend on."""
-        settings = self.to_json()
-        return {
-            name: value for name, value in settings.items() if name not in _NO_EFFECT_ON_RESULTS
-        }
 
     def _chosen(self, setting_name: str, all_names: Iterable[str]) -> tuple[str, ...]:
         """Return the names chosen by a setting, in the order of all names.

@@ -72,7 +72,7 @@ def compare(
         (
             "max_turn",
             turn,
-            f"the sine of the largest angle between the new features and the published ones is {turn:.3g}",
+            f"the new features have turned against the published ones by a sine of {turn:.3g}",
         ),
         *_row_values(published, new),
         *_class_values(published, new),

@@ -27,6 +27,7 @@ from flows.runs.fit import fit_and_save
 from flows.runs.published import NUMBERS, History, publishing
 from flows.runs.saving import saved_model
 from flows.settings.choices import table_options
+from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file
 from flows.settings.runs import FitSettings
@@ -234,7 +235,7 @@ class _Refresh:
             data = open_dataset(stored)
             if data.data_hash == model.metrics["data_hash"] and data.info.table is not None:
                 files = tuple(data.info.table["files"])
-        wanted = self._plan.stored_as(stored).settings.identity
+        wanted = deciding(self._plan.stored_as(stored).settings)
         publish_run(self._name, run)
         progress_note(f"the run {self._name!r} is {run} of the history from now on")
         known = settings if wanted.items() <= model.config.items() else {}
@@ -242,11 +243,8 @@ class _Refresh:
         self._history.add(replace(record, files=files, settings=known))
 
     def _settings(self) -> dict[str, Any]:
-        """Return all settings of table and fit that may change the result."""
-        data = self._ingest.to_json()
-        for each in ("scheduler", "credentials", "force", "dry_run"):
-            del data[each]
-        return {"data": data, "fit": self._plan.settings.identity}
+        """Return all settings of table and fit that decide the result."""
+        return {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""

@@ -12,7 +12,8 @@ from flows.reports.files import view_of
 from flows.reports.view import View
 from flows.results.base import JsonRecord
 from flows.results.refresh import MovedWeight
-from flows.settings.base import HOW_SAVED
+from flows.settings.fields import decisive_names
+from flows.settings.runs import NamedRunSettings
 
 # Weights whose difference is below the digits that are shown are not listed.
 _LEAST_MOVE = 5e-4
@@ -99,12 +100,12 @@ def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...
 
 
 def _settings(view: View) -> dict[str, Any]:
-    run = view.run
+    run, hidden = view.run, decisive_names(NamedRunSettings, "nothing")
     fitted = run.metrics.get("fitted_kernel", {})
     chosen = run.metrics.get("selection", {})
     return {
         "kind": run.kind,
-        **{key: value for key, value in run.config.items() if key not in HOW_SAVED},
+        **{key: value for key, value in run.config.items() if key not in hidden},
         **{f"fitted {key}": value for key, value in fitted.items() if key != "name"},
         **{f"chosen {key}": value for key, value in chosen.items() if key != "tried"},
         "data": run.metrics.get("data_hash", "")[:8],

@@ -9,14 +9,13 @@ from typing import Any
 from flows import text
 from flows.reports.blocks import Block, Fact, Table
 from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult, LabelledResult
+from flows.results.runs import ClusterResult, CrossvalResult, DataResult, FitResult
 from flows.results.unfolding import UnfoldResult
+from flows.settings.fields import decisive_names
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, NamedRunSettings
 from flows.settings.unfolding import UnfoldSettings
 from storage import Run
 
-# Settings of how the run was saved, not of how it was computed.
-_STORAGE_SETTINGS = ("run", "force", "keep_runs")
 _SETTINGS: Mapping[type[RunResult], type[NamedRunSettings]] = {
     FitResult: FitSettings,
     ClusterResult: ClusterSettings,
@@ -33,7 +32,7 @@ def provenance(result: RunResult, run: Run) -> list[Block]:
 def _repetition(result: RunResult) -> list[Block]:
     """Return how to repeat a run: its command, data and place; nothing for the paper's tables."""
     settings = _SETTINGS.get(type(result))
-    if settings is None or not isinstance(result, LabelledResult | ClusterResult | UnfoldResult):
+    if settings is None or not isinstance(result, DataResult):
         return []
     words = [result.command, *settings.command_words(result.settings)]
     command = shlex.join(["ism-dask", *words, "--run", f"{result.run}-again"])
@@ -69,7 +68,8 @@ def _configuration(run: Run) -> Block:
 
 def _settings(run: Run) -> tuple[tuple[str, ...], ...]:
     """Return the settings of a run, and the kernel parameters fitted to its data."""
-    settings = {key: value for key, value in run.config.items() if key not in _STORAGE_SETTINGS}
+    hidden = decisive_names(NamedRunSettings, "nothing")
+    settings = {key: each for key, each in run.config.items() if key not in hidden}
     settings = {key: value for key, value in settings.items() if value is not None}
     fitted = run.metrics.get("fitted_kernel", {})
     kernel = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}

@@ -51,7 +51,7 @@ def saved_result(run: Run) -> RunResult | None:
     place = {"run": run.name, "path": str(run.path), "settings": run.config}
     try:
         return kind.from_json({**run.metrics, **place})
-    except TypeError:
+    except ValueError:
         return None
 
 

@@ -1,38 +1,34 @@
-"""Base classes of results: how they are written as JSON and read back."""
+"""Base classes of results: how they are written as JSON and read back, by pydantic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from types import NoneType
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self
+
+from pydantic import TypeAdapter
+from pydantic_core import core_schema
 
 # Entries of a result that are not among the metrics of its saved run: they have records of their
 # own there, or follow from what is saved.
 _NOT_METRICS = ("command", "run", "path", "settings", "loadings", "pictures", "flow_run")
-# Metadata of a field that holds a record, whose entries stand directly in the JSON object of the
-# owner.
+# Metadata of a field that holds a record, whose entries are those of its owner in JSON.
 INLINE = {"inline": True}
 # Metadata of a field that is not written while it is None.
 OPTIONAL = {"optional": True}
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonRecord:
-    """A dataclass that is written as a JSON object, with its fields as entries in their order.
-
-    A field may hold plain values, records, tuples of either, or None.
-    """
+    """A dataclass that is written as a JSON object, with its fields as entries in their order."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain JSON, but for NaN and infinity."""
-        entries: dict[str, Any] = {}
-        for each in fields(self):
-            value = _plain(getattr(self, each.name))
-            if value is None and each.metadata == OPTIONAL:
-                continue
-            entries |= value if each.metadata == INLINE else {each.name: value}
+        # Pydantic's own JSON would have null for NaN and infinity.
+        entries: dict[str, Any] = json.loads(json.dumps(_adapter(type(self)).dump_python(self)))
         return entries
 
     @classmethod
@@ -41,61 +37,45 @@ class JsonRecord:
 
         Raises
         ------
-        TypeError
-            If an entry without a default is missing, or has another structure.
+        ValueError
+            If an entry without a default is missing, or has another type.
         """
-        values, kinds = {}, cls._types()
-        for each in fields(cls):
-            kind = kinds[each.name]
-            if each.metadata == INLINE:
-                values[each.name] = kind.from_json(entries)
-            elif each.name in entries:
-                values[each.name] = _restored(entries[each.name], kind)
-        return cls(**values)
+        record: Self = _adapter(cls).validate_python(entries)
+        return record
 
     @classmethod
-    @cache
-    def _types(cls) -> dict[str, Any]:
-        """Return the types of the fields, which annotations hold as text."""
-        return get_type_hints(cls)
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Return what pydantic reads and writes: that of a dataclass, but for the metadata."""
+        inline = [each.name for each in fields(cls) if each.metadata == INLINE]
+        optional = [each.name for each in fields(cls) if each.metadata == OPTIONAL]
 
+        def nested(entries: Any) -> Any:
+            return {**entries, **dict.fromkeys(inline, entries)}
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, JsonRecord):
-        return value.to_json()
-    if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return value
+        def flat(record: Any, write: Any) -> dict[str, Any]:
+            written: dict[str, Any] = {}
+            for name, value in write(record).items():
+                written |= value if name in inline else {name: value}
+            return {
+                key: each
+                for key, each in written.items()
+                if (key not in optional or each is not None)
+            }
 
-
-def _restored(value: Any, kind: Any) -> Any:
-    """Return a value of JSON as its type in the dataclass."""
-    if isinstance(kind, type) and issubclass(kind, JsonRecord):
-        return kind.from_json(value)
-    inner = get_args(kind)
-    if get_origin(kind) is tuple:
-        return tuple(_restored(each, inner[0]) for each in value)
-    if NoneType in inner:  # such as `Spread | None`
-        return None if value is None else _restored(value, inner[0])
-    return value
+        return core_schema.no_info_before_validator_function(
+            nested,
+            handler(source),
+            serialization=core_schema.wrap_serializer_function_ser_schema(flat),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowResult(JsonRecord):
-    """The result of a flow.
+    """The result of a flow."""
 
-    Attributes
-    ----------
-    command : str
-        The command that runs the flow.
-    flow_run : Mapping or None
-        Id and page of the flow run; None without Prefect.
-    """
-
-    command: ClassVar[str]
-    flow_run: Mapping[str, str | None] | None = None
+    command: ClassVar[str]  # that runs the flow
+    # Id and page of the flow run; None without Prefect.
+    flow_run: Mapping[str, str | None] | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def line(self) -> str:
@@ -104,36 +84,22 @@ class FlowResult(JsonRecord):
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain JSON, but for NaN and infinity: the output of `--json`."""
-        entries = super().to_json()
-        flow_run = entries.pop("flow_run")
-        last = {} if flow_run is None else {"flow_run": flow_run}
-        return {"command": self.command, **entries, **last}
+        return {"command": self.command, **super().to_json()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestResult(FlowResult):
-    """A stored data set.
-
-    Attributes
-    ----------
-    dataset, split : str
-    rows, columns : int
-    labels : Mapping of str to int
-        Number of class names of each label; 0 for numbers.
-    data_hash, path : str
-        Empty after a dry run, which stores nothing.
-    schema : Mapping, optional
-        How the columns were read, if the data set was made from a table.
-    """
+    """A stored data set."""
 
     command: ClassVar[str] = "ingest"
     dataset: str
     split: str
     rows: int
     columns: int
-    labels: Mapping[str, int]
-    data_hash: str = ""
+    labels: Mapping[str, int]  # the number of class names of each label; 0 for numbers
+    data_hash: str = ""  # empty after a dry run, which stores nothing, as is the path
     path: str = ""
+    # How the columns were read, if the data set was made from a table.
     schema: Mapping[str, Any] | None = None
 
     @property
@@ -145,23 +111,13 @@ class IngestResult(FlowResult):
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(FlowResult):
-    """The result of a flow that saves a run.
+    """The result of a flow that saves a run."""
 
-    Attributes
-    ----------
-    run : str
-        Its name.
-    path : str
-        The folder of its model or results; empty until it is saved.
-    host : str or None
-        The machine that computed it. None for tables.
-    page : str or None
-        The address of its flow run in the Prefect UI; None without Prefect.
-    """
-
-    run: str
-    path: str = ""
+    run: str  # its name
+    path: str = ""  # the folder of its model or results; empty until it is saved
+    # The machine that computed it; None for tables.
     host: str | None = field(default=None, metadata=OPTIONAL)
+    # The address of its flow run in the Prefect UI; None without Prefect.
     page: str | None = field(default=None, metadata=OPTIONAL)
 
     @property

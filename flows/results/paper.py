@@ -19,99 +19,51 @@ class Spread(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(JsonRecord):
-    """A cell of the paper's tables: one method on one data set, with its published figures.
+    """A cell of the paper's tables: one method on one data set, with its published figures."""
 
-    Attributes
-    ----------
-    table : str
-        The part of the run that it belongs to, a name of `flows.paper.names.PARTS`.
-    paradigm, data, kernel, method : str
-        What was measured; `kernel` is empty for methods without one.
-    title : str
-        The method for people.
-    rows, q : int
-    folds, of : int
-        Number of folds that were measured, and of all.
-    score, seconds, objective, cost, iterations : Spread or None
-        None if the method has no such measure.
-    residual : float or None
-        The largest one over folds.
-    engine, status : str
-        Over all folds.
-    published : Mapping
-        The published figures, by the name of the measure.
-    problem : str
-        The error that ended the measurement, empty if there was none.
-    lost : tuple of str
-        What ISM loses in, against the published figures and other solvers.
-    """
-
-    table: str
+    table: str  # the part of the run: a name of `flows.paper.names.PARTS`
     paradigm: str
     data: str
-    kernel: str
+    kernel: str  # empty for methods without one
     method: str
-    title: str
+    title: str  # the method for people
     rows: int
     q: int
-    folds: int
-    of: int
-    score: Spread | None
+    folds: int  # that were measured
+    of: int  # so many folds
+    score: Spread | None  # each is None if the method has no such measure
     seconds: Spread | None
     objective: Spread | None
     cost: Spread | None
     iterations: Spread | None
-    residual: float | None
-    engine: str
+    residual: float | None  # the largest one over folds
+    engine: str  # over all folds, as is the status
     status: str
-    published: Mapping[str, Any]
-    problem: str
-    lost: tuple[str, ...] = ()
+    published: Mapping[str, Any]  # the published figures, by the name of the measure
+    problem: str  # the error that ended the measurement, empty if there was none
+    lost: tuple[str, ...] = ()  # what ISM loses in, against published figures and other solvers
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesResult(JsonRecord):
-    """The results of a series of measurements.
+    """The results of a series of measurements."""
 
-    Attributes
-    ----------
-    part : str
-        A name of `flows.paper.names.PARTS`.
-    subject : Mapping
-        The method, data and so on, by their role.
-    results : list of dict
-        One result for each step that was measured, as stored; each part has entries of its own.
-    steps : int
-        Number of steps of the series.
-    problem : str
-        The message of the error that ended the series, empty if there was none.
-    """
-
-    part: str
-    subject: Mapping[str, str]
+    part: str  # a name of `flows.paper.names.PARTS`
+    subject: Mapping[str, str]  # the method, data and so on, by their role
+    # One for each step that was measured, as stored; each part has entries of its own.
     results: list[dict[str, Any]]
-    steps: int = 0
-    problem: str = ""
+    steps: int = 0  # of the series
+    problem: str = ""  # the message of the error that ended the series, empty if there was none
 
 
 @dataclass(frozen=True, kw_only=True)
 class TablesResult(RunResult):
-    """The result of `tables`.
-
-    Attributes
-    ----------
-    cells : tuple of Cell
-        The cells of the tables, in their order.
-    others : tuple of SeriesResult
-        The lines and pictures of the figures.
-    problems : tuple of str
-        What could not be measured to the end.
-    """
+    """The result of `tables`."""
 
     command: ClassVar[str] = "tables"
-    cells: tuple[Cell, ...]
-    others: tuple[SeriesResult, ...] = ()
-    problems: tuple[str, ...] = ()
+    cells: tuple[Cell, ...]  # of the tables, in their order
+    others: tuple[SeriesResult, ...] = ()  # the lines and pictures of the figures
+    problems: tuple[str, ...] = ()  # what could not be measured to the end
 
     @property
     def failure(self) -> str:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flows.results.base import INLINE, OPTIONAL, JsonRecord, RunResult
+from ism_dask.estimators.fitted import Avoidance
+from ism_dask.selection.dimension import DimensionTrial
+
+Avoided: TypeAlias = Avoidance
+DimensionTried: TypeAlias = DimensionTrial
 
 # A result lists this many weights of each new feature.
 _TOP_LOADINGS = 5
@@ -17,70 +22,34 @@ _TOP_LOADINGS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class CertificateRecord(JsonRecord):
-    """Whether W is proved to be a maximum of J, as `ism_dask.Certificate` has it.
-
-    Attributes
-    ----------
-    is_certified, is_global : bool
-    reason : str
-        What is known and why, in one sentence.
-    largest_eigenvalue : float or None
-        That of the scaled Hessian of J; None if it was not measured.
-    distance : float or None
-        A bound on the sine of the largest angle between W and the maximum, if there is a bound.
-    """
+    """Whether W is proved to be a maximum of J, as `ism_dask.Certificate` has it."""
 
     is_certified: bool
     is_global: bool
-    reason: str
+    reason: str  # what is known and why, in one sentence
+    # That of the scaled Hessian of J; None if it was not measured.
     largest_eigenvalue: float | None = None
+    # A bound on the sine of the largest angle between W and the maximum, if there is a bound.
     distance: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitEnding(JsonRecord):
-    """How a fit of W ended, and how accurate W is.
+    """How a fit of W ended, and how accurate W is."""
 
-    Attributes
-    ----------
-    seconds : float
-        Time for the fit of W alone.
-    iterations : int
-    solver : str
-    converged : bool
-    status : str
-        How the iterations ended: a value of `ism_dask.status.Status`.
-    residual : float
-        First-order residual of W under the true kernel, 0 at a stationary point.
-    residual_rows : int
-        Number of rows on which the residual was measured, out of all rows of the fit.
-    engine : str
-    engine_error : float
-        Error bound: relative error of the objective that the engine may make; may be infinite.
-    engine_note : str
-        Why the fit switched to this engine from another, if it did.
-    tolerance : float
-        The limit at which the iterations were to end.
-    measure : str
-        What it limits: "residual", or "change" of the eigenvalues.
-    angle : float or None
-        Sine of the angle by which the last iteration turned W; None without iterations.
-    certificate : CertificateRecord
-        Whether W is proved to be a maximum.
-    """
-
-    seconds: float
+    seconds: float  # for the fit of W alone
     iterations: int
     solver: str
     converged: bool
-    status: str
-    residual: float
-    residual_rows: int
+    status: str  # how the iterations ended: a value of `ism_dask.status.Status`
+    residual: float  # first-order, under the true kernel; 0 at a stationary point
+    residual_rows: int  # on which it was measured, out of all rows of the fit
     engine: str
-    engine_error: float
-    engine_note: str
-    tolerance: float
-    measure: str
+    engine_error: float  # bound of the relative error of the objective; may be infinite
+    engine_note: str  # why the fit switched to this engine from another, if it did
+    tolerance: float  # the limit at which the iterations were to end
+    measure: str  # what it limits: "residual", or "change" of the eigenvalues
+    # Sine of the angle by which the last iteration turned W; None without iterations.
     angle: float | None = field(default=None, metadata=OPTIONAL)
     certificate: CertificateRecord
 
@@ -110,16 +79,6 @@ class FewColumns(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DimensionTried(JsonRecord):
-    """What one number of new features explains: see `DimensionTrial` of ism_dask."""
-
-    q: int
-    explained: float
-    gain: float
-    needed_gain: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class SettingTried(JsonRecord):
     """A start with a width and a ridge, judged by unseen rows: see `Trial` of ism_dask."""
 
@@ -131,27 +90,13 @@ class SettingTried(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection(JsonRecord):
-    """What a fit by prediction chose.
+    """What a fit by prediction chose."""
 
-    Attributes
-    ----------
-    width : float
-        The width of the kernel, as a multiple of its own.
-    ridge : float
-        The ridge of the regression, as a share of the mean kernel of a row with itself.
-    target : str
-        What is predicted of numbers: their "mean", or their "law", by functions of them.
-    tried : tuple of SettingTried
-        The best trials, best first; empty for a fit that continues an earlier one.
-    other_maximum : float
-        The sine of the angle to other features that are as good; 0 if there are none.
-    """
-
-    width: float
-    ridge: float
-    target: str
-    tried: tuple[SettingTried, ...] = ()
-    other_maximum: float = 0.0
+    width: float  # of the kernel, as a multiple of its own
+    ridge: float  # of the regression, as a share of the mean kernel of a row with itself
+    target: str  # what is predicted of numbers: their "mean", or their "law", by functions of them
+    tried: tuple[SettingTried, ...] = ()  # best first; empty for a fit that continues another
+    other_maximum: float = 0.0  # sine of the angle to features that are as good; 0 without any
 
 
 def column_names(
@@ -178,64 +123,26 @@ def top_loadings(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Avoided(JsonRecord):
-    """How strongly the features depend on a label to avoid: correlations, 0 if independent.
-
-    Attributes
-    ----------
-    features, new_features : float
-        Of all features, and of the new ones.
-    n_rows : int
-        Number of rows of the fit that they were measured on.
-    """
-
-    features: float
-    new_features: float
-    n_rows: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class FittedW(JsonRecord):
-    """The report of a run on its W, fitted to labels or clusters.
+    """The report of a run on its W, fitted to labels or clusters."""
 
-    Attributes
-    ----------
-    fitted_kernel : Mapping
-        The kernel with the parameters that were computed from the data, such as sigma.
-    objective : float
-        J: the share of the label that is explained, or HSIC, as the criterion has it.
-    selection : Selection or None
-        What the fit chose; None if it maximised HSIC.
-    eigenvalues : tuple of float
-        One for each new feature, in decreasing order.
-    eigengap : float
-    components_advice : str
-        Advice against the number of new features, or empty.
-    ending : FitEnding
-    loadings : tuple of tuple of Loading
-        For each new feature its largest weights, largest first.
-    contributions : tuple of Contribution or None
-        One for each new feature. None for clusters.
-    few_columns : FewColumns or None
-        None if W may use all columns.
-    dimensions : tuple of DimensionTried or None
-        The numbers of new features that the fit tried, from 1 up; None if it tried none.
-    avoided : Avoided or None
-        What is left of the dependence on a label to avoid, if there is one.
-    """
-
+    # The kernel with the parameters that were computed from the data, such as sigma.
     fitted_kernel: Mapping[str, Any] = field(default_factory=dict)
-    objective: float
-    selection: Selection | None = field(default=None, metadata=OPTIONAL)
-    eigenvalues: tuple[float, ...] = ()
+    objective: float  # J: the share of the label that is explained, or HSIC
+    selection: Selection | None = field(default=None, metadata=OPTIONAL)  # None for HSIC
+    eigenvalues: tuple[float, ...] = ()  # one for each new feature, in decreasing order
     eigengap: float
-    components_advice: str
+    components_advice: str  # against the number of new features, or empty
     ending: FitEnding = field(metadata=INLINE)
-    loadings: tuple[tuple[Loading, ...], ...] = ()
+    loadings: tuple[tuple[Loading, ...], ...] = ()  # of each new feature, largest weight first
+    # One for each new feature; None for clusters.
     contributions: tuple[Contribution, ...] | None = field(default=None, metadata=OPTIONAL)
+    # None if W may use all columns.
     few_columns: FewColumns | None = field(default=None, metadata=OPTIONAL)
-    dimensions: tuple[DimensionTried, ...] | None = field(default=None, metadata=OPTIONAL)
-    avoided: Avoided | None = field(default=None, metadata=OPTIONAL)
+    # The numbers of new features that the fit tried, from 1 up; None if it tried none.
+    dimensions: tuple[DimensionTrial, ...] | None = field(default=None, metadata=OPTIONAL)
+    # What remains of the dependence on a label to avoid, if there is one.
+    avoided: Avoidance | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def predicts(self) -> bool:
@@ -244,30 +151,16 @@ class FittedW(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledResult(RunResult):
-    """The result of a run that fits W to a label.
-
-    Attributes
-    ----------
-    dataset, split, label : str
-    rows, columns : int
-    kernel : str
-    n_components : int
-        Number of new features, q.
-    data_hash : str
-    settings : Mapping
-        The settings of the run in JSON.
-    """
+class DataResult(RunResult):
+    """The result of a run that computes new features of the rows of a data set."""
 
     dataset: str
     split: str = ""
-    label: str = ""
     rows: int
     columns: int
-    kernel: str
-    n_components: int | None
+    n_components: int | None  # new features, q
     data_hash: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the run, in plain JSON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,48 +175,30 @@ class ShareInterval(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Certainty(JsonRecord):
-    """How sure W is: see `ism_dask.Intervals`.
+    """How sure W is: see `ism_dask.Intervals`."""
 
-    Attributes
-    ----------
-    refits, converged : int
-        The number of refits, and of those that converged; 0 if the intervals come from the
-        curvature of J.
-    distance_interval, standardized_interval : tuple of two floats
-        The 90% intervals of the distance from the true subspace, for columns in their own units
-        and in units of their standard deviation.
-    stability, retention : tuple of float
-        One for each new feature.
-    separated : int
-        How many features stand clear of all others: those with the largest shares.
-    shares : tuple of ShareInterval
-        The largest shares, largest first.
-    """
-
-    refits: int
-    converged: int
+    refits: int  # 0 if the intervals come from the curvature of J
+    converged: int  # of the refits
+    # The 90% intervals of the distance from the true subspace, for columns in their own units and
+    # in units of their standard deviation.
     distance_interval: tuple[float, ...]
     standardized_interval: tuple[float, ...]
-    stability: tuple[float, ...]
+    stability: tuple[float, ...]  # of each new feature, as is the retention
     retention: tuple[float, ...]
-    separated: int
-    shares: tuple[ShareInterval, ...]
+    separated: int  # features that stand clear of all others: those with the largest shares
+    shares: tuple[ShareInterval, ...]  # the largest ones, largest first
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitResult(LabelledResult):
-    """The result of `fit`: one W, fitted to all rows.
-
-    Attributes
-    ----------
-    fitted : FittedW
-    certainty : Certainty or None
-        How sure W is; None without `--bootstrap` if W is no maximum of the prediction of y, or
-        has too many weights.
-    """
+class FitResult(DataResult):
+    """The result of `fit`: one W, fitted to all rows."""
 
     command: ClassVar[str] = "fit"
+    label: str = ""
+    kernel: str
     fitted: FittedW = field(metadata=INLINE)
+    # How sure W is; None without `--bootstrap` if W is no maximum of the prediction of y, or has
+    # too many weights.
     certainty: Certainty | None = field(default=None, metadata=OPTIONAL)
 
 
@@ -340,63 +215,29 @@ class Round(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterResult(RunResult):
-    """The result of `cluster`: clusters, and the W that they show in.
-
-    Attributes
-    ----------
-    dataset, split, kernel, paradigm, data_hash : str
-    rows, columns, n_clusters, n_components : int
-    nmi : Mapping of str to float
-        Agreement of the clusters with each known label.
-    sizes : tuple of int
-        Number of rows of each cluster.
-    rounds : tuple of Round
-    settings : Mapping
-        The settings of the run in JSON.
-    fitted : FittedW
-    pictures : Mapping of str to str
-        Path of each picture that is stored with the model.
-    """
+class ClusterResult(DataResult):
+    """The result of `cluster`: clusters, and the W in which they show."""
 
     command: ClassVar[str] = "cluster"
-    dataset: str
-    split: str = ""
-    rows: int
-    columns: int
     kernel: str
+    n_components: int
     paradigm: str
     n_clusters: int
-    n_components: int
-    data_hash: str = ""
-    nmi: Mapping[str, float]
-    sizes: tuple[int, ...]
+    nmi: Mapping[str, float]  # agreement of the clusters with each known label
+    sizes: tuple[int, ...]  # rows of each cluster
     rounds: tuple[Round, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
     fitted: FittedW = field(metadata=INLINE)
-    pictures: Mapping[str, str] = field(default_factory=dict)
+    pictures: Mapping[str, str] = field(default_factory=dict)  # paths of those with the model
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldMeasures(JsonRecord):
-    """The measurements on a fold, or its mean or standard deviation over folds.
+    """The measurements on a fold, or its mean or standard deviation over folds."""
 
-    Attributes
-    ----------
-    accuracy : float
-        Share of the held-out rows whose class the classifier predicts correctly.
-    cost : float
-        `-J(W)` on the training rows.
-    seconds : float
-        Time for the fit of W alone.
-    iterations : float
-        A whole number on a fold.
-    """
-
-    accuracy: float
-    cost: float
-    seconds: float
-    iterations: float
+    accuracy: float  # share of the held-out rows whose class the classifier predicts correctly
+    cost: float  # -J(W) on the training rows
+    seconds: float  # for the fit of W alone
+    iterations: float  # a whole number on a fold
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -406,32 +247,15 @@ class FoldMeasures(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FoldResult(JsonRecord):
-    """The accuracy on one fold, and how its fit of W ended.
+    """The accuracy on one fold, and how its fit of W ended."""
 
-    Attributes
-    ----------
-    fold : int
-        Counted from 1.
-    accuracy : float
-        Share of the held-out rows whose class the classifier predicts correctly.
-    cost : float
-        `-J(W)` on the training rows.
-    ending : FitEnding
-    selection : Selection or None
-        What the fit chose; None if it maximised HSIC.
-    baselines : Mapping of str to float
-        The accuracy of other features, but for those whose work was too much.
-    confusion : tuple of tuple of int, or None
-        The number of held-out rows by true and by predicted class. None if there are too many
-        classes.
-    """
-
-    fold: int
+    fold: int  # from 1
     accuracy: float
     cost: float
     ending: FitEnding = field(metadata=INLINE)
-    selection: Selection | None = field(default=None, metadata=OPTIONAL)
-    baselines: Mapping[str, float]
+    selection: Selection | None = field(default=None, metadata=OPTIONAL)  # None for HSIC
+    baselines: Mapping[str, float]  # accuracy of other features, but for those of too much work
+    # The number of held-out rows by true and by predicted class; None for too many classes.
     confusion: tuple[tuple[int, ...], ...] | None = field(default=None, metadata=OPTIONAL)
 
     @property
@@ -446,27 +270,17 @@ class FoldResult(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossvalResult(LabelledResult):
-    """The result of `crossval`.
-
-    Attributes
-    ----------
-    folds : int
-        Number of folds that the rows were dealt into; not all of them need have run.
-    results : tuple of FoldResult
-        The folds that ran.
-    mean, sd : FoldMeasures
-        Mean and population standard deviation over them.
-    class_names : tuple of str
-        The names of the classes, in the order of the confusions.
-    """
+class CrossvalResult(DataResult):
+    """The result of `crossval`."""
 
     command: ClassVar[str] = "crossval"
-    folds: int
-    results: tuple[FoldResult, ...]
+    label: str = ""
+    kernel: str
+    folds: int  # into which the rows were dealt; not all of them need have run
+    results: tuple[FoldResult, ...]  # of the folds that ran
     mean: FoldMeasures
-    sd: FoldMeasures
-    class_names: tuple[str, ...]
+    sd: FoldMeasures  # of the population
+    class_names: tuple[str, ...]  # in the order of the confusions
 
     @property
     def predicts(self) -> bool:

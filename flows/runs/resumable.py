@@ -22,6 +22,7 @@ from flows.interface.run_log import ThinnedLog
 from flows.runs.lease import HeldLease, hold_lease
 from flows.runs.published import publish_newest
 from flows.runs.saving import check_name_is_free
+from flows.settings.fields import deciding
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
 from storage import Checkpoints, DamagedStore, PartialResults, run_folder
@@ -324,7 +325,7 @@ def resumable_run(
         The part of an earlier run that may be replaced without `--force`, as for
         `check_name_is_free`.
     """
-    identity = {**settings.identity, **known, "kind": kind, "version": version("ism-dask")}
+    identity = {**deciding(settings), **known, "kind": kind, "version": version("ism-dask")}
     check_name_is_free(run, settings, replaces)
     results = PartialResults.of_run(run)
     with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:

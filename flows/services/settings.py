@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import check_bounds, setting
+from flows.settings.fields import Checked, setting
 
 POOL = "local-process"
 _NOT_SET = (None, False)
@@ -17,7 +17,7 @@ def _port_setting(what: str, usual: int) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceSettings:
+class ServiceSettings(Checked):
     """The settings of the services. A port that is not set is the default, or any free one."""
 
     workers: int | None = setting(None, about="Dask workers. Default: one for each core.", ge=1)
@@ -37,7 +37,7 @@ class ServiceSettings:
     pool: str | None = setting(None, about=f"Work pool whose runs are taken up. Default: {POOL}.")
 
     def __post_init__(self) -> None:
-        check_bounds(self)
+        super().__post_init__()
         if self.memory is not None:
             _check_memory(self.memory)
         if self.pool is not None and (not self.pool.strip() or "/" in self.pool):

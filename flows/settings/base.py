@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import as_form, check_bounds, data_setting, run_setting, setting
+from flows.settings.fields import (
+    Checked,
+    as_form,
+    course_setting,
+    data_setting,
+    saving_setting,
+    setting,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,21 +35,18 @@ def _dataset_names() -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowSettings(ABC):
+class FlowSettings(Checked, ABC):
     """Settings of a flow: its options on the command line and the form in the Prefect UI."""
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """What the flow works on, in a few words."""
 
     @property
     @abstractmethod
     def subject(self) -> tuple[str, ...]:
         """Words that tell runs apart, in the keys of their artifacts."""
+
+    @property
+    def title(self) -> str:
+        """What the flow works on, in a few words."""
+        return " ".join(self.subject)
 
     @property
     def flow_run_name(self) -> str:
@@ -71,7 +76,7 @@ class FlowSettings(ABC):
 
 def scheduler_setting() -> Any:
     """Return the setting that says where to compute."""
-    return run_setting(
+    return course_setting(
         None,
         about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
         "up`, or a cluster file such as slurm.toml. Default: here.",
@@ -80,41 +85,33 @@ def scheduler_setting() -> Any:
     )
 
 
-def stall_setting() -> Any:
-    """Return the setting that says when a cluster counts as lost."""
-    return run_setting(
-        600.0,
-        about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
-        title="Seconds without a task",
-        ge=1,
-    )
-
-
-# Settings of how a run is saved, which do not change its result.
-HOW_SAVED = ("run", "force", "afresh", "keep_runs")
-
-
 def keep_runs_setting() -> Any:
     """Return the setting that says how many runs of one name stay."""
-    return run_setting(
-        None,
-        about="Keep so many runs, each saved as RUN-DATE; RUN is a copy of the newest.",
-        title="Runs to keep",
-        ge=1,
+    return saving_setting(
+        None, about="Keep so many runs, each saved as RUN-DATE; RUN is a copy of the newest.", ge=1
     )
 
 
-def place_name(scheduler: str | None) -> str:
-    """Return where a run computes, in a word or two: a cluster has the name of its file."""
-    if scheduler is None:
-        return "this machine"
-    return scheduler.rpartition("/")[2].removesuffix(".toml")
+# The scheduler that `ism-dask up` runs, and the suffix of cluster files.
+UP, CLUSTER_FILE = "up", ".toml"
+_ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
+
+
+def is_address(text: str) -> bool:
+    """Return whether `text` is the address of a scheduler."""
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 0 < int(match[2]) < 2**16
 
 
 def check_scheduler(scheduler: str | None) -> None:
     """Raise SettingsError if `scheduler` names no place to compute."""
-    if scheduler is not None:
-        import_choices().cluster_place(scheduler)
+    if scheduler in (None, UP) or is_address(scheduler) or scheduler.endswith(CLUSTER_FILE):
+        return
+    raise SettingsError(
+        f"`scheduler` is {scheduler!r}; expected an address such as tcp://127.0.0.1:8786, which "
+        f"`dask scheduler` prints when it starts, {UP} for that of `ism-dask up`, or a cluster "
+        "file such as slurm.toml"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,19 +121,17 @@ class DataSettings(FlowSettings):
     dataset: str = setting(
         about="Name of a data set, which `ism-dask datasets` lists, or the path of a table.",
         title="Data set",
-        early=True,
         names=_dataset_names,
+        open_ended=True,
     )
-    split: str | None = data_setting(
-        None, about="Part of the data set. Default: its first.", early=True
-    )
+    split: str | None = data_setting(None, about="Part of the data set. Default: its first.")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.is_table:
             import_choices().check_name(self.dataset, self.split)
         elif self.split is not None:
             raise SettingsError(f"`split` is {self.split!r}, but a table has no splits")
+        super().__post_init__()
 
     @property
     def is_table(self) -> bool:
@@ -144,14 +139,13 @@ class DataSettings(FlowSettings):
         return bool(import_choices().is_table(self.dataset))
 
     @property
-    def title(self) -> str:
-        """What the flow works on: the data set."""
-        return self.dataset
-
-    @property
     def subject(self) -> tuple[str, ...]:
         """Words that tell runs apart: the data set."""
         return (self.dataset,)
+
+
+# The settings of an ingestion that not only tables have.
+_OF_ALL_DATA = ("dataset", "split", "force", "scheduler")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,9 +156,8 @@ class IngestSettings(DataSettings):
         about="Name of a built-in data set, or the path, address or glob of a table (.csv, .tsv, "
         ".parquet, .feather, .arrow, .npy, .npz, .zarr, .h5; a folder of parts).",
         title="Data set or table",
-        early=True,
     )
-    force: bool = run_setting(False, about="Replace what is stored.", flags=("--force",))
+    force: bool = saving_setting(False, about="Replace what is stored.")
     name: str | None = data_setting(
         None, about="Table: name of the data set. Default: that of the file or folder."
     )
@@ -193,31 +186,24 @@ class IngestSettings(DataSettings):
         about="Table: the column with the weights of rows: a fit counts a row of weight 2 as two.",
     )
     max_levels: int = data_setting(50, about="Table: most levels of a column of texts.", ge=2)
-    dry_run: bool = run_setting(
-        False,
-        about="Table: show how it would be stored, and store nothing.",
-        flags=("--dry-run",),
+    dry_run: bool = saving_setting(
+        False, about="Table: show how it would be stored, and store nothing."
     )
     credentials: str | None = data_setting(
         None,
         about="Table at an address: the Prefect block, a remote-file-system, with its credentials. "
         "Default: those of the environment.",
+        decides="course",
     )
     scheduler: str | None = scheduler_setting()
-
-    # The settings that only tables have.
-    _of_tables: ClassVar[frozenset[str]] = frozenset(
-        ("name", "label", "drop", "keep", "columns", "missing", "target", "weights", "max_levels",
-         "dry_run", "credentials")
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_scheduler(self.scheduler)
         import_choices().table_options(self)
-        for each in () if self.is_table else dataclasses.fields(self):
-            if each.name in self._of_tables and getattr(self, each.name) != each.default:
-                raise SettingsError(
-                    f"`{each.name}` is given, but {self.dataset!r} is no table: leave it out, or "
-                    "give the path of a table"
-                )
+        foreign = [name for name in self.differences if name not in _OF_ALL_DATA]
+        if foreign and not self.is_table:
+            raise SettingsError(
+                f"`{foreign[0]}` is given, but {self.dataset!r} is no table: leave it out, or "
+                "give the path of a table"
+            )

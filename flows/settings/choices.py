@@ -1,34 +1,25 @@
-"""Registries that settings are checked against: data sets, kernels, solvers, Dask clusters."""
+"""Registries that settings are checked against: data sets, kernels, solvers, labels, names."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from flows.builtin.catalogue import DATASETS, folder_of
-from flows.compute.places import cluster_place
 from flows.errors import SettingsError
-from flows.interface.fields import check_choice
+from flows.settings.fields import check_choice
 from ism_dask.engines import ENGINES
 from ism_dask.estimators.pose import check_criterion
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTHS
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.solvers import SOLVERS
-from storage import (
-    StorageError,
-    UnsafeName,
-    dataset_path,
-    list_datasets,
-    safe_name,
-)
+from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.atomic import exists_settled
 from storage.errors import did_you_mean
 from storage.tables.files import SUFFIXES, format_suffix
 from storage.tables.schema import TableOptions, label_key
-
-if TYPE_CHECKING:
-    from flows.settings.base import IngestSettings
 
 __all__ = [
     "ENGINES",
@@ -41,7 +32,6 @@ __all__ = [
     "check_data",
     "check_name",
     "check_run_name",
-    "cluster_place",
     "dataset_names",
     "did_you_mean",
     "label_keys",
@@ -81,29 +71,24 @@ def is_table(source: str) -> bool:
     return is_address or format_suffix(source) in SUFFIXES or Path(source).exists()
 
 
-def table_options(settings: IngestSettings) -> TableOptions:
-    """Return how to read a table; raise SettingsError for a value that does not exist."""
+def table_options(settings: Any) -> TableOptions:
+    """Return how `IngestSettings` say to read a table; raise SettingsError for wrong values."""
+    given: dict[str, Any] = {}
+    for each in fields(TableOptions):
+        value = getattr(settings, each.name)
+        given[each.name] = split_names(value) if each.default == () else value
     try:
-        return TableOptions(
-            label=_names(settings.label),
-            drop=_names(settings.drop),
-            keep=_names(settings.keep),
-            columns=_names(settings.columns),
-            missing=settings.missing,
-            target=settings.target,
-            max_levels=settings.max_levels,
-            weights=settings.weights,
-        )
+        return TableOptions(**given)
     except StorageError as error:
         raise SettingsError(str(error)) from error
 
 
 def label_keys(labels: str | None) -> str | None:
     """Return the names that labels, separated by commas, have in the data set of a table."""
-    return ",".join(map(label_key, _names(labels))) or None
+    return ",".join(map(label_key, split_names(labels))) or None
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def split_names(text: str | None) -> tuple[str, ...]:
     """Return the names in a text that separates them by commas."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 

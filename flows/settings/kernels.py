@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import check_choice, named_values
 from flows.settings.base import import_choices
+from flows.settings.fields import check_choice, named_values
 
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel, PointwiseKernel
@@ -46,26 +46,12 @@ def build_kernel(name: str, parameters: Mapping[str, Any], terms: Sequence[str] 
     return _one(name, parameters)
 
 
-def term_text(table: Mapping[str, Any]) -> str:
-    """Return a term of a sum, given as a table, as a text; raise SettingsError for wrong values.
-
-    The table has `kernel`, `weight` unless that is 1, and the parameters of the kernel.
-    """
-    given = dict(table)
-    name, weight = given.pop("kernel", None), given.pop("weight", 1.0)
-    names = sorted(import_choices().KERNELS)
-    if name is None:
-        raise SettingsError(f"`kernel` is missing; expected one of {', '.join(names)}")
-    check_choice("kernel", str(name), names)
-    for key, value in [("weight", weight), *given.items()]:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise SettingsError(f"`{key}` is {value!r}; expected a number")
-    try:
-        float(weight) * _one(str(name), given)
-    except ValueError as error:
-        raise SettingsError(f"`weight` is {weight!r}; expected a positive number") from error
-    arguments = ", ".join(f"{key}={value}" for key, value in given.items())
-    return f"{weight!r}*{name}({arguments})"
+def term_text(term: Any) -> Any:
+    """Return a term of a sum as a text, if it is a table: its `kernel`, `weight` and parameters."""
+    if not isinstance(term, dict):
+        return term
+    values = [f"{key}={value}" for key, value in term.items() if key not in ("kernel", "weight")]
+    return f"{term.get('weight', 1.0)}*{term.get('kernel', '')}({', '.join(values)})"
 
 
 def kernel_record(name: str, kernel: Any) -> dict[str, Any]:

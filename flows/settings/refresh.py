@@ -5,25 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flows.errors import SettingsError
-from flows.interface.fields import run_setting, setting
 from flows.settings.base import FlowSettings
-from flows.settings.run_file import RunFile, read_run_file
+from flows.settings.fields import saving_setting, setting
+
+if TYPE_CHECKING:
+    from flows.settings.run_file import RunFile
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshSettings(FlowSettings):
     """Settings of a refresh: the run file, which has all others."""
 
-    file: str = setting(about="A run file (.toml) with the tables [data] and [fit].", early=True)
-    force: bool = run_setting(
-        False, about="Fit again even if the source has not changed.", flags=("--force",)
-    )
+    file: str = setting(about="A run file (.toml) with the tables [data] and [fit].")
+    force: bool = saving_setting(False, about="Fit again even if the source has not changed.")
 
     @cached_property
     def plan(self) -> RunFile:
         """The run file, which is read once; raises SettingsError for one that is not valid."""
+        from flows.settings.run_file import read_run_file  # noqa: PLC0415 - imports pydantic
+
         return read_run_file(Path(self.file), force=True)
 
     @property

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from flows.errors import SettingsError
-from flows.interface.fields import check_bounds, check_choice, setting
-from flows.interface.toml_tables import (
-    TableError,
-    closest_name,
-    line_of_key,
-    parse_toml,
-    read_table,
-    table_error,
-)
-from flows.settings.base import IngestSettings, import_choices
+from flows.settings.base import CLUSTER_FILE, IngestSettings, import_choices
+from flows.settings.fields import Checked, setting
 from flows.settings.kernels import term_text
 from flows.settings.runs import (
     SIDES,
@@ -27,6 +22,15 @@ from flows.settings.runs import (
     FitSettings,
     NamedRunSettings,
     SearchSettings,
+)
+from flows.settings.toml_tables import (
+    KeyPath,
+    RelativePath,
+    TableError,
+    line_of,
+    parse_toml,
+    read_table,
+    within,
 )
 from flows.settings.unfolding import UnfoldSettings
 
@@ -37,75 +41,95 @@ FLOWS: Mapping[str, type[NamedRunSettings]] = {
     "cluster": ClusterSettings,
     "unfold": UnfoldSettings,
 }
-# Settings of a flow that a run file has elsewhere: in [data], at its top, or on the command line.
-_ELSEWHERE = {
-    "dataset": "`source` in [data]",
-    "split": "`split` in [data]",
-    "label": "`label` in [data]",
-    "run": "`run` at the top of the file",
-    "force": "--force on the command line",
-    "afresh": "--afresh on the command line",
+# Where a run file has these settings of a flow, which are not in its table: with the keys to it.
+_ELSEWHERE: Mapping[str, tuple[str, KeyPath]] = {
+    "dataset": ("`source` in [data]", ("data", "source")),
+    "split": ("`split` in [data]", ("data", "split")),
+    "label": ("`label` in [data]", ("data", "label")),
+    "run": ("`run` at the top of the file", ("run",)),
+    "force": ("--force on the command line", ()),
+    "afresh": ("--afresh on the command line", ()),
 }
-# The keys of a run file from which these settings are taken.
-_KEYS = {"dataset": "data.source", "split": "data.split", "label": "data.label", "run": "run"}
+
+
+def _resolved(source: str, info: ValidationInfo) -> str:
+    """Return a source with a relative path made to start from the folder of the run file."""
+    there = str(Path(info.context or "") / source)
+    is_table = import_choices().is_table(there) or import_choices().is_table(source)
+    if "://" in source or not is_table or Path(source).expanduser().is_absolute():
+        return source
+    return there
+
+
+def _place(scheduler: str, info: ValidationInfo) -> str:
+    """Return a scheduler with the path of a cluster file made to start from that folder."""
+    if not scheduler.endswith(CLUSTER_FILE):
+        return scheduler
+    return str(Path(info.context or "") / Path(scheduler).expanduser())
+
+
+_Source = Annotated[str, AfterValidator(_resolved)]
+_Place = Annotated[str, AfterValidator(_place)]
+# Names of columns: in a run file also as a list.
+_Names = Annotated[
+    list[str] | str,
+    AfterValidator(lambda value: value if isinstance(value, str) else ",".join(value)),
+]
+# A term of a sum of kernels: in a run file also a table.
+_Term = Annotated[str | dict[str, int | float | str], BeforeValidator(term_text)]
+
+
+def _table(
+    name: str, kind: type[Any], without: Iterable[str], *first: tuple[str, Any, Any], **hints: Any
+) -> Any:
+    """Return a dataclass with those settings of a flow that a table of a run file has."""
+    types = get_type_hints(kind) | hints
+    fields = [each for each in dataclasses.fields(kind) if each.name not in without]
+    own = [(each.name, types[each.name], copy(each)) for each in fields]
+    return dataclasses.make_dataclass(
+        name, [*first, *own], bases=(Checked,), frozen=True, kw_only=True
+    )
+
+
+# The table [data]: what is read, and how.
+DataTable = _table(
+    "DataTable",
+    IngestSettings,
+    ("dataset", "force", "dry_run", "scheduler"),
+    ("source", _Source, setting(about="A table, from this file on, or the name of a data set.")),
+    **dict.fromkeys(("label", "drop", "keep", "columns"), _Names | None),
+)
+TABLES: Mapping[str, Any] = {
+    flow: _table(
+        f"{flow.capitalize()}Table",
+        kind,
+        _ELSEWHERE,
+        scheduler=_Place | None,
+        terms=list[_Term] | None,
+    )
+    for flow, kind in FLOWS.items()
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataTable:
-    """The table [data] of a run file: what is read, and how."""
-
-    source: str = setting(
-        about="A table (path, address or glob; relative to this file), or the name of a data set."
-    )
-    name: str | None = setting(
-        None, about="Table: name of the data set. Default: that of the file or folder."
-    )
-    split: str | None = setting(None, about="Built-in data set: its part. Default: the first.")
-    label: list[str] | str | None = setting(
-        None, about="The column to explain; or a list of several that are numbers."
-    )
-    drop: list[str] = setting(about="Columns to leave out.", default_factory=list)
-    keep: list[str] = setting(
-        about="Columns that are no features, but that transforms pass through.",
-        default_factory=list,
-    )
-    columns: list[str] = setting(
-        about="Patterns of the columns to use, such as x_*. Default: all.", default_factory=list
-    )
-    missing: str = setting(
-        "refuse", about="Where a value is missing: refuse, drop, mean or indicator."
-    )
-    target: str = setting("auto", about="What a label of numbers is: auto, classes or numbers.")
-    weights: str | None = setting(
-        None,
-        about="The column with the weights of rows: a fit counts a row of weight 2 as two.",
-    )
-    max_levels: int = setting(50, about="Most levels of a column of texts.", ge=2)
-    credentials: str | None = setting(
-        None,
-        about="Table at an address: the Prefect block, a remote-file-system, with its credentials. "
-        "Default: those of the environment.",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformTable:
+class TransformTable(Checked):
     """A table [[transform]] of a run file: rows to project after the fit."""
 
-    source: str = setting(about="A table or data set with the rows to project.")
-    out: Path = setting(
+    source: _Source = setting(about="A table or data set with the rows to project.")
+    out: RelativePath = setting(
         about="File to write: .csv, .parquet, .feather, .arrow or .npy; or a new .zarr, or a new "
         "folder for a part of each file."
     )
     split: str | None = setting(None, about="Built-in data set: its part.")
-    unseen: str = setting("refuse", about="Levels that the fit has not seen: refuse or ignore.")
-
-    def __post_init__(self) -> None:
-        check_choice("unseen", self.unseen, ("refuse", "ignore"))
+    unseen: str = setting(
+        "refuse",
+        about="Levels that the fit has not seen: refuse or ignore.",
+        names=lambda: ["refuse", "ignore"],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefreshTable:
+class RefreshTable(Checked):
     """The table [refresh] of a run file: when a refresh is suspicious, and what it keeps."""
 
     max_fall: float = setting(
@@ -150,17 +174,13 @@ class RefreshTable:
         ge=2,
     )
 
-    def __post_init__(self) -> None:
-        check_bounds(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class OutputTables:
-    """The tables of a run file but for that of its flow, and the keys at its top."""
+class OutputTables(Checked):
+    """The keys at the top of a run file, and its tables but for [data] and that of the flow."""
 
-    data: DataTable
     run: str | None = setting(None, about="Name of the saved run. Default: from data and kernel.")
-    report: Path | None = setting(None, about="Page to write: .html, .md or .json.")
+    report: RelativePath | None = setting(None, about="Page to write: .html, .md or .json.")
     transform: list[TransformTable] = setting(
         about="Rows to project after the fit.", default_factory=list
     )
@@ -169,34 +189,32 @@ class OutputTables:
     )
 
 
+FileTables: Any = dataclasses.make_dataclass(
+    "FileTables",
+    [
+        ("data", DataTable, setting(about="What is read, and how.")),
+        *(
+            (flow, table | None, setting(None, about=f"Settings of {flow}."))
+            for flow, table in TABLES.items()
+        ),
+    ],
+    bases=(OutputTables,),
+    frozen=True,
+    kw_only=True,
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunFile:
-    """A run file, read and checked.
-
-    Attributes
-    ----------
-    path : Path
-    flow : str
-        One of `FLOWS`.
-    ingest : IngestSettings or None
-        How the table is read; None if the file names a data set.
-    settings : NamedRunSettings
-        Those of the flow; their data set is the path of the table, if there is one.
-    crossval : CrossvalSettings or None
-        A cross-validation beside a fit: the settings of the fit with those of [crossval].
-    transforms : tuple of TransformTable
-    report : Path or None
-        The page to write.
-    limits : RefreshTable
-    """
+    """A run file, read and checked."""
 
     path: Path
-    flow: str
-    ingest: IngestSettings | None
-    settings: NamedRunSettings
-    crossval: CrossvalSettings | None
+    flow: str  # one of `FLOWS`
+    ingest: IngestSettings | None  # how the table is read; None if the file names a data set
+    settings: NamedRunSettings  # those of the flow; their data set may be the path of the table
+    crossval: CrossvalSettings | None  # beside a fit: its settings with those of [crossval]
     transforms: tuple[TransformTable, ...]
-    report: Path | None
+    report: Path | None  # the page to write
     limits: RefreshTable
 
     def stored_as(self, dataset: str) -> RunFile:
@@ -220,144 +238,83 @@ def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> R
     try:
         return _checked(path, tables, force=force, afresh=afresh)
     except TableError as error:
-        line = line_of_key(path.read_text(encoding="utf-8"), error.key)
+        line = line_of(path.read_text(encoding="utf-8"), error.path)
         where = f"{path}, line {line}" if line else str(path)
         raise SettingsError(f"{where}: {error}") from error
 
 
 def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -> RunFile:
-    flow = _flow_of(tables)
-    named = {name: tables.pop(name) for name in FLOWS if name in tables}
-    others = read_table(OutputTables, tables, path.parent)
-    if flow == "crossval" and others.transform:
-        raise TableError("crossval saves no W to project rows with; use [fit]", "transform[0]")
-    data = others.data
-    source = _resolved(data.source, path.parent)
-    label = ",".join(data.label) if isinstance(data.label, list) else data.label
+    folder, flow = path.parent, _flow_of(tables)
+    file = read_table(FileTables, tables, folder)
+    if flow == "crossval" and file.transform:
+        raise TableError("crossval saves no W to project rows with; use [fit]", ("transform", 0))
     common = {
-        "dataset": source, "split": data.split, "label": label, "run": others.run,
-        "force": force, "afresh": afresh,
+        "dataset": file.data.source, "split": file.data.split, "label": file.data.label,
+        "run": file.run, "force": force, "afresh": afresh,
     }  # fmt: skip
-    settings = _settings(flow, named[flow], common, path.parent)
-    crossval = None
-    if flow == "fit" and "crossval" in named:
-        shared = {key: each for key, each in named["fit"].items() if key != "start_from"}
-        common["run"] = None if others.run is None else f"{others.run}-crossval"
-        validated = _settings("crossval", {**shared, **named["crossval"]}, common, path.parent)
+    settings = _settings(flow, getattr(file, flow), common)
+    crossval: CrossvalSettings | None = None
+    if flow == "fit" and file.crossval is not None:
+        names = {each.name for each in dataclasses.fields(TABLES["crossval"])}
+        shared = {key: each for key, each in tables["fit"].items() if key in names}
+        table = read_table(TABLES["crossval"], {**shared, **tables["crossval"]}, folder)
+        common["run"] = None if file.run is None else f"{file.run}-crossval"
+        validated = _settings("crossval", table, common)
         assert isinstance(validated, CrossvalSettings)
         crossval = validated
     return RunFile(
         path=path,
         flow=flow,
-        ingest=_ingest_settings(data, source, label, settings, force=force),
+        ingest=_ingest_settings(file.data, settings, force=force),
         settings=settings,
         crossval=crossval,
-        transforms=tuple(
-            replace(each, source=_resolved(each.source, path.parent)) for each in others.transform
-        ),
-        report=others.report,
-        limits=others.refresh,
+        transforms=tuple(file.transform),
+        report=file.report,
+        limits=file.refresh,
     )
 
 
-def _settings(
-    flow: str, table: Mapping[str, Any], common: Mapping[str, Any], folder: Path
-) -> NamedRunSettings:
+def _settings(flow: str, table: Any, common: Mapping[str, Any]) -> NamedRunSettings:
     """Return the settings of a flow from its table, and from what all flows of a file share."""
-    _check_known(flow, table)
-    values = {key: value for key, value in {**table, **common}.items() if value is not None}
-    if isinstance(values.get("scheduler"), str) and values["scheduler"].endswith(".toml"):
-        values["scheduler"] = str(folder / Path(values["scheduler"]).expanduser())
-    if isinstance(values.get("terms"), list):
-        values["terms"] = [
-            _term(each, f"{flow}.terms[{number}]") for number, each in enumerate(values["terms"])
-        ]
     try:
-        return read_table(FLOWS[flow], values, folder, f"{flow}.")
-    except TableError as error:
-        key = _KEYS.get(error.key.removeprefix(f"{flow}."))
-        raise TableError(str(error).replace(error.key, key, 1), key) if key else error from error
-
-
-def _term(term: Any, at: str) -> Any:
-    """Return a term of a sum of kernels as a text, if it is a table."""
-    if not isinstance(term, dict):
-        return term
-    try:
-        return term_text(term)
+        return FLOWS[flow](**dataclasses.asdict(table), **common)
     except SettingsError as error:
-        raise table_error(error, f"{at}.") from error
+        wrong = within(error, flow)
+        _, place = _ELSEWHERE.get(str(wrong.path[-1]), ("", ()))
+        raise TableError(str(error), place) if place else wrong from error
 
 
 def _flow_of(tables: Mapping[str, Any]) -> str:
-    """Return which flow a run file names; raise a TableError unless it is exactly one.
+    """Return which flow a run file names; raise TableError unless it is exactly one.
 
     A fit may be cross-validated, too.
     """
     named = [name for name in FLOWS if name in tables]
-    for name in named:
-        if not isinstance(tables[name], dict):
-            raise TableError(f"`{name}` is no table; expected [{name}]", name)
+    for name in (each for each in named if isinstance(tables[each], dict)):
+        for key in tables[name].keys() & _ELSEWHERE.keys():
+            wrong = f"`{name}.{key}` is in the wrong place: give {_ELSEWHERE[key][0]}"
+            raise TableError(wrong, (name, key))
     if len(named) != 1 and named != ["fit", "crossval"]:
         expected = " or ".join(f"[{name}]" for name in FLOWS)
         had = " and ".join(f"[{name}]" for name in named) or "none of them"
-        raise TableError(
-            f"the file has {had}; expected one table {expected}", named[-1] if named else ""
-        )
+        raise TableError(f"the file has {had}; expected one table {expected}", tuple(named[-1:]))
     return named[0]
 
 
-def _check_known(flow: str, table: Mapping[str, Any]) -> None:
-    """Raise a TableError for a key that is no setting of the flow, or belongs elsewhere."""
-    names = setting_names(flow)
-    for key in table:
-        at = f"{flow}.{key}"
-        if key in _ELSEWHERE:
-            raise TableError(f"`{at}` stands in the wrong place: give {_ELSEWHERE[key]}", at)
-        if key not in names:
-            hint = closest_name(key, names)
-            raise TableError(
-                f"`{at}` is no setting of {flow}{hint} (`ism-dask init` writes all of them)", at
-            )
-
-
-def setting_names(flow: str) -> list[str]:
-    """Return the names of the settings that the table of a flow may have."""
-    names = [each.name for each in dataclasses.fields(FLOWS[flow])]
-    return [name for name in names if name not in _ELSEWHERE]
-
-
 def _ingest_settings(
-    data: DataTable, source: str, label: str | None, settings: NamedRunSettings, *, force: bool
+    data: Any, settings: NamedRunSettings, *, force: bool
 ) -> IngestSettings | None:
     """Return how the table is ingested, None if the file names a data set."""
-    given = {each.name: getattr(data, each.name) for each in dataclasses.fields(data)}
-    del given["source"], given["split"]
-    if not import_choices().is_table(source):
-        usual = {each.name: each for each in dataclasses.fields(data)}
-        for name, value in given.items():
-            if name != "label" and value not in (usual[name].default, []):
-                raise TableError(
-                    f"`data.{name}` is given, but {source!r} is a data set, which is stored "
-                    "already; leave it out, or give the path of a table",
-                    f"data.{name}",
-                )
-        return None
-    lists = {
-        name: ",".join(value) or None for name, value in given.items() if isinstance(value, list)
-    }
-    sides = [getattr(settings, side) for side in SIDES if isinstance(settings, SearchSettings)]
-    lists["label"] = ",".join(filter(None, (label, *sides))) if label else label
-    values, scheduler = {**given, **lists}, getattr(settings, "scheduler", None)
+    given = dataclasses.asdict(data)
+    source = given.pop("source")
+    stored = not import_choices().is_table(source)
+    if stored:
+        del given["label"]  # a data set has labels
+    elif isinstance(settings, SearchSettings) and data.label:
+        sides = [getattr(settings, side) for side in SIDES]
+        given["label"] = ",".join(filter(None, (data.label, *sides)))
     try:
-        return IngestSettings(dataset=source, force=force, scheduler=scheduler, **values)
+        ingest = IngestSettings(dataset=source, force=force, scheduler=settings.scheduler, **given)
     except SettingsError as error:
-        raise table_error(error, "data.") from error
-
-
-def _resolved(source: str, folder: Path) -> str:
-    """Return a source with a relative path made to start from the folder of the run file."""
-    is_table = import_choices().is_table(str(folder / source)) or import_choices().is_table(source)
-    if "://" in source or not is_table or Path(source).expanduser().is_absolute():
-        return source
-    return str(folder / source)
+        raise within(error, "data") from error
+    return None if stored else ingest

@@ -5,24 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import types
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
-from flows.settings.kernels import SUM, kernel_names
-from flows.settings.run_file import (
-    FLOWS,
-    DataTable,
-    OutputTables,
-    RefreshTable,
-    TransformTable,
-    setting_names,
-)
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from flows.settings.run_file import TABLES, DataTable, FileTables, OutputTables, RefreshTable
 from storage.tables.files import table_name
 
-# What stands in a new file where the user has not said which table and which column.
+# What is in a new file where the user has not named table and column.
 _SOURCE, _LABEL, _OUT = "table.csv", "label", "new-features.csv"
 # How a fit is cross-validated, too.
 _CROSSVAL_TOO = (
@@ -32,11 +25,12 @@ _CROSSVAL_TOO = (
     "# folds = 10",
 )
 _WIDTH = 88
-_TYPES = {str: "string", Path: "string", int: "integer", float: "number", bool: "boolean"}
+# The example of a value, by the type of a setting that has no default.
+_EXAMPLES = {int: "2", float: "1.0", bool: "true", list: "[]", dict: "{}"}
 
 
 def commented_run_file(flow: str, source: str | None = None, label: str | None = None) -> str:
-    """Return a run file in which every setting stands with its meaning and its default.
+    """Return a run file in which every setting has its meaning and its default.
 
     Settings that are at their default are comments.
     """
@@ -49,14 +43,14 @@ def commented_run_file(flow: str, source: str | None = None, label: str | None =
         "# A run of ism-dask: `ism-dask run FILE` computes it, `--dry-run` shows what it would do.",
         "# Lines that begin with # are comments; remove the # to change a default.",
         "",
-        *_entries(OutputTables, ["run", "report"], {"run": name, "report": f"{name}.html"}),
+        *_entries(OutputTables, {"run": name, "report": f"{name}.html"}, ("run", "report")),
         "[data]",
-        *_entries(DataTable, _names(DataTable), data),
+        *_entries(DataTable, data),
         f"[{flow}]",
-        *_entries(FLOWS[flow], setting_names(flow), {}),
+        *_entries(TABLES[flow], {}),
         "# Limits of `ism-dask refresh FILE`, beyond which it does not publish the new W.",
         "[refresh]",
-        *_entries(RefreshTable, _names(RefreshTable), {}),
+        *_entries(RefreshTable, {}),
         "# Rows to project after the fit; repeat the table for more files.",
         "# [[transform]]",
         f'# source = "{data["source"]}"',
@@ -66,24 +60,23 @@ def commented_run_file(flow: str, source: str | None = None, label: str | None =
     return "\n".join(lines) + "\n"
 
 
+class _WithoutNull(GenerateJsonSchema):
+    """Makes JSON schemas for TOML, which has no null: a key without a value is left out."""
+
+    def nullable_schema(self, schema: Any) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        empty = schema.get("default", "") is None
+        return self.generate_inner(schema["schema"]) if empty else super().default_schema(schema)
+
+
 def run_file_schema() -> dict[str, Any]:
     """Return the JSON schema of run files, for editors that check TOML by one."""
-    tables = {
-        "data": _object(DataTable, _names(DataTable)),
-        "transform": {"type": "array", "items": _object(TransformTable, _names(TransformTable))},
-        "refresh": _object(RefreshTable, _names(RefreshTable)),
-        **{flow: _object(kind, setting_names(flow)) for flow, kind in FLOWS.items()},
-    }
-    for flow in FLOWS:
-        if "terms" in tables[flow]["properties"]:
-            tables[flow]["properties"]["terms"]["items"] = {"anyOf": [{"type": "string"}, _term()]}
-    top = _object(OutputTables, ["run", "report"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **TypeAdapter(FileTables).json_schema(schema_generator=_WithoutNull),
         "title": "Run file of ism-dask",
-        **top,
-        "properties": {**top["properties"], **tables},
-        "required": ["data"],
         "oneOf": [
             {"anyOf": [{"required": ["fit"]}, {"required": ["crossval"]}]},
             {"required": ["cluster"]},
@@ -92,86 +85,19 @@ def run_file_schema() -> dict[str, Any]:
     }
 
 
-def _term() -> dict[str, Any]:
-    """Return the schema of a term of a sum of kernels that is a table."""
-    return {
-        "type": "object",
-        "properties": {
-            "kernel": {"enum": [name for name in kernel_names() if name != SUM]},
-            "weight": {"type": "number", "exclusiveMinimum": 0, "default": 1.0},
-        },
-        "additionalProperties": {"type": ["number", "string"]},
-        "required": ["kernel"],
-    }
-
-
-def _entries(kind: type[Any], names: list[str], given: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of these fields: what each means, and its value or default."""
-    fields = {each.name: each for each in dataclasses.fields(kind)}
-    for name in names:
-        about = fields[name].metadata["description"]
-        yield from (f"# {line}" for line in wrap(about, _WIDTH))
+def _entries(
+    kind: Any, given: Mapping[str, str], names: Iterable[str] | None = None
+) -> Iterator[str]:
+    """Yield the lines of these fields, by default all: what each means, its value or default."""
+    fields, hints = {each.name: each for each in dataclasses.fields(kind)}, get_type_hints(kind)
+    for name in fields if names is None else names:
+        yield from (f"# {line}" for line in wrap(fields[name].metadata["description"], _WIDTH))
         if name in given:
             yield f"{name} = {json.dumps(given[name])}"
+        elif fields[name].default is not None:
+            yield f"# {name} = {json.dumps(fields[name].default)}"
         else:
-            yield f"# {name} = {_default_text(fields[name], get_type_hints(kind)[name])}"
+            kinds = [get_origin(each) or each for each in get_args(hints[name])]
+            example = next((_EXAMPLES[each] for each in kinds if each in _EXAMPLES), '""')
+            yield f"# {name} = {example} # for example"
         yield ""
-
-
-def _default_text(field: dataclasses.Field[Any], hint: Any) -> str:
-    """Return the default of a field in TOML; for one without a default, an example."""
-    if field.default_factory is not dataclasses.MISSING:
-        return json.dumps(field.default_factory())
-    if field.default is None:
-        kind = _choices(hint)[-1]
-        examples = {int: "2", float: "1.0", bool: "true", list: "[]", dict: "{}"}
-        return examples.get(get_origin(kind) or kind, '""') + " # for example"
-    return json.dumps(field.default)
-
-
-def _object(kind: type[Any], names: list[str]) -> dict[str, Any]:
-    fields = {each.name: each for each in dataclasses.fields(kind)}
-    hints = get_type_hints(kind)
-    required = [name for name in names if _has_no_default(fields[name])]
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {name: _property(fields[name], hints[name]) for name in names},
-        **({"required": required} if required else {}),
-    }
-
-
-def _property(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
-    kinds = [_type(kind) for kind in _choices(hint)]
-    schema: dict[str, Any] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-    if field.metadata["names"] is not None:
-        schema = {**schema, "enum": field.metadata["names"]()}
-    if field.default not in (None, dataclasses.MISSING):
-        schema = {**schema, "default": field.default}
-    return {**schema, "description": field.metadata["description"]}
-
-
-def _type(hint: Any) -> dict[str, Any]:
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is list:
-        return {"type": "array", "items": _type(inner[0])}
-    if origin is dict:
-        kinds = [_type(kind) for kind in _choices(inner[1])]
-        return {"type": "object", "additionalProperties": {"anyOf": kinds}}
-    return {"type": _TYPES[hint]}
-
-
-def _choices(hint: Any) -> list[Any]:
-    """Return the types of a union but for None, or the one type."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return [each for each in get_args(hint) if each is not type(None)]
-    return [hint]
-
-
-def _has_no_default(field: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return field.default is missing and field.default_factory is missing
-
-
-def _names(kind: type[Any]) -> list[str]:
-    return [each.name for each in dataclasses.fields(kind)]

@@ -13,24 +13,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
-from flows.interface.fields import (
-    as_options,
-    check_choice,
-    clusters_setting,
-    data_setting,
-    kernel_setting,
-    named_values,
-    run_setting,
-    solver_setting,
-)
 from flows.settings.base import (
+    CLUSTER_FILE,
     DataSettings,
     check_scheduler,
     import_choices,
     keep_runs_setting,
-    place_name,
     scheduler_setting,
-    stall_setting,
+)
+from flows.settings.fields import (
+    as_options,
+    clusters_setting,
+    course_setting,
+    data_setting,
+    decisive_names,
+    kernel_setting,
+    named_values,
+    run_setting,
+    saving_setting,
+    solver_setting,
 )
 from flows.settings.kernels import build_kernel, kernel_names
 
@@ -41,10 +42,6 @@ if TYPE_CHECKING:
 _RUN_PREFIX = "run:"
 # Defaults of `mu` for semisupervised clusters, of `mu` for labels to avoid, and of `scores_share`.
 MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
-# Settings that do not change the result of a run: its name, where it is computed, how it is saved.
-_INCIDENTAL = frozenset(
-    {"run", "force", "afresh", "keep_runs", "checkpoint", "stall", "scheduler", "first"}
-)
 # The fewest refits that intervals can be taken from: `ism_dask.inference.bootstrap.FEWEST_REFITS`,
 # which takes long to import.
 FEWEST_REFITS = 19
@@ -77,38 +74,103 @@ def _number_of_columns(given: int | str | None) -> int | str | None:
     )
 
 
-def _solver_names() -> list[str]:
-    return ["auto", *(name for name in import_choices().SOLVERS if name != "ascent")]
-
-
-def _target_names() -> list[str]:
-    return ["auto", "numbers", *import_choices().TARGETS]
-
-
-def _engine_names() -> list[str]:
-    return ["auto", *import_choices().ENGINES]
-
-
 @dataclass(frozen=True, kw_only=True)
-class LabelSettings(DataSettings):
-    """Settings of a flow that reads a data set and a label of it."""
+class NamedRunSettings(DataSettings):
+    """Settings of a flow that computes from a data set and saves its result as a run."""
 
     label: str | None = data_setting(
         None,
         about="The label to explain (face: identity or pose); fit: several that are numbers, "
         "separated by commas. Default: that of the data set.",
-        early=True,
     )
+    n_components: int | None = solver_setting(
+        None,
+        about="How many new features, q. Default: up to six are tried; for dependence, or more "
+        "than seven classes: one fewer than classes, or one for each label that is numbers.",
+        title="New features, q",
+        flags=("--components", "-q"),
+        ge=1,
+    )
+    run: str | None = saving_setting(
+        None,
+        about="Name of the saved run. Default: made of its data and settings, such as "
+        "wine-gaussian-q2.",
+    )
+    force: bool = saving_setting(False, about="Replace a run of that name.")
+    afresh: bool = saving_setting(
+        False, about="Start from the beginning, even if a run of that name can be resumed."
+    )
+    keep_runs: int | None = keep_runs_setting()
+    scheduler: str | None = scheduler_setting()
+    stall: float = course_setting(
+        600.0,
+        about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
+        ge=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scheduler(self.scheduler)
+        if self.run is not None:
+            import_choices().check_run_name(self.run)
+        elif self.keep_runs is not None:
+            raise SettingsError(
+                f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep"
+            )
+
+    @property
+    def method(self) -> str:
+        """How the result is computed, in two words; empty if there is one way only."""
+        return ""
+
+    @property
+    def place(self) -> str:
+        """Where the run computes, in a word or two: a cluster has the name of its file."""
+        if self.scheduler is None:
+            return "this machine"
+        return self.scheduler.rpartition("/")[2].removesuffix(CLUSTER_FILE)
+
+    @property
+    def size(self) -> str:
+        """The number of new features or clusters; empty if the run chooses it."""
+        return "" if self.n_components is None else f"q={self.n_components}"
+
+    @property
+    def title(self) -> str:
+        """What the flow works on: what tells runs apart, and the size."""
+        return f"{super().title} {self.size}".strip()
+
+    @property
+    def flow_run_name(self) -> str:
+        """Name of the flow run in Prefect: the run, title, method, and where it computes."""
+        name = ", ".join(filter(None, (self.title, self.method, f"on {self.place}")))
+        return name if self.run is None else f"{self.run}: {name}"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags of the flow run in Prefect: run, what tells runs apart, size, method and place."""
+        tags = (self.run, *self.subject, self.size, self.method, self.place)
+        return tuple(each for each in tags if each)
+
+    @classmethod
+    def command_words(cls, values: Mapping[str, Any]) -> list[str]:
+        """Return the words of the command line with those values that decide the run."""
+        names = decisive_names(cls, "result", "course")
+        return as_options(cls, {name: values[name] for name in names if name in values})
+
+    @property
+    def checkpoint_interval(self) -> float:
+        """Least number of seconds between two checkpoints; 0 for runs without the setting."""
+        return float(getattr(self, "checkpoint", 0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(LabelSettings):
-    """Settings of a fit: the data set, the kernel, the solver and its stopping rule."""
+class SavedRunSettings(NamedRunSettings):
+    """Settings of a fit of W: the kernel, the solver and its stopping rule."""
 
     kernel: str = kernel_setting(
         "gaussian",
         about="Kernel, such as gaussian, polynomial or linear; or sum, of several terms.",
-        early=True,
         names=kernel_names,
     )
     sigma: float | str | None = kernel_setting(
@@ -124,10 +186,9 @@ class Settings(LabelSettings):
     neighbor: int | None = kernel_setting(
         None, about="Which neighbour's distance is the width of a relative_gaussian."
     )
-    kernel_parameters: dict[str, float | str] | None = kernel_setting(
+    kernel_parameters: dict[str, int | float | str] | None = kernel_setting(
         None,
         about="Another parameter of the kernel, NAME=VALUE, such as offset=0.5; may be repeated.",
-        title="Other parameters of the kernel",
         flags=("--kernel-parameter",),
         cli_type=list[str] | None,
         cli_parse=named_values,
@@ -135,61 +196,37 @@ class Settings(LabelSettings):
     terms: list[str] | None = kernel_setting(
         None,
         about="With --kernel sum: a term, such as '0.5*polynomial(degree=2)'; repeated for more.",
-        title="Terms of a sum of kernels",
         flags=("--term",),
-    )
-    n_components: int | None = solver_setting(
-        None,
-        about="How many new features, q. Default: up to six are tried; for dependence, or more "
-        "than seven classes: one fewer than classes, or one for each label that is numbers.",
-        title="New features, q",
-        early=True,
-        flags=("--components", "-q"),
-        ge=1,
     )
     solver: str = solver_setting(
         "auto",
         about="For dependence and clusters: auto is ism; stiefel, grassmann and dimension-growth "
         "are what it is measured against.",
-        names=_solver_names,
+        names=lambda: ["auto", *(each for each in import_choices().SOLVERS if each != "ascent")],
     )
     engine: str = solver_setting(
         "auto",
         about="For dependence and clusters: closed, monomials, landmarks, blocks or exact; auto "
         "takes the cheapest.",
-        names=_engine_names,
+        names=lambda: ["auto", *import_choices().ENGINES],
     )
     engine_tol: float = solver_setting(
-        1e-4,
-        about="Share of the kernel's trace that landmarks may leave out.",
-        title="Engine tolerance",
-        gt=0,
-        lt=1,
+        1e-4, about="Share of the kernel's trace that landmarks may leave out.", gt=0, lt=1
     )
     tol: float | None = solver_setting(
         None,
         about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
         "on until W is stationary.",
-        title="Tolerance",
         gt=0,
     )
     angle_tol: float | None = solver_setting(
-        None,
-        about="Stop only when W turns by less, too: the sine of the angle.",
-        title="Tolerance of the angle",
-        gt=0,
+        None, about="Stop only when W turns by less, too: the sine of the angle.", gt=0
     )
     max_iter: int | None = solver_setting(
-        None,
-        about="Stop after so many iterations. Default: 300 for ism, 100 for prediction.",
-        title="Iterations at most",
-        ge=1,
+        None, about="Stop after so many iterations. Default: 300 for ism, 100 for prediction.", ge=1
     )
     max_seconds: float | None = solver_setting(
-        None,
-        about="Stop a fit after so many seconds and use the best W so far.",
-        title="Seconds at most",
-        gt=0,
+        None, about="Stop a fit after so many seconds and use the best W so far.", gt=0
     )
     rotation: str | None = solver_setting(
         None,
@@ -197,21 +234,20 @@ class Settings(LabelSettings):
         names=lambda: [*import_choices().ROTATIONS],
     )
     seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
-    scheduler: str | None = scheduler_setting()
+    checkpoint: float = course_setting(
+        1.0,
+        about="Seconds between two checkpoints of a fit; 0 saves one after each iteration.",
+        ge=0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scheduler(self.scheduler)
-        check_choice("solver", self.solver, _solver_names())
         wrong = [name for name in _OF_ISM if name in self.solver_options]
         if wrong and self.solver not in ("auto", "ism"):
             raise SettingsError(
                 f"`{wrong[0]}` is {getattr(self, wrong[0])!r}, which the solver ism alone has, but "
                 f"`solver` is {self.solver!r}; leave one of them out"
             )
-        check_choice("engine", self.engine, _engine_names())
-        if self.rotation is not None:
-            check_choice("rotation", self.rotation, import_choices().ROTATIONS)
         self.build_kernel()
         import_choices().check_data(self.dataset, self.n_components)
 
@@ -222,26 +258,9 @@ class Settings(LabelSettings):
         return {name: value for name, value in options.items() if value}
 
     @property
-    def flow_run_name(self) -> str:
-        """Name of the flow run in Prefect: title, method, and where it computes."""
-        return f"{self.title}, {self.method}, on {place_name(self.scheduler)}"
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Tags of the flow run in Prefect: what tells runs apart, q, method and place."""
-        q = () if self.n_components is None else (f"q={self.n_components}",)
-        return (*self.subject, *q, self.method, place_name(self.scheduler))
-
-    @property
     def method(self) -> str:
         """How W is computed, in two words."""
         return f"engine {self.engine}"
-
-    @property
-    def title(self) -> str:
-        """What the flow works on: data set, kernel and q."""
-        q = "" if self.n_components is None else f" q={self.n_components}"
-        return f"{self.dataset} {self.kernel}{q}"
 
     @property
     def subject(self) -> tuple[str, ...]:
@@ -258,77 +277,7 @@ class Settings(LabelSettings):
         return build_kernel(self.kernel, {**given, **(self.kernel_parameters or {})}, self.terms)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NamedRunSettings(LabelSettings):
-    """Settings of a flow that saves its result as a run."""
-
-    run: str | None = run_setting(
-        None, about="Name of the saved run. Default: such as wine-gaussian-q2."
-    )
-    force: bool = run_setting(False, about="Replace a run of that name.", flags=("--force",))
-    afresh: bool = run_setting(
-        False,
-        about="Start from the beginning, even if a run of that name can be resumed.",
-        flags=("--afresh",),
-    )
-    keep_runs: int | None = keep_runs_setting()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.run is not None:
-            import_choices().check_run_name(self.run)
-        elif self.keep_runs is not None:
-            raise SettingsError(
-                f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep"
-            )
-
-    @property
-    def flow_run_name(self) -> str:
-        """Name of the flow run in Prefect: the run, title, method, and where it computes."""
-        name = super().flow_run_name
-        return name if self.run is None else f"{self.run}: {name}"
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Tags of the flow run in Prefect, the name of the run among them."""
-        return super().tags if self.run is None else (self.run, *super().tags)
-
-    @classmethod
-    def command_words(cls, values: Mapping[str, Any]) -> list[str]:
-        """Return the words of the command line with those values that decide the result.
-
-        `first` leaves out folds, so that it decides as well, although a run resumes without it.
-        """
-        decisive = _INCIDENTAL - {"first"}
-        return as_options(cls, {key: values[key] for key in values if key not in decisive})
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """All settings that decide the result; a run can resume one with the same identity."""
-        return {name: value for name, value in self.to_json().items() if name not in _INCIDENTAL}
-
-    @property
-    def checkpoint_interval(self) -> float:
-        """Least number of seconds between two checkpoints."""
-        return 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedRunSettings(NamedRunSettings, Settings):
-    """Settings of a flow that fits W and saves its result as a run."""
-
-    checkpoint: float = run_setting(
-        1.0,
-        about="Seconds between two checkpoints of a fit; 0 saves one after each iteration.",
-        title="Seconds between checkpoints",
-        ge=0,
-    )
-    stall: float = stall_setting()
-
-    @property
-    def checkpoint_interval(self) -> float:
-        """Least number of seconds between two checkpoints."""
-        return self.checkpoint
+Settings = SavedRunSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,14 +288,13 @@ class SearchSettings(SavedRunSettings):
         PREDICTION,
         about="What W maximises. prediction: the share of the label that a kernel ridge regression "
         "explains; dependence: HSIC, as published.",
-        early=True,
         names=lambda: [PREDICTION, DEPENDENCE],
     )
     target: str = data_setting(
         "auto",
         about="How the label is explained: as classes, as numbers, or as numbers under a linear, "
         "gaussian or multiscale kernel. Default: auto, classes for codes, else numbers.",
-        names=_target_names,
+        names=lambda: ["auto", "numbers", *import_choices().TARGETS],
     )
     avoid: str | None = data_setting(
         None,
@@ -362,43 +310,30 @@ class SearchSettings(SavedRunSettings):
         "separated by commas.",
     )
     balanced: bool = data_setting(
-        False,
-        about="Give all classes the same weight, however many rows they have.",
-        flags=("--balanced",),
+        False, about="Give all classes the same weight, however many rows they have."
     )
-    whiten: bool = solver_setting(
-        False, about="Bring the covariance of the rows to I first.", flags=("--whiten",)
-    )
+    whiten: bool = solver_setting(False, about="Bring the covariance of the rows to I first.")
     restarts: int = solver_setting(
-        0,
-        about="For dependence: number of random starts beside the spectral one.",
-        title="Random starts",
-        ge=0,
+        0, about="For dependence: number of random starts beside the spectral one.", ge=0
     )
     continuation: bool = solver_setting(
-        False,
-        about="For dependence: begin with kernels of larger width.",
-        flags=("--continuation",),
+        False, about="For dependence: begin with kernels of larger width."
     )
     refine: bool = solver_setting(
         False,
         about="For dependence: end with steps of the second order, each some passes over all "
         "pairs of rows.",
-        flags=("--refine",),
     )
     max_features: int | str | None = solver_setting(
         None,
         about="How many columns W may use, chosen by their stability; auto: as few as keep J on "
         "other rows. Default: all columns.",
-        title="Columns at most",
         cli_type=str | None,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
-        check_choice("target", self.target, _target_names())
-        check_choice("criterion", self.criterion, (PREDICTION, DEPENDENCE))
         if self.criterion == PREDICTION:
             self._check_prediction()
 
@@ -426,13 +361,15 @@ class SearchSettings(SavedRunSettings):
 class CrossvalSettings(SearchSettings):
     """Settings of a stratified cross-validation of W by an RBF support vector machine on X W."""
 
-    run: str | None = run_setting(
+    run: str | None = saving_setting(
         None,
         about="Name of the saved run. Default: such as wine-gaussian-q2-crossval, which the "
         "next one of that name replaces.",
     )
     folds: int = run_setting(10, about="Number of folds.", ge=2)
-    first: int | None = run_setting(None, about="Run only this many folds, from the first.", ge=1)
+    first: int | None = course_setting(
+        None, about="Run only this many folds, from the first.", ge=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -455,13 +392,11 @@ class FitSettings(SearchSettings):
         None,
         about="Begin at the W of this run, with the width and ridge, or the kernel parameters, "
         "that it had; criterion and columns must be the same.",
-        title="Run to start from",
     )
     bootstrap: int | None = run_setting(
         None,
         about="Number of refits of W to resamples of the rows, for intervals of its distance "
         "from the truth and of the shares of the columns; 100 is usual.",
-        title="Refits to resampled rows",
         ge=FEWEST_REFITS,
     )
 
@@ -480,30 +415,23 @@ class ClusterSettings(SavedRunSettings):
         None,
         about="The label with the classes: they are counted, and semisupervised uses some. "
         "Default: that of the data set.",
-        early=True,
     )
     n_components: int | None = solver_setting(
         None,
         about="How many new features, q. Default: the number of clusters.",
         title="New features, q",
-        early=True,
         flags=("--components", "-q"),
         ge=1,
-    )
-    run: str | None = run_setting(
-        None, about="Name of the saved run. Default: such as wine-unsupervised-gaussian-k3."
     )
     paradigm: str = clusters_setting(
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
-        early=True,
         names=lambda: list(LABEL_SETTINGS),
     )
     n_clusters: int | None = clusters_setting(
         None,
         about="How many clusters, k. Default: the number of classes of the label.",
         title="Clusters, k",
-        early=True,
         flags=("--clusters", "-k"),
         ge=1,
     )
@@ -524,32 +452,26 @@ class ClusterSettings(SavedRunSettings):
         None,
         about="alternative: a label, or run:NAME for the clusters of a run; or several, separated "
         "by commas. Default: the data set's own label.",
-        early=True,
     )
     outer_tol: float = clusters_setting(
         0.01,
         about="Stop when the eigenvalues of the embedding change by less, and W turns by an angle "
         "with a smaller sine.",
-        title="Tolerance of the rounds",
         gt=0,
     )
-    max_outer: int = clusters_setting(
-        100, about="Stop after so many rounds.", title="Rounds at most", ge=1
-    )
+    max_outer: int = clusters_setting(100, about="Stop after so many rounds.", ge=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("paradigm", self.paradigm, list(LABEL_SETTINGS))
         self._check_guidance()
         for name in self.to_avoid:
             if (run := run_to_avoid(name)) is not None:
                 import_choices().check_run_name(run, "avoid")
 
     @property
-    def title(self) -> str:
-        """What the flow works on: data set, paradigm, kernel and k."""
-        k = "" if self.n_clusters is None else f" k={self.n_clusters}"
-        return f"{self.dataset} {self.paradigm} {self.kernel}{k}"
+    def size(self) -> str:
+        """The number of clusters; empty if it is that of the classes."""
+        return "" if self.n_clusters is None else f"k={self.n_clusters}"
 
     @property
     def subject(self) -> tuple[str, ...]:

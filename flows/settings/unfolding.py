@@ -5,22 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flows.errors import SettingsError
-from flows.interface.fields import check_choice, data_setting, run_setting, solver_setting
-from flows.settings.base import (
-    check_scheduler,
-    import_choices,
-    place_name,
-    scheduler_setting,
-    stall_setting,
-)
+from flows.settings.base import import_choices
+from flows.settings.fields import data_setting, solver_setting
 from flows.settings.runs import NamedRunSettings
 
 # Values of `target`: the label decides; labels are a factor of the kernel; there is no label.
 AUTO, FACTOR, NO_SIDE = "auto", "factor", "none"
-
-
-def _target_names() -> list[str]:
-    return [AUTO, *import_choices().TARGETS, FACTOR, NO_SIDE]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,37 +21,30 @@ class UnfoldSettings(NamedRunSettings):
         None,
         about="The label that the picture depends on, or several numbers, separated by commas. "
         "Default: that of the data set, if it has one.",
-        early=True,
     )
     target: str = data_setting(
         AUTO,
         about="How the label is read: as classes, or as numbers under a linear, gaussian or "
         "multiscale kernel; factor: numbers y give the kernel y y^T, as a table of authors does; "
         "none: neighbours alone decide.",
-        names=_target_names,
-    )
-    run: str | None = run_setting(
-        None, about="Name of the saved run. Default: such as digits-unfolding-q2."
+        names=lambda: [AUTO, *import_choices().TARGETS, FACTOR, NO_SIDE],
     )
     n_components: int = solver_setting(
         2,
         about="How many coordinates, q.",
         title="Coordinates, q",
-        early=True,
         flags=("--components", "-q"),
         ge=1,
     )
     n_neighbors: int | None = solver_setting(
         None,
         about="How many nearest rows are neighbours of a row. Default: 10.",
-        title="Neighbours",
         flags=("--neighbors",),
         ge=1,
     )
     n_eigenvectors: int | None = solver_setting(
         None,
         about="How many smooth functions the coordinates are made of at first. Default: 20.",
-        title="Eigenvectors",
         flags=("--eigenvectors",),
         ge=1,
     )
@@ -71,38 +54,19 @@ class UnfoldSettings(NamedRunSettings):
     raw: bool = data_setting(
         False,
         about="Take columns in their own units; by default they are scaled to a deviation of 1.",
-        flags=("--raw",),
     )
     smooth: bool = solver_setting(
-        False,
-        about="Leave out the refinement: classes are clearer, distances come out too short.",
-        flags=("--smooth",),
+        False, about="Leave out the refinement: classes are clearer, distances come out too short."
     )
-    max_iter: int = solver_setting(
-        5000, about="Stop the refinement after so many steps.", title="Steps at most", ge=1
-    )
+    max_iter: int = solver_setting(5000, about="Stop the refinement after so many steps.", ge=1)
     seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
-    scheduler: str | None = scheduler_setting()
-    stall: float = stall_setting()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scheduler(self.scheduler)
-        check_choice("target", self.target, _target_names())
         if self.target == NO_SIDE and self.label is not None:
             raise SettingsError(
                 f"`label` is {self.label!r}, but `target` is {NO_SIDE!r}; leave one of them out"
             )
-
-    @property
-    def flow_run_name(self) -> str:
-        """Name of the flow run in Prefect: run, title, and where it computes."""
-        return f"{super().flow_run_name}, on {place_name(self.scheduler)}"
-
-    @property
-    def title(self) -> str:
-        """What the flow works on: data set and number of coordinates."""
-        return f"{self.dataset} unfolding q={self.n_components}"
 
     @property
     def subject(self) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from prefect.runner.storage import LocalStorage
 from prefect.utilities.urls import url_for
 
 from flows.errors import SettingsError
-from flows.interface.fields import check_choice
 from flows.services.prefect import without_password
+from flows.settings.fields import check_choice
 from flows.tracking.client import prefect_client
 
 # The work pool that the worker of `ism-dask up` serves.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from fixtures import *  # noqa: F403
-from fixtures import _home_with_a_fit, _serving  # noqa: F401
 from tally import PROPERTY, Tally
 
 # Files, and tests of other files, whose faults need a cluster or a server to start and to be

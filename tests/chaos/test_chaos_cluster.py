@@ -17,10 +17,10 @@ import psutil
 import pytest
 from clusters import ENDLESS, FIT, LOCAL, Fit, Supervisor, Whole, kill_one, stop_for
 from commandline import Command
-from fixtures import free_port
 from serving import Serving
 from support import store_own
 from tally import Tally, few_and_many
+from upkeep import free_port
 from waiting import wait
 
 from flows.services.records import live_record

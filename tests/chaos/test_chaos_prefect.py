@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from fixtures import free_port
 from serving import Serving, running_worker
 from support import EXACT, store_own
 from tally import LONG, Tally, few_and_many
+from upkeep import free_port
 from waiting import wait
 
 from flows.runs.fit import fit_and_save

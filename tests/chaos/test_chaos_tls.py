@@ -21,9 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from daskparts import cluster_file, dask, made, options, process, scheduler, worker
 from distributed import Client, Security
-from fixtures import free_port
 from tally import Tally, few_and_many
-from upkeep import start_up
+from upkeep import free_port, start_up
 
 from flows.compute.connection import quiet_logs
 from flows.compute.tls import Tls, tls_files

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 @dataclass
 class Visit:
-    """What came of opening a page: all that it asked for, and all that it complained of."""
+    """A page that was opened: its requests, and its complaints."""
 
     found: Any = None
     requests: list[str] = field(default_factory=list)

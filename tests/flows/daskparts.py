@@ -84,12 +84,12 @@ def worker(
 
 
 def scheduler_options(port: int, host: str = "127.0.0.1") -> list[object]:
-    """Return what a scheduler is told that is only here."""
+    """Return the options of a scheduler on this machine."""
     return ["--host", host, "--port", port, "--no-dashboard", "--dashboard-address", f"{host}:0"]
 
 
 def worker_options(host: str = "127.0.0.1") -> list[object]:
-    """Return what a worker of one thread is told that is only here."""
+    """Return the options of a worker of one thread on this machine."""
     size = ["--nthreads", 1, "--memory-limit", "1GiB", "--no-dashboard"]
     return ["--host", host, "--dashboard-address", f"{host}:0", *size]
 

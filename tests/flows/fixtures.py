@@ -1,22 +1,25 @@
-"""Ways to run a command, and the Prefect server of the tests."""
+"""Ways to run a command, and what tests share: servers, a Dask cluster, a home with runs."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import Browsing
 from commandline import Command, Ended
 from serving import Serving
-
-from storage.atomic import lock_file
+from sharing import folder_of_the_run, made_once, shared_process
+from support import store_own
+from upkeep import RunningUp, ended, free_port, home_for_up, own_ports, start_up
 
 
 @pytest.fixture
@@ -54,21 +57,60 @@ def apart() -> Command:
 
 
 @pytest.fixture(scope="session")
-def _home_with_a_fit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from flows.runs.fit import fit_plain
-    from flows.settings.runs import FitSettings
+def _home_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(folder_of_the_run(tmp_path_factory), "runs", _compute_runs)
 
-    home = tmp_path_factory.mktemp("fitted") / "home"
+
+def _compute_runs(folder: Path) -> None:
+    """Compute a run of every kind, with its name, and two more fits: one cut short, one plain."""
+    from flows.paper.measure import tables_plain
+    from flows.paper.settings import TablesSettings
+    from flows.runs.clustering import cluster_plain
+    from flows.runs.crossval import crossval_plain
+    from flows.runs.fit import fit_plain
+    from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+
+    wine: Any = {"dataset": "wine", "criterion": "dependence"}
+    digits = ClusterSettings(dataset="digits", n_clusters=4, run="cluster")
+    tables = TablesSettings(parts="table-4", data="wine", methods="ism", folds=2, run="tables")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(home))
-        fit_plain(FitSettings(dataset="wine", run="mine"))
-    return home
+        patch.setenv("ISM_DASK_HOME", str(folder / "home"))
+        results = {
+            "fit": fit_plain(FitSettings(**wine, run="fit")),
+            "unfinished": fit_plain(
+                FitSettings(**wine, n_components=3, max_iter=1, run="unfinished")
+            ),
+            "mine": fit_plain(FitSettings(dataset="wine", run="mine")),
+            "cluster": cluster_plain(digits),
+            "crossval": crossval_plain(CrossvalSettings(**wine, sigma="median", run="crossval")),
+            "tables": tables_plain(tables),
+        }
+    (folder / "results.pickle").write_bytes(pickle.dumps(results))
 
 
 @pytest.fixture
-def fitted_wine(_home_with_a_fit: Path) -> str:
-    """Return the name of a run in the home of the test: a fit of Wine with all defaults."""
-    shutil.copytree(_home_with_a_fit, os.environ["ISM_DASK_HOME"], dirs_exist_ok=True)
+def results(_home_of_runs: Path) -> dict[str, Any]:
+    """Copy a run of every kind into the home of the test; return the result of each by its name."""
+    there, here = _home_of_runs / "home", Path(os.environ["ISM_DASK_HOME"])
+    shutil.copytree(there, here)
+
+    def moved(path: str) -> str:
+        return str(here / Path(path).relative_to(there))
+
+    known = pickle.loads((_home_of_runs / "results.pickle").read_bytes())
+    for name, result in known.items():
+        known[name] = replace(result, path=moved(result.path))
+        if hasattr(result, "pictures"):
+            pictures = {picture: moved(path) for picture, path in result.pictures.items()}
+            known[name] = replace(known[name], pictures=pictures)
+    return known
+
+
+@pytest.fixture
+def fitted_wine(_home_of_runs: Path) -> str:
+    """Return the name of the only run in the home of the test: a fit of Wine with all defaults."""
+    for folder in ("datasets/wine", "runs/mine"):
+        shutil.copytree(_home_of_runs / "home" / folder, Path(os.environ["ISM_DASK_HOME"], folder))
     return "mine"
 
 
@@ -79,50 +121,51 @@ def _swinging(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def prefect_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty database of Prefect: making one takes three times as long as a start."""
-    root = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # all workers share one
-    folder = root / "empty-prefect"
-    with lock_file(root / "empty-prefect.lock"):
-        if not folder.exists():
-            made = tmp_path_factory.mktemp("prefect")
-            subprocess.run(
-                [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"],
-                env={**os.environ, "PREFECT_HOME": str(made), "DO_NOT_TRACK": "1"},
-                capture_output=True,
-                check=True,
-            )
-            made.rename(folder)
-    return folder / "prefect.db"
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Return what makes a folder a home of Prefect where a server starts at once.
 
-
-@pytest.fixture(scope="session")
-def prefect_home(
-    prefect_database: Path,
-) -> Callable[[Path], Path]:
-    """Return what makes a folder a home of Prefect where a server starts at once."""
+    It copies a database without rows: to make one takes three times as long as a start.
+    """
+    made = made_once(folder_of_the_run(tmp_path_factory), "empty-prefect", _make_database)
 
     def prepared(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(prefect_database, folder)
+        shutil.copy(made / "prefect.db", folder)
         return folder
 
     return prepared
+
+
+def _make_database(folder: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"],
+        env={**os.environ, "PREFECT_HOME": str(folder), "DO_NOT_TRACK": "1"},
+        capture_output=True,
+        check=True,
+    )
 
 
 @pytest.fixture(scope="session")
 def _serving(
     prefect_home: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Serving]:
-    with _served(prefect_home(tmp_path_factory.mktemp("serving"))) as serving:
-        yield serving
+    root = folder_of_the_run(tmp_path_factory)
+
+    def start() -> dict[str, Any]:
+        serving = Serving(prefect_home(root / "serving"), free_port())
+        serving.start()
+        return {"port": serving.port, "pid": serving.leave()}
+
+    with shared_process(root, "serving", start) as known:
+        yield Serving(root / "serving", known["port"])
 
 
 @pytest.fixture
 def serving(_serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
-    """Let commands of a test talk with a server that has pages."""
+    """Let commands of a test talk with the server of all tests, which has pages.
+
+    Tests of other files may use it at the same moment.
+    """
     return _talked_with(_serving, monkeypatch)
 
 
@@ -161,6 +204,48 @@ def _talked_with(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
 
 
 @pytest.fixture(scope="session")
+def _started_up(
+    prefect_home: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningUp]:
+    home = tmp_path_factory.mktemp("home")
+    with home_for_up(home, prefect_home) as patch:
+        patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
+        up = start_up(*own_ports(), "--workers", 2, "--memory", "500MB")
+        store_own(20_000)  # a form knows the data sets that there are when it is deployed
+    yield up
+    with home_for_up(home, prefect_home), ended(up):
+        pass
+
+
+@pytest.fixture
+def up(_started_up: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
+    """Look at the one `ism-dask up` of all tests, from the same home.
+
+    The tests that use it run one after the other, in one process; the last one ends it.
+    """
+    for name in ("ISM_DASK_HOME", "PREFECT_WORKER_QUERY_SECONDS"):
+        monkeypatch.setenv(name, _started_up.environment[name])
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    return _started_up
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return the one `LocalCluster` of all tests: two processes of a thread each."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        local_directory=str(tmp_path_factory.mktemp("dask")),
+    ) as local:
+        yield local
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browsing]:
     """Return a real browser, or skip; where ISM_DASK_REQUIRE_BROWSER is set there has to be one."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -175,10 +260,3 @@ def browser() -> Iterator[Browsing]:
 def unused_port() -> int:
     """Return a port of this machine that nobody listens on."""
     return free_port()
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

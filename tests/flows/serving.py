@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
+from sharing import kill_family
 from waiting import ask, wait
 
 # How often a server may be too busy to answer.
@@ -31,6 +30,7 @@ class Serving:
     """
 
     def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
         self.page = f"http://127.0.0.1:{port}"
         self.api = f"{self.page}/api"
         self.environment = {
@@ -62,18 +62,18 @@ class Serving:
         """End it without a chance to do anything."""
         if self._process is None or self._process.poll() is not None:
             return
-        for child in psutil.Process(self._process.pid).children(recursive=True):
-            child.kill()
-        self._process.send_signal(signal.SIGKILL)
+        kill_family(self._process.pid)
         self._process.wait()
+
+    def leave(self) -> int:
+        """Leave it to others to end it; return the number of its process."""
+        assert self._process is not None
+        self._process.returncode = 0  # no warning that it still runs
+        return self._process.pid
 
     def run(self, identity: str) -> Any:
         """Return a flow run."""
         return self.get(f"flow_runs/{identity}")
-
-    def newest_run(self) -> Any:
-        """Return the flow run that was created last."""
-        return self.find("flow_runs", sort="START_TIME_DESC")[0]
 
     def get(self, what: str, **params: Any) -> Any:
         """Return what the API has."""
@@ -122,8 +122,7 @@ def running_worker(api: str, pool: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for each in [*psutil.Process(process.pid).children(recursive=True), process]:
-            each.kill()
+        kill_family(process.pid)
         process.wait()
 
 

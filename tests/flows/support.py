@@ -10,8 +10,8 @@ import numpy as np
 from flows.settings.runs import FitSettings
 from storage import DatasetInfo, dataset_path, write_dataset
 
-# The command, which says what iteration it has come to before it keeps it, and ends itself at one
-# of its calls to the disk that name some path, if it is told to.
+# The command, which prints the number of an iteration before it saves it, and ends itself at one
+# of its calls to the disk that name some path, if a number of the call is given.
 _DOOMED = """
 import os, signal, sys
 from flows.runs import resumable

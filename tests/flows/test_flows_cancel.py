@@ -38,13 +38,12 @@ def _long() -> None:
     store_own(50_000, 20)  # so that a pass takes seconds, and is shown
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[Any]:
+@pytest.fixture
+def scheduler(cluster: Any) -> Iterator[Any]:
     """Return a client of a cluster that is not the command's own."""
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
-    kind = {"processes": True, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=1, threads_per_worker=1, **kind) as cluster, Client(cluster) as own:
+    with Client(cluster) as own:
         yield own
 
 

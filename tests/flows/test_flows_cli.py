@@ -338,7 +338,7 @@ def test_ctrl_c_while_settings_are_checked_is_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.settings.runs.Settings.build_kernel", interrupted)
+    monkeypatch.setattr("flows.settings.runs.SavedRunSettings.build_kernel", interrupted)
     assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
 
 
@@ -351,7 +351,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
         except BaseException:
             raise AttributeError("partially initialized module") from None
 
-    monkeypatch.setattr("flows.settings.runs.Settings.build_kernel", half_imported)
+    monkeypatch.setattr("flows.settings.runs.SavedRunSettings.build_kernel", half_imported)
     assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
     monkeypatch.undo()
     # The next command of this process knows nothing of it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commandline import Command
@@ -19,18 +19,10 @@ from flows.interface.progress import watch_progress
 from ism_dask.observe import fit_progress
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[str]:
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-    ) as cluster:
-        yield cluster.scheduler_address
+@pytest.fixture
+def scheduler(cluster: Any) -> str:
+    """Return the address of the cluster of all tests."""
+    return str(cluster.scheduler_address)
 
 
 @pytest.mark.long

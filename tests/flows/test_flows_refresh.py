@@ -62,6 +62,9 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     assert first["written"] == [str(run_file.parent / name) for name in ("new.csv", "sales.html")]
     again = refreshed(here, run_file)
     assert (again["state"], again["run"]) == ("unchanged", "sales-0001")
+    # So does a setting that decides no number.
+    run_file.write_text(RUN_FILE.replace("[fit]", "[fit]\nstall = 60\ncheckpoint = 5"))
+    assert refreshed(here, run_file)["state"] == "unchanged"
     assert refreshed(here, run_file, "--force")["run"] == "sales-0002"
     before = load_model("sales")
     write_part(run_file.parent, "b", 40)
@@ -388,8 +391,9 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
     here: Command, run_file: Path, serving: Serving
 ) -> None:
     for state, kind in (("Published", "COMPLETED"), ("Unchanged", "COMPLETED")):
-        assert here("refresh", run_file, "--json").answer["state"] == state.lower()
-        run = serving.newest_run()
+        answer = here("refresh", run_file, "--json").answer
+        assert answer["state"] == state.lower()
+        run = serving.run(answer["flow_run"]["id"])
         assert (run["state"]["name"], run["state"]["type"]) == (state, kind)
     page = artifacts_of(run["id"])["refresh-sales"].data
     assert r"| sales-0001 \* |" in page
@@ -397,7 +401,7 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
     ended = here("refresh", run_file)
     assert ended.status == 1
     assert "sales-0002 is not published: " in ended.err
-    run = serving.newest_run()
+    run = serving.run(ended.out.splitlines()[0].rpartition("/")[2])
     assert (run["state"]["name"], run["state"]["type"]) == ("Suspicious", "FAILED")
     assert "max_psi: the population stability index of 'x'" in run["state"]["message"]
     # What an automation acts on.

@@ -33,10 +33,8 @@ from flows.reports.picture_elements import draw_axes
 from flows.reports.view import View
 from flows.results.paper import SeriesResult
 from flows.results.runs import DimensionTried, column_names
-from flows.runs.clustering import cluster_plain
-from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.runs import FitSettings
 from flows.text import number
 from ism_dask import SupervisedIKDR, plot
 from ism_dask.pictures.drawing import draw_weights, short_name
@@ -59,37 +57,11 @@ Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
-    """Return a home with a run of each kind, which bears the name of its kind."""
-    home = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(home))
-        digits = ClusterSettings(dataset="digits", n_clusters=4, run="cluster")
-        return home, {
-            "fit": fit_plain(FitSettings(dataset="wine", criterion="dependence", run="fit")),
-            "predicted": fit_plain(FitSettings(dataset="wine", run="predicted")),
-            "cluster": cluster_plain(digits),
-            "crossval": crossval_plain(
-                CrossvalSettings(
-                    dataset="wine", criterion="dependence", sigma="median", run="crossval"
-                )
-            ),
-        }
-
-
-@pytest.fixture
-def results(made: tuple[Path, Results], monkeypatch: pytest.MonkeyPatch) -> Results:
-    """Return what was found by the run of each kind, in the home of which the test is."""
-    monkeypatch.setenv("ISM_DASK_HOME", str(made[0]))
-    return made[1]
-
-
-@pytest.fixture(scope="module")
-def rendered(made: tuple[Path, Results]) -> dict[str, str]:
+def rendered(_home_of_runs: Path) -> dict[str, str]:
     """Return the page of the run of each kind."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(made[0]))
-        return {kind: render_run(kind) for kind in made[1]}
+        patch.setenv("ISM_DASK_HOME", str(_home_of_runs / "home"))
+        return {kind: render_run(kind) for kind in ("fit", "mine", "cluster", "crossval")}
 
 
 def store_hostile() -> None:
@@ -131,7 +103,7 @@ class Strict(HTMLParser):
         return [attributes for name, attributes in self.seen if name == tag]
 
 
-@pytest.mark.parametrize("kind", ["fit", "predicted", "cluster", "crossval"])
+@pytest.mark.parametrize("kind", ["fit", "mine", "cluster", "crossval"])
 def test_a_page_is_sound_and_asks_nobody_for_anything(rendered: dict[str, str], kind: str) -> None:
     page = rendered[kind]
     found = Strict(page)
@@ -155,7 +127,7 @@ def test_a_page_says_what_was_measured(results: Results, rendered: dict[str, str
     assert f"eigengap {fitted.eigengap:.4g}" in page
     assert page.count("<h3>supervisedikdr") == 2
     assert fitted.loadings[0][0].feature in page
-    page = rendered["predicted"]
+    page = rendered["mine"]
     assert "prediction: J is the share explained" in page
     assert "<h2>What was chosen</h2>" in page
     assert "<h2>How many new features</h2>" in page

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commandline import Command
 from shop import open_shop, write_part
-from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
+from upkeep import RunningUp
 from waiting import wait
 
 from flows.runs.published import History
@@ -21,40 +20,37 @@ _OVER = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_schedule_refreshes_what_has_changed(
-    tmp_path: Path, prefect_home: Callable[[Path], Path], apart: Command
+    tmp_path: Path, up: RunningUp, apart: Command
 ) -> None:
     run_file = open_shop(tmp_path)
-    with home_for_up(tmp_path / "home", prefect_home) as patch:
-        patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
-        with ended(start_up(*own_ports(), "--workers", 1, "--memory", "500MB")) as up:
-            # The first run begins by itself, within a minute.
-            _schedule(apart, run_file, "* * * * *")
-            # One that is due while it runs, on a busy machine, is cancelled.
-            done = {"auto_scheduled": True, "state_type": "COMPLETED"}
-            first = wait(lambda: _over(up, **done), 240)
-            assert first["state"]["name"] == "Published"
-            assert History("sales").published == "sales-0001"
-            assert (tmp_path / "new.csv").exists()
-            assert (tmp_path / "sales.html").exists()
+    # The first run begins by itself, within a minute.
+    _schedule(apart, run_file, "* * * * *")
+    # One that is due while it runs, on a busy machine, is cancelled.
+    done = {"auto_scheduled": True, "state_type": "COMPLETED"}
+    first = wait(lambda: _over(up, **done), 240)
+    assert first["state"]["name"] == "Published"
+    assert History("sales").published == "sales-0001"
+    assert (tmp_path / "new.csv").exists()
+    assert (tmp_path / "sales.html").exists()
 
-            _schedule(apart, run_file, "0 2 29 2 *")
-            wait(lambda: all(run["state_type"] in _OVER for run in _runs(up)))
-            assert _run_now(up)["state"]["name"] == "Unchanged"
-            before = model_hash("sales")
-            write_part(tmp_path, "b", 40)
-            assert _run_now(up)["state"]["name"] == "Published"
-            assert History("sales").published == "sales-0002"
-            assert model_hash("sales") != before
-            assert load_model("sales").config["start_from"] == "sales"
-            last = read_history("sales")[-1]
-            assert (last["state"], last["rows"]) == ("published", 440)
-            assert last["by"].startswith("Prefect worker")
+    _schedule(apart, run_file, "0 2 29 2 *")
+    wait(lambda: all(run["state_type"] in _OVER for run in _runs(up)))
+    assert _run_now(up)["state"]["name"] == "Unchanged"
+    before = model_hash("sales")
+    write_part(tmp_path, "b", 40)
+    assert _run_now(up)["state"]["name"] == "Published"
+    assert History("sales").published == "sales-0002"
+    assert model_hash("sales") != before
+    assert load_model("sales").config["start_from"] == "sales"
+    last = read_history("sales")[-1]
+    assert (last["state"], last["rows"]) == ("published", 440)
+    assert last["by"].startswith("Prefect worker")
 
-            run_file.rename(tmp_path / "moved.toml")
-            state = _run_now(up)["state"]
-            assert state["type"] == "FAILED"
-            assert f"the run file {run_file} cannot be read" in state["message"]
-            assert read_history("sales")[-1]["state"] == "failed"
+    run_file.rename(tmp_path / "moved.toml")
+    state = _run_now(up)["state"]
+    assert state["type"] == "FAILED"
+    assert f"the run file {run_file} cannot be read" in state["message"]
+    assert read_history("sales")[-1]["state"] == "failed"
 
 
 def _schedule(apart: Command, run_file: Path, cron: str) -> None:

@@ -10,20 +10,20 @@ import pytest
 from commandline import Command
 
 from flows.errors import SettingsError
-from flows.interface.fields import named_values
 from flows.runs.paradigms import PARADIGMS
-from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, Settings
+from flows.settings.fields import deciding, named_values
+from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, SavedRunSettings
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Multiquadric, Polynomial
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel_can_be_had_by_name(name: str) -> None:
-    assert isinstance(Settings(dataset="wine", kernel=name).build_kernel(), KERNELS[name])
+    assert isinstance(SavedRunSettings(dataset="wine", kernel=name).build_kernel(), KERNELS[name])
 
 
 def test_kernel_parameters_reach_the_kernel() -> None:
-    wine = Settings(dataset="wine")
+    wine = SavedRunSettings(dataset="wine")
     for sigma in (2.5, "2.5"):
         assert replace(wine, sigma=sigma).build_kernel() == Gaussian(sigma=2.5)
     for sigma in ("median", "root"):
@@ -69,7 +69,7 @@ def test_kernel_parameters_reach_the_kernel() -> None:
 )
 def test_wrong_values_are_refused_by_name(changes: dict, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        CrossvalSettings(**{"dataset": "wine", "criterion": "dependence", **changes})
+        CrossvalSettings.parse({"dataset": "wine", "criterion": "dependence", **changes})
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,17 @@ def test_what_belongs_to_dependence_is_refused_for_prediction(changes: dict, mes
     with pytest.raises(SettingsError, match=message):
         FitSettings(dataset="wine", **changes)
     assert FitSettings(dataset="wine", criterion="dependence", **changes).criterion == "dependence"
+
+
+def test_name_place_and_pace_of_a_run_decide_no_number() -> None:
+    wine = CrossvalSettings(dataset="wine", n_components=2)
+    other = replace(wine, run="x", force=True, afresh=True, keep_runs=3, checkpoint=9.0, stall=9.0)
+    other = replace(other, first=2, scheduler="tcp://127.0.0.1:8786")
+    assert deciding(other) == deciding(wine)
+    assert deciding(replace(wine, folds=5)) != deciding(wine)
+    assert CrossvalSettings.command_words(replace(wine, first=2, run="x").to_json()) == [
+        "wine", "--components", "2", "--first", "2",
+    ]  # fmt: skip
 
 
 def test_a_run_must_be_a_plain_name() -> None:
@@ -116,14 +127,9 @@ def test_the_form_of_the_prefect_ui_explains_every_setting() -> None:
     assert not [name for name in optional if "enum" in schema[name]]
     places = [each["position"] for each in schema.values()]
     assert places == list(range(len(schema)))
-    assert list(schema)[:6] == [
-        "dataset",
-        "split",
-        "label",
-        "kernel",
-        "n_components",
-        "criterion",
-    ]
+    assert list(schema)[:4] == ["dataset", "split", "label", "target"]
+    groups = [list(schema).index(each) for each in ("target", "kernel", "n_components", "run")]
+    assert groups == sorted(groups)
     given = CrossvalSettings(dataset="wine", n_components=2, first=1)
     assert adapter.validate_python(given.to_json()) == given
 
@@ -136,11 +142,11 @@ def test_a_paradigm_takes_the_settings_that_its_estimator_has() -> None:
 
 def test_a_kernel_takes_parameters_of_any_name() -> None:
     wanted = {"kernel": "multiquadric", "kernel_parameters": {"offset": 0.5}}
-    assert Settings(dataset="wine", **wanted).build_kernel() == Multiquadric(0.5)
+    assert SavedRunSettings(dataset="wine", **wanted).build_kernel() == Multiquadric(0.5)
     with pytest.raises(SettingsError, match="`colour` is no parameter of the gaussian kernel"):
-        Settings(dataset="wine", kernel_parameters={"colour": 1.0})
+        SavedRunSettings(dataset="wine", kernel_parameters={"colour": 1.0})
     with pytest.raises(SettingsError, match="`sigma` is given twice"):
-        Settings(dataset="wine", sigma=2.0, kernel_parameters={"sigma": 3.0})
+        SavedRunSettings(dataset="wine", sigma=2.0, kernel_parameters={"sigma": 3.0})
     assert named_values(["offset=0.5", "degree=3", "sigma=root"]) == {
         "offset": 0.5,
         "degree": 3,

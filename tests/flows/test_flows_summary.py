@@ -18,8 +18,6 @@ import pytest
 from commandline import Command, Ended
 
 from flows.interface.progress import shown_at
-from flows.paper.measure import tables_plain
-from flows.paper.settings import TablesSettings
 from flows.reports import summary as summaries
 from flows.reports.blocks import Fact, Summary, Table
 from flows.reports.certainty import certainty_block
@@ -31,10 +29,8 @@ from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult
-from flows.runs.clustering import cluster_plain
-from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.runs import FitSettings
 from flows.text import number
 from storage import Model, save_model, save_results
 
@@ -152,30 +148,9 @@ SAVED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, RunResult]]:
-    """Return a home with a run of each kind, which has the name of its kind, and the results."""
-    home = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(home))
-        fit = FitSettings(dataset="wine", run="fit")
-        tables = TablesSettings(parts="table-4", data="wine", methods="ism", folds=2, run="tables")
-        return home, {
-            "fit": fit_plain(replace(fit, criterion="dependence", n_components=3, max_iter=1)),
-            "cluster": cluster_plain(ClusterSettings(dataset="wine", max_outer=1, run="cluster")),
-            "crossval": crossval_plain(CrossvalSettings(dataset="wine", first=2, run="crossval")),
-            "tables": tables_plain(tables),
-        }
-
-
-@pytest.fixture
-def results(
-    made: tuple[Path, dict[str, RunResult]], monkeypatch: pytest.MonkeyPatch
-) -> dict[str, RunResult]:
-    """Return the result of a run of each kind, in the home of the runs."""
-    monkeypatch.setenv("ISM_DASK_HOME", str(made[0]))
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "500")  # no table is wrapped
-    return made[1]
 
 
 def facts(summary: Summary) -> Iterator[Fact]:
@@ -238,7 +213,7 @@ def in_terminal(printed: str) -> Callable[[tuple[str, ...]], bool]:
     return lambda cells: any(line.startswith(" ".join(filter(None, cells))) for line in lines)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "unfinished"])
 def test_every_figure_is_in_all_renderings(
     here: Command, results: dict[str, RunResult], tmp_path: Path, kind: str
 ) -> None:
@@ -291,7 +266,7 @@ def test_a_command_ends_with_its_figures_and_notes(
 
 
 def test_a_fit_that_did_not_converge_warns(results: dict[str, RunResult]) -> None:
-    converged, eigenvalues = warned(summarise(results["fit"]))
+    converged, eigenvalues = warned(summarise(results["unfinished"]))
     assert converged == (
         "not converged: the best W so far was saved. It did not converge. Raise --max-iter"
     )

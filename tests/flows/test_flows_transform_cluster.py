@@ -24,20 +24,6 @@ from storage import Model, ingest_table, save_model
 PARTS, ROWS = 9, 300
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-    ) as local:
-        yield local
-
-
 def _frame(part: int) -> pd.DataFrame:
     rng = np.random.default_rng(part)
     frame = pd.DataFrame(rng.normal(size=(ROWS, 4)), columns=list("abcd"))

@@ -64,7 +64,7 @@ def test_the_form_starts_a_run_as_it_is(serving: Serving, browser: Browsing) -> 
 
     page = f"{serving.page}/deployments/deployment/{deployment}/run"
     visit = browser.visit(page, start, viewport={"width": 1200, "height": 2400})
-    titles = ("Data set", "Label", "Kernel", "New features, q", "Paradigm", "Clusters, k", "Sigma")
+    titles = ("Data set", "Label", "Kernel", "Sigma", "Paradigm", "Clusters, k", "New features, q")
     places = [visit.found.index(title) for title in titles]
     assert places == sorted(places)
     # What may stay empty is an empty field, and no choice of a type.

@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,17 +21,14 @@ import pytest
 import yaml
 from browsing import Browsing
 from commandline import Command
-from support import EXACT, store_own
+from support import EXACT
 from upkeep import (
     LOOPBACK,
     RunningUp,
     begun,
-    ended,
     heard,
     heard_of,
-    home_for_up,
     listened,
-    own_ports,
     start_up,
 )
 from waiting import ask, wait
@@ -53,28 +49,12 @@ SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "pref
 
 
 @pytest.fixture(scope="module")
-def started(
-    tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
-) -> Iterator[RunningUp]:
-    home = tmp_path_factory.mktemp("home")
-    with home_for_up(home, prefect_home) as patch:
-        patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
-        with ended(start_up(*own_ports(), "--workers", 2, "--memory", "500MB")) as up:
-            store_own(20_000)  # a form knows the data sets that there are when it is deployed
-            _deploy(up, home / "prefect.yaml")
-            yield up
-
-
-@pytest.fixture
-def up(started: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
-    """Look at what is up from the same home."""
-    for name in ("ISM_DASK_HOME", "PREFECT_WORKER_QUERY_SECONDS"):
-        monkeypatch.setenv(name, started.environment[name])
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    return started
+def _soon(_started_up: RunningUp, tmp_path_factory: pytest.TempPathFactory) -> None:
+    _deploy(_started_up, tmp_path_factory.mktemp("soon") / "prefect.yaml", soon=True)
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("_soon")
 def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> None:
     """First of them, for until it is paused, the deployment runs every ten seconds."""
     for name in ("fit/nightly-mnist", "tables/weekly-tables"):
@@ -156,8 +136,9 @@ def test_pages_are_for_browsers_of_this_machine(up: RunningUp) -> None:
     assert ask("POST", f"{site}/shown").status_code == 405
 
 
-def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing) -> None:
+def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing, tmp_path: Path) -> None:
     """They ask their own server, not the one that would be at the usual port."""
+    _deploy(up, tmp_path / "prefect.yaml", soon=False)
     address = urlsplit(up.answer["ui"])
     assert address.port != 4200
 
@@ -239,6 +220,7 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("_soon")
 def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
     run = up.begun(
         dataset="own", criterion="dependence", engine="exact", tol=1e-12, run="long"
@@ -347,15 +329,16 @@ def test_nothing_runs(here: Command) -> None:
     assert running_services() is None
 
 
-def _deploy(up: RunningUp, file: Path) -> None:
-    """Register what is deployed as `make deploy` does, and a copy that runs every ten seconds."""
+def _deploy(up: RunningUp, file: Path, *, soon: bool) -> None:
+    """Deploy as `make deploy` does; if `soon`, also a copy that runs every ten seconds."""
     known = yaml.safe_load(DEPLOYMENTS.read_text())
     nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
     settings = {"dataset": "wine", "sigma": "median", "run": "soon", "force": True}
     settings["scheduler"] = "up"  # as the nightly one has it
     assert nightly["parameters"]["settings"]["scheduler"] == "up"
-    soon = {"name": "soon", "schedules": [{"interval": 10}], "parameters": {"settings": settings}}
-    known["deployments"].append({**nightly, **soon})
+    if soon:
+        often = {"name": "soon", "schedules": [{"interval": 10}]}
+        known["deployments"].append({**nightly, **often, "parameters": {"settings": settings}})
     file.write_text(yaml.safe_dump(known))
     command = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
     environment = {**up.environment, "PREFECT_API_URL": up.answer["api"], "DO_NOT_TRACK": "1"}

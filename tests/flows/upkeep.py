@@ -17,7 +17,6 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from fixtures import free_port
 from waiting import ask, wait
 
 from flows.services.records import service_processes
@@ -69,7 +68,8 @@ class RunningUp:
 @contextmanager
 def home_for_up(folder: Path, prefect_home: Callable[[Path], Path]) -> Iterator[pytest.MonkeyPatch]:
     """Let `folder` be the home, in which `up` finds the tables of a Prefect server made already."""
-    prefect_home(folder / "prefect")
+    if not (folder / "prefect").exists():
+        prefect_home(folder / "prefect")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(folder))
         patch.delenv("PREFECT_HOME", raising=False)
@@ -96,6 +96,13 @@ def start_up(*options: object) -> RunningUp:
     if not line:
         raise AssertionError(process.communicate())
     return RunningUp(process, dict(os.environ), json.loads(line))
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def own_ports() -> tuple[object, ...]:

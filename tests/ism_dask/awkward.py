@@ -1,4 +1,4 @@
-"""Rows that are hard on a fit, and the definition that judges what comes of them."""
+"""Rows that are hard on a fit, and the definition of a fit to them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from definition import Definition, centred, equal_classes
 from numpy.typing import NDArray
 
 from ism_dask.engines import Auto, Exact, Landmarks
@@ -24,8 +25,6 @@ from ism_dask.solvers import ISM
 
 Array = NDArray[Any]
 
-# Anchors nearer to a row than this share of its length are copies of it.
-_COPY = 3e-7
 _KINDS = ("plain", "heavy", "whole", "mixed", "clusters")
 
 
@@ -70,70 +69,10 @@ class Case:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Definition:
-    """J, Phi and the bare iteration as their double sums, distances by differences."""
-
-    X: Array
-    Gamma: Array
-    kernel: Kernel
-
-    @classmethod
-    def of(cls, case: Case, model: Any, kind: type = np.float64) -> Definition:
-        """Return that of a fitted model, in a precision."""
-        X = (case.X.astype(kind) - model.mean_.astype(kind)) / model.scale_.astype(kind)
-        return cls(X, _gamma(case, kind), model.kernel_)
-
-    def objective(self, W: Array) -> Any:
-        """Return J."""
-        W = W.astype(self.X.dtype)
-        values = (w * (self.Gamma * t.value(b * s)).sum() for w, t, b, s in self._terms(W))
-        return sum(values)
-
-    def phi(self, W: Array) -> Array:
-        """Return Phi (d, d)."""
-        X, total = self.X, 0.0
-        for weight, term, beta, scale in self._terms(W):
-            psi = weight * self.Gamma * term.slope(beta * scale) * scale
-            if term.pairing.degree:
-                psi = 2.0 * (np.diag(psi.sum(axis=1)) - psi)
-            total = total + X.T @ psi @ X
-        return (total + total.T) / 2
-
-    def residual(self, W: Array) -> float:
-        """Return how far W is from a stationary point."""
-        product = self.phi(W) @ W
-        norm = float(np.linalg.norm(product))
-        return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm else 0.0
-
-    def continued(self, W: Array, steps: int) -> float:
-        """Return the largest J that so many bare spectral steps from W come by."""
-        best = -np.inf
-        for _ in range(steps):
-            W = np.linalg.eigh(self.phi(W))[1][:, ::-1][:, : W.shape[1]]
-            best = max(best, self.objective(W))
-        return best
-
-    def _terms(self, W: Array) -> Any:
-        Z = self.X @ W
-        apart = Z[:, None, :] - Z[None]
-        for weight, term in self.kernel.terms:
-            beta = (apart * apart).sum(axis=2) if term.pairing.degree else Z @ Z.T
-            yield weight, term, beta, self._scale(term)
-
-    def _scale(self, term: Any) -> Array | Any:
-        if not term.per_row_width:
-            return self.X.dtype.type(1)
-        X, anchors = self.X, term.anchors.astype(self.X.dtype)
-        squared = ((X[:, None, :] - anchors[None]) ** 2).sum(axis=2)
-        sizes = np.add.outer((X * X).sum(axis=1), (anchors * anchors).sum(axis=1))
-        squared[squared <= _COPY**2 * sizes] = np.inf
-        squared.sort(axis=1)
-        distinct = np.isfinite(squared).sum(axis=1)
-        chosen = np.minimum(term.neighbor, np.maximum(distinct, 1)) - 1
-        nearest = squared[np.arange(len(X)), chosen]
-        widths = np.where(np.isfinite(nearest), np.sqrt(nearest), 1.0)
-        return 1.0 / np.multiply.outer(widths, widths)
+def definition_of(case: Case, model: Any, kind: type = np.float64) -> Definition:
+    """Return the definition of a fitted model, in a precision."""
+    X = (case.X.astype(kind) - model.mean_.astype(kind)) / model.scale_.astype(kind)
+    return Definition(X, _gamma(case, kind), model.kernel_)
 
 
 def _gamma(case: Case, kind: type) -> Array:
@@ -144,14 +83,11 @@ def _gamma(case: Case, kind: type) -> Array:
         U = target_dependence(y[order], case.target).facts.astype(kind)[np.argsort(order)]
         return U @ U.T
     if target_dependence(y, case.target).classes is not None:
-        K = (y[:, None] == y[None]).astype(kind)
-    else:
-        Z = y.reshape(len(y), -1).astype(kind)
-        Z = Z - Z.mean(axis=0)
-        Z = Z / np.sqrt((Z * Z).mean(axis=0))
-        K = Z @ Z.T
-    K = K - K.mean(axis=0)
-    return K - K.mean(axis=1)[:, None]
+        return centred(equal_classes(y).astype(kind))
+    Z = y.reshape(len(y), -1).astype(kind)
+    Z = Z - Z.mean(axis=0)
+    Z = Z / np.sqrt((Z * Z).mean(axis=0))
+    return centred(Z @ Z.T)
 
 
 def small(seed: int) -> Case:
@@ -188,8 +124,8 @@ def small(seed: int) -> Case:
         RelativeGaussian(),
         0.5 * Gaussian() + 0.1 * Polynomial(2),
     )
-    told = ("linear", "gaussian")[rng.integers(2)] if target == "numbers" else "classes"
-    return Case(X, y, told, kernels[rng.integers(len(kernels))], q)
+    read_as = ("linear", "gaussian")[rng.integers(2)] if target == "numbers" else "classes"
+    return Case(X, y, read_as, kernels[rng.integers(len(kernels))], q)
 
 
 def hostile(seed: int) -> Case:
@@ -227,8 +163,8 @@ def hostile(seed: int) -> Case:
         "solver": ISM(tol=0.01, max_iter=20),
     }
     X = X.astype((np.float64, np.float32)[rng.integers(2)])
-    told = "classes" if target == "rare" else target
-    return Case(X, y, told, kernels[rng.integers(len(kernels))], q, settings)
+    read_as = "classes" if target == "rare" else target
+    return Case(X, y, read_as, kernels[rng.integers(len(kernels))], q, settings)
 
 
 def rank_deficient(seed: int) -> tuple[Array, Array, int]:

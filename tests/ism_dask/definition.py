@@ -1,18 +1,22 @@
-"""The definition by brute force, n x n and loop by loop: the judge of every engine."""
+"""The definition by brute force, n x n: the judge of every engine and of every fit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import pdist, squareform
 
 from ism_dask.gamma.base import Dependence
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.kernels.pairing import Inner
 
 Array = NDArray[Any]
+
+# Anchors nearer to a row than this share of its length are copies of it.
+_COPY = 3e-7
 
 
 def dense_gamma(dependence: Dependence) -> Array:
@@ -23,69 +27,113 @@ def dense_gamma(dependence: Dependence) -> Array:
 
 
 def centred(K: Array) -> Array:
-    n = len(K)
-    H = np.eye(n) - np.ones((n, n)) / n
-    return H @ K @ H
+    """Return H K H."""
+    K = K - K.mean(axis=0)
+    return K - K.mean(axis=1)[:, None]
+
+
+def equal_classes(y: Array) -> Array:
+    """Return the kernel of classes: 1 for two rows of one class, 0 for others."""
+    return (y[:, None] == y[None]).astype(float)
+
+
+def standardised(points: Array) -> Array:
+    """Return points (n,) or (n, d) with mean 0 and standard deviation 1, as (n, d)."""
+    points = points.reshape(len(points), -1)
+    return (points - points.mean(axis=0)) / points.std(axis=0)
+
+
+def relative_distances(points: Array) -> Array:
+    """Return the distances between standardised points, in units of their median."""
+    apart = pdist(standardised(points))
+    return squareform(apart / np.median(apart))
+
+
+def gaussian_kernel(points: Array, *shares: float) -> Array:
+    """Return the mean of gaussians of these shares of the median distance, 1 by default."""
+    apart = relative_distances(points)
+    return np.mean([np.exp(-((apart / share) ** 2) / 2) for share in shares or (1.0,)], axis=0)
+
+
+MULTISCALE = (1.0, 0.5, 0.25)
+
+
+def arguments(term: PointwiseKernel, left: Array, right: Array) -> Array:
+    """Return beta of all pairs of rows: inner products, or squared distances by differences."""
+    if not term.pairing.degree:
+        return left @ right.T
+    apart = left[:, None, :] - right[None]
+    return (apart * apart).sum(axis=2)
+
+
+def kernel_matrix(kernel: Kernel, left: Array, right: Array | None = None) -> Array:
+    """Return the kernel, whose width is that of no row, between all pairs of rows."""
+    right = left if right is None else right
+    return sum(weight * term.value(arguments(term, left, right)) for weight, term in kernel.terms)
 
 
 @dataclass(frozen=True)
-class Dense:
-    """J and Phi as the double sums they are defined by."""
+class Definition:
+    """J and Phi as double sums over the pairs of rows, in the precision of X."""
 
     X: Array
     Gamma: Array
     kernel: Kernel
 
-    def objective(self, W: Array) -> float:
-        return float(
-            sum(
-                weight * (self.Gamma * term.value(self._beta(term, W) * self._scale(term))).sum()
-                for weight, term in self.kernel.terms
-            )
-        )
+    def objective(self, W: Array) -> Any:
+        """Return J."""
+        terms = self._terms(W)
+        return sum(w * (self.Gamma * t.value(b * s)).sum() for w, t, b, s in terms)
 
     def phi(self, W: Array) -> Array:
+        """Return Phi (d, d), half the sum of Gamma_ij f'(beta_ij) A_ij."""
         return sum(
-            weight
-            * self._phi(
-                term, term.slope(self._beta(term, W) * self._scale(term)) * self._scale(term)
-            )
-            for weight, term in self.kernel.terms
+            self._weighted(t, w * self.Gamma * t.slope(b * s) * s) for w, t, b, s in self._terms(W)
         )
 
     def phi0(self) -> Array:
-        ones = np.ones_like(self.Gamma)
+        """Return Phi (d, d) with f'(0) in place of f'(beta_ij)."""
+        W = np.zeros((self.X.shape[1], 1))
         return sum(
-            weight * self._phi(term, term.slope_at_zero * ones * self._scale(term))
-            for weight, term in self.kernel.terms
+            self._weighted(t, w * self.Gamma * t.slope_at_zero * s) for w, t, _, s in self._terms(W)
         )
 
-    def _beta(self, term: PointwiseKernel, W: Array) -> Array:
-        n = len(self.X)
-        beta = np.empty((n, n))
-        for i in range(n):
-            for j in range(n):
-                a, b = self._pair(term, i, j)
-                beta[i, j] = a @ W @ W.T @ b
-        return beta
+    def residual(self, W: Array) -> float:
+        """Return how far W is from a stationary point."""
+        product = self.phi(W) @ W
+        norm = float(np.linalg.norm(product))
+        return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm else 0.0
 
-    def _phi(self, term: PointwiseKernel, slope: Array) -> Array:
-        n, d = self.X.shape
-        total = np.zeros((d, d))
-        for i in range(n):
-            for j in range(n):
-                a, b = self._pair(term, i, j)
-                A = np.outer(b, a) + np.outer(a, b)
-                total += 0.5 * self.Gamma[i, j] * slope[i, j] * A
-        return total
+    def continued(self, W: Array, steps: int) -> float:
+        """Return the largest J that so many bare spectral steps from W come by."""
+        best = -np.inf
+        for _ in range(steps):
+            W = np.linalg.eigh(self.phi(W))[1][:, ::-1][:, : W.shape[1]]
+            best = max(best, self.objective(W))
+        return best
 
-    def _pair(self, term: PointwiseKernel, i: int, j: int) -> tuple[Array, Array]:
-        if isinstance(term.pairing, Inner):
-            return self.X[i], self.X[j]
-        return self.X[i] - self.X[j], self.X[i] - self.X[j]
+    def _terms(self, W: Array) -> Iterator[tuple[float, PointwiseKernel, Array, Array | Any]]:
+        Z = self.X @ W.astype(self.X.dtype)
+        for weight, term in self.kernel.terms:
+            yield weight, term, arguments(term, Z, Z), self._scale(term)
 
-    def _scale(self, term: PointwiseKernel) -> Array | float:
+    def _weighted(self, term: PointwiseKernel, psi: Array) -> Array:
+        """Return half the sum of psi_ij A_ij."""
+        if term.pairing.degree:
+            psi = 2.0 * (np.diag(psi.sum(axis=1)) - psi)
+        total = self.X.T @ psi @ self.X
+        return (total + total.T) / 2
+
+    def _scale(self, term: PointwiseKernel) -> Array | Any:
         if not term.per_row_width:
-            return 1.0
-        widths = term.widths(self.X)
+            return self.X.dtype.type(1)
+        X, anchors = self.X, term.anchors.astype(self.X.dtype)
+        squared = ((X[:, None, :] - anchors[None]) ** 2).sum(axis=2)
+        sizes = np.add.outer((X * X).sum(axis=1), (anchors * anchors).sum(axis=1))
+        squared[squared <= _COPY**2 * sizes] = np.inf
+        squared.sort(axis=1)
+        distinct = np.isfinite(squared).sum(axis=1)
+        chosen = np.minimum(term.neighbor, np.maximum(distinct, 1)) - 1
+        nearest = squared[np.arange(len(X)), chosen]
+        widths = np.where(np.isfinite(nearest), np.sqrt(nearest), 1.0)
         return 1.0 / np.multiply.outer(widths, widths)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from definition import centred, equal_classes, gaussian_kernel, kernel_matrix, standardised
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import normalized_mutual_info_score
-from sklearn.metrics.pairwise import euclidean_distances, polynomial_kernel, rbf_kernel
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import StandardScaler
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, spectral_clusters
 from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
@@ -16,20 +16,14 @@ WINE, CULTIVAR = load_wine(return_X_y=True)
 
 
 def _alignment(K, L):
-    H = np.eye(len(K)) - 1 / len(K)
-    K, L = H @ K @ H, H @ L @ H
+    K, L = centred(K), centred(L)
     return (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L), np.linalg.norm(K)
 
 
 def test_weights_are_those_of_the_definition():
-    X = scale(WINE)
-    D = euclidean_distances(X)
-    sigma = np.median(D[np.triu_indices(len(X), 1)])
-    L = np.equal.outer(CULTIVAR, CULTIVAR).astype(float)
-    of_gaussian, gaussian_size = _alignment(rbf_kernel(X, gamma=0.5 / sigma**2), L)
-    of_polynomial, polynomial_size = _alignment(
-        polynomial_kernel(X, degree=3, gamma=1.0, coef0=1.0), L
-    )
+    L, polynomial = equal_classes(CULTIVAR), kernel_matrix(Polynomial(3, 1.0), standardised(WINE))
+    of_gaussian, gaussian_size = _alignment(gaussian_kernel(WINE), L)
+    of_polynomial, polynomial_size = _alignment(polynomial, L)
     total = of_gaussian + of_polynomial
     (one, first), (two, second) = aligned_sum(["gaussian", "polynomial"], WINE, CULTIVAR).terms
     assert (first, second) == (Gaussian(), Polynomial())
@@ -57,7 +51,7 @@ def test_many_rows_are_sampled_and_the_sample_repeats():
     assert one[0][0] == pytest.approx(other[0][0], rel=0.1)
 
 
-def test_what_cannot_be_weighed_is_told():
+def test_kernels_that_cannot_be_weighed_are_refused():
     with pytest.raises(ValueError, match="`kernels` is empty"):
         aligned_sum([], WINE, CULTIVAR)
     with pytest.raises(ValueError, match="widths are each row's own"):

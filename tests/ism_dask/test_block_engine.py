@@ -8,8 +8,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from definition import Dense, dense_gamma
-from distributed import Client, LocalCluster
+from definition import Definition, dense_gamma
+from distributed import Client
 from models import first_engine
 from scipy.sparse import csr_array
 from sklearn.metrics import normalized_mutual_info_score as nmi
@@ -113,7 +113,7 @@ def test_blocks_are_the_definition(kernel, target):
     order = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in dealt.rows(np.arange(N))]
     resolved = KERNELS[kernel].resolve(X)
     blocks = [
-        Dense(X[rows], _block_gamma(Gamma, rows), resolved)
+        Definition(X[rows], _block_gamma(Gamma, rows), resolved)
         for rows in (order[:12], order[12:24], order[24:])
     ]
     phi, values = sum(block.phi(W) for block in blocks), [block.objective(W) for block in blocks]
@@ -127,15 +127,6 @@ def test_blocks_are_the_definition(kernel, target):
     error = 3 * np.std(values, ddof=1) / np.sqrt(3)
     share = error / abs(sum(values))
     assert evaluation.error == pytest.approx(share / (1 - share) if share < 1 else np.inf, rel=1e-6)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_twice_phi_w_is_the_gradient(kernel):
-    engine = BlockEngine(_problem(kernel, "numbers"), Q, rows=12)
-    h, Z = 1e-5, RNG.normal(size=W.shape)
-    ahead, behind = engine.objective(W + h * Z), engine.objective(W - h * Z)
-    slope = 2 * float(np.vdot(engine.gradient(W).product, Z))
-    assert (ahead - behind) / (2 * h) == pytest.approx(slope, rel=1e-6)
 
 
 def _designed(n, seed=0):
@@ -195,7 +186,7 @@ def _evaluated(rows, y, engine_rows=100):
 
 
 @pytest.mark.parametrize("numbers_in_memory", [None, 0])
-def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, numbers_in_memory):
+def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, cluster, numbers_in_memory):
     if numbers_in_memory is not None:  # then blocks are dealt within shards
         monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", numbers_in_memory)
     rows, y = _designed(1500)
@@ -206,16 +197,9 @@ def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, numbers_in_m
             np.testing.assert_array_equal(found, expected)
     with dask.config.set(scheduler="synchronous"):
         np.testing.assert_array_equal(_evaluated(rows, y)[0], known[0])
-    for workers in (1, 2):
-        cluster = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address="127.0.0.1:0",
-        )
-        with cluster, Client(cluster):
-            for found, expected in zip(_evaluated(rows, y), known, strict=True):
-                np.testing.assert_array_equal(found, expected)
+    with Client(cluster):
+        for found, expected in zip(_evaluated(rows, y), known, strict=True):
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_sorted_rows_that_are_not_in_memory_are_declined(monkeypatch):

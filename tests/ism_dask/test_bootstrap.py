@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from models import hsic_model
 from scipy.linalg import subspace_angles
 from sklearn.base import clone
@@ -203,7 +203,7 @@ def test_the_intervals_hold_the_truth():
     assert separated == 20
 
 
-def test_frames_arrays_and_clusters_give_the_same(fitted):
+def test_frames_arrays_and_clusters_give_the_same(fitted, cluster):
     X, y = _rows(150)
     names = ["one", "two", "three", "four", "five"]
     frame = pd.DataFrame(X, columns=names)
@@ -216,12 +216,7 @@ def test_frames_arrays_and_clusters_give_the_same(fitted):
     assert not np.array_equal(here.distances, bootstrap(fitted, X, y, 19).distances)
     lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), y, 19, random_state=4)
     np.testing.assert_allclose(lazy.distances, here.distances, rtol=0.02)
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster),
-    ):
+    with Client(cluster):
         spread = bootstrap(fitted, X, y, 19, random_state=4)
     np.testing.assert_array_equal(spread.distances, here.distances)
     np.testing.assert_array_equal(spread.shares_high, here.shares_high)

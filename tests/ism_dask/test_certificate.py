@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse
-from awkward import Definition, small
+from awkward import definition_of, small
+from definition import Definition, centred, equal_classes
 from models import hsic_model
 from sklearn.datasets import load_wine
 
@@ -41,7 +42,7 @@ def test_what_is_certified_is_a_local_maximum_by_brute_force():
         assert certificate.residual == model.residual_
         if certificate.is_certified:
             certified += 1
-            objective = Definition.of(case, model).objective
+            objective = definition_of(case, model).objective
             if certificate.is_global:
                 assert isinstance(case.kernel, Linear | Squared)
             else:
@@ -126,7 +127,7 @@ def test_certify_measures_what_the_fit_did_not():
             assert certificate.residual == pytest.approx(model.residual_, rel=1e-3)
             if "whiten" not in parameters:
                 Z = (X - model.mean_) / model.scale_
-                judge = Definition(Z, _centred_classes(y), model.kernel_)
+                judge = Definition(Z, centred(equal_classes(y)), model.kernel_)
                 W = model.components_.T
                 assert not objection(judge.objective, W, certificate.distance)
     with pytest.raises(ValueError, match="X has 5 features, but SupervisedIKDR is expecting 7"):
@@ -147,12 +148,6 @@ def test_sparse_rows_in_a_subspace_are_not_certified(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 100_000)
     with pytest.raises(ValueError, match=r"60 x 2100 numbers.*expected at most 2000 columns"):
         model.certify(X, y)
-
-
-def _centred_classes(y):
-    same = (y[:, None] == y).astype(float)
-    same -= same.mean(axis=0)
-    return same - same.mean(axis=1)[:, None]
 
 
 def test_linear_kernels_are_certified_as_global():

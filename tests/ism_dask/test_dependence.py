@@ -7,12 +7,10 @@ from itertools import permutations, product
 import numpy as np
 import pandas as pd
 import pytest
-from definition import centred
-from scipy.spatial.distance import pdist, squareform
+from definition import MULTISCALE, centred, equal_classes, gaussian_kernel, relative_distances
 from scipy.stats import binomtest, skew
 from sklearn.datasets import load_wine
 
-import ism_dask.gamma.conditional_independence as conditional_independence
 import ism_dask.gamma.thin_factors as thin_factors
 from ism_dask import SupervisedIKDR, dependence_test, fitted_dependence_test
 from ism_dask.gamma.independence import _Null, _permutation_pvalue
@@ -20,15 +18,10 @@ from ism_dask.gamma.thin_factors import squared_sum
 from ism_dask.solvers import ISM
 
 KERNELS = ["gaussian", "distance"]
-
-
-def _kernel(points: np.ndarray, name: str) -> np.ndarray:
-    points = np.asarray(points, dtype=float).reshape(len(points), -1)
-    points = (points - points.mean(axis=0)) / points.std(axis=0)
-    distances = squareform(pdist(points)) / np.median(pdist(points))
-    if name == "distance":
-        return -distances
-    return np.mean([np.exp(-((distances / width) ** 2) / 2) for width in (1, 0.5, 0.25)], axis=0)
+BY_DEFINITION = {
+    "gaussian": lambda points: gaussian_kernel(points, *MULTISCALE),
+    "distance": lambda points: -relative_distances(points),
+}
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -36,14 +29,14 @@ def test_the_statistic_is_that_of_the_definition(kernel):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 3)) * [1, 10, 0.1] + 7
     y = X[:, 0] ** 2 + rng.normal(size=80)
-    K, L = centred(_kernel(X, kernel)), centred(_kernel(y, kernel))
+    K, L = (centred(BY_DEFINITION[kernel](points)) for points in (X, y))
     found = dependence_test(X, y, kernel=kernel, n_permutations=0)
     assert found.statistic == pytest.approx((K * L).sum() / 79**2, rel=1e-5)
     # With distances this is distance correlation.
     expected = np.sqrt((K * L).sum() / np.sqrt((K**2).sum() * (L**2).sum()))
     assert found.correlation == pytest.approx(expected, rel=1e-5)
     classes = np.digitize(y, np.quantile(y, [0.3, 0.6]))
-    same = centred((classes[:, None] == classes).astype(float))
+    same = centred(equal_classes(classes))
     found = dependence_test(X, classes, kernel=kernel, n_permutations=0)
     assert found.statistic == pytest.approx((K * same).sum() / 79**2, rel=1e-5)
 
@@ -197,17 +190,6 @@ def test_a_dependence_given_numbers_and_classes_is_found(n):
     renamed = pd.DataFrame({"sex": np.where(sex == "f", "b", "a"), "years": 40 + 10 * age})
     same = dependence_test(X, y, given=renamed, random_state=0)
     assert same.statistic == pytest.approx(several.statistic, rel=1e-6 if n == 300 else 0.2)
-
-
-def test_random_products_stand_for_all_products(monkeypatch):
-    rng = np.random.default_rng(0)
-    F, U, points = (rng.normal(size=(60, size)) for size in (5, 3, 2))
-    whole = conditional_independence.products(F, U, points, rng)
-    monkeypatch.setattr(conditional_independence, "WHOLE", 0)
-    monkeypatch.setattr(conditional_independence, "_PRODUCTS", 20000)
-    some = conditional_independence.products(F, U, points, rng)
-    K = whole @ whole.T
-    assert np.linalg.norm(some @ some.T - K) < 0.1 * np.linalg.norm(K)
 
 
 X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2

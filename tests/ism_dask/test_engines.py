@@ -6,7 +6,7 @@ from functools import cache
 import dask.array as da
 import numpy as np
 import pytest
-from definition import Dense, dense_gamma
+from definition import Definition, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import first_engine
@@ -45,7 +45,7 @@ def _problem(kernel, target, rows=None, dtype=np.float64):
 
 @cache
 def _dense(kernel, target):
-    return Dense(X, dense_gamma(target_dependence(TARGETS[target], target)), ALL[kernel])
+    return Definition(X, dense_gamma(target_dependence(TARGETS[target], target)), ALL[kernel])
 
 
 @cache
@@ -125,14 +125,7 @@ def test_blocks_and_groups_larger_than_one():
     known = target_dependence(y)
     kernel = 0.5 * Gaussian(1.5) + Polynomial(2)
     V = np.linalg.qr(rng.normal(size=(4, 2)))[0]
-    Z = big @ V
-    inner = Z @ Z.T
-    lengths = np.diag(inner)
-    distance = lengths[:, None] + lengths - 2 * inner
-    Gamma = dense_gamma(known)
-    psi = 0.5 * Gamma * Gaussian(1.5).slope(distance)
-    phi = 2 * big.T @ (psi.sum(axis=1)[:, None] * big - psi @ big)
-    phi += big.T @ (Gamma * Polynomial(2).slope(inner)) @ big
+    phi = Definition(big, dense_gamma(known), kernel).phi(V)
     for rows in (None, 1100, 2300):
         engine = first_engine("exact", Problem.from_dependence(cut(big, rows), kernel, known), 2)
         np.testing.assert_allclose(engine.phi(V).phi, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
@@ -149,39 +142,7 @@ def test_float32_tiles_are_right_to_single_precision(kernel):
     assert evaluation.objective == pytest.approx(J, rel=2e-5)
 
 
-def test_phi_of_a_conic_sum_is_the_sum_of_phis():
-    parts = [(0.3, "gaussian"), (1.7, "multiquadric"), (0.2, "polynomial")]
-    total = sum(
-        weight * first_engine("exact", _problem(k, "classes"), Q).phi(W).phi for weight, k in parts
-    )
-    kernel = 0.3 * ALL["gaussian"] + 1.7 * ALL["multiquadric"] + 0.2 * ALL["polynomial"]
-    problem = Problem.from_dependence(cut(X), kernel, target_dependence(TARGETS["classes"]))
-    np.testing.assert_allclose(first_engine("exact", problem, Q).phi(W).phi, total, rtol=1e-10)
-
-
-def test_auto_takes_the_cheapest():
-    assert first_engine("auto", _problem("linear", "classes"), Q).name == "closed"
-    assert first_engine("auto", _problem("linear + squared", "linear"), Q).name == "closed"
-    assert first_engine("auto", _problem("linear", "gaussian"), Q).name == "closed"
-    assert first_engine("auto", _problem("gaussian", "classes"), Q).name == "exact"
-
-
-def test_an_engine_that_cannot_serve_says_why():
-    with pytest.raises(ValueError, match=r"'closed' cannot serve.*slope"):
-        first_engine("closed", _problem("gaussian", "classes"), Q)
-    with pytest.raises(
-        ValueError, match="auto, closed, monomials, landmarks, blocks, exact; got 'fast'"
-    ):
-        first_engine("fast", _problem("linear", "classes"), Q)
-
-
-def test_a_tile_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
-    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**6)
-    with pytest.raises(MemoryError, match=r"37 of 37 rows x 5 .* needs \d+ MiB.*may take 1 MiB"):
-        first_engine("exact", _problem("gaussian", "classes"), Q).phi(W)
-
-
-def test_the_memory_plan_is_kept():
+def test_a_tile_takes_no_more_memory_than_planned():
     rng = np.random.default_rng(0)
     n, d = 6000, 300
     problem = Problem.from_dependence(

@@ -6,6 +6,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from definition import Definition, dense_gamma
 from models import hsic_model
 from scipy.stats import norm, rankdata
 from sklearn.datasets import load_wine
@@ -18,7 +19,6 @@ from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.linalg.rotation import varimax
 from ism_dask.selection.support import marginal_shares
 from ism_dask.solvers import ISM
-from tests.ism_dask.definition import Dense, dense_gamma
 
 X, Y = load_wine(return_X_y=True)
 MEDIAN = Gaussian("median")
@@ -57,12 +57,6 @@ def test_no_rotation_in_a_plane_raises_the_criterion_of_varimax(q: int):
                 assert criterion(turned) <= criterion(best) * (1 + 1e-9)
 
 
-def test_varimax_finds_columns_of_single_weights_again():
-    turn = plane_rotation(3, 0, 1, 0.7) @ plane_rotation(3, 1, 2, -0.4)
-    simple = np.abs(np.eye(7)[:, :3] @ turn @ varimax(np.eye(7)[:, :3] @ turn))
-    np.testing.assert_allclose(np.sort(simple.ravel())[-3:], 1.0, atol=1e-9)
-
-
 @pytest.mark.parametrize("kernel", [MEDIAN, Polynomial(), RelativeGaussian()])
 def test_a_rotation_changes_neither_j_nor_the_space(kernel):
     options = {"kernel": kernel, "warm_start": True}
@@ -72,7 +66,7 @@ def test_a_rotation_changes_neither_j_nor_the_space(kernel):
     np.testing.assert_allclose(W @ W.T, V @ V.T, atol=1e-12)
     assert criterion(W) > 1.1 * criterion(V)
     assert turned.objective_ == plain.objective_
-    definition = Dense(Z, dense_gamma(class_dependence(Y)), turned.kernel_)
+    definition = Definition(Z, dense_gamma(class_dependence(Y)), turned.kernel_)
     assert definition.objective(W) == pytest.approx(definition.objective(V), rel=1e-12)
     phi = definition.phi(W)
     # Each value belongs to the new feature of its number, and the gap ends at what is outside.
@@ -171,14 +165,6 @@ def test_significant_features_are_the_true_ones_in_any_container():
     labels, weights = np.r_[y, np.arange(100) % 2], np.r_[np.ones(300), np.zeros(100)]
     weighted = SupervisedIKDR(2, max_features="auto").fit(others, labels, sample_weight=weights)
     np.testing.assert_allclose(weighted.components_, model.components_, atol=1e-6)
-
-
-def test_few_features_of_more_columns_than_rows():
-    drawn, _ = rows(60, d=90)
-    y = (drawn[:, 1] + drawn[:, 4] > 0).astype(int)
-    model = SupervisedIKDR(1, max_features=2).fit(drawn, y)
-    assert model.get_support(indices=True).tolist() == [1, 4]
-    assert model.converged_
 
 
 def test_the_share_of_a_feature_alone_is_that_of_a_cubic_regression_on_its_scores():

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from definition import centred, dense_gamma
+from definition import (
+    MULTISCALE,
+    centred,
+    dense_gamma,
+    equal_classes,
+    gaussian_kernel,
+    standardised,
+)
 
 from ism_dask.estimators.partial_targets import partial_scores
-from ism_dask.gamma.base import GAMMA_FACTS, Gamma
-from ism_dask.gamma.from_embedding import (
-    EMBEDDING,
-    AvoidGuide,
-    ClusterGuide,
-    PublishedClusterGuide,
-    normalise_rows,
-)
+from ism_dask.gamma.base import GAMMA_FACTS
+from ism_dask.gamma.from_embedding import EMBEDDING, normalise_rows
 from ism_dask.gamma.targets import TARGETS, target_dependence
 from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import cut
@@ -25,32 +26,12 @@ NUMBERS = RNG.normal(size=31)
 MANY = RNG.normal(size=(31, 3))
 
 
-def _one_hot(labels):
-    return (labels[:, None] == np.unique(labels)).astype(float)
-
-
-def _standardised(y):
-    y = y.reshape(len(y), -1)
-    return (y - y.mean(axis=0)) / y.std(axis=0)
-
-
-def _gaussian(y, share=1.0):
-    U = _standardised(y)
-    distances = np.linalg.norm(U[:, None] - U, axis=-1)
-    sigma = share * np.median(distances[np.triu_indices(len(U), 1)])
-    return np.exp(-(distances**2) / (2 * sigma**2))
-
-
-def _multiscale(y):
-    return (_gaussian(y) + _gaussian(y, 0.5) + _gaussian(y, 0.25)) / 3
-
-
 @pytest.mark.parametrize(
     ("target", "y", "K"),
     [
-        ("classes", LABELS, _one_hot(LABELS) @ _one_hot(LABELS).T),
-        ("linear", NUMBERS, _standardised(NUMBERS) @ _standardised(NUMBERS).T),
-        ("linear", MANY, _standardised(MANY) @ _standardised(MANY).T),
+        ("classes", LABELS, equal_classes(LABELS)),
+        ("linear", NUMBERS, standardised(NUMBERS) @ standardised(NUMBERS).T),
+        ("linear", MANY, standardised(MANY) @ standardised(MANY).T),
     ],
 )
 def test_gamma_is_the_centred_kernel_of_y(target, y, K):
@@ -63,17 +44,17 @@ PAIRS = np.random.default_rng(4).normal(size=(300, 2))
 
 
 @pytest.mark.parametrize(
-    ("y", "target", "kernel", "most"),
+    ("y", "target", "shares", "most"),
     [
-        *((y, "gaussian", _gaussian, 1e-6) for y in (NUMBERS, MANY, TAILS, TIES, PAIRS)),
-        *((y, "multiscale", _multiscale, 1e-6) for y in (NUMBERS, MANY, TIES)),
-        (TAILS, "multiscale", _multiscale, 1e-3),
+        *((y, "gaussian", (1.0,), 1e-6) for y in (NUMBERS, MANY, TAILS, TIES, PAIRS)),
+        *((y, "multiscale", MULTISCALE, 1e-6) for y in (NUMBERS, MANY, TIES)),
+        (TAILS, "multiscale", MULTISCALE, 1e-3),
     ],
 )
-def test_the_factor_of_gaussians_leaves_out_next_to_nothing(y, target, kernel, most):
+def test_the_factor_of_gaussians_leaves_out_next_to_nothing(y, target, shares, most):
     known = target_dependence(y, target)
     n = len(y)
-    missing = centred(kernel(y)) - dense_gamma(known)
+    missing = centred(gaussian_kernel(y, *shares)) - dense_gamma(known)
     # What is missing is definite, so that no entry of it is larger than its trace.
     assert np.linalg.eigvalsh(missing).min() > -1e-12 * n
     assert np.trace(missing) <= known.remainder * n + 1e-9
@@ -85,19 +66,8 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
     y = np.random.default_rng(5).normal(size=(300, 5))
     known = target_dependence(y, "gaussian")
     assert known.facts.shape == (300, 100)
-    missing = centred(_gaussian(y)) - dense_gamma(known)
+    missing = centred(gaussian_kernel(y)) - dense_gamma(known)
     assert 1e-6 < np.trace(missing) / 300 <= known.remainder < 0.2
-
-
-@pytest.mark.parametrize(
-    ("target", "y"),
-    [("classes", LABELS), ("linear", NUMBERS), ("linear", MANY), ("gaussian", MANY)],
-)
-def test_factors_multiply_to_gamma(target, y):
-    known = target_dependence(y, target)
-    assert isinstance(known.gamma, Gamma)
-    U = known.gamma.factor(known.facts)
-    np.testing.assert_allclose((U * known.gamma.signs) @ U.T, dense_gamma(known), atol=1e-12)
 
 
 def test_auto_tells_labels_from_numbers():
@@ -180,32 +150,6 @@ def _full(gamma, shards):
 
 
 H = np.eye(N) - 1 / N
-
-
-def test_gamma_of_clusters(embedded):
-    shards, U, _ = embedded
-    np.testing.assert_allclose(_full(*ClusterGuide().gamma(shards)), U @ U.T, atol=1e-12)
-    assert ClusterGuide().initial_gamma(shards) is None
-
-
-def test_gamma_of_clusters_as_published(embedded):
-    """U is not centred there: with the trivial direction in it, its columns have means."""
-    shards, U, roots = embedded
-    D = np.diag(roots)
-    expected = D @ H @ U @ U.T @ H @ D
-    np.testing.assert_allclose(_full(*PublishedClusterGuide().gamma(shards)), expected, atol=1e-12)
-
-
-def test_gamma_of_avoided_labels(embedded):
-    """Both parts have trace 1, so that `mu` means the same whatever the rows and classes."""
-    shards, U, roots = embedded
-    Y = _drawn(4)
-    omega, avoided = np.diag(roots) @ U @ U.T @ np.diag(roots), H @ Y @ Y.T @ H
-    guide = AvoidGuide(Y - Y.mean(axis=0), 0.7, clusterings=np.zeros(Y.shape[1], int))
-    away = 0.7 * avoided / np.trace(avoided)
-    whole = omega / np.trace(omega) - away
-    np.testing.assert_allclose(_full(*guide.gamma(shards)), whole, atol=1e-12)
-    np.testing.assert_allclose(_full(*guide.initial_gamma(shards)), -away, atol=1e-12)
 
 
 def _with_trace_one(matrix):

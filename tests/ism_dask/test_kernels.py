@@ -22,7 +22,7 @@ from ism_dask.kernels import (
     as_kernel,
 )
 from ism_dask.kernels.base import PointwiseKernel
-from ism_dask.kernels.pairing import DISTANCE, INNER
+from ism_dask.kernels.pairing import INNER
 
 ROWS = np.random.default_rng(0).normal(size=(40, 3))
 # Every kernel, as it is by default and with the parameters that are easiest to get wrong: even
@@ -122,21 +122,6 @@ def test_copies_are_equal(kernel):
     assert copy.deepcopy(kernel) == kernel
 
 
-def test_polynomial_without_offset_starts_with_the_sign():
-    assert Polynomial(degree=3, offset=0.0).slope_at_zero == 1.0
-    assert Polynomial(degree=3, offset=2.0).slope_at_zero == 12.0
-    assert Polynomial(degree=1, offset=0.0).slope_at_zero == 1.0
-
-
-@pytest.mark.parametrize("pairing", [INNER, DISTANCE])
-def test_operands_make_beta(pairing):
-    left, right = pairing.operands(ROWS)
-    differences = ROWS[:, None] - ROWS
-    inner, distance = ROWS @ ROWS.T, (differences**2).sum(axis=-1)
-    expected = inner if pairing is INNER else distance
-    np.testing.assert_allclose(pairing.beta(left, right), expected, atol=1e-12)
-
-
 @pytest.mark.parametrize("m", [2, 3, 20, 41])
 def test_median_width_is_the_median_distance(m):
     rows = np.random.default_rng(m).normal(size=(m, 4))
@@ -154,30 +139,6 @@ def test_median_width_looks_past_duplicates():
 def test_median_width_sees_through_the_rounding_of_copies():
     rows = (np.random.default_rng(0).random((400, 100)) < 0.002) * 1.0
     assert Gaussian().resolve(rows).sigma >= 1.0
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_widths_do_not_depend_on_the_origin(offset):
-    assert Gaussian().resolve(ROWS + offset).sigma == pytest.approx(Gaussian().resolve(ROWS).sigma)
-    near, far = (RelativeGaussian(3).resolve(rows).widths(rows) for rows in (ROWS, ROWS + offset))
-    np.testing.assert_allclose(far, near, rtol=1e-6)
-
-
-def test_relative_widths_of_few_rows_are_the_farthest_there_is():
-    rows = 100 * np.random.default_rng(0).normal(size=(4, 3))
-    farthest = np.linalg.norm(rows[:, None] - rows, axis=-1).max(axis=1)
-    np.testing.assert_allclose(RelativeGaussian(7).resolve(rows).widths(rows), farthest)
-    alone = np.ones((3, 2))
-    np.testing.assert_array_equal(RelativeGaussian(7).resolve(alone).widths(alone), 1.0)
-
-
-def test_relative_widths_are_distances_to_the_neighbour():
-    kernel = RelativeGaussian(neighbor=3).resolve(ROWS)
-    distances = np.sort(np.linalg.norm(ROWS[:, None] - ROWS, axis=-1), axis=1)
-    np.testing.assert_allclose(kernel.widths(ROWS), distances[:, 3], rtol=1e-10)
-    # Copies of a row say nothing of its surroundings.
-    doubled = RelativeGaussian(neighbor=3).resolve(np.vstack([ROWS, ROWS[:5]]))
-    assert (doubled.widths(ROWS) > 0).all()
 
 
 def test_sums_scale_and_add():

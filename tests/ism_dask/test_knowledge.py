@@ -15,14 +15,17 @@ from ism_dask import AlternativeIKDR, SemiSupervisedIKDR
 from ism_dask.estimators.partial_targets import centred_labels, partial_scores
 
 X, Y = load_wine(return_X_y=True)
-TOLD = np.arange(178) % 10 == 0
-PART = np.where(TOLD, Y, np.nan)
+LABELLED = np.arange(178) % 10 == 0
+PART = np.where(LABELLED, Y, np.nan)
 NAMES = np.array(["barbera", "grignolino", "barolo"])
 
 
 def entries(values, gap):
-    """Return a list of `values` at rows told, and `gap` at others."""
-    return [value if told else gap for value, told in zip(values.tolist(), TOLD, strict=True)]
+    """Return a list of `values` at the rows LABELLED, and `gap` at others."""
+    return [
+        value if labelled else gap
+        for value, labelled in zip(values.tolist(), LABELLED, strict=True)
+    ]
 
 
 def same(first, second):
@@ -36,38 +39,33 @@ def same(first, second):
 @pytest.mark.parametrize("target", ["auto", "linear"])
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA, Decimal("nan")])
 def test_numbers_with_gaps_of_any_kind_are_numbers(gap, target):
-    expected = partial_scores(np.where(TOLD, X[:, 0], np.nan), 178, target)
+    expected = partial_scores(np.where(LABELLED, X[:, 0], np.nan), 178, target)
     assert expected.groups is None
     same(partial_scores(entries(X[:, 0], gap), 178, target), expected)
 
 
 def test_a_fit_is_the_same_with_none_as_with_nan():
     with_none = SemiSupervisedIKDR(3).fit(X, entries(X[:, 0], None))
-    with_nan = SemiSupervisedIKDR(3).fit(X, np.where(TOLD, X[:, 0], np.nan))
+    with_nan = SemiSupervisedIKDR(3).fit(X, np.where(LABELLED, X[:, 0], np.nan))
     assert not hasattr(with_none, "classes_")
     np.testing.assert_array_equal(with_none.components_, with_nan.components_)
 
 
 def test_decimals_are_numbers():
     given = [
-        Decimal(str(value)) if told else None for value, told in zip(X[:, 0], TOLD, strict=True)
+        Decimal(str(value)) if labelled else None
+        for value, labelled in zip(X[:, 0], LABELLED, strict=True)
     ]
     same(partial_scores(given, 178, "auto"), partial_scores(entries(X[:, 0], None), 178, "auto"))
 
 
 @pytest.mark.parametrize("target", ["auto", "classes"])
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
-def test_whole_numbers_with_gaps_of_any_kind_are_classes(gap, target):
+def test_whole_numbers_and_strings_with_gaps_of_any_kind_are_classes(gap, target):
     expected = partial_scores(PART, 178, target)
     np.testing.assert_array_equal(expected.classes, [0, 1, 2])
     same(partial_scores(entries(Y, gap), 178, target), expected)
     same(partial_scores(np.array(entries(Y, gap), dtype=object), 178, target), expected)
-
-
-@pytest.mark.parametrize("target", ["auto", "classes"])
-@pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
-def test_strings_with_gaps_of_any_kind_are_classes(gap, target):
-    expected = partial_scores(PART, 178, target)
     known = partial_scores(entries(np.sort(NAMES)[Y], gap), 178, target)
     np.testing.assert_array_equal(known.classes, np.sort(NAMES))
     np.testing.assert_array_equal(known.groups, expected.groups)
@@ -107,8 +105,8 @@ def test_columns_of_pandas(dtype, values, classes, framed):
 
 def test_a_frame_of_nullable_numbers():
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]}).convert_dtypes()
-    frame.loc[~TOLD] = pd.NA
-    expected = partial_scores(np.where(TOLD[:, None], X[:, :2], np.nan), 178, "auto")
+    frame.loc[~LABELLED] = pd.NA
+    expected = partial_scores(np.where(LABELLED[:, None], X[:, :2], np.nan), 178, "auto")
     same(partial_scores(frame, 178, "auto"), expected)
     same(partial_scores(frame.astype(object), 178, "auto"), expected)
 
@@ -121,7 +119,7 @@ def test_other_labels_that_can_be_sorted():
 
 
 @pytest.mark.parametrize("given", [["a", 1, "b", 2], ["a", 1, None, 2], ["a", 0.5, np.nan, "b"]])
-def test_labels_that_are_strings_and_numbers_are_told(given):
+def test_labels_that_are_strings_and_numbers_are_refused(given):
     message = r"cannot be compared .*of type (int|float), str\); expected all strings or all num"
     for target in ("auto", "classes"):
         with pytest.raises(ValueError, match=message):
@@ -192,7 +190,7 @@ def test_a_column_of_labels_to_avoid_is_flat_with_a_warning():
             "auto",
             "column 1 of `y` is constant, 0.1 in all",
         ),
-        (np.where(TOLD, 0.1, np.nan), "linear", "`y` is constant, 0.1 in all 18 rows"),
+        (np.where(LABELLED, 0.1, np.nan), "linear", "`y` is constant, 0.1 in all 18 rows"),
         ([None] * 178, "auto", "no scores: every row is NaN, None"),
         ([None, -1] * 89, "auto", "no labels: -1"),
     ],
@@ -220,18 +218,18 @@ def test_clusterings_to_avoid_that_cannot_be(y, message):
 @pytest.mark.parametrize("factor", [2.0**660, 2.0**-660, -(2.0**3)])
 @pytest.mark.parametrize("target", ["auto", "linear"])
 def test_the_size_of_scores_does_not_count(factor, target):
-    several = np.where(TOLD[:, None], X[:, :2], np.nan)
+    several = np.where(LABELLED[:, None], X[:, :2], np.nan)
     for given in (several, several[:, 0]):
         expected = partial_scores(given, 178, target).Y
         scaled = partial_scores(given * factor, 178, target).Y
         np.testing.assert_array_equal(scaled, np.sign(factor) * expected)
-        np.testing.assert_allclose(expected[TOLD].mean(axis=0), 0, atol=1e-12)
-        np.testing.assert_allclose(expected[TOLD].std(axis=0), 1)
+        np.testing.assert_allclose(expected[LABELLED].mean(axis=0), 0, atol=1e-12)
+        np.testing.assert_allclose(expected[LABELLED].std(axis=0), 1)
 
 
 def test_rows_of_a_class_keep_it_where_another_centre_is_nearer():
     wrong = PART.copy()
     wrong[[0, 10, 20]] = 2
     model = SemiSupervisedIKDR(3).fit(X, wrong)
-    np.testing.assert_array_equal(model.labels_[TOLD], wrong[TOLD])
+    np.testing.assert_array_equal(model.labels_[LABELLED], wrong[LABELLED])
     assert (model.predict(X)[[0, 10, 20]] == model.labels_[50]).any()

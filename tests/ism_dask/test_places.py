@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from scipy.sparse import csr_array
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
@@ -36,37 +34,32 @@ def _stored(X: np.ndarray, folder: Path, chunk_rows: int) -> Any:
     return open_dataset(folder / name)
 
 
-@contextmanager
-def _two_workers() -> Iterator[None]:
-    cluster = LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-    )
-    with cluster, Client(cluster):
-        yield
-
-
 def _apart(fits: list[SupervisedIKDR]) -> float:
     """Return the largest sine of the angle between the first W and another one."""
     return max(subspace_sine(fits[0].components_.T, each.components_.T) for each in fits[1:])
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
-def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(criterion, tmp_path):
+def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
+    criterion, tmp_path, cluster
+):
     X, y = _bytes(200)
     lazy, stored = da.from_array(X, chunks=(90, 5)), _stored(X * 1.0, tmp_path, 100)
-    places = [X * 1.0, X, X.astype(np.float32), csr_array(X), stored]
+    places = [X * 1.0, X, X.astype(np.float32), csr_array(X), stored, lazy]
     fits = [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in places]
-    with _two_workers():
+    with Client(cluster):
         fits += [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in (X, lazy)]
+    for alone, spread in ((fits[1], fits[-2]), (fits[5], fits[-1])):
+        np.testing.assert_array_equal(spread.components_, alone.components_)
     # Few rows of bytes are in single precision for dependence, as ever, and numbers are not.
     assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
 
 
-def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_path):
+def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_path, cluster):
     X = _bytes(200)[0] * 1.0
     lazy = da.from_array(X, chunks=(90, 5))
     fits = [UnsupervisedIKDR(3).fit(place) for place in (X, csr_array(X), _stored(X, tmp_path, 90))]
-    with _two_workers():
+    with Client(cluster):
         fits.append(UnsupervisedIKDR(3).fit(lazy))
     for other in fits[1:]:
         np.testing.assert_array_equal(other.components_, fits[0].components_)
@@ -74,7 +67,9 @@ def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_pat
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
-def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(criterion, tmp_path, monkeypatch):
+def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
+    criterion, tmp_path, monkeypatch, cluster
+):
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 5000)
     X, y = _bytes(3000, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
@@ -85,7 +80,7 @@ def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(criterion, tmp_path,
         return SupervisedIKDR(1, criterion=criterion, engine=engine).fit(place, y, weights)
 
     fits = [fitted(place) for place in (X, csr_array(X), stored, _stored(X, tmp_path, 4096))]
-    with _two_workers():
+    with Client(cluster):
         fits.append(fitted(lazy))
     assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
 

@@ -97,14 +97,6 @@ def test_bars_are_the_largest_weights_under_their_names(fitted):
         assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the largest at the top
 
 
-def test_bars_go_into_given_axes_under_given_names(fitted):
-    _, axes = plt.subplots(2, 1)
-    letters = list("abcdefghijklm")
-    panels = plot.components(fitted, feature_names=letters, top=13, axes=axes)
-    assert list(panels) == list(axes)
-    assert sorted(label.get_text() for label in axes[1].get_yticklabels()) == letters
-
-
 def test_images_are_centred_on_zero():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 12))
@@ -291,21 +283,6 @@ def test_the_band_of_a_response_holds_the_mean():
         held = (low[:, 0] <= truth) & (truth <= high[:, 0])
         inside.append(held[often].mean())
     assert 0.8 < np.mean(inside) < 0.98
-
-
-def test_the_mean_along_awkward_features():
-    y = np.arange(3_000.0)[:, None]
-    for z in (np.zeros(3_000), np.repeat([0.0, 1.0], 1_500)):
-        _, curve = mean_along(z, y)
-        ends = [y[z == end].mean() for end in (z[0], z[-1])]
-        np.testing.assert_allclose(curve[0, [0, -1], 0], ends, rtol=0.01)
-        assert np.isfinite(curve).all()
-
-
-def test_without_y_rows_have_one_colour(fitted):
-    ax = plot.scatter(fitted, X)
-    assert len(points(ax)) == len(X)
-    assert ax.get_legend() is None
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,10 @@ from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
-from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM, DimensionGrowth, Grassmann, Stiefel
 from ism_dask.solvers.ism import restart_from
 from ism_dask.solvers.lbfgs import lbfgs_ascent
-from ism_dask.solvers.solver_log import complete_columns
 from ism_dask.solvers.stiefel import cayley_ascent
 from ism_dask.status import Status
 
@@ -66,7 +64,7 @@ def _solved(name, engine, state=None, **options):
 
 @pytest.mark.parametrize("name", RIVALS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
-def test_a_rival_climbs_to_orthonormal_columns(name, kernel):
+def test_a_rival_climbs_to_orthonormal_columns_from_where_no_direction_leads_up(name, kernel):
     engine = _engine(kernel, "exact")
     found = _solved(name, engine)
     # Columns that are best one by one need not be stationary together.
@@ -82,22 +80,14 @@ def test_a_rival_climbs_to_orthonormal_columns(name, kernel):
     phi = engine.phi(found.W).phi
     np.testing.assert_allclose(found.product, phi @ found.W, atol=1e-8 * np.abs(phi).max())
     assert found.n_iter == len(found.history)
-
-
-@pytest.mark.parametrize("name", WHOLE)
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
-def test_where_it_ends_no_direction_leads_up(name, kernel):
-    engine = _engine(kernel, "exact")
-    found = _solved(name, engine)
-    assert relative_residual(found.W, found.product) < 1e-4
     rng = np.random.default_rng(0)
-    for _ in range(10):
+    for _ in range(10 if name in WHOLE else 0):
         nearby = np.linalg.qr(found.W + 0.02 * rng.normal(size=found.W.shape))[0]
         assert engine.objective(nearby) <= found.objective * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_its_w_is_told_in_its_own_eigenvectors(name):
+def test_its_w_is_given_in_its_own_eigenvectors(name):
     engine = _engine(Gaussian(2.0))
     found = _solved(name, engine)
     np.testing.assert_allclose(
@@ -157,7 +147,7 @@ def test_growing_columns_come_one_after_the_other():
     assert sorted(widths) == widths
     assert set(widths) == {1, 2}
     first = seen[widths.index(2) - 1].current.W
-    # The first column is kept as it was.
+    # The first column stays as it was.
     assert subspace_sine(found.W, np.linalg.qr(np.hstack([first, found.W]))[0][:, :2]) < 1e-6
 
 
@@ -169,25 +159,6 @@ def test_iterations_can_be_counted_out(name):
     assert found.status is Status.MAX_ITER
     assert found.n_iter == len(seen) == (4 if name == "dimension-growth" else 2)
     assert [state.iteration for state in seen] == list(range(1, len(seen) + 1))
-
-
-@pytest.mark.parametrize("name", HSIC_SOLVERS)
-def test_over_the_cap_the_best_so_far_is_kept(name):
-    engine = _engine(Polynomial(3))
-    found = _solved(name, engine, max_seconds=1e-9)
-    assert found.status is Status.OVER_CAP
-    assert found.W.shape == (4, 2)
-    np.testing.assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
-    assert found.objective == pytest.approx(engine.objective(found.W), rel=1e-12)
-
-
-def test_columns_that_are_lacking_come_of_the_others():
-    rng = np.random.default_rng(2)
-    W = np.linalg.qr(rng.normal(size=(6, 2)))[0]
-    others = np.linalg.qr(np.hstack([W @ rng.normal(size=(2, 1)), rng.normal(size=(6, 3))]))[0]
-    whole = complete_columns(W, others)
-    np.testing.assert_array_equal(whole[:, :2], W)
-    np.testing.assert_allclose(whole.T @ whole, np.eye(4), atol=1e-12)
 
 
 def test_the_ascent_finds_the_leading_eigenvectors():
@@ -250,6 +221,8 @@ def test_a_cap_before_the_first_step_leaves_the_start(solver):
     assert model.status_ is Status.OVER_CAP
     assert not model.converged_
     assert len(model.history_) == model.n_iter_ == 1
+    W = model.components_
+    np.testing.assert_allclose(W @ W.T, np.eye(len(W)), atol=1e-12)
 
 
 def test_what_a_rival_warns_of_is_what_ends_it():
@@ -271,7 +244,7 @@ def test_models_that_lead_nowhere_count_as_iterations():
 
 
 @pytest.mark.parametrize("solver", HSIC_SOLVERS)
-def test_a_kernel_that_overflows_is_told_of(solver):
+def test_a_kernel_that_overflows_is_an_error(solver):
     X, y = load_wine(return_X_y=True)
     with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
         hsic_model(2, kernel=Polynomial(400), solver=solver).fit(X, y)
@@ -290,15 +263,7 @@ def test_clusterers_take_one_too():
     assert (own.labels_ == rival.labels_).mean() > 0.95
 
 
-def test_the_cap_holds_for_all_rounds_of_a_clusterer():
-    X, _ = load_wine(return_X_y=True)
-    with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
-        model = UnsupervisedIKDR(3, solver=ISM(max_seconds=1e-9)).fit(X)
-    assert len(model.rounds_) == 1
-    assert model.labels_.shape == (178,)
-
-
-def test_a_cap_in_a_later_round_is_told_of_as_well(monkeypatch):
+def test_a_cap_in_a_later_round_is_a_warning_as_well(monkeypatch):
     X, _ = load_wine(return_X_y=True)
     spent: list[Round] = []
     clock = time.perf_counter
@@ -312,26 +277,10 @@ def test_a_cap_in_a_later_round_is_told_of_as_well(monkeypatch):
     assert not model.converged_
 
 
-def test_a_solver_that_does_not_exist_is_refused():
-    message = (
-        "`solver` must be one of ascent, ism, stiefel, grassmann, dimension-growth; got 'newton'"
-    )
-    with pytest.raises(ValueError, match=message):
-        hsic_model(2, solver="newton").fit(IRIS, SPECIES)
-
-
 def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymanopt.optimizers", None)
     with pytest.raises(ImportError, match=r"pip install 'ism-dask\[rivals\]'"):
         hsic_model(2, solver="grassmann").fit(IRIS, SPECIES)
-
-
-def test_rivals_end_by_no_change_of_eigenvalues():
-    assert ISM(tol=0.1).stopping == Stopping(0.1, None, 300, None)
-    assert not Stiefel().stopping.tol_is_met(1e-9, 0.0)
-    assert _solved("stiefel", _engine(Linear())).objective == pytest.approx(
-        _solved("ism", _engine(Linear())).objective
-    )
 
 
 def test_each_column_of_dimension_growth_has_steps_of_its_own():

@@ -153,7 +153,7 @@ def test_continuation_begins_with_what_wider_kernels_find():
     model = clone(plain).set_params(solver=ISM(tol=1e-3, continuation=True))
     with watching_iterations(seen.append):
         model.fit(WINE, CULTIVAR)
-    # What leads there is not told of.
+    # The steps that lead there are not reported.
     assert [state.iteration for state in seen] == list(range(1, model.n_iter_ + 1))
     assert model.kernel_ == Gaussian(0.5)
     assert model.objective_ > plain.fit(WINE, CULTIVAR).objective_
@@ -165,11 +165,6 @@ def test_what_has_no_width_begins_as_it_is(kernel):
     wider.fit(IRIS, SPECIES)
     own.fit(IRIS, SPECIES)
     assert [each.objective for each in wider.history_] == [each.objective for each in own.history_]
-
-
-def test_terms_of_a_sum_are_widened_each():
-    wider = (Gaussian(2.0) + 0.5 * Polynomial(2)).widened(3.0)
-    assert wider == Gaussian(6.0) + 0.5 * Polynomial(2)
 
 
 def test_the_cap_is_for_all_starts_together(monkeypatch):

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 from distributed.utils import key_split
-from growing import sizes_of_a_cluster
 from models import hsic_model
 
 from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
@@ -23,13 +22,13 @@ from ism_dask.observe.progress import watching_passes
 from ism_dask.rows.execution import task_budget
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
-from ism_dask.rows.standardise import Standardisation, tile_dtype
+from ism_dask.rows.standardise import tile_dtype
 from ism_dask.rows.tasks import RowFact
 from ism_dask.solvers import ISM
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
-NUMBERS, PRODUCTS = RowFact("numbers"), RowFact("products")
+NUMBERS = RowFact("numbers")
 BYTES = np.dtype(np.uint8)
 
 
@@ -51,48 +50,8 @@ def _first_and_sum(piece):
     return np.array([piece.X.sum()]), float(len(piece.X))
 
 
-def _outer(head, tail):
-    total = np.zeros((X.shape[1], X.shape[1]))
-    for piece in tail:
-        product = np.outer(head.X.sum(axis=0), piece.X.sum(axis=0))
-        total += product if piece.start == head.start else product + product.T
-    return total
-
-
 def _pairs_seen(head, tail):
     return float(sum(1 for _ in tail))
-
-
-def _scaled(piece, factor):
-    return factor * piece.X[:, 0]
-
-
-def _scaled_rows(piece, factor):
-    return factor * piece.X
-
-
-def _attached(piece):
-    return np.array([sum(fact.sum() for fact in piece.facts.values())])
-
-
-@pytest.mark.parametrize("rows", [1, 7, 16, 50, 99])
-def test_folds_see_every_row_and_every_pair_once(rows):
-    shards = cut(X, rows)
-    total, count = shards.fold(_first_and_sum)
-    assert count == 50
-    np.testing.assert_allclose(total, X.sum())
-    pairs = shards.fold_pairs(_outer)
-    np.testing.assert_allclose(pairs, np.outer(X.sum(axis=0), X.sum(axis=0)), atol=1e-10)
-
-
-@pytest.mark.parametrize("size", [1, 400, 900])
-def test_a_task_gets_a_few_shards_at_a_time(monkeypatch, size):
-    monkeypatch.setattr("ism_dask.rows.shards._TASK_SHARD_BYTES", size)
-    shards = cut(da.from_array(X, chunks=(9, 4)), 9)
-    assert shards.max_shards_per_task == max(1, size // (9 * 4 * 8))
-    pairs = shards.fold_pairs(_outer)
-    np.testing.assert_allclose(pairs, np.outer(X.sum(axis=0), X.sum(axis=0)), atol=1e-10)
-    np.testing.assert_allclose(shards.fold(_first_and_sum)[0], X.sum())
 
 
 def test_many_shards_share_tasks(monkeypatch):
@@ -106,45 +65,6 @@ def test_many_shards_share_tasks(monkeypatch):
     np.testing.assert_allclose(total, X.sum())
 
 
-def test_folds_through_facts_do_not_see_the_rows():
-    shards = cut(X, 13).derive(PRODUCTS, _scaled_rows, 2.0).persisted().fact_as_rows(PRODUCTS, 4)
-    total, count = shards.fold(_first_and_sum)
-    assert count == 50
-    np.testing.assert_allclose(total, 2 * X.sum())
-
-
-def test_picked_rows_bring_their_facts():
-    piece = cut(X, 13).with_rows(NUMBERS, np.arange(50.0)).load_rows(np.array([3, 12, 13, 49]))
-    np.testing.assert_array_equal(piece.X, X[[3, 12, 13, 49]])
-    np.testing.assert_array_equal(piece.facts[NUMBERS], [3, 12, 13, 49])
-
-
-def test_nobody_is_told_after_the_watch():
-    seen = []
-    with watching_passes(lambda done, total: seen.append(done)):
-        pass
-    cut(X, 13).fold(_first_and_sum)
-    assert not seen
-
-
-@pytest.mark.parametrize("rows", [13, 50])
-def test_facts_travel_with_their_rows(rows):
-    shards = cut(X, rows).with_rows(NUMBERS, np.arange(50.0)).derive(PRODUCTS, _scaled, 2.0)
-    expected = np.arange(50).sum() + 2 * X[:, 0].sum()
-    np.testing.assert_allclose(shards.fold(_attached), expected)
-    np.testing.assert_allclose(shards.persisted().fold(_attached), expected)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [X, da.from_array(X, chunks=(9, 2)), da.from_array(X, chunks=(50, 4))],
-    ids=["numpy", "dask", "one chunk"],
-)
-def test_rows_come_back_from_any_kind(source):
-    indices = np.array([0, 3, 17, 18, 49])
-    np.testing.assert_array_equal(cut(source, 10).rows(indices), X[indices])
-
-
 def test_sources_are_read_in_whole_chunks():
     source = Source((100, 3))
     assert isinstance(source, RowSource)
@@ -153,14 +73,6 @@ def test_sources_are_read_in_whole_chunks():
     assert cut(Source((5000, 3))).bounds[1] % 16 == 0
     assert shards.dtype == np.float32
     np.testing.assert_array_equal(shards.rows(np.arange(100)), source.read(0, 100))
-
-
-def test_affine_standardises_and_leaves_columns_out():
-    affine = Standardisation(X.mean(axis=0), X.std(axis=0), np.array([True, False, True, True]))
-    rows = cut(X, 20).standardised(affine)
-    assert rows.n_columns == 3
-    expected = ((X - X.mean(axis=0)) / X.std(axis=0))[:, [0, 2, 3]]
-    np.testing.assert_allclose(rows.rows(np.arange(50)), expected, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +171,24 @@ def _clustered(data, engine):
     return np.column_stack([model.embedding_, model.labels_])
 
 
+def _sizes_of_a_cluster(folder, *sizes):
+    """Yield each number of worker processes, rising, when the active cluster has as many."""
+    with (
+        LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            local_directory=str(folder),
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        for workers in sizes:
+            cluster.scale(workers)
+            client.wait_for_workers(workers, timeout=120)
+            yield workers
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("sizes", [(2,), pytest.param((1, 4), marks=pytest.mark.chaos)])
 def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, monkeypatch):
@@ -274,7 +204,7 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
     np.testing.assert_allclose(alone[2], alone[0], atol=1e-9)
     groups = rows + 3 * y[:, None]
     alone += [_clustered(groups, "landmarks"), _clustered(groups, "exact")]
-    for workers in sizes_of_a_cluster(tmp_path, *sizes):
+    for workers in _sizes_of_a_cluster(tmp_path, *sizes):
         assert task_budget() > 0
         spread = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
         spread.append(_clustered(groups, "landmarks"))
@@ -339,7 +269,7 @@ def _scores_of(y):
     return scores
 
 
-def test_a_worker_too_small_for_a_shard_is_told_before_anything_runs(tmp_path):
+def test_a_worker_too_small_for_a_shard_is_an_error_before_anything_runs(tmp_path):
     with (
         LocalCluster(
             n_workers=1,
@@ -354,15 +284,6 @@ def test_a_worker_too_small_for_a_shard_is_told_before_anything_runs(tmp_path):
         assert task_budget() == 20 * 2**20
         with pytest.raises(MemoryError, match=r"2560 rows x 1568 columns needs \d+ MiB, .* 20 MiB"):
             cut(Source((9000, 1568), chunk_rows=2560))
-
-
-def _halved(sums):
-    return sums[0] / 2
-
-
-@pytest.mark.parametrize("rows", [7, 50])
-def test_a_sum_is_finished_where_it_lies(rows):
-    np.testing.assert_allclose(cut(X, rows).fold(_first_and_sum, finish=_halved), X.sum() / 2)
 
 
 def test_a_child_of_a_fork_computes_with_threads_of_its_own():

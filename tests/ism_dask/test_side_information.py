@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import sklearn
-from definition import Dense, centred, dense_gamma
+from definition import Definition, centred, dense_gamma
 from models import first_engine, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -110,7 +110,7 @@ def test_every_engine_takes_negative_weights(engine: str, kernel: Any) -> None:
     problem = Problem.from_dependence(cut(ROWS, 20), kernel, dependence)
     W = np.linalg.qr(RNG.normal(size=(5, 2)))[0]
     J = first_engine(engine, problem, 2).double.value(W)
-    truth = Dense(ROWS, dense_gamma(dependence), kernel).objective(W)
+    truth = Definition(ROWS, dense_gamma(dependence), kernel).objective(W)
     assert abs(J.objective - truth) <= max(J.error, 1e-9) * abs(truth)
 
 

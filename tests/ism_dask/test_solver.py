@@ -9,12 +9,12 @@ from sklearn.preprocessing import scale
 from ism_dask.engines import Problem
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation
 from ism_dask.gamma.targets import target_dependence
-from ism_dask.kernels import Gaussian, Linear, Polynomial
+from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Record
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
-from ism_dask.solvers.ism import solve, spectral_state
+from ism_dask.solvers.ism import solve
 from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.stationarity import relative_residual
 from ism_dask.status import Status
@@ -40,52 +40,11 @@ def test_a_fixed_point_is_stationary():
     assert solution.history[-1].angle < 1e-8
 
 
-def test_no_nearby_subspace_is_better():
-    engine = _engine()
-    solution = solve(engine, 2, Stopping(tol=1e-12, angle_tol=1e-8, max_iter=500))
-    for seed in range(20):
-        step = 0.05 * np.random.default_rng(seed).normal(size=solution.W.shape)
-        nearby = np.linalg.qr(solution.W + step)[0]
-        assert engine.objective(nearby) < solution.objective
-
-
-def test_the_start_takes_what_phi0_determines():
-    assert spectral_state(_engine(), 2).current.W.shape == (6, 2)
-    # Three classes give Phi0 rank two: a third vector would be rounding noise.
-    start = spectral_state(_engine(), 3)
-    assert start.current.W.shape == (6, 2)
-    assert solve(_engine(), 3, Stopping()).W.shape == (6, 3)
-
-
-def test_constant_phi_takes_one_iteration():
-    solution = solve(_engine(Linear()), 2, Stopping())
-    assert solution.n_iter == 1
-    assert solution.history[0].change == pytest.approx(0.0, abs=1e-12)
-
-
-def test_states_go_on_to_the_same_bits():
-    states = []
-    stopping = Stopping(tol=1e-10, max_iter=50)
-    whole = solve(_engine(), 2, stopping, on_iteration=states.append)
-    assert [state.iteration for state in states] == list(range(1, whole.n_iter + 1))
-    for state in (states[0], states[len(states) // 2], states[-1]):
-        resumed = solve(_engine(), 2, stopping, state=state)
-        np.testing.assert_array_equal(resumed.W, whole.W)
-        assert resumed.n_iter == whole.n_iter
-        assert [r.objective for r in resumed.history] == [r.objective for r in whole.history]
-
-
 def test_angles_can_hold_the_iteration_back():
     loose = solve(_engine(), 2, Stopping(tol=0.5))
     held = solve(_engine(), 2, Stopping(tol=0.5, angle_tol=1e-6))
     assert held.n_iter > loose.n_iter
     assert held.history[-1].angle < 1e-6
-
-
-def test_running_out_of_iterations_is_a_status():
-    solution = solve(_engine(), 2, Stopping(tol=1e-14, max_iter=2))
-    assert solution.status is Status.MAX_ITER
-    assert solution.n_iter == 2
 
 
 class _Swinging:

@@ -7,8 +7,8 @@ import types
 import numpy as np
 import pytest
 import scipy.sparse
-from definition import Dense, dense_gamma
-from models import hsic_model
+from definition import Definition, dense_gamma
+from models import hsic_model, projector
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 from watchers import Watcher
@@ -46,10 +46,6 @@ def _many_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wide_rows, "_DIRECTIONS", 4)
 
 
-def _projector(fitted: SupervisedIKDR | UnsupervisedIKDR) -> np.ndarray:
-    return fitted.components_.T @ fitted.components_
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -63,7 +59,7 @@ def test_few_columns_give_the_fit_of_dense_rows(model: SupervisedIKDR) -> None:
     dense = clone(model).fit(X.toarray(), Y)
     fitted = model.fit(scipy.sparse.coo_array(X), Y)
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-9)
-    assert_allclose(_projector(fitted), _projector(dense), atol=1e-6)
+    assert_allclose(projector(fitted), projector(dense), atol=1e-6)
     assert_allclose(fitted.transform(X), fitted.transform(X.toarray()), atol=1e-10)
 
 
@@ -77,7 +73,7 @@ def test_many_columns_give_the_fit_of_dense_rows(kernel: Kernel, standardize: bo
     assert fitted.converged_
     assert fitted.residual_ <= 1e-4
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-6)
-    assert_allclose(_projector(fitted), _projector(dense), atol=1e-3)
+    assert_allclose(projector(fitted), projector(dense), atol=1e-3)
     assert_allclose(fitted.mean_, dense.mean_, atol=1e-12)
     assert_allclose(fitted.scale_, dense.scale_, rtol=1e-12)
     assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(2), atol=1e-10)
@@ -89,8 +85,7 @@ def test_a_fit_with_many_columns_ends_where_the_definition_is_stationary() -> No
     fitted = hsic_model(2).fit(texts, y)
     W = fitted.components_.T
     rows = (texts.toarray() - fitted.mean_) / fitted.scale_
-    product = Dense(rows, dense_gamma(class_dependence(y)), fitted.kernel_).phi(W) @ W
-    residual = np.linalg.norm(product - W @ (W.T @ product)) / np.linalg.norm(product)
+    residual = Definition(rows, dense_gamma(class_dependence(y)), fitted.kernel_).residual(W)
     assert fitted.converged_
     assert residual <= 1e-4
     assert_allclose(fitted.residual_, residual, rtol=1e-3, atol=1e-8)
@@ -121,7 +116,7 @@ def test_many_columns_are_never_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(fitted.objective_, other.objective_, rtol=1e-3)
     assert_allclose(fitted.mean_, other.mean_, atol=1e-12)
     assert_allclose(fitted.scale_, other.scale_, rtol=1e-12)
-    assert_allclose(_projector(fitted), _projector(other), atol=0.02)
+    assert_allclose(projector(fitted), projector(other), atol=0.02)
 
 
 def test_wide_rows_in_single_precision() -> None:
@@ -210,7 +205,7 @@ def test_clusters_of_many_sparse_rows_are_those_of_dense_ones(
     dense = UnsupervisedIKDR(3, 2).fit(X.toarray())
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 10)
     model = UnsupervisedIKDR(3, 2).fit(X)
-    assert_allclose(_projector(model), _projector(dense), atol=1e-6)
+    assert_allclose(projector(model), projector(dense), atol=1e-6)
     np.testing.assert_array_equal(model.labels_, dense.labels_)
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from definition import kernel_matrix
 from sklearn.datasets import make_blobs
 
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import Landmarks, as_engine
 from ism_dask.engines.base import TOLERANCE
-from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.gamma.from_embedding import EMBEDDING
 from ism_dask.kernels import (
     KERNELS,
@@ -33,16 +33,6 @@ def blobs():
     X = rng.normal(size=(N, D)) + centres[np.arange(N) % 3]
     W = np.linalg.qr(rng.normal(size=(D, 2)))[0]
     return X - X.mean(axis=0), W
-
-
-def values(kernel, Z):
-    """K by the definition, row by row."""
-    total = np.zeros((len(Z), len(Z)))
-    for weight, term in kernel.terms:
-        squared = ((Z[:, None] - Z) ** 2).sum(axis=2)
-        beta = squared if term.pairing.degree else Z @ Z.T
-        total += weight * term.value(beta)
-    return total
 
 
 def dense(K_matrix, k, share=0.3):
@@ -85,7 +75,7 @@ def graph(X, rows, kernel, engine, tol=TOLERANCE, normalisation=REGULARISED):
 def test_every_engine_embeds_as_dense_eigenvectors_do(blobs, kernel, rows, engine):
     X, W = blobs
     embedding = graph(X, rows, kernel, engine, tol=1e-12).embedded(W, K)
-    check(embedding, values(kernel, X @ W), K, 1e-6)
+    check(embedding, kernel_matrix(kernel, X @ W), K, 1e-6)
     assert embedding.engine == engine
 
 
@@ -93,9 +83,9 @@ def test_tiles_embed_as_one_matrix_does(blobs, monkeypatch):
     X, W = blobs
     monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", 10)
     embedding = graph(X, 40, Gaussian(2.0), "exact").embedded(W, K)
-    check(embedding, values(Gaussian(2.0), X @ W), K, 1e-9)
+    check(embedding, kernel_matrix(Gaussian(2.0), X @ W), K, 1e-9)
     start = graph(X, 40, Gaussian(2.0), "exact").start(K)
-    check(start, values(Gaussian(2.0), X), K, 1e-9)
+    check(start, kernel_matrix(Gaussian(2.0), X), K, 1e-9)
     assert start.extension is None
 
 
@@ -104,7 +94,7 @@ def test_the_published_graph_is_neither_raised_nor_centred(blobs, engine, most, 
     X, W = blobs
     monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", most)
     published = graph(X, 40, Gaussian(2.0), engine, 1e-12, PUBLISHED)
-    check(published.embedded(W, K), values(Gaussian(2.0), X @ W), K, 1e-6, share=0.0)
+    check(published.embedded(W, K), kernel_matrix(Gaussian(2.0), X @ W), K, 1e-6, share=0.0)
 
 
 @pytest.mark.parametrize("normalisation", [REGULARISED, PUBLISHED])
@@ -116,15 +106,6 @@ def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine, normalisation
     np.testing.assert_allclose(embedding.extension(X @ W), rows, atol=1e-12)
     part = embedding.extension((X @ W)[17:20])
     np.testing.assert_allclose(part, rows[17:20], atol=1e-12)
-
-
-@pytest.mark.parametrize("rows", [150, 64, 13])
-def test_products_with_tiles_are_those_of_the_matrix(blobs, rows):
-    X, W = blobs
-    V = np.random.default_rng(1).normal(size=(N, 4))
-    found = kernel_matvec(cut(X @ W, rows), Gaussian(2.0) + Laplacian(1.0), V)
-    expected = values(Gaussian(2.0) + Laplacian(1.0), X @ W) @ V
-    np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
 def test_more_directions_than_the_kernel_has_are_left_zero():
@@ -141,7 +122,7 @@ def test_affinities_are_never_negative_and_semidefinite(name, blobs):
     X, _ = blobs
     affinity = Affinity.of(KERNELS[name](), X)
     for kernel in (affinity.whole, affinity.between(X)):
-        K_matrix = values(kernel, X)
+        K_matrix = kernel_matrix(kernel, X)
         assert K_matrix.min() >= 0
         assert np.linalg.eigvalsh(K_matrix).min() > -1e-10
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from models import hsic_model
+from models import StoredRows, assert_same_fit, hsic_model
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
@@ -20,7 +20,6 @@ from watchers import Watcher
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
-from ism_dask.rows.source import RowSource
 
 X, Y = load_wine(return_X_y=True)
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
@@ -32,29 +31,23 @@ def fitted() -> SupervisedIKDR:
     return SupervisedIKDR(2, **PLAIN).fit(X, Y)
 
 
-def _assert_same(left: SupervisedIKDR, right: SupervisedIKDR) -> None:
-    assert_allclose(left.objective_, right.objective_, rtol=1e-10)
-    assert_allclose(left.components_, right.components_, atol=1e-6)
-    assert_allclose(left.mean_, right.mean_, rtol=1e-12)
-
-
 def test_a_class_weight_is_the_weight_of_its_rows() -> None:
     given = SupervisedIKDR(2, **PLAIN, class_weight={"barolo": 2, "barbera": 0.5}).fit(X, NAMES)
     of_rows = np.select([NAMES == "barolo", NAMES == "barbera"], [2.0, 0.5], 1.0)
-    _assert_same(given, SupervisedIKDR(2, **PLAIN).fit(X, NAMES, of_rows))
+    assert_same_fit(given, SupervisedIKDR(2, **PLAIN).fit(X, NAMES, of_rows), 1e-10, 1e-6)
     none = SupervisedIKDR(1, **PLAIN, class_weight={"barolo": 0}).fit(X, NAMES)
     others = NAMES != "barolo"
-    _assert_same(none, SupervisedIKDR(1, **PLAIN).fit(X[others], NAMES[others]))
+    assert_same_fit(none, SupervisedIKDR(1, **PLAIN).fit(X[others], NAMES[others]), 1e-10, 1e-6)
 
 
 def test_balanced_classes_count_alike_with_weights_and_with_repetitions() -> None:
     balanced = SupervisedIKDR(2, **PLAIN, class_weight="balanced")
     as_rows = SupervisedIKDR(2, **PLAIN).fit(X, Y, compute_sample_weight("balanced", Y))
-    _assert_same(balanced.fit(X, Y), as_rows)
+    assert_same_fit(balanced.fit(X, Y), as_rows, 1e-10, 1e-6)
     weights = np.random.default_rng(0).integers(0, 4, len(X))
     balanced = hsic_model(2, **PLAIN, class_weight="balanced")
     repeated = clone(balanced).fit(X.repeat(weights, axis=0), Y.repeat(weights))
-    _assert_same(balanced.fit(X, Y, weights), repeated)
+    assert_same_fit(balanced.fit(X, Y, weights), repeated, 1e-10, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -150,18 +143,11 @@ def test_frames_of_polars_in_and_out(fitted: SupervisedIKDR) -> None:
     assert of_frames.feature_names_in_.tolist() == frame.columns
 
 
-class _Gaps(RowSource):
-    shape, dtype, chunk_rows = X.shape, X.dtype, 100
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return np.where(X.max() == X, np.nan, X)[start:stop]
-
-
 def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted: SupervisedIKDR) -> None:
     gaps = np.where(X.max() == X, np.nan, X)
     calls = [
         lambda: SupervisedIKDR(2).fit(gaps, Y),
-        lambda: SupervisedIKDR(2).fit(_Gaps(), Y),
+        lambda: SupervisedIKDR(2).fit(StoredRows(gaps, 100), Y),
         lambda: SupervisedIKDR(2).fit(np.ma.masked_equal(X, X.max()), Y),
         lambda: fitted.transform(np.ma.masked_equal(X, X.max())),
         lambda: UnsupervisedIKDR(3).fit(gaps),
@@ -202,7 +188,7 @@ def test_targets_that_are_no_columns_are_refused(y: object, message: str) -> Non
 def test_strings_of_numpy_are_labels() -> None:
     labels = NAMES.astype(np.dtypes.StringDType())
     fitted = SupervisedIKDR(2, **PLAIN).fit(X, labels)
-    _assert_same(fitted, SupervisedIKDR(2, **PLAIN).fit(X, NAMES))
+    assert_same_fit(fitted, SupervisedIKDR(2, **PLAIN).fit(X, NAMES), 1e-10, 1e-6)
     assert fitted.classes_.tolist() == ["barbera", "barolo", "grignolino"]
 
 

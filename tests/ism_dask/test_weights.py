@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import dask.array as da
 import numpy as np
 import pytest
-from models import hsic_model
+from models import assert_same_fit, hsic_model, projector
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_blobs
@@ -23,17 +22,6 @@ NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
 WEIGHTS = np.random.default_rng(0).integers(0, 4, len(X))
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-def _projector(fitted: SupervisedIKDR) -> np.ndarray:
-    return fitted.components_.T @ fitted.components_
-
-
-def _assert_equal(weighted: SupervisedIKDR, repeated: SupervisedIKDR, rtol: float) -> None:
-    assert_allclose(weighted.objective_, repeated.objective_, rtol=rtol)
-    assert_allclose(_projector(weighted), _projector(repeated), atol=rtol)
-    assert_allclose(weighted.mean_, repeated.mean_, rtol=1e-12)
-    assert_allclose(weighted.scale_, repeated.scale_, rtol=1e-12)
 
 
 @pytest.mark.parametrize("target", ["classes", "linear", "multiscale"])
@@ -57,7 +45,7 @@ def test_weights_are_repetitions(
     )
     weighted = clone(model).fit(X, y, sample_weight=WEIGHTS)
     repeated = clone(model).fit(X.repeat(WEIGHTS, axis=0), y.repeat(WEIGHTS))
-    _assert_equal(weighted, repeated, rtol)
+    assert_same_fit(weighted, repeated, rtol)
 
 
 @pytest.mark.parametrize(("seed", "numbers"), [(0, False), (1, True)])
@@ -69,17 +57,10 @@ def test_the_widths_count_weights_too(seed: int, numbers: bool) -> None:
     weights = rng.integers(0, 4, 150)
     weighted = hsic_model(2).fit(rows, y, sample_weight=weights)
     repeated = hsic_model(2).fit(rows.repeat(weights, axis=0), y.repeat(weights))
-    _assert_equal(weighted, repeated, 1e-9)
+    assert_same_fit(weighted, repeated, 1e-9)
 
 
 both = pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
-
-
-@both
-def test_rows_that_are_streamed_have_weights(make: Callable[..., SupervisedIKDR]) -> None:
-    model = make(2, kernel=Gaussian(sigma=2.0))
-    chunked = clone(model).fit(da.from_array(X, chunks=(50, 13)), CLASSES, sample_weight=WEIGHTS)
-    _assert_equal(chunked, model.fit(X, CLASSES, WEIGHTS), 1e-6)
 
 
 @both
@@ -90,7 +71,7 @@ def test_the_unit_of_weights_does_not_matter(make: Callable[..., SupervisedIKDR]
     # HSIC is a sum over pairs, the explained share of y a mean.
     factor = 1e6 if make is hsic_model else 1.0
     assert_allclose(thousands.objective_, factor * ones.objective_, rtol=1e-9)
-    assert_allclose(_projector(thousands), _projector(ones), atol=1e-6)
+    assert_allclose(projector(thousands), projector(ones), atol=1e-6)
 
 
 @both
@@ -107,7 +88,7 @@ def test_contributions_count_fractional_weights(make: Callable[..., SupervisedIK
 @both
 def test_equal_weights_are_none(make: Callable[..., SupervisedIKDR]) -> None:
     plain = make(2).fit(X, CLASSES)
-    _assert_equal(make(2).fit(X, CLASSES, np.ones(len(X))), plain, 1e-9)
+    assert_same_fit(make(2).fit(X, CLASSES, np.ones(len(X))), plain, 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a worker process is told: freed memory is used again, where Dask would have it returned."""
+"""A worker process uses freed memory again, which Dask would return to the system."""
 
 import os
 import subprocess

@@ -151,49 +151,6 @@ def test_a_file_too_large_for_the_disk_is_explained(make_dataset: Maker) -> None
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000
 
 
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 256 KiB, where that is allowed."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("mounting a small tmpfs is not allowed here")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
-def test_a_full_disk_is_explained_and_harms_nothing(tiny_disk: Path, make_dataset: Maker) -> None:
-    path = make_dataset(target=tiny_disk / "small")
-    before = values(path)
-    blocks = (np.random.default_rng(n).normal(size=(2000, 3)) for n in range(20))
-    with pytest.raises(StorageError, match=r"disk or quota is full.*ISM_DASK_HOME"):
-        write_dataset(path, INFO, blocks, chunk_rows=2000)
-    np.testing.assert_array_equal(values(path), before)
-    assert entries(tiny_disk) == [".lock", "small"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root's rights")
-def test_a_forbidden_home_is_explained(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents:
-        if not parent.stat().st_mode & 0o005:  # one of the suite's own
-            parent.chmod(0o755)
-    code = """
-        os.setresuid(65534, 65534, 65534)
-        try:
-            write(lambda: None)
-        except StorageError as error:
-            print(error)
-    """
-    done = run(code, tmp_path / "sets" / "small")
-    assert "change the permissions" in done.stdout, done.stderr
-
-
 def test_a_home_that_is_a_file_is_explained(make_dataset: Maker, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(StorageError, match="could not write"):

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ism_dask.status import Status
-from storage import DamagedStore, PartialResults, UnsafeName, list_runs, stored_items
+from storage import DamagedStore, PartialResults, UnsafeName, list_runs
 from storage.partial_results import FORMAT_VERSION, RECORDS, from_json, to_json
 
 REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
@@ -97,28 +97,6 @@ def test_names_do_not_lead_out() -> None:
         PartialResults.of_run("tables").save("../a", {}, {})
     with pytest.raises(UnsafeName):
         PartialResults.of_run("../tables")
-
-
-@settings(max_examples=30)
-@given(data=st.data())
-def test_a_file_that_is_altered_cut_or_gone_is_reported(data: st.DataObject) -> None:
-    results = PartialResults.of_run("tables")
-    results.save("a", REQUEST, VALUE)
-    files = sorted(each for each in results.path("a").rglob("*") if each.is_file())
-    path = data.draw(st.sampled_from(files))
-    content, way = path.read_bytes(), data.draw(st.sampled_from(["altered", "cut", "gone"]))
-    at = data.draw(st.integers(0, len(content) - 1))
-    if way == "altered":
-        flipped = content[at] ^ 1 << data.draw(st.integers(0, 7))
-        path.write_bytes(content[:at] + bytes([flipped]) + content[at + 1 :])
-    elif way == "cut":
-        path.write_bytes(content[:at])
-    else:
-        path.unlink()
-    with pytest.raises(DamagedStore, match=path.name):
-        results.find("a", REQUEST)
-    (run,) = stored_items()
-    assert [each.path for each in run.problems()] == [path]
 
 
 def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(

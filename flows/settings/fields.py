@@ -1,0 +1,207 @@
+"""Fields of settings, declared once for the command line, run files and the Prefect form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, field, fields
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from flows.errors import SettingsError
+
+
+def setting(
+    default: Any = MISSING,
+    *,
+    about: str,
+    decides: str = "result",
+    flags: tuple[str, ...] = (),
+    title: str = "",
+    panel: str | None = None,
+    cli_type: Any = None,
+    cli_parse: Callable[[Any], Any] | None = None,
+    names: Callable[[], list[str]] | None = None,
+    open_ended: bool = False,
+    default_factory: Any = MISSING,
+    **bounds: float,
+) -> Any:
+    """Return a dataclass field that the command line, run files and the Prefect form can show.
+
+    Parameters
+    ----------
+    default : optional
+        A field without a default is an argument of the command.
+    about : str
+        Description in one line.
+    decides : str
+        What depends on the value: the "result", its numbers; the "course" of a run, where it is
+        computed, how far and how fast, but no number; or "nothing", as on its name.
+    flags : tuple of str
+        Names of the option, if they differ from the name of the field.
+    title : str
+        Title in the form, if it differs from the name of the field.
+    panel : str, optional
+        The group of options in which `--help` lists it.
+    cli_type : type, optional
+        Type that the command line parses, if it differs from the type of the field.
+    cli_parse : callable, optional
+        Turns what the command line has read_table into the value of the field.
+    names : callable, optional
+        Returns the names to choose from.
+    open_ended : bool
+        Whether other values than `names` are allowed.
+    default_factory : callable, optional
+        Makes the default, if it is a list.
+    **bounds : float
+        `ge`, `gt`, `le`, `lt`: the value must be at least, greater than, at most or less than the
+        bound. Pydantic checks it, in whatever `Checked.parse` makes.
+    """
+    metadata = {
+        "description": about,
+        "decides": decides,
+        "flags": flags,
+        "title": title or None,
+        "panel": panel,
+        "cli_type": cli_type,
+        "cli_parse": cli_parse,
+        "names": names,
+        "open_ended": open_ended,
+        "json_schema_extra": None if names is None else lambda schema: schema.update(enum=names()),
+        **bounds,
+    }
+    if default_factory is not MISSING:
+        return field(default_factory=default_factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+# Fields in the groups of `--help` and of the form, in this order.
+_PANELS = (None, "Data", "Kernel", "Clusters", "Solver", "Run", "Output")
+data_setting = partial(setting, panel="Data")
+kernel_setting = partial(setting, panel="Kernel")
+clusters_setting = partial(setting, panel="Clusters")
+solver_setting = partial(setting, panel="Solver")
+run_setting = partial(setting, panel="Run")
+course_setting = partial(run_setting, decides="course")
+saving_setting = partial(run_setting, decides="nothing")
+output_setting = partial(setting, panel="Output")
+
+
+class Checked:
+    """Base class of dataclasses of settings: names are checked always, the rest by `parse`."""
+
+    # Read by pydantic.
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type]
+            names, value = each.metadata["names"], getattr(self, each.name)
+            if not (names is None or value is None or each.metadata["open_ended"]):
+                check_choice(each.name, value, names())
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Make the settings from plain values; raise SettingsError for wrong keys or values."""
+        # It imports pydantic, for which `--help` should not wait.
+        from flows.settings.toml_tables import read_table  # noqa: PLC0415
+
+        return read_table(cls, values)
+
+
+def check_choice(name: str, value: str, names: Sequence[str]) -> str:
+    """Return the value of the setting `name`; raise SettingsError unless it is one of `names`."""
+    if value not in names:
+        # It imports all of the storage, which `--help` should not wait for.
+        from storage.errors import did_you_mean  # noqa: PLC0415
+
+        hint = did_you_mean(value, names)
+        raise SettingsError(f"`{name}` is {value!r}; {hint}expected one of {', '.join(names)}")
+    return value
+
+
+def decisive_names(kind: type[Any], *what: str) -> list[str]:
+    """Return the names of the settings of a flow that decide one of `what`; see `setting`."""
+    return [each.name for each in fields(kind) if each.metadata["decides"] in what]
+
+
+def deciding(settings: Any) -> dict[str, Any]:
+    """Return those settings of a flow that decide its result, in plain JSON."""
+    values = dataclasses.asdict(settings)
+    return {name: values[name] for name in decisive_names(type(settings), "result")}
+
+
+def in_groups(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """Return the fields of settings in the order of their groups."""
+    return sorted(fields(kind), key=lambda each: _PANELS.index(each.metadata["panel"]))
+
+
+def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Return the names of the option of the command line that sets a field."""
+    return field.metadata["flags"] or (f"--{field.name.replace('_', '-')}",)
+
+
+def as_options(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line that gives the fields of settings these values.
+
+    Values of None and defaults are left out, as are names without a field.
+    """
+    words: list[str] = []
+    for each in fields(kind):
+        value = values.get(each.name)
+        if value is None or value == each.default:
+            continue
+        if each.default is MISSING:
+            words.insert(0, str(value))  # an argument
+            continue
+        flag = flags_of(each)[0]
+        if isinstance(value, bool):
+            words += [flag] * value
+        elif isinstance(value, Mapping):
+            words += [word for name in value for word in (flag, f"{name}={value[name]}")]
+        else:
+            several = value if isinstance(value, list | tuple) else [value]
+            words += [word for one in several for word in (flag, str(one))]
+    return words
+
+
+def named_values(texts: list[str] | None) -> dict[str, int | float | str] | None:
+    """Return the values of texts such as `offset=0.5`: numbers where they are, else words."""
+    values: dict[str, int | float | str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not (name.isidentifier() and equals and value):
+            raise SettingsError(
+                f"{text!r} is no parameter; expected NAME=VALUE, such as offset=0.5"
+            )
+        values[name] = value
+        for kind in (float, int):
+            with suppress(ValueError):
+                values[name] = kind(value)
+    return values or None
+
+
+def as_form(kind: type[Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of a dataclass of settings as the form of the Prefect UI needs it.
+
+    The form shows a field of several types as a row of buttons, and takes a default of null for a
+    value. A field that may stay empty therefore gets one type and no default, which the Prefect
+    server reads as: or null.
+    """
+    # The position is explicit, as the database of the server need not preserve the order.
+    properties = {
+        each.name: {**_form_property(each, schema["properties"][each.name]), "position": position}
+        for position, each in enumerate(in_groups(kind))
+    }
+    return {**schema, "title": "Settings", "properties": properties}
+
+
+def _form_property(field: dataclasses.Field[Any], schema: dict[str, Any]) -> dict[str, Any]:
+    types = [each for each in schema.pop("anyOf", []) if each.get("type") != "null"]
+    # Text comes last, and any of the other types can be read_table from it.
+    schema = {**schema, **(types[-1] if types else {})}
+    if field.default is None:
+        # The server would refuse an empty field that has names: null is none of them.
+        schema = {key: each for key, each in schema.items() if key not in ("default", "enum")}
+    title = field.metadata["title"] or field.name.replace("_", " ").capitalize()
+    return {**schema, "title": title}

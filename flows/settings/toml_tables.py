@@ -1,0 +1,202 @@
+"""Read TOML files into dataclasses of settings; pydantic checks every key, type and bound."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError, ValidationInfo
+from pydantic_core import to_json
+
+from flows.errors import SettingsError
+from storage.errors import did_you_mean
+
+T = TypeVar("T")
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+# The tables and lists that lead to a value, such as ("transform", 1, "out").
+KeyPath = tuple[str | int, ...]
+
+
+def _from_folder(path: Path, info: ValidationInfo) -> Path:
+    return Path(info.context or "") / path.expanduser()
+
+
+# A path that starts from the folder of the TOML file, unless it is absolute.
+RelativePath = Annotated[Path, AfterValidator(_from_folder)]
+
+
+class TableError(SettingsError):
+    """A key or a value that is not allowed; `path` leads to it."""
+
+    def __init__(self, message: str, path: KeyPath = ()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def read_table(kind: type[T], values: Mapping[str, Any], folder: Path | None = None) -> T:
+    """Make the dataclass `kind` from plain values, such as a TOML table.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass. It may raise ValueError for values that do not go together.
+    values : mapping
+    folder : Path, optional
+        The folder that each `RelativePath` starts from.
+
+    Raises
+    ------
+    TableError
+        For an unknown or missing key, a value of another type, or one that violates a bound.
+    """
+    # As JSON, in which pydantic's strict mode has lists for tuples, and tables for dataclasses.
+    text = to_json(values, inf_nan_mode="constants")
+    try:
+        made: T = _adapter(kind).validate_json(text, strict=True, extra="forbid", context=folder)
+    except ValidationError as error:
+        raise _first_error(kind, values, error) from error
+    return made
+
+
+def within(error: ValueError, *table: str | int) -> TableError:
+    """Return an error of a dataclass as the error of the table that it was made from.
+
+    If its message begins with the name of a key, so does that of the new error, with its tables.
+    """
+    message = str(error)
+    key = re.match(r"`([\w.\[\]]+)`|(\w+)(?=:| is )", message)
+    if key is None:
+        return TableError(f"{key_text(table)}: {message}" if table else message, table)
+    name = key[1] or key[2]
+    inner = error.path if isinstance(error, TableError) else (name,)
+    return TableError(message.replace(name, key_text((*table, name)), 1), (*table, *inner))
+
+
+def key_text(path: KeyPath) -> str:
+    """Return the text of a key, such as `transform[1].out`."""
+    parts = (f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
+    return "".join(parts).removeprefix(".")
+
+
+_UNKNOWN = "unexpected_keyword_argument"
+# The expected value, by the type of pydantic's error.
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "dataclass_type": "a table",
+    "finite_number": "a finite number",
+    "greater_than_equal": "{ge:.12g} or more",
+    "greater_than": "a number above {gt:.12g}",
+    "less_than_equal": "{le:.12g} or less",
+    "less_than": "a number below {lt:.12g}",
+}
+
+
+def _first_error(kind: Any, values: Any, error: ValidationError) -> TableError:
+    """Return the first error of a validation, an unknown key before all others."""
+    errors = sorted(error.errors(), key=lambda each: each["type"] != _UNKNOWN)
+    located = [(_path_of(each["loc"], values), each) for each in errors]
+    # A union has an error for each of its types: the one that says most is not on the type.
+    first = located[0][0]
+    path, wrong = max(
+        (each for each in located if each[0][: len(first)] == first),
+        key=lambda each: (each[1]["type"] not in _EXPECTED, len(each[0])),
+    )
+    if wrong["type"] == _UNKNOWN:
+        names = _names_at(kind, path[:-1])
+        advice = did_you_mean(str(path[-1]), names) or f"expected one of {', '.join(names)}"
+        return TableError(f"`{key_text(path)}` is no setting; {advice.strip()}", path)
+    if wrong["type"] == "missing":
+        name = key_text((*path, str(wrong["loc"][-1])))
+        return TableError(f"`{name}` is missing; it has no default", path)
+    if wrong["type"] == "value_error":
+        return within(wrong["ctx"]["error"], *path)
+    expected = dict.fromkeys(
+        _EXPECTED.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
+        for at, each in located
+        if at == path
+    )
+    value = "a table" if isinstance(wrong["input"], dict) else repr(wrong["input"])
+    return TableError(f"`{key_text(path)}` is {value}; expected {' or '.join(expected)}", path)
+
+
+def _path_of(location: KeyPath, values: Any) -> KeyPath:
+    """Return the keys of an error, without pydantic's names for the branches of unions."""
+    path: list[str | int] = []
+    for part in location:
+        with suppress(LookupError, TypeError):
+            values = values[part]
+            path.append(part)
+    return tuple(path)
+
+
+def _names_at(kind: Any, path: KeyPath) -> list[str]:
+    """Return the names of the fields of the dataclass that a path leads to."""
+    for part in path:
+        kind = get_type_hints(kind)[part] if isinstance(part, str) else kind
+        kind = next(each for each in (kind, *get_args(kind)) if is_dataclass(each))
+    return [each.name for each in fields(kind)]
+
+
+def parse_toml(file: Path, title: str, example: str) -> dict[str, Any]:
+    """Return the tables of a TOML file; raise SettingsError if it cannot be read.
+
+    Parameters
+    ----------
+    file : Path
+    title : str
+        What the file is, such as "cluster file".
+    example : str
+        Where the user finds one.
+    """
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(
+            f"the {title} {file} cannot be read: {error.strerror}; expected one like {example}"
+        ) from error
+    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested without end
+        raise SettingsError(f"the {title} {file} is no TOML: {error}") from error
+
+
+def line_of(text: str, path: KeyPath) -> int | None:
+    """Return the number of the line that a key of a TOML text, or else its table, begins at."""
+    begins = [(number, _depth(tables, path)) for number, tables in _growing(text)]
+    deepest = max((depth for _, depth in begins), default=0)
+    return next((number for number, depth in begins if depth == deepest > 0), None)
+
+
+def _growing(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the tables of each longer beginning of a text, with the line that it is longer by."""
+    lines, begin = text.splitlines(), 0
+    for end, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        begin = begin or end
+        try:
+            tables = tomllib.loads("\n".join(lines[:end]))
+        except tomllib.TOMLDecodeError:  # in the middle of a value of several lines
+            continue
+        yield begin, tables
+        begin = 0
+
+
+def _depth(tables: Any, path: KeyPath) -> int:
+    """Return how many keys of a path lead somewhere."""
+    for depth, part in enumerate(path):
+        try:
+            tables = tables[part]
+        except (LookupError, TypeError):
+            return depth
+    return len(path)
