@@ -9,8 +9,9 @@ import numpy as np
 from ism_dask._types import Array
 
 _LEVELS = np.linspace(0.0, 1.0, 11)
-# Rows of float32 and the same rows of float64 differ by less than this share of the range.
-_ROUNDING = 1e-5
+# Values that move by less than this share of the deviation stay in their bin: else all rows of a
+# column of few values would leave it at once.
+_SLACK = 0.05
 # A bin without rows counts as one with half a row: the index takes a logarithm.
 _EMPTY = 0.5
 # Chance moves the index by more than so many of its deviations in one of some thousand columns.
@@ -24,7 +25,7 @@ class Distribution:
     Attributes
     ----------
     edges : (11, d) array
-        The lowest value, the deciles and the highest value.
+        The lowest value, the deciles and the highest value, with some slack.
     shares : (12, d) array
         Of the rows below the first edge, up to each next one, and above the last.
     n_rows : int
@@ -38,7 +39,7 @@ class Distribution:
     def of(cls, X: Array) -> Distribution:
         """Return the distribution of the columns of rows (n, d)."""
         edges = np.quantile(X, _LEVELS, axis=0, method="inverted_cdf").astype(np.float64)
-        slack = _ROUNDING * (edges[-1] - edges[0])
+        slack = _SLACK * np.std(X, axis=0, dtype=np.float64)
         edges[0] = np.minimum(edges[0] - slack, np.nextafter(edges[0], -np.inf))
         edges[1:] += slack
         return cls(edges, _shares(X, edges), len(X))

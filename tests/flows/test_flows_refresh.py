@@ -248,7 +248,7 @@ def test_a_refresh_reads_its_run_file_once_and_each_model_once(
 
         monkeypatch.setattr(module, name, call)
 
-    counting("flows.settings.refresh", "read_run_file")
+    counting("flows.settings.run_file", "read_run_file")
     counting("flows.runs.saving", "load_model")
     assert refresh(RefreshSettings(file=str(run_file))).state == "published"
     assert counted == {
