@@ -31,8 +31,9 @@ _TABLES: dict[str, Callable[..., Any]] = {
 _NIGHTS, _BAD_NIGHTS = 15, 5
 # The share of the rows in the first night of a table that grows, and in each of the others.
 _FIRST, _DRAWN = 0.45, 0.9
-# By how many deviations each column drifts in a night.
-_DRIFT = 0.02
+# By how many deviations a column drifts in a night, unless a value has this share of its rows: what
+# is measured drifts, levels and counts do not.
+_DRIFT, _FREQUENT = 0.02, 0.05
 _WAYS = ("grown", "drawn anew")
 _MOST_ALARMS, _FEWEST_CAUGHT = 0.02, 0.95
 
@@ -79,7 +80,11 @@ def bad_nights() -> Figure:
 def _alarms(name: str, way: str) -> list[str]:
     """Return the reasons of the sound nights of a table that were suspicious."""
     frame, rng = _frame(name), np.random.default_rng(len(name) + len(way))
-    columns = [each for each in frame if each != "y"]
+    columns = [
+        each
+        for each in frame
+        if each != "y" and frame[each].value_counts(normalize=True).max() < _FREQUENT
+    ]
     order = rng.permutation(len(frame))
     n = int((_FIRST if way == "grown" else _DRAWN) * len(frame))
     deviation = frame[columns].std()
