@@ -11,14 +11,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 
-from flows.reports.page import set_page_look
-from flows.reports.picture_elements import Drawing
-from flows.reports.svg import DPI, svg_elements
+from flows.reports import pictures
+from flows.reports.svg import DPI, set_page_look, svg_elements
 from ism_dask import SupervisedIKDR
 from ism_dask.pictures.drawing import draw_classes, draw_weights
 
 WIDTH, HEIGHT, TOP = 1080.0, 330.0, 9
-ALT = "178 wines of three growers in two new features, and the weights of the old features in each"
+TITLE = "178 wines of three growers in two new features"
+CAPTION = "their rows, and the weights of the old features in each"
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     for ax in figure.axes:
         set_page_look(ax)
         ax.spines[["top", "right"]].set_visible(False)
-    drawing = Drawing(ALT, WIDTH, HEIGHT, svg_elements(figure))
+    drawing = pictures.Figure(TITLE, CAPTION, svg=svg_elements(figure), size=(WIDTH, HEIGHT))
     (Path(__file__).parent / "wine.svg").write_text(drawing.document() + "\n")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.utilities.annotations import quote
 
 from flows.ingest import ingest_step
 from flows.reports.markdown import run_page
@@ -24,9 +25,9 @@ from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
     persist_result=False,
     **RETRY_OPTIONS,
 )
-def cluster_step(settings: ClusterSettings) -> ClusterResult:
+def cluster_step(settings: ClusterSettings, data: Any) -> ClusterResult:
     """Cluster the rows, fit W to the clusters, and save labels and model as a run."""
-    return cluster_and_save(settings)
+    return cluster_and_save(settings, data)
 
 
 @flow(name="cluster", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -36,9 +37,9 @@ def cluster(settings: ClusterSettings) -> dict[str, Any]:
         settings, data = ingest_step(settings)
         k = count_clusters(settings, data)
         run.describe(replace(settings, n_clusters=k, run=run_name(settings, data, k)))
-        result: ClusterResult = cluster_step(settings)
+        result: ClusterResult = cluster_step(settings, quote(data))
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), card_line(result))
+            result, run.page(run_page(result, run.links(result)), card_line(result))
         )
 
 

@@ -13,7 +13,7 @@ from flows.ingest import ingest_and_name_run
 from flows.reports.markdown import run_page
 from flows.reports.summary import card_line
 from flows.results.runs import CrossvalResult, FoldResult
-from flows.runs.crossval import current_crossval, resumable_crossval, run_name
+from flows.runs.crossval import Crossval, resumable_crossval, run_name
 from flows.settings.runs import CrossvalSettings
 from flows.text import number
 from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
@@ -21,20 +21,20 @@ from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
 
 @task(
     name="fold",
-    task_run_name="fold {number} of {settings.folds}",
+    task_run_name="fold {number} of {crossval.settings.folds}",
     cache_policy=NO_CACHE,
     persist_result=False,
     **RETRY_OPTIONS,
 )
-def fold_step(settings: CrossvalSettings, number: int) -> FoldResult:  # noqa: ARG001 - in its name
+def fold_step(crossval: Crossval, number: int) -> FoldResult:
     """Fit W and the classifier to all folds but one, and score them on that one."""
-    return current_crossval().fold(number)
+    return crossval.fold(number)
 
 
 @task(name="aggregate", task_run_name="aggregate", cache_policy=NO_CACHE, persist_result=False)
-def aggregate_step(results: Sequence[FoldResult]) -> CrossvalResult:
+def aggregate_step(crossval: Crossval, results: Sequence[FoldResult]) -> CrossvalResult:
     """Average the results of the folds and save them as a run."""
-    return current_crossval().save(results)
+    return crossval.save(results)
 
 
 @flow(name="crossval", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -45,14 +45,14 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """
     with track_run("crossval", settings) as run:
         settings, data = ingest_and_name_run(settings, run, run_name)
-        with resumable_crossval(settings, data):
+        with resumable_crossval(settings, data) as this:
             with joined_cluster(settings.scheduler):
-                results = [fold_step(settings, number) for number in settings.fold_numbers]
-            result: CrossvalResult = aggregate_step(results)
+                results = [fold_step(this, number) for number in settings.fold_numbers]
+            result: CrossvalResult = aggregate_step(this, results)
         about = "Each fold, mean and population standard deviation"
         return run.finished(
             result,
-            run.page(run_page(result.run, run.links(result)), card_line(result)),
+            run.page(run_page(result, run.links(result)), card_line(result)),
             run.table("folds", table_rows(result), about),
         )
 

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.reports.markdown import ingest_page
+from flows.reports.markdown import render_markdown
 from flows.results.base import IngestResult
-from flows.runs.data import LabelledDataset, RunSettings, label_of, store, store_for_run
+from flows.runs.columns_read import ingest_summary
+from flows.runs.data import LabelledDataset, RunSettings, label_of, store_dataset, store_for_run
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.tracking.credentials import block_credentials
@@ -30,7 +31,7 @@ Search = TypeVar("Search", CrossvalSettings, FitSettings)
 )
 def store_step(settings: IngestSettings) -> IngestResult:
     """Read the raw files, check them, and store the rows."""
-    return store(settings)
+    return store_dataset(settings)
 
 
 @flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -39,7 +40,9 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
     with track_run("ingest", settings) as run:
         with block_credentials(settings.credentials):
             result: IngestResult = store_step(settings)
-        return run.finished(result, run.page(ingest_page(result), _card_line(result)))
+        return run.finished(
+            result, run.page(render_markdown(ingest_summary(result)), _card_line(result))
+        )
 
 
 def run_ingest(settings: IngestSettings) -> IngestResult:

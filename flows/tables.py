@@ -8,7 +8,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.interface.progress import ProgressShare
-from flows.paper.measure import plan, resumable_tables, save, with_date
+from flows.paper.measure import tables_plain
 from flows.paper.series import Series, measure_series
 from flows.paper.settings import TablesSettings
 from flows.reports.markdown import run_page
@@ -30,15 +30,9 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
     Measurements that an earlier run of that name has saved are reused.
     """
     with track_run("tables", settings) as run:
-        settings = with_date(settings)
-        with resumable_tables(settings) as lease:
-            results = []
-            for series, part in plan(settings):
-                results.append(series_step(series, settings, part))
-                lease.check()
-            result = save(settings, results)
+        result = tables_plain(settings, series_step)
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), card_line(result))
+            result, run.page(run_page(result, run.links(result)), card_line(result))
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.utilities.annotations import quote
 
 from flows.ingest import ingest_step
 from flows.reports.markdown import run_page
@@ -24,9 +25,9 @@ from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
     persist_result=False,
     **RETRY_OPTIONS,
 )
-def unfold_step(settings: UnfoldSettings) -> UnfoldResult:
+def unfold_step(settings: UnfoldSettings, data: Any) -> UnfoldResult:
     """Place the rows in a picture, and save their coordinates as a run."""
-    return unfold_and_save(settings)
+    return unfold_and_save(settings, data)
 
 
 @flow(name="unfold", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -35,9 +36,9 @@ def unfold(settings: UnfoldSettings) -> dict[str, Any]:
     with track_run("unfold", settings) as run:
         settings, data = ingest_step(settings)
         run.describe(replace(settings, run=run_name(settings, data)))
-        result: UnfoldResult = unfold_step(settings)
+        result: UnfoldResult = unfold_step(settings, quote(data))
         return run.finished(
-            result, run.page(run_page(result.run, run.links(result)), card_line(result))
+            result, run.page(run_page(result, run.links(result)), card_line(result))
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import ClassVar
 
 
 class StorageError(Exception):
@@ -13,7 +14,11 @@ class StorageError(Exception):
     ----------
     file, what : str
         The path of a damaged file relative to its store (empty if unknown), and the defect.
+    status : int
+        Exit status of a command that ends so: 2 if it has named something that does not exist.
     """
+
+    status: ClassVar[int] = 1
 
     def __init__(self, message: str, file: str = "", what: str = "") -> None:
         super().__init__(message)
@@ -23,13 +28,19 @@ class StorageError(Exception):
 class UnsafeName(StorageError, ValueError):  # noqa: N818 - reads as the fact it states
     """A name that is not a plain file name, or that leads out of its folder."""
 
+    status = 2
+
 
 class DatasetNotFound(StorageError, LookupError):  # noqa: N818
     """No data set or split of that name is registered or stored."""
 
+    status = 2
+
 
 class RunNotFound(StorageError, LookupError):  # noqa: N818
     """No run of that name is saved, or the saved run has no model."""
+
+    status = 2
 
 
 class UnfitRows(StorageError, ValueError):  # noqa: N818

@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from flows.cli import compute, data, refresh, run_file, runs, services
-from flows.cli.options import Command, CommandGroup, as_typed, with_options
+from flows.cli import compute, refresh, run_file, services, stored
+from flows.cli.options import Command, CommandGroup, with_flags, with_options
 from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
 from flows.interface.interrupts import (
     exit_process,
@@ -43,43 +43,59 @@ app = typer.Typer(
     help="Interpretable kernel dimension reduction, on Dask, Prefect and Zarr.",
     epilog="Example: ism-dask crossval wine --kernel gaussian",
 )
-# The commands, in the order in which `--help` lists them, each with an example.
-_COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (
-    (data.datasets, "ism-dask datasets"),
-    (data.remove, "ism-dask remove sales"),
-    (data.ingest, "ism-dask ingest sales.csv --label churned --drop id"),
-    (compute.crossval, "ism-dask crossval wine --kernel gaussian -q 3 --plain"),
-    (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
-    (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
-    (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
-    (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),
-    (run_file.run, "ism-dask run sales.toml --dry-run"),
-    (refresh.refresh, "ism-dask refresh sales.toml"),
-    (refresh.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
-    (refresh.schedules, "ism-dask schedules sales pause"),
-    (refresh.alert, "ism-dask alert https://hooks.example.com/nights"),
-    (refresh.history, "ism-dask history sales -o history.html"),
-    (refresh.rollback, "ism-dask rollback sales-0003"),
-    (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
-    (compute.resume, "ism-dask resume mnist-gaussian-q10"),
-    (refresh.cancel, "ism-dask cancel mnist-gaussian-q10"),
-    (data.transform, "ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"),
-    (data.check, "ism-dask check mnist wine-gaussian-q2"),
-    (services.check_cluster, "ism-dask check-cluster slurm.toml"),
-    (runs.runs, "ism-dask runs"),
-    (runs.compare, "ism-dask compare wine-gaussian-q2 wine-gaussian-q3"),
-    (runs.rm, "ism-dask rm wine-gaussian-q2"),
-    (runs.show, "ism-dask show wine-gaussian-q2"),
-    (runs.report, "ism-dask report wine-gaussian-q2 -o wine.html --open"),
-    (services.up, "ism-dask up --workers 4 --memory 4GB"),
-)
+# The commands by the panels of `--help`, in their order, each with an example.
+_COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
+    "Data": (
+        (stored.datasets, "ism-dask datasets"),
+        (stored.ingest, "ism-dask ingest sales.csv --label churned --drop id"),
+        (stored.remove, "ism-dask remove sales"),
+    ),
+    "Compute a run": (
+        (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
+        (compute.crossval, "ism-dask crossval wine --kernel gaussian -q 3 --plain"),
+        (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
+        (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
+        (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
+        (compute.resume, "ism-dask resume mnist-gaussian-q10"),
+        (refresh.cancel, "ism-dask cancel mnist-gaussian-q10"),
+    ),
+    "Use and manage runs": (
+        (stored.runs, "ism-dask runs"),
+        (stored.show, "ism-dask show wine-gaussian-q2"),
+        (stored.report, "ism-dask report wine-gaussian-q2 -o wine.html --open"),
+        (stored.compare, "ism-dask compare wine-gaussian-q2 wine-gaussian-q3"),
+        (stored.transform, "ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"),
+        (stored.check, "ism-dask check mnist wine-gaussian-q2"),
+        (stored.rm, "ism-dask rm wine-gaussian-q2"),
+    ),
+    "Run files and refreshes": (
+        (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),
+        (run_file.run, "ism-dask run sales.toml --dry-run"),
+        (refresh.refresh, "ism-dask refresh sales.toml"),
+        (refresh.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
+        (refresh.schedules, "ism-dask schedules sales pause"),
+        (refresh.alert, "ism-dask alert https://hooks.example.com/nights"),
+        (refresh.history, "ism-dask history sales -o history.html"),
+        (refresh.rollback, "ism-dask rollback sales-0003"),
+    ),
+    "Services": (
+        (services.up, "ism-dask up --workers 4 --memory 4GB"),
+        (services.check_cluster, "ism-dask check-cluster slurm.toml"),
+    ),
+}
 _BY_NAME: dict[str, Callable[..., None]] = {}
-for _command, _example in _COMMANDS:
-    _name = _command.__name__.replace("_", "-")
-    _BY_NAME[_name] = with_options(_command)
-    app.command(
-        _name, cls=Command, help=escape(getdoc(_command) or ""), epilog=f"Example: {_example}"
-    )(_BY_NAME[_name])
+for _panel, _commands in _COMMANDS.items():
+    for _command, _example in _commands:
+        _name = _command.__name__.replace("_", "-")
+        _BY_NAME[_name] = with_options(_command)
+        _register = app.command(
+            _name,
+            cls=Command,
+            help=escape(getdoc(_command) or ""),
+            epilog=f"Example: {_example}",
+            rich_help_panel=_panel,
+        )
+        _register(_BY_NAME[_name])
 
 
 def _show_version(requested: bool) -> None:
@@ -142,14 +158,9 @@ def _run_command() -> int:
 def _message(error: Exception) -> str:
     package = type(error).__module__.split(".")[0]
     if package in _OWN_PACKAGES or (type(error) in _BUILTIN_ERRORS and str(error)):
-        return _with_options(str(error))
+        command = _BY_NAME.get(next(iter(sys.argv[1:]), ""))
+        return str(error) if command is None else with_flags(str(error), command)
     return f"{type(error).__name__}: {error} (--debug shows where)"
-
-
-def _with_options(message: str) -> str:
-    """Return a message with options, as they were typed, in place of the names of settings."""
-    command = _BY_NAME.get(next(iter(sys.argv[1:]), ""))
-    return message if command is None else as_typed(message, command, sys.argv[2:])
 
 
 def _report_error(message: str, status: int, *, answered: bool = False) -> int:

@@ -2,83 +2,57 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from flows.cli.launch import LazyFlow
 from flows.cli.options import Plain, RunName
-from flows.cli.output import Output
-from flows.cli.summary import print_ending
+from flows.cli.output import Output, print_ending
 from flows.errors import FlowError, SettingsError
 from flows.paper.settings import TablesSettings
-from flows.settings.base import FlowSettings
+from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 from flows.settings.unfolding import UnfoldSettings
 
 if TYPE_CHECKING:
     from flows.results.base import RunResult
-    from flows.services.leases import Lease
+    from flows.services.records import ProcessRecord
+
+Flows: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
 
-_CROSSVAL = LazyFlow(plain="flows.runs.crossval:crossval_plain", flow="flows.crossval:run_crossval")
-_FIT = LazyFlow(plain="flows.runs.fit:fit_plain", flow="flows.fit:run_fit")
-_CLUSTER = LazyFlow(plain="flows.runs.clustering:cluster_plain", flow="flows.cluster:run_cluster")
-_UNFOLD = LazyFlow(plain="flows.runs.unfolding:unfold_plain", flow="flows.unfold:run_unfold")
-# By the names of their tables in a run file.
-RUN_FLOWS = {"fit": _FIT, "crossval": _CROSSVAL, "cluster": _CLUSTER, "unfold": _UNFOLD}
-_TABLES = LazyFlow(plain="flows.paper.measure:tables_plain", flow="flows.tables:run_tables")
-
-
-def crossval(
-    settings: CrossvalSettings,
-    *,
-    plain: Plain = False,
-    output: Output,
-) -> None:
+def crossval(settings: CrossvalSettings, *, plain: Plain = False, output: Output) -> None:
     """Cross-validate W: the accuracy of an RBF support vector machine on X W.
 
     W is fitted to the training rows of each fold alone.
 
     The last rows of the table are mean and population standard deviation.
     """
-    _compute(_CROSSVAL, settings, output, plain=plain)
+    compute("crossval", settings, output, plain=plain)
 
 
-def fit(
-    settings: FitSettings,
-    *,
-    plain: Plain = False,
-    output: Output,
-) -> None:
+def fit(settings: FitSettings, *, plain: Plain = False, output: Output) -> None:
     """Fit W to all rows of a data set and save it as a run, for `ism-dask transform`."""
-    _compute(_FIT, settings, output, plain=plain)
+    compute("fit", settings, output, plain=plain)
 
 
-def cluster(
-    settings: ClusterSettings,
-    *,
-    plain: Plain = False,
-    output: Output,
-) -> None:
+def cluster(settings: ClusterSettings, *, plain: Plain = False, output: Output) -> None:
     """Find clusters of all rows and the new features they show in; save both as a run."""
-    _compute(_CLUSTER, settings, output, plain=plain)
+    compute("cluster", settings, output, plain=plain)
 
 
-def unfold(
-    settings: UnfoldSettings,
-    *,
-    plain: Plain = False,
-    output: Output,
-) -> None:
+def unfold(settings: UnfoldSettings, *, plain: Plain = False, output: Output) -> None:
     """Place all rows in a picture that keeps neighbours and depends on a label; save it as a run.
 
     `storage.result_arrays(RUN)["coordinates"]` has the coordinates.
 
     `ism-dask transform RUN new.csv -o placed.csv` places other rows beside them.
     """
-    _compute(_UNFOLD, settings, output, plain=plain)
+    compute("unfold", settings, output, plain=plain)
 
 
 def tables(
@@ -98,25 +72,19 @@ def tables(
     Each fold is saved as soon as it is measured, so that the same command resumes after an
     interruption. Wine, Cancer and Face take some ten minutes, MNIST hours.
     """
-    _compute(_TABLES, settings, output, plain=plain, out=out)
+    compute("tables", settings, output, plain=plain, out=out)
 
 
-def _compute(
-    flow: LazyFlow,
-    settings: FlowSettings,
-    output: Output,
-    *,
-    plain: bool,
-    out: Path | None = None,
+def compute(
+    flow: str, settings: FlowSettings, output: Output, *, plain: bool, out: Path | None = None
 ) -> None:
     """Run a flow, print the summary of its run, and write tables into the folder `out`, if given.
 
     Raise a FlowError if a part of the run could not be computed.
     """
-    result: RunResult = flow.run(settings, output, plain=plain)
-    print_result(result, output)
+    result = computed_run(flow, settings, output, plain=plain)
     if out is not None:
-        from flows.reports.files import write_tables  # noqa: PLC0415
+        from flows.reports.html import write_tables  # noqa: PLC0415
 
         for path in write_tables(result.run, out):
             output.say(str(path))
@@ -125,26 +93,112 @@ def _compute(
     output.finish(result.to_json())
 
 
-def print_result(result: RunResult, output: Output) -> None:
-    """Print the summary of a run."""
-    if output.silent:
-        return
-    from flows.reports.summary import summarise  # noqa: PLC0415
+def computed_run(flow: str, settings: FlowSettings, output: Output, *, plain: bool) -> RunResult:
+    """Run a flow that saves a run, print the summary of that, and return its result."""
+    result: RunResult = run_flow(flow, settings, output, plain=plain)
+    if not output.silent:
+        from flows.reports.summary import summarise  # noqa: PLC0415
 
-    print_ending(summarise(result), output)
-    output.say(f"saved at {result.path}; `ism-dask report {result.run}` makes a page of it")
+        print_ending(summarise(result), output)
+        output.say(f"saved at {result.path}; `ism-dask report {result.run}` makes a page of it")
+    return result
 
 
-# For each kind of run that can be resumed: its settings, its flow, and what resuming changes.
+def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) -> Any:
+    """Run a flow, under Prefect or without it, show its progress, and return its result."""
+    if isinstance(settings, DataSettings) and settings.is_table and "://" not in settings.dataset:
+        from storage.tables.files import find_files  # noqa: PLC0415
+
+        find_files(settings.dataset)  # for its error, before anything starts
+    if (place := getattr(settings, "scheduler", None)) is not None:
+        from flows.compute.places import cluster_place  # noqa: PLC0415
+
+        cluster_place(place)  # for its error, too
+    if not plain:
+        connect_to_prefect(output)
+    work = (_plain_flows() if plain else _prefect_flows())[flow]
+    with output.watched():
+        return work(settings)
+
+
+def _plain_flows() -> Flows:
+    """Import and return what runs each flow without Prefect."""
+    from flows.paper.measure import tables_plain  # noqa: PLC0415
+    from flows.refreshes.refresh import refresh  # noqa: PLC0415
+    from flows.runs.clustering import cluster_plain  # noqa: PLC0415
+    from flows.runs.crossval import crossval_plain  # noqa: PLC0415
+    from flows.runs.data import store_dataset  # noqa: PLC0415
+    from flows.runs.fit import fit_plain  # noqa: PLC0415
+    from flows.runs.unfolding import unfold_plain  # noqa: PLC0415
+
+    return {
+        "cluster": cluster_plain,
+        "crossval": crossval_plain,
+        "fit": fit_plain,
+        "ingest": store_dataset,
+        "refresh": refresh,
+        "tables": tables_plain,
+        "unfold": unfold_plain,
+    }
+
+
+def _prefect_flows() -> Flows:
+    """Import and return what runs each flow under Prefect."""
+    from flows.cluster import run_cluster  # noqa: PLC0415
+    from flows.crossval import run_crossval  # noqa: PLC0415
+    from flows.fit import run_fit  # noqa: PLC0415
+    from flows.ingest import run_ingest  # noqa: PLC0415
+    from flows.refresh import run_refresh  # noqa: PLC0415
+    from flows.tables import run_tables  # noqa: PLC0415
+    from flows.unfold import run_unfold  # noqa: PLC0415
+
+    return {
+        "cluster": run_cluster,
+        "crossval": run_crossval,
+        "fit": run_fit,
+        "ingest": run_ingest,
+        "refresh": run_refresh,
+        "tables": run_tables,
+        "unfold": run_unfold,
+    }
+
+
+def connect_to_prefect(output: Output) -> None:
+    """Set Prefect's environment, and start a server unless ours runs."""
+    from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
+    from flows.services.service import StartupMessages  # noqa: PLC0415
+
+    def waiting(records: Sequence[ProcessRecord]) -> AbstractContextManager[object]:
+        server = records[0]
+        return output.waiting(
+            f"starting a Prefect server at {server.page}; it stays up for the next run: stop it "
+            f"with `ism-dask up --stop` or `kill {server.pid}`"
+        )
+
+    prepare_environment(debug=output.debug)
+    # While the server is unreachable, Prefect would report on stderr that it could not send logs.
+    logging.raiseExceptions = output.debug
+    try:
+        ensure_server(StartupMessages(output.say, waiting))
+    except FlowError as error:
+        raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
+    from flows.tracking.client import check_password  # noqa: PLC0415
+    from flows.tracking.outbox import send_receipts  # noqa: PLC0415
+
+    check_password()
+    send_receipts()
+
+
+# For each kind of run that can be resumed: its settings, and what resuming changes.
 # `force`: the run was checked when it began, and may replace an earlier run of its name; for tables
 # it would remove the results to continue from.
 _FITS = {"afresh": False, "force": True}
-_RESUMABLE: dict[str, tuple[type[Any], LazyFlow, dict[str, Any]]] = {
-    "fit": (FitSettings, _FIT, _FITS),
-    "crossval": (CrossvalSettings, _CROSSVAL, _FITS),
-    "cluster": (ClusterSettings, _CLUSTER, _FITS),
-    "unfold": (UnfoldSettings, _UNFOLD, _FITS),
-    "tables": (TablesSettings, _TABLES, {"force": False}),
+_RESUMABLE: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "fit": (FitSettings, _FITS),
+    "crossval": (CrossvalSettings, _FITS),
+    "cluster": (ClusterSettings, _FITS),
+    "unfold": (UnfoldSettings, _FITS),
+    "tables": (TablesSettings, {"force": False}),
 }
 
 
@@ -164,30 +218,25 @@ def resume(
     once more, does the same.
     """
     from flows.services.leases import find_lease  # noqa: PLC0415
-    from flows.settings.choices import check_run_name  # noqa: PLC0415
 
-    check_run_name(name)
     lease = find_lease(name)
     if lease is None or lease.kind not in _RESUMABLE:
         raise SettingsError(_nothing_to_resume(name))
     if lease.held:
         raise FlowError(f"{lease.description}: there is nothing to resume")
-    _compute(_RESUMABLE[lease.kind][1], _lease_settings(lease, scheduler), output, plain=plain)
-
-
-def _lease_settings(lease: Lease, scheduler: str | None) -> Any:
-    kind, _, changes = _RESUMABLE[lease.kind]
+    kind, changes = _RESUMABLE[lease.kind]
     given = {**lease.settings, "run": lease.run, **changes}
     if scheduler is not None and "scheduler" not in given:
         raise SettingsError(f"a run of {lease.kind} takes no `scheduler`: leave it out")
     if scheduler is not None:
         given["scheduler"] = scheduler
     try:
-        return kind.parse(given)
+        settings = kind.parse(given)
     except SettingsError as error:
         raise SettingsError(
             f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"
         ) from error
+    compute(lease.kind, settings, output, plain=plain)
 
 
 def _nothing_to_resume(name: str) -> str:

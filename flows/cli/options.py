@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeAlias, get_type_hints
@@ -49,56 +49,29 @@ class CommandGroup(QuietFlags, TyperGroup):
     """The command `ism-dask`, which has the others."""
 
 
-def as_typed(message: str, command: Callable[..., None], typed: Sequence[str]) -> str:
-    """Return a message with options in place of the names of settings.
+def with_flags(message: str, command: Callable[..., None]) -> str:
+    """Return a message with options in place of names of settings, such as `n_components`.
 
-    Parameters
-    ----------
-    message : str
-        It has names of settings such as `n_components` in backquotes.
-    command : callable
-        The command that failed, a result of `with_options`.
-    typed : sequence of str
-        The words of the command line: an option that is among them is named as it was typed.
+    `command` is the one that failed, a result of `with_options`.
     """
-    flags = {
-        name: _flags(name, parameter)
-        for name, parameter in inspect.signature(command).parameters.items()
-    }
+    parameters = inspect.signature(command).parameters
 
-    def option(match: re.Match[str]) -> str:
-        known = flags.get(match[1], ())
-        given = [flag for flag in known if any(_is_given(flag, word) for word in typed)]
-        return f"`{next(iter((*given, *known)), match[1])}`"
+    def flag(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"`{_flag(name, parameters[name]) if name in parameters else name}`"
 
-    return re.sub(r"`(\w+)`", option, message)
+    return re.sub(r"`(\w+)`", flag, message)
 
 
-def _flags(name: str, parameter: inspect.Parameter) -> tuple[str, ...]:
-    """Return the options of the command line that set a parameter; none for an argument."""
+def _flag(name: str, parameter: inspect.Parameter) -> str:
+    """Return the option of the command line that sets a parameter; its name for an argument."""
     declaration = parameter.annotation.__metadata__[0]
     if isinstance(declaration, ArgumentInfo):
-        return ()
+        return name
     # Typer takes the first one for the default, until it makes the command.
     declared = (declaration.default, *(declaration.param_decls or ()))
-    flags = tuple(each for each in declared if isinstance(each, str) and each.startswith("-"))
-    return flags or (f"--{name.replace('_', '-')}",)
-
-
-def _is_given(flag: str, word: str) -> bool:
-    is_short = not flag.startswith("--")
-    return word.split("=", maxsplit=1)[0] == flag or (is_short and word.startswith(flag))
-
-
-def _completion(names: Callable[[], Sequence[str]] | None) -> Callable[[str], list[str]] | None:
-    """Return what completes the value of an option in a shell, if it is one of some names."""
-    if names is None:
-        return None
-
-    def completed(incomplete: str) -> list[str]:
-        return [name for name in names() if name.startswith(incomplete)]
-
-    return completed
+    flags = (each for each in declared if isinstance(each, str) and each.startswith("-"))
+    return next(flags, f"--{name.replace('_', '-')}")
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -149,7 +122,11 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     about = escape(field.metadata["description"])
     required = field.default is dataclasses.MISSING
     panel, names = field.metadata["panel"], field.metadata["names"]
-    complete = _completion(names)
+
+    def completed(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    complete = None if names is None else completed
     declaration = (
         typer.Argument(help=about, autocompletion=complete)
         if required

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
@@ -21,6 +21,9 @@ from flows.settings.fields import output_setting
 from flows.text import printable
 from ism_dask.observe.progress_bar import bar_columns
 from ism_dask.observe.time_left import TimeLeft
+
+if TYPE_CHECKING:
+    from flows.reports.blocks import Block, Fact, Summary
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Output:
             lines = "\n".join(map(printable, text.split("\n")))
             _console().print(lines, soft_wrap=True, highlight=False, markup=False)
 
-    def table(self, columns: Sequence[str], *sections: Sequence[Sequence[str]], left: int) -> None:
+    def table(self, columns: Sequence[str], *sections: Iterable[Sequence[str]], left: int) -> None:
         """Print a table for people; all columns after the first `left` ones are aligned right.
 
         A line separates the sections, which are groups of rows.
@@ -136,3 +139,47 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_summary(summary: Summary, output: Output) -> None:
+    """Print a summary with all its blocks, and with the meaning of each figure."""
+    output.say(summary.subject)
+    _print_facts("figure", summary.facts, output)
+    for block in summary.blocks:
+        columns = (block.title.lower(), "value", "meaning")
+        if block.facts:
+            rows = [(each.name, each.value, each.explanation) for each in block.facts]
+            output.table(columns, rows, left=3)
+        if block.command:
+            output.say(block.command)
+        _print_tables(block, output)
+
+
+def print_ending(summary: Summary, output: Output) -> None:
+    """Print a summary without its details, and with notes in place of meanings."""
+    output.say(f"{summary.run}: {summary.subject}")
+    _print_facts("figure", summary.facts, output)
+    for block in summary.blocks:
+        if not block.detail:
+            _print_facts(block.title.lower(), block.facts, output)
+            _print_tables(block, output)
+
+
+def _print_facts(title: str, facts: Sequence[Fact], output: Output) -> None:
+    if facts:
+        output.table((title, "value"), [(each.name, each.value) for each in facts], left=2)
+    for each in facts:
+        for note in (*each.notes, *(f"Warning: {warning}" for warning in each.warnings)):
+            output.say(note)
+
+
+def _print_tables(block: Block, output: Output) -> None:
+    if block.tables:
+        output.say(block.title)
+    for each in block.tables:
+        table = each.for_terminal()
+        output.table(table.columns, table.rows, table.foot, left=table.left)
+    if block.notes:
+        output.say(block.notes_title)
+    for note in (*block.notes, *(f"picture {file}" for file in block.files)):
+        output.say(note)

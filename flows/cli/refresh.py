@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.launch import LazyFlow, connect_to_prefect
+from flows.cli.compute import connect_to_prefect, run_flow
 from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.errors import SettingsError
@@ -16,7 +16,6 @@ from flows.settings.refresh import RefreshSettings
 if TYPE_CHECKING:
     from flows.results.refresh import RefreshResult
 
-_REFRESH = LazyFlow(plain="flows.refreshes.refresh:refresh", flow="flows.refresh:run_refresh")
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the published run.")]
 
 
@@ -32,7 +31,7 @@ def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) 
     from flows.runs.published import History  # noqa: PLC0415
 
     check_refreshable(settings.plan)  # before a server is started for a file that is wrong
-    result: RefreshResult = _REFRESH.run(settings, output, plain=plain)
+    result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
     published = History(result.name).published
     table = history_table([result], published).for_terminal()
     output.table(table.columns, table.rows, left=table.left)

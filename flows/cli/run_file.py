@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.compute import RUN_FLOWS, print_result
-from flows.cli.data import INGEST, show_projected, show_schema
+from flows.cli.compute import computed_run
 from flows.cli.options import Plain
 from flows.cli.output import Output
+from flows.cli.stored import ingested, show_projected
 from flows.errors import FlowError, SettingsError
 
 if TYPE_CHECKING:
-    from flows.results.base import IngestResult, RunResult
     from flows.settings.run_file import RunFile
     from flows.settings.runs import NamedRunSettings
 
-RunFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")]
-
 
 def run(
-    file: RunFilePath,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")],
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it would do; store nothing.")
@@ -38,6 +35,7 @@ def run(
     output: Output,
 ) -> None:
     """Run all that a run file says: ingest its table, fit, project rows, write the report."""
+    from flows.refreshes.outputs import write_outputs  # noqa: PLC0415
     from flows.settings.run_file import read_run_file  # noqa: PLC0415
 
     plan = read_run_file(file, force=force, afresh=afresh)
@@ -45,23 +43,41 @@ def run(
         _show(plan, output)
         return
     if plan.ingest is not None:
-        stored: IngestResult = INGEST.run(plan.ingest, output, plain=plain)
-        plan = plan.stored_as(stored.dataset)
-    result = _computed(plan.flow, plan.settings, output, plain=plain)
-    answer = {**result.to_json(), "written": _write_outputs(plan, result.run, output)}
+        plan = plan.stored_as(ingested(plan.ingest, output, plain=plain).dataset)
+    result = computed_run(plan.flow, plan.settings, output, plain=plain)
+    with output.watched():
+        written = list(write_outputs(plan, result.run))
+    for path, counts in written:
+        if counts:
+            show_projected(counts, output)
+        else:
+            output.say(path)
+    answer = {**result.to_json(), "written": [path for path, _ in written]}
     if plan.crossval is not None:
-        validated = _computed("crossval", plan.crossval, output, plain=plain)
+        validated = computed_run("crossval", plan.crossval, output, plain=plain)
         answer["crossval"] = validated.to_json()
     output.finish(answer)
 
 
-def _computed(flow: str, settings: NamedRunSettings, output: Output, *, plain: bool) -> RunResult:
-    """Run a flow, and print its summary; raise a FlowError if a part could not be computed."""
-    result: RunResult = RUN_FLOWS[flow].run(settings, output, plain=plain)
-    print_result(result, output)
-    if problem := result.failure:
-        output.fail(result.to_json(), problem)
-    return result
+def _show(plan: RunFile, output: Output) -> None:
+    """Show what a run file would do."""
+    answer: dict[str, Any] = {"command": "run", "dry_run": True}
+    if plan.ingest is not None:
+        looked = dataclasses.replace(plan.ingest, dry_run=True)
+        answer["ingest"] = ingested(looked, output, plain=True).to_json()
+    steps = [
+        [plan.flow, _changed_words(plan.settings)],
+        *(["transform", f"{each.source} -> {each.out}"] for each in plan.transforms),
+        *([["report", str(plan.report)]] if plan.report else []),
+        *([["crossval", _changed_words(plan.crossval)]] if plan.crossval else []),
+    ]
+    output.table(("step", "with"), steps, left=2)
+    output.say("nothing was stored: a dry run")
+    output.finish({**answer, "flow": plan.flow, "settings": plan.settings.to_json()})
+
+
+def _changed_words(settings: NamedRunSettings) -> str:
+    return ", ".join(f"{key}={value}" for key, value in settings.differences.items())
 
 
 def init(
@@ -88,53 +104,12 @@ def init(
     check_choice("flow", flow, list(FLOWS))
     if file.exists():
         raise SettingsError(f"{file} exists already; choose another name, or remove it first")
-    text = json.dumps(run_file_schema(), indent=2) + "\n"
-    if not schema:
-        text = commented_run_file(flow, data, label)
+    text = commented_run_file(flow, data, label)
+    if schema:
+        text = json.dumps(run_file_schema(), indent=2) + "\n"
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise FlowError(f"cannot write {file}: {error.strerror}") from error
     output.say(f"wrote {file}" + ("" if schema else f"; run it with `ism-dask run {file}`"))
     output.finish({"command": "init", "path": str(file)})
-
-
-def _show(plan: RunFile, output: Output) -> None:
-    """Show what a run file would do."""
-    answer: dict[str, Any] = {"command": "run", "dry_run": True}
-    if plan.ingest is not None:
-        looked = dataclasses.replace(plan.ingest, dry_run=True)
-        result: IngestResult = INGEST.run(looked, output, plain=True)
-        if result.schema is not None:
-            show_schema(result.schema, output)
-        answer["ingest"] = result.to_json()
-    settings = plan.settings.to_json()
-    steps = [
-        [plan.flow, _changed_words(plan.settings)],
-        *(["transform", f"{each.source} -> {each.out}"] for each in plan.transforms),
-        *([["report", str(plan.report)]] if plan.report else []),
-        *([["crossval", _changed_words(plan.crossval)]] if plan.crossval else []),
-    ]
-    output.table(("step", "with"), steps, left=2)
-    output.say("nothing was stored: a dry run")
-    output.finish({**answer, "flow": plan.flow, "settings": settings})
-
-
-def _changed_words(settings: NamedRunSettings) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.differences.items())
-
-
-def _write_outputs(plan: RunFile, run_name: str, output: Output) -> list[str]:
-    """Project rows and write the report of a run; return the paths of the files."""
-    from flows.refreshes.outputs import write_outputs  # noqa: PLC0415
-
-    paths = []
-    with output.watched():
-        written = list(write_outputs(plan, run_name))
-    for path, counts in written:
-        if counts:
-            show_projected(counts, output)
-        else:
-            output.say(path)
-        paths.append(path)
-    return paths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,6 @@ from flows.text import count_noun
 
 if TYPE_CHECKING:
     from flows.services.records import ProcessRecord
-    from flows.services.service import StartupMessages
     from flows.services.status import RunningServices
 
 
@@ -44,38 +43,52 @@ def up(
     What runs already is used, and so is the Prefect server that PREFECT_API_URL names. All that it
     starts listens on 127.0.0.1 only.
     """
-    actions = {
-        "--detach": (detach, _detach),
-        "--stop": (stop, _stop_services),
-        "--status": (status, _list_services),
-    }
-    chosen = {flag: action for flag, (given, action) in actions.items() if given}
+    actions = {"--detach": detach, "--stop": stop, "--status": status}
+    chosen = [flag for flag, given in actions.items() if given]
     if len(chosen) > 1:
         raise SettingsError(f"{' and '.join(chosen)} exclude each other; give one of them")
-    action: Callable[[ServiceSettings, Output], None] = next(iter(chosen.values()), _keep_up)
-    action(settings, output)
+    if stop:
+        _stop_services(output)
+    elif status:
+        _list_services(output)
+    else:
+        _start_services(settings, output, detach=detach)
 
 
-def _keep_up(settings: ServiceSettings, output: Output) -> None:
-    from flows.services.supervisor import run_supervised  # noqa: PLC0415
+def _start_services(settings: ServiceSettings, output: Output, *, detach: bool) -> None:
+    from flows.services.prefect import avoid_proxies  # noqa: PLC0415
+    from flows.services.service import StartupMessages  # noqa: PLC0415
+    from flows.services.supervisor import run_supervised, start_detached  # noqa: PLC0415
 
-    def shown(found: RunningServices, already: bool) -> None:
-        _show_services(found, already, output)
+    def waiting(records: Sequence[ProcessRecord]) -> AbstractContextManager[object]:
+        return output.waiting(f"starting {', '.join(record.name for record in records)} ...")
+
+    def show(running: RunningServices, already: bool) -> None:
+        _show_services(running, already, output)
         if not already:
             output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
         sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
-    run_supervised(settings, _startup_messages(output), shown)
+    avoid_proxies()
+    messages = StartupMessages(output.say, waiting)
+    if detach:
+        _show_services(*start_detached(settings, messages), output)
+        output.say("end all of it with `ism-dask up --stop`")
+    else:
+        run_supervised(settings, messages, show)
 
 
-def _detach(settings: ServiceSettings, output: Output) -> None:
-    from flows.services.supervisor import start_detached  # noqa: PLC0415
+def _show_services(running: RunningServices, already: bool, output: Output) -> None:
+    if already:
+        output.say("runs already:")
+    links = running.to_json()
+    for name, title in _TITLES.items():
+        if links[name]:
+            output.say(f"{title:<16}{links[name]}")
+    _finish(running, output, already=already)
 
-    _show_services(*start_detached(settings, _startup_messages(output)), output)
-    output.say("end all of it with `ism-dask up --stop`")
 
-
-def _stop_services(_: ServiceSettings, output: Output) -> None:
+def _stop_services(output: Output) -> None:
     from flows.services.supervisor import stop_all  # noqa: PLC0415
 
     ended = stop_all()
@@ -84,7 +97,7 @@ def _stop_services(_: ServiceSettings, output: Output) -> None:
     output.finish({"command": "up", "stopped": [_service_json(record) for record in ended]})
 
 
-def _list_services(_: ServiceSettings, output: Output) -> None:
+def _list_services(output: Output) -> None:
     from flows.services.status import NAME, running_services  # noqa: PLC0415
 
     running = running_services()
@@ -95,25 +108,14 @@ def _list_services(_: ServiceSettings, output: Output) -> None:
     # Not a table: a terminal of 80 columns would cut the links.
     records = _service_records()
     for record in records:
-        url = record.page or record.address
-        output.say(f"{record.name:<16}{url:<36}process {record.pid}")
+        output.say(f"{record.name:<16}{record.page or record.address:<36}process {record.pid}")
     servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
     if running.ui and running.ui not in servers:
         output.say(f"the Prefect server at {running.ui} was not started by ism-dask here")
-    _finish_up(running, output)
+    _finish(running, output)
 
 
-def _show_services(running: RunningServices, already: bool, output: Output) -> None:
-    if already:
-        output.say("runs already:")
-    links = running.to_json()
-    for name, title in _TITLES.items():
-        if links[name]:
-            output.say(f"{title:<16}{links[name]}")
-    _finish_up(running, output, already=already)
-
-
-def _finish_up(running: RunningServices, output: Output, **more: Any) -> None:
+def _finish(running: RunningServices, output: Output, **more: Any) -> None:
     services = [_service_json(record) for record in _service_records()]
     answer = {"command": "up", "running": True, **running.to_json(), "services": services, **more}
     output.finish(answer)
@@ -135,19 +137,6 @@ def _service_json(record: ProcessRecord) -> dict[str, Any]:
     return {**process, "page": record.page, "log": str(log_path(record.name))}
 
 
-def _startup_messages(output: Output) -> StartupMessages:
-    """Return the messages to print while services start."""
-    from flows.services.prefect import avoid_proxies  # noqa: PLC0415
-    from flows.services.service import StartupMessages  # noqa: PLC0415
-
-    avoid_proxies()
-
-    def waiting(records: Sequence[ProcessRecord]) -> AbstractContextManager[object]:
-        return output.waiting(f"starting {', '.join(record.name for record in records)} ...")
-
-    return StartupMessages(output.say, waiting)
-
-
 def check_cluster(
     where: Annotated[str, typer.Argument(help="An address, up, or a cluster file (.toml).")],
     *,
@@ -158,16 +147,14 @@ def check_cluster(
     from flows.compute.places import cluster_place  # noqa: PLC0415
 
     place = cluster_place(where)
-    show = _show_plan if isinstance(place, PlannedCluster) else _show_workers
-    facts = show(place, output)
+    if isinstance(place, PlannedCluster):
+        plan = place.plan()
+        facts = {"kind": type(place).__name__.lower(), **plan.facts}
+        for line in plan.lines:
+            output.say(line)
+    else:
+        facts = _show_workers(place, output)
     output.finish({"command": "check-cluster", "cluster": where, **facts})
-
-
-def _show_plan(place: Any, output: Output) -> dict[str, Any]:
-    plan = place.plan()
-    for line in plan.lines:
-        output.say(line)
-    return {"kind": type(place).__name__.lower(), **plan.facts}
 
 
 def _show_workers(place: Any, output: Output) -> dict[str, Any]:

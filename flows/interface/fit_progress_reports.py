@@ -51,6 +51,11 @@ class FitReports(FitWatcher):
         with self._lock:
             self._report(self._progress.on_selection(done, total))
 
+    def on_steps(self, unit: str) -> None:
+        """Name the steps that follow."""
+        with self._lock:
+            self._progress.on_steps(unit)
+
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
         with self._lock:

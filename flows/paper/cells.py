@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,8 @@ from flows.paper.methods import (
     labelled_dataset,
     rows_in_memory,
 )
-from flows.paper.names import (
+from flows.paper.series import Result, Series
+from flows.paper.settings import (
     ALIGNED,
     DATA,
     ISM,
@@ -30,11 +31,10 @@ from flows.paper.names import (
     TABLE_4_KERNELS,
     TABLE_5_KERNELS,
     UNSUPERVISED,
+    TablesSettings,
 )
-from flows.paper.series import Result, Series
-from flows.paper.settings import TablesSettings
 from flows.runs.clustering import label_agreement
-from flows.runs.crossval import FoldPlan, plan_folds
+from flows.runs.crossval import plan_folds
 from flows.runs.data import Array
 from flows.runs.fitting import FittedModel
 from ism_dask import spectral_clusters
@@ -50,159 +50,102 @@ _ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
-class _Cell(Series):
-    """One method on one data set under one kernel.
+class FoldScore:
+    """Measures the accuracy of a support vector machine on the held-out rows of a fold."""
 
-    Attributes
-    ----------
-    table : str
-        A name of `PARTS`.
-    data, kernel, method : str
-        The kernel is empty for reference points.
-    settings : TablesSettings
-    """
-
-    table: str
     data: str
-    kernel: str
     method: str
-    settings: TablesSettings
+    request: Request
+    folds: int
 
-    paradigm = ""
-
-    @property
-    def part(self) -> str:  # type: ignore[override]
-        """The table that the cell belongs to."""
-        return self.table
-
-    @property
-    def subject(self) -> dict[str, str]:
-        """Paradigm, data, kernel and method: together they identify the cell."""
-        names = {
-            "paradigm": self.paradigm,
-            "data": self.data,
-            "kernel": self.kernel,
-            "method": self.method,
-        }
-        return {name: value for name, value in names.items() if value}
-
-    @property
-    def effort(self) -> float:
-        """The number of rows, times `_OTHER_SOLVER_EFFORT` for the other solvers."""
-        other_solver = self.method in OTHER_SOLVERS
-        return DATA[self.data].rows * (_OTHER_SOLVER_EFFORT if other_solver else 1.0)
-
-    @property
-    def source(self) -> tuple[str, str | None]:
-        """The data set, in its default split."""
-        return self.data, None
-
-    @property
-    def _request(self) -> Request:
-        settings = self.settings
-        return Request(DATA[self.data].classes, self.kernel, settings.cap, settings.seed)
-
-
-class SupervisedCell(_Cell):
-    """A supervised cell: accuracy of a support vector machine on the held-out rows of each fold."""
-
-    paradigm = SUPERVISED
-
-    @property
-    def steps(self) -> Sequence[int]:
-        """The numbers of the folds, from 1."""
-        return range(1, self.settings.folds + 1)
-
-    def measure(self, step: int, part: ProgressShare) -> Result:
+    def __call__(self, step: int, part: ProgressShare) -> Result:
         """Learn from all folds but one, and measure the accuracy on that one."""
-        (X, y), fold = rows_in_memory(self.data), self._fold(step)
-        train, test = fold.train, fold.test
-        part = part.named(f"{self.title}, fold {step} of {self.settings.folds}")
+        X, y = rows_in_memory(self.data)
+        plans = plan_folds(labelled_dataset(self.data), self.folds, self.request.seed)
+        train, test = plans[step - 1].train, plans[step - 1].test
+        part = part.named(f"{part.name}, fold {step} of {self.folds}")
         with part.lasting(0.0, ""):
-            fitted = fit_method(self.method, self._request, X[train], y[train])
+            fitted = fit_method(self.method, self.request, X[train], y[train])
         with part.lasting(_LEARNED, "the classifier"):
             features = fitted.model.transform(X[train])
             classifier = SVC(kernel="rbf").fit(features, y[train])
             score = classifier.score(fitted.model.transform(X[test]), y[test])
-        cost = {}
+        result = {"score": float(score), **fit_facts(fitted)}
         if METHODS[self.method].solver:
-            diagonal = _gamma_diagonal(y[train])
-            J = fitted.model.objective_
-            cost = {"cost": _published_cost(fitted.model.kernel_, features, J, diagonal)}
-        return {"score": float(score), **fit_facts(fitted), **cost}
-
-    def _fold(self, step: int) -> FoldPlan:
-        plans = plan_folds(labelled_dataset(self.data), self.settings.folds, self.settings.seed)
-        return plans[step - 1]
+            J, diagonal = fitted.model.objective_, _gamma_diagonal(y[train])
+            result["cost"] = _published_cost(fitted.model.kernel_, features, J, diagonal)
+        return result
 
 
-class UnsupervisedCell(_Cell):
-    """An unsupervised cell: normalised mutual information of the clusters with the classes."""
+@dataclass(frozen=True)
+class ClusterScore:
+    """Measures the normalised mutual information of clusters of all rows with the classes."""
 
-    paradigm = UNSUPERVISED
+    data: str
+    method: str
+    request: Request
 
-    @property
-    def steps(self) -> Sequence[int]:
-        """A single step, which clusters all rows."""
-        return (0,)
-
-    def measure(self, step: int, part: ProgressShare) -> Result:  # noqa: ARG002  there is one
+    def __call__(self, _step: int, part: ProgressShare) -> Result:
         """Find clusters in X W, or in the features of the reference point."""
         X, y = rows_in_memory(self.data)
-        part = part.named(self.title)
         with part.lasting(0.0, ""):
             fitted, clusters = self._clusters(X, y)
         result: Result = {"score": label_agreement(y, clusters), **fit_facts(fitted)}
         if METHODS[self.method].solver:
-            result |= {
-                "cost": _cost_of_clusters(fitted.model, fitted.model.transform(X)),
-                "rounds": len(fitted.model.rounds_),
-            }
+            result["cost"] = _cost_of_clusters(fitted.model, fitted.model.transform(X))
+            result["rounds"] = len(fitted.model.rounds_)
         return result
 
     def _clusters(self, X: Array, y: Array) -> tuple[FittedModel, Array]:
         if METHODS[self.method].solver:
-            fitted = fit_clusters(self.method, self._request, X)
+            fitted = fit_clusters(self.method, self.request, X)
             return fitted, fitted.model.labels_
-        fitted = fit_method(self.method, self._request, X, y)
-        features = fitted.model.transform(X)
-        seed = self.settings.seed
-        return fitted, spectral_clusters(features, self._request.q, random_state=seed)
+        fitted = fit_method(self.method, self.request, X, y)
+        features, seed = fitted.model.transform(X), self.request.seed
+        return fitted, spectral_clusters(features, self.request.q, random_state=seed)
 
 
-def table_4(settings: TablesSettings) -> Iterator[Series]:
-    """Return the cells of Table 4: ISM and the other solvers."""
-    methods = [name for name in settings.chosen_methods if METHODS[name].solver]
-    return _cells("table-4", settings, TABLE_4_KERNELS, methods)
+_SOLVERS = tuple(name for name, method in METHODS.items() if method.solver)
+# Kernels and methods of each table; the methods measured for comparison use no kernel.
+_TABLES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "table-4": (TABLE_4_KERNELS, _SOLVERS),
+    "table-5": (TABLE_5_KERNELS, (ISM, ISM_GRAPH)),
+    "references": (("",), tuple(name for name in METHODS if name not in _SOLVERS)),
+}
 
 
-def table_5(settings: TablesSettings) -> Iterator[Series]:
-    """Return the cells of Table 5: ISM under other kernels."""
-    methods = [name for name in settings.chosen_methods if name in (ISM, ISM_GRAPH)]
-    return _cells("table-5", settings, TABLE_5_KERNELS, methods)
+def table_cells(table: str, settings: TablesSettings) -> Iterator[Series]:
+    """Return the chosen cells of a table."""
+    kernels, methods = _TABLES[table]
+    return (
+        _cell(table, paradigm, data, kernel, method, settings=settings)
+        for data in settings.chosen("data")
+        for paradigm in PARADIGMS
+        for kernel in kernels
+        for method in settings.chosen("methods")
+        # The weights of the aligned kernel need labels.
+        if method in methods
+        and paradigm in METHODS[method].paradigms
+        and (paradigm, kernel) != (UNSUPERVISED, ALIGNED)
+    )
 
 
-def comparison_cells(settings: TablesSettings) -> Iterator[Series]:
-    """Return the cells of methods measured for comparison, such as LDA, which use no kernel."""
-    methods = [name for name in settings.chosen_methods if not METHODS[name].solver]
-    return _cells("references", settings, [""], methods)
-
-
-def _cells(
-    table: str, settings: TablesSettings, kernels: Sequence[str], methods: Sequence[str]
-) -> Iterator[Series]:
-    kinds = {SUPERVISED: SupervisedCell, UNSUPERVISED: UnsupervisedCell}
-    for data in settings.chosen_data:
-        for paradigm in PARADIGMS:
-            for kernel in kernels:
-                for method in methods:
-                    if _cell_exists(paradigm, kernel, method):
-                        yield kinds[paradigm](table, data, kernel, method, settings)
-
-
-def _cell_exists(paradigm: str, kernel: str, method: str) -> bool:
-    """Return whether there is such a cell: the weights of the aligned kernel need labels."""
-    return paradigm in METHODS[method].paradigms and (paradigm, kernel) != (UNSUPERVISED, ALIGNED)
+def _cell(
+    table: str, paradigm: str, data: str, kernel: str, method: str, *, settings: TablesSettings
+) -> Series:
+    supervised = paradigm == SUPERVISED
+    request = Request(DATA[data].classes, kernel, settings.cap, settings.seed)
+    subject = {"paradigm": paradigm, "data": data, "kernel": kernel, "method": method}
+    return Series(
+        part=table,
+        subject={role: name for role, name in subject.items() if name},
+        source=(data, None),
+        effort=DATA[data].rows * (_OTHER_SOLVER_EFFORT if method in OTHER_SOLVERS else 1.0),
+        measure=FoldScore(data, method, request, settings.folds)
+        if supervised
+        else ClusterScore(data, method, request),
+        steps=range(1, settings.folds + 1) if supervised else (0,),
+    )
 
 
 def _gamma_diagonal(y: Array) -> Array:
@@ -229,15 +172,7 @@ def _cost_of_clusters(model: ClusteringIKDR, features: Array) -> float:
 def _published_cost(kernel: Kernel, features: Array, J: float, diagonal: Array) -> float:
     """Return -J computed with zeros on the diagonal of K, as the published code does.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    features : (n, q) array
-        X W.
-    J : float
-        With the diagonal of K.
-    diagonal : (n,) array
-        The diagonal of Gamma.
+    `features` (n, q) are X W, J has the diagonal of K in it, and `diagonal` (n,) is that of Gamma.
     """
     Z = np.asarray(features, dtype=np.float64)
     own = sum(weight * term.value(term.pairing.own(Z)) for weight, term in kernel.terms)

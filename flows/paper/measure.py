@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare
-from flows.paper.accuracy_by_features import features
-from flows.paper.cells import comparison_cells, table_4, table_5
-from flows.paper.figure_1a import figure_1a
-from flows.paper.figure_1b import figure_1b
+from flows.paper.cells import table_cells
+from flows.paper.figures import features, figure_1a, figure_1b
 from flows.paper.series import Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
 from flows.results.paper import SeriesResult, TablesResult
-from flows.runs.lease import HeldLease, hold_lease
+from flows.runs.lease import hold_lease
 from flows.runs.published import dated_name, publish_newest
 from flows.runs.saving import check_name_is_free, versions
 from storage import PartialResults, save_results
 
 KIND = TablesResult.command
 _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
-    "table-4": table_4,
-    "table-5": table_5,
-    "references": comparison_cells,
+    **{part: partial(table_cells, part) for part in ("table-4", "table-5", "references")},
     "features": features,
     "figure-1a": figure_1a,
     "figure-1b": figure_1b,
 }
-_TABLES = ("table-4", "table-5", "references")
+
+# Measures a series, such as `measure_series`, or the task of a flow that calls it.
+Step = Callable[[Series, TablesSettings, ProgressShare], SeriesResult]
+
+
+def tables_plain(settings: TablesSettings, step: Step = measure_series) -> TablesResult:
+    """Measure and save all chosen parts, each series by `step`.
+
+    The lease of the run is held meanwhile: `runs` lists it, and a second process is refused.
+    """
+    if settings.keep_runs is not None:
+        settings = replace(settings, run=dated_name(settings.run, force=settings.force))
+    stored = PartialResults.of_run(settings.run)
+    measured = []
+    with hold_lease(settings.run, KIND, settings.to_json(), lambda: bool(stored.keys())) as lease:
+        for series, part in plan(settings):
+            measured.append(step(series, settings, part))
+            lease.check()
+        return save(settings, measured)
 
 
 def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
@@ -41,36 +55,18 @@ def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
 
     Raise an error if there is none, if the run cannot be saved, or if pymanopt is missing.
     """
-    _check_can_save(settings)
+    check_name_is_free(settings.run, force=settings.force, replaces=KIND)
+    _check_extras(settings)
     chosen = _chosen_series(settings)
-    if not chosen:
-        raise SettingsError(
-            f"`parts` is {settings.parts!r} and `methods` is {settings.methods!r}, which have "
-            "nothing in common; choose others"
-        )
-    _check_methods(settings, chosen)
+    _check_choice(settings, chosen)
     if settings.force:
         PartialResults.of_run(settings.run).clear()
     efforts = [series.effort * len(series.steps) for series in chosen]
-    ends = np.cumsum(efforts) / sum(efforts)
-    starts = [0.0, *ends[:-1]]
+    ends = np.cumsum([0.0, *efforts]) / sum(efforts)
     return [
         (series, ProgressShare(float(start), float(end), series.title))
-        for series, start, end in zip(chosen, starts, ends, strict=True)
+        for series, start, end in zip(chosen, ends, ends[1:], strict=False)
     ]
-
-
-def _check_methods(settings: TablesSettings, chosen: Sequence[Series]) -> None:
-    """Raise a SettingsError if a method is named that no chosen part measures."""
-    measured = {series.subject.get("method") for series in chosen}
-    idle = [name for name in settings.chosen_methods if name not in measured]
-    if settings.methods != ALL and idle:
-        every = _chosen_series(replace(settings, parts=ALL))
-        parts = {each.part: None for each in every if each.subject.get("method") == idle[0]}
-        raise SettingsError(
-            f"`methods` has {idle[0]!r}, which `parts` {settings.parts!r} does not measure; add "
-            f"{' or '.join(parts)} to `parts`, or leave the method out"
-        )
 
 
 def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesResult:
@@ -78,8 +74,8 @@ def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesRe
     every = _with_earlier(settings, measured)
     result = TablesResult(
         run=settings.run,
-        cells=tuple(cells_of([each for each in every if each.part in _TABLES])),
-        others=tuple(each for each in every if each.part not in _TABLES),
+        cells=tuple(cells_of([each for each in every if "method" in each.subject])),
+        others=tuple(each for each in every if "method" not in each.subject),
         problems=tuple(
             f"{' '.join(each.subject.values())}: {each.problem}"
             for each in measured
@@ -93,41 +89,8 @@ def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesRe
     return replace(result, path=str(path))
 
 
-def with_date(settings: TablesSettings) -> TablesSettings:
-    """Return the settings with the date in the name of the run, if earlier runs stay."""
-    if settings.keep_runs is None:
-        return settings
-    return replace(settings, run=dated_name(settings.run, force=settings.force))
-
-
-@contextmanager
-def resumable_tables(settings: TablesSettings) -> Iterator[HeldLease]:
-    """Hold the lease of the run in the block: `runs` lists it, and a second process is refused.
-
-    An interrupted run can be resumed from the results that it has stored.
-    """
-    run = settings.run
-
-    def has_results() -> bool:
-        return bool(PartialResults.of_run(run).keys())
-
-    with hold_lease(run, KIND, settings.to_json(), has_results) as lease:
-        yield lease
-
-
-def tables_plain(settings: TablesSettings) -> TablesResult:
-    """Measure and save all chosen parts, without Prefect."""
-    settings = with_date(settings)
-    with resumable_tables(settings) as lease:
-        results = []
-        for series, part in plan(settings):
-            results.append(measure_series(series, settings, part))
-            lease.check()
-        return save(settings, results)
-
-
 def _chosen_series(settings: TablesSettings) -> list[Series]:
-    return [series for name in settings.chosen_parts for series in _PARTS[name](settings)]
+    return [series for name in settings.chosen("parts") for series in _PARTS[name](settings)]
 
 
 def _with_earlier(settings: TablesSettings, measured: Sequence[SeriesResult]) -> list[SeriesResult]:
@@ -141,21 +104,29 @@ def _with_earlier(settings: TablesSettings, measured: Sequence[SeriesResult]) ->
     return [each for each in results if each is not None]
 
 
-def _check_can_save(settings: TablesSettings) -> None:
-    """Raise an error if a run of another kind has the name, or its folder cannot be written.
-
-    Also raise one if a chosen method needs pymanopt, which is missing.
-    """
-    check_name_is_free(settings.run, settings, KIND)
-    _check_extras(settings)
+def _check_choice(settings: TablesSettings, chosen: Sequence[Series]) -> None:
+    """Raise a SettingsError if nothing is chosen, or a method that no chosen part measures."""
+    if not chosen:
+        raise SettingsError(
+            f"`parts` is {settings.parts!r} and `methods` is {settings.methods!r}, which have "
+            "nothing in common; choose others"
+        )
+    measured = {series.subject.get("method") for series in chosen}
+    idle = [name for name in settings.chosen("methods") if name not in measured]
+    if settings.methods != ALL and idle:
+        every = _chosen_series(replace(settings, parts=ALL))
+        parts = {each.part: None for each in every if each.subject.get("method") == idle[0]}
+        raise SettingsError(
+            f"`methods` has {idle[0]!r}, which `parts` {settings.parts!r} does not measure; add "
+            f"{' or '.join(parts)} to `parts`, or leave the method out"
+        )
 
 
 def _check_extras(settings: TablesSettings) -> None:
-    fits_other_solvers = {"table-4", "figure-1b"} & set(settings.chosen_parts)
-    grassmann_chosen = (
-        "grassmann" in settings.chosen_methods or "figure-1b" in settings.chosen_parts
-    )
-    if fits_other_solvers and grassmann_chosen and find_spec("pymanopt") is None:
+    """Raise a FlowError if a chosen method needs pymanopt, which is missing."""
+    parts = settings.chosen("parts")
+    grassmann = "table-4" in parts and "grassmann" in settings.chosen("methods")
+    if (grassmann or "figure-1b" in parts) and find_spec("pymanopt") is None:
         raise FlowError(
             "the solver 'grassmann' needs pymanopt, which is not installed: pip install "
             "'ism-dask[rivals]', or leave it out with --methods and figure-1b with --parts"

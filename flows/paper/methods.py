@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -18,7 +17,8 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from flows.paper.names import (
+from flows.paper.series import OVER_CAP
+from flows.paper.settings import (
     ALIGNED,
     DELTA,
     ISM,
@@ -28,7 +28,6 @@ from flows.paper.names import (
     METHODS,
     OTHER_SOLVERS,
 )
-from flows.paper.series import OVER_CAP
 from flows.runs.data import Array, LabelledDataset, ensure_stored, with_label
 from flows.runs.fitting import FittedModel, timed_fit
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, solvers
@@ -46,21 +45,11 @@ PAPER_GAUSSIAN = Gaussian(sigma="median")
 
 @dataclass(frozen=True)
 class Request:
-    """The number of features, the kernel, the time limit and the seed of a fit.
-
-    Attributes
-    ----------
-    q : int
-    kernel : str or Kernel
-        A kernel of the tables; empty for reference points.
-    cap : float
-        Time limit in seconds.
-    seed : int
-    """
+    """The number of features, the kernel, the time limit and the seed of a fit."""
 
     q: int
-    kernel: str | Kernel
-    cap: float
+    kernel: str | Kernel  # a kernel of the tables; empty for reference points
+    cap: float  # in seconds
     seed: int
 
 
@@ -153,54 +142,33 @@ _SOLVERS: Mapping[str, Solver] = {
 }
 
 
-class CappedNCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sklearn has no types
+class CappedNCA(NeighborhoodComponentsAnalysis):  # type: ignore[misc]  # sklearn has no types
     """Neighbourhood components analysis with a time limit."""
 
     def __init__(self, n_components: int, max_seconds: float, random_state: int) -> None:
-        self.n_components = n_components
+        super().__init__(n_components, callback=self._look, random_state=random_state)
         self.max_seconds = max_seconds
-        self.random_state = random_state
 
     def fit(self, X: Array, y: Array) -> Self:
         """Fit the components, for `max_seconds` at most."""
-        deadline = time.perf_counter() + self.max_seconds
-        self.status_ = _CONVERGED
+        self._deadline, self.status_ = time.perf_counter() + self.max_seconds, _CONVERGED
+        return super().fit(X, y)  # type: ignore[no-any-return]
 
-        def look(_components: Array, _iteration: int) -> None:
-            if time.perf_counter() > deadline:
-                self.status_ = OVER_CAP
-                raise StopIteration
-
-        self.nca_ = NeighborhoodComponentsAnalysis(
-            self.n_components, callback=look, random_state=self.random_state
-        ).fit(X, y)
-        return self
-
-    def transform(self, X: Array) -> Array:
-        """Return the new features (n, q)."""
-        return np.asarray(self.nca_.transform(X))
+    def _look(self, _components: Array, _iteration: int) -> None:
+        if time.perf_counter() > self._deadline:
+            self.status_ = OVER_CAP
+            raise StopIteration
 
 
-class MedianKernelPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Kernel PCA with a gaussian kernel whose width is the median distance."""
+class MedianKernelPCA(KernelPCA):  # type: ignore[misc]
+    """Kernel PCA with a gaussian kernel whose width is the median distance of a sample of rows."""
 
-    def __init__(self, n_components: int, random_state: int) -> None:
-        self.n_components = n_components
-        self.random_state = random_state
-
-    def fit(self, X: Array, _y: object = None) -> Self:
-        """Fit the components, with the median distance of a random sample of the rows."""
+    def fit(self, X: Array, y: object = None) -> Self:
+        """Fit the components."""
         random = np.random.default_rng(self.random_state)
         sample = X[np.sort(random.choice(len(X), min(len(X), SAMPLE_ROWS), replace=False))]
-        rate = 0.5 / median_distance(sample) ** 2
-        self.pca_ = KernelPCA(
-            self.n_components, kernel="rbf", gamma=rate, random_state=self.random_state
-        ).fit(X)
-        return self
-
-    def transform(self, X: Array) -> Array:
-        """Return the new features (n, q)."""
-        return np.asarray(self.pca_.transform(X))
+        self.kernel, self.gamma = "rbf", 0.5 / median_distance(sample) ** 2
+        return super().fit(X, y)  # type: ignore[no-any-return]
 
 
 class _Lda(LinearDiscriminantAnalysis):  # type: ignore[misc]
@@ -220,7 +188,7 @@ def _scaled(step: Any) -> Any:
 _REFERENCES: Mapping[str, Callable[[Request], Any]] = {
     "none": lambda _: make_pipeline(StandardScaler()),
     "pca": lambda request: _scaled(PCA(request.q, random_state=request.seed)),
-    "kernel-pca": lambda request: _scaled(MedianKernelPCA(request.q, request.seed)),
+    "kernel-pca": lambda request: _scaled(MedianKernelPCA(request.q, random_state=request.seed)),
     "lda": lambda request: _scaled(_Lda(n_components=request.q)),
     "nca": lambda request: _scaled(CappedNCA(request.q, request.cap, request.seed)),
     # Supervised PCA is ISM with the linear kernel, whose Phi does not depend on W: a single

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import Any
 
 from flows.builtin.catalogue import folder_of
 from flows.interface.progress import ProgressShare, progress_note
@@ -14,12 +14,13 @@ from flows.paper.settings import TablesSettings
 from flows.results.paper import SeriesResult
 from flows.runs.data import ensure_stored
 from flows.settings.fields import deciding
+from ism_dask.status import Status
 from storage import DamagedStore, PartialResults, StorageError, dataset_path
 
+# Seconds, status and measures of one step.
 Result = dict[str, Any]
 
-# The status of a step that exceeded its time limit: the value of `ism_dask.status.Status.OVER_CAP`.
-OVER_CAP = "over the cap"
+OVER_CAP = Status.OVER_CAP.value
 _SERIES_ERRORS = (
     ArithmeticError,
     ImportError,
@@ -31,50 +32,40 @@ _SERIES_ERRORS = (
 )
 
 
-class Series(ABC):
+def is_over_cap(result: Result) -> bool:
+    """Return whether a step exceeded its time limit."""
+    return bool(result["status"] == OVER_CAP)
+
+
+@dataclass(frozen=True)
+class Series:
     """A series of measurements: folds of a cell, points of a line, pictures of a data set.
 
     Attributes
     ----------
     part : str
-        A name of `flows.paper.names.PARTS`.
-    ends_over_cap : bool
-        Whether the series ends after a step that exceeded its time limit.
+        A name of `flows.paper.settings.PARTS`.
+    subject : Mapping
+        The method, data and so on, by their role; together they identify the series.
+    source : tuple
+        The data set and its split.
+    effort : float
+        The expected time of a step relative to other series; only the progress bar uses it.
+    measure : callable
+        Measures a step, and reports its progress to a `ProgressShare`.
+    steps : sequence of int
+        The keys of the measurements in their order, such as numbers of folds or of rows.
+    ends_with : callable
+        Returns whether the series ends with a result, before its last step.
     """
 
-    part: ClassVar[str]
-    ends_over_cap: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def subject(self) -> dict[str, str]:
-        """The method, data and so on, by their role; together they identify the series."""
-
-    @property
-    @abstractmethod
-    def steps(self) -> Sequence[int]:
-        """The keys of the measurements in their order, such as numbers of folds or of rows."""
-
-    @property
-    @abstractmethod
-    def effort(self) -> float:
-        """The expected time of a step relative to other series; only the progress bar uses it."""
-
-    @property
-    @abstractmethod
-    def source(self) -> tuple[str, str | None]:
-        """The data set and its split."""
-
-    @abstractmethod
-    def measure(self, step: int, part: ProgressShare) -> Result:
-        """Measure a step, and report its progress to `part`.
-
-        The result has `seconds` and `status`.
-        """
-
-    def ends_with(self, result: Result) -> bool:
-        """Return whether the series ends with this result, before its last step."""
-        return self.ends_over_cap and result["status"] == OVER_CAP
+    part: str
+    subject: Mapping[str, str]
+    source: tuple[str, str | None]
+    effort: float
+    measure: Callable[[int, ProgressShare], Result]
+    steps: Sequence[int] = (0,)
+    ends_with: Callable[[Result], bool] = is_over_cap
 
     @property
     def title(self) -> str:
@@ -87,18 +78,27 @@ class Series(ABC):
         words = "-".join([self.part, *self.subject.values()])
         return "".join(c if c.isascii() and (c.isalnum() or c in ".-") else "_" for c in words)
 
+    def result(self, results: list[Result], problem: str = "") -> SeriesResult:
+        """Return the results of the steps with what identifies the series."""
+        return SeriesResult(
+            part=self.part,
+            subject=dict(self.subject),
+            results=results,
+            steps=len(self.steps),
+            problem=problem,
+        )
+
 
 def measure_series(series: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Measure the steps of a series that have no stored result yet, and return all results."""
     results: list[Result] = []
-    problem = ""
     try:
         results.extend(_StoredSteps(series, settings).measured(part))
     except _SeriesFailed as error:
         # An error in one series must not end the others.
-        problem = str(error)
-        progress_note(f"{series.title}: {problem}")
-    return _result(series, results, problem)
+        progress_note(f"{series.title}: {error}")
+        return series.result(results, str(error))
+    return series.result(results)
 
 
 def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | None:
@@ -109,17 +109,7 @@ def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | No
         results = list(_StoredSteps(series, settings).stored())
     except _SeriesFailed:
         return None
-    return _result(series, results) if results else None
-
-
-def _result(series: Series, results: list[Result], problem: str = "") -> SeriesResult:
-    return SeriesResult(
-        part=series.part,
-        subject=series.subject,
-        results=results,
-        steps=len(series.steps),
-        problem=problem,
-    )
+    return series.result(results) if results else None
 
 
 class _SeriesFailed(Exception):  # noqa: N818 - users see its message only, not its name
@@ -142,7 +132,7 @@ class _StoredSteps:
     """The steps of a series and their stored results."""
 
     def __init__(self, series: Series, settings: TablesSettings) -> None:
-        self._series, self._settings = series, settings
+        self._series, self._budget = series, settings.budget
         self._store = PartialResults.of_run(settings.run)
         with _series_errors():
             data = ensure_stored(*series.source)
@@ -155,15 +145,14 @@ class _StoredSteps:
         It ends after its last step, by `ends_with`, or when the time limit of a cell is spent.
         """
         series, spent = self._series, 0.0
-        parts = part.cut(len(series.steps))
-        for step, progress in zip(series.steps, parts, strict=True):
-            if spent > self._settings.budget:
+        for step, progress in zip(series.steps, part.cut(len(series.steps)), strict=True):
+            if spent > self._budget:
                 return
             result = self._find(step)
             if result is None:
                 with _series_errors():
                     result = series.measure(step, progress)
-                self._store.save(self._piece_name(step), self._conditions, result)
+                self._store.save(self._key(step), self._conditions, result)
             progress.report(1.0)
             yield result
             if series.ends_with(result):
@@ -180,11 +169,11 @@ class _StoredSteps:
 
     def _find(self, step: int) -> Result | None:
         try:
-            found: Result | None = self._store.find(self._piece_name(step), self._conditions)
+            result: Result | None = self._store.find(self._key(step), self._conditions)
         except DamagedStore as error:
             progress_note(f"{error} It is measured again")
             return None
-        return found
+        return result
 
-    def _piece_name(self, step: int) -> str:
+    def _key(self, step: int) -> str:
         return f"{self._series.name}-{step}"

@@ -1,19 +1,96 @@
-"""Settings of `ism-dask tables`, which measures the paper's tables again.
+"""Settings of `ism-dask tables`, and the names of what the paper compares.
 
 Importing this must be cheap, because `--help` waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flows.errors import SettingsError
-from flows.paper.names import DATA, METHODS, PARTS
 from flows.settings.base import FlowSettings, import_choices, keep_runs_setting
 from flows.settings.fields import data_setting, run_setting, solver_setting
 
+SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
+PARADIGMS = (SUPERVISED, UNSUPERVISED)
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set of the tables, which use the 10,000 test images of MNIST."""
+
+    rows: int
+    classes: int  # also the number of features q and of clusters k
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method that learns new features.
+
+    Attributes
+    ----------
+    title : str
+    published : str
+        Its name in `published.csv`; empty if the paper does not have it.
+    solver : bool
+        Whether it maximises J. If not, it is a reference point, without a kernel of the tables.
+    paradigms : tuple of str
+        Those in which it has cells. A method that needs labels has no unsupervised ones, nor has
+        another stopping rule of ISM, because clusterers have a single one.
+    """
+
+    title: str
+    published: str = ""
+    solver: bool = True
+    paradigms: tuple[str, ...] = PARADIGMS
+
+
+# Parts that a run can measure, with a description of each.
+PARTS = {
+    "table-4": "ISM and the other solvers under the gaussian and the polynomial kernel",
+    "table-5": "ISM under other kernels",
+    "references": "no reduction, PCA, LDA, NCA, kernel PCA, supervised PCA",
+    "features": "accuracy against the number of new features, on MNIST",
+    "figure-1a": "alternative clusters of the flower and of the faces",
+    "figure-1b": "seconds against the number of rows",
+}
+DATA = {
+    "wine": Data(178, 3),
+    "cancer": Data(683, 2),
+    "face": Data(624, 20),
+    "mnist": Data(10_000, 10),
+}
+# Kernels of Table 4, in which all solvers run, and of Table 5, in which only ISM does.
+TABLE_4_KERNELS = ("gaussian", "polynomial")
+ALIGNED = "gaussian+polynomial"
+TABLE_5_KERNELS = ("linear", "squared", "multiquadric", ALIGNED)
+# The published stopping rule: the eigenvalues change by less than delta.
+DELTA = 0.01
+ISM, ISM_PUBLISHED, ISM_STARTS = "ism", "ism-0.01", "ism-5"
+# ISM with the published graph of the rows of X W, where the other methods have that of the library.
+ISM_GRAPH = "ism-graph"
+OTHER_SOLVERS = ("stiefel", "grassmann", "dimension-growth")
+# Solvers whose seconds are compared with those of ISM.
+TIMED_SOLVERS = ("stiefel", "grassmann")
+METHODS = {
+    ISM: Method("ISM", "ism"),
+    ISM_PUBLISHED: Method("ISM, delta 0.01", "ism", paradigms=(SUPERVISED,)),
+    ISM_STARTS: Method("ISM, 5 starts", "ism", paradigms=(SUPERVISED,)),
+    ISM_GRAPH: Method("ISM, published graph", "ism", paradigms=(UNSUPERVISED,)),
+    "stiefel": Method("Stiefel (SM)", "sm"),
+    "grassmann": Method("Grassmann (GM)", "gm"),
+    "dimension-growth": Method("Dimension growth (DG)", "dg"),
+    "none": Method("all old features", solver=False),
+    "pca": Method("PCA", solver=False),
+    "kernel-pca": Method("kernel PCA", solver=False),
+    "lda": Method("LDA", solver=False, paradigms=(SUPERVISED,)),
+    "nca": Method("NCA", solver=False, paradigms=(SUPERVISED,)),
+    "supervised-pca": Method("supervised PCA", solver=False, paradigms=(SUPERVISED,)),
+}
+# Settings that choose some names, or `ALL`.
+CHOICES: Mapping[str, Mapping[str, Any]] = {"parts": PARTS, "data": DATA, "methods": METHODS}
 ALL = "all"
 
 
@@ -62,8 +139,8 @@ class TablesSettings(FlowSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, names in (("parts", PARTS), ("data", DATA), ("methods", METHODS)):
-            self._chosen(name, names)
+        for setting in CHOICES:
+            self.chosen(setting)
         import_choices().check_run_name(self.run)
 
     @property
@@ -77,33 +154,17 @@ class TablesSettings(FlowSettings):
         """The tags of the run."""
         return ("paper",)
 
-    @property
-    def chosen_parts(self) -> tuple[str, ...]:
-        """The chosen names of `PARTS`."""
-        return self._chosen("parts", PARTS)
-
-    @property
-    def chosen_data(self) -> tuple[str, ...]:
-        """The chosen names of `DATA`."""
-        return self._chosen("data", DATA)
-
-    @property
-    def chosen_methods(self) -> tuple[str, ...]:
-        """The chosen names of `METHODS`."""
-        return self._chosen("methods", METHODS)
-
-    def _chosen(self, setting_name: str, all_names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names chosen by a setting, in the order of all names.
+    def chosen(self, setting: str) -> tuple[str, ...]:
+        """Return the names chosen by a setting of `CHOICES`, in the order of all names.
 
         Raise a SettingsError if one of them is unknown.
         """
-        text, names = getattr(self, setting_name), list(all_names)
+        text, names = getattr(self, setting), list(CHOICES[setting])
         chosen = names if text == ALL else [name.strip() for name in text.split(",")]
         bad = [name for name in chosen if name not in names]
         if bad:
             hint = import_choices().did_you_mean(bad[0], names)
             raise SettingsError(
-                f"`{setting_name}` has {bad[0]!r}; {hint}expected {ALL}, or some of "
-                f"{', '.join(names)}"
+                f"`{setting}` has {bad[0]!r}; {hint}expected {ALL}, or some of {', '.join(names)}"
             )
         return tuple(name for name in names if name in chosen)

@@ -14,6 +14,7 @@ from flows.results.runs import FitResult
 from flows.runs.data import Array, LabelledDataset
 from flows.runs.saving import sample_rows
 from flows.settings.run_file import RefreshTable
+from flows.text import new_feature
 from ism_dask.rows.distribution import Distribution
 from ism_dask.status import Status
 from storage import Model
@@ -208,7 +209,7 @@ def _drift(published: Model, new: Model, X: Array, Z: Array) -> Iterator[Drift]:
     learned = published.statistics
     if learned is not None:
         names, old = (
-            list(published.get_feature_names_out()),
+            [new_feature(each) for each in range(Z.shape[1])],
             Distribution.of(published.sample.points),
         )
         yield from _drifts(names, old, Z, learned.mean, learned.deviation)

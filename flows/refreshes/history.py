@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table
-from flows.reports.figures import Figure
-from flows.reports.files import write_page
-from flows.reports.html import render_history
+from flows.reports.html import render_history, write_page
 from flows.reports.markdown import render_markdown
-from flows.reports.picture_elements import draw_axes
+from flows.reports.pictures import Figure, drawn
 from flows.results.refresh import BEGUN, ROLLED_BACK, RefreshResult
 from flows.runs.published import History
 from flows.services.records import ProcessIdentity
-from flows.text import number
-from ism_dask.pictures import drawing
-from storage import new_feature_name, refreshed_names
+from flows.text import new_feature, number
+from storage import refreshed_names
 from storage.errors import did_you_mean
 
 COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state", "by")
@@ -30,8 +26,7 @@ COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state
 _ON_TERMINAL = (0, 1, 2, 4, 5, 6, 7)
 # The columns whose weights the page draws: those with the largest weights in the last run.
 _MOST_LINES = 6
-# Dates below a picture, and seconds in a day.
-_MOST_DATES, _DAY = 4, 86_400.0
+_SECONDS_PER_DAY = 86_400
 
 
 def history_table(records: Sequence[RefreshResult], published: str | None) -> Table:
@@ -140,7 +135,7 @@ def _comparison_block(last: RefreshResult) -> Block:
         for each in comparison.checks
     )
     moved = tuple(
-        (new_feature_name(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
+        (new_feature(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
         for each in comparison.moved
     )
     drift = tuple(
@@ -175,8 +170,8 @@ def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
         shares = [one.explained for _, one in compared]
         drift = [one.largest_drift for _, one in compared]
         figures = [
-            _figure("Explained", "The share of the label.", dates, {"explained": shares}),
-            _figure("Drift", "The least stable column or feature.", dates, {"index": drift}),
+            _by_date("Explained", "The share of the label.", dates, {"explained": shares}),
+            _by_date("Drift", "The least stable column or feature.", dates, {"index": drift}),
         ]
     return figures + [_weights(runs, k) for k in range(len(runs[-1].components))]
 
@@ -193,22 +188,19 @@ def _weights(runs: Sequence[RefreshResult], k: int) -> Figure:
         sign = np.sign(sum(weights.get(name, 0.0) * reference[name] for name in reference)) or 1.0
         for name in names:
             lines[name].append(float(sign) * weights.get(name, np.nan))
-    return _figure(new_feature_name(k), "Its largest weights; signs are aligned.", runs, lines)
+    return _by_date(new_feature(k), "Its largest weights; signs are aligned.", runs, lines)
 
 
-def _figure(
-    title: str, caption: str, runs: Sequence[RefreshResult], lines: dict[str, list[float]]
+def _by_date(
+    title: str, caption: str, runs: Sequence[RefreshResult], lines: Mapping[str, Sequence[float]]
 ) -> Figure:
-    """Draw lines with a value for each run, by the dates of the runs."""
-    days = np.array([datetime.fromisoformat(each.time).timestamp() / _DAY for each in runs])
-    shown = np.unique(np.linspace(0, len(runs) - 1, _MOST_DATES).astype(int))
+    """Draw lines with a value for each run, NaN for none, by the dates of the runs."""
+    # It imports matplotlib, which tables of the history do not need.
+    from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
+
+    days = [datetime.fromisoformat(each.time).timestamp() / _SECONDS_PER_DAY for each in runs]
     points = {name: np.column_stack([days, values]) for name, values in lines.items()}
-    present = {name: each[np.isfinite(each[:, 1])] for name, each in points.items()}
-
-    def draw(ax: Any) -> Any:
-        entries = drawing.draw_lines(ax, [*present.items()], ("date", title.lower()))
-        ax.set_xticks(days[shown], [runs[number].time[:10] for number in shown])
-        return entries
-
-    ends = ", ".join(f"{name} {each[-1, 1]:+.2f}" for name, each in present.items() if len(each))
-    return Figure(title, caption, draw_axes(f"{title} by date; the last: {ends}", draw))
+    named = [(name, each[np.isfinite(each[:, 1])]) for name, each in points.items()]
+    ends = ", ".join(f"{name} {each[-1, 1]:+.2f}" for name, each in named if len(each))
+    caption = f"{caption} The last: {ends}."
+    return drawn(title, caption, draw_dated_lines, lines=named, quantity=title.lower())

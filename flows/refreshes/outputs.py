@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError, SettingsError
-from flows.reports.files import write_report
+from flows.reports.html import write_report
 from flows.results.refresh import ROLLED_BACK, RefreshResult
 from flows.runs.published import History, publishing
 from flows.runs.transform import transform_rows

@@ -22,10 +22,9 @@ from flows.results.refresh import (
     RefreshResult,
 )
 from flows.results.runs import FitResult
-from flows.runs.data import open_labelled
+from flows.runs.data import LabelledDataset, label_of
 from flows.runs.fit import fit_and_save
 from flows.runs.published import NUMBERS, History, publishing
-from flows.runs.saving import saved_model
 from flows.settings.choices import table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
@@ -37,6 +36,7 @@ from storage import (
     StorageError,
     dataset_path,
     is_complete,
+    load_model,
     model_hash,
     open_dataset,
     open_run,
@@ -172,10 +172,10 @@ class _Refresh:
         last = self._history.last_made
         if last and not force and files and (last.files, last.settings) == (files, settings):
             return self._unchanged(last)
-        published = saved_model(self._name) if has_run else None
+        published = load_model(self._name) if has_run else None
         run = refresh_run(self._name, 1 + len(self._history.runs))
-        fit_settings, fitted = self._fit(run, published)
-        labelled, new, comparison = open_labelled(fit_settings), saved_model(run), None
+        labelled, fitted = self._fit(run, published)
+        new, comparison = load_model(run), None
         if published is not None:
             report_progress(0.97, "compare with the published run")
             current = self._history.published or self._name
@@ -228,7 +228,7 @@ class _Refresh:
 
     def _adopt(self, settings: Mapping[str, Any]) -> None:
         """Make the run that `ism-dask run` has saved the first one of the history."""
-        run, model = refresh_run(self._name, 1), saved_model(self._name)
+        run, model = refresh_run(self._name, 1), load_model(self._name)
         files: tuple[Mapping[str, Any], ...] = ()
         stored = model.config["dataset"]
         if is_complete(dataset_path(stored)):
@@ -257,7 +257,7 @@ class _Refresh:
         files = open_table(self._ingest.dataset, passed=options.keep).versions()
         return tuple(map(asdict, files)) if have_versions(files) else ()
 
-    def _fit(self, run: str, published: Model | None) -> tuple[FitSettings, FitResult]:
+    def _fit(self, run: str, published: Model | None) -> tuple[LabelledDataset, FitResult]:
         """Ingest the table and fit W, from the published one if the columns are the same."""
         from flows.runs.table_ingestion import ingest_changed  # noqa: PLC0415 - imports pyarrow
 
@@ -272,4 +272,4 @@ class _Refresh:
                 start = published if _can_continue(published, settings) else None
                 started = self._name if start else None
                 settings = replace(settings, n_components=q, start_from=started)
-        return settings, fit_and_save(settings, start)
+        return label_of(data, settings), fit_and_save(settings, data, start)

@@ -8,12 +8,12 @@ from typing import Any
 
 from flows.refreshes.comparison import moved_weights, subspace_sines
 from flows.reports.blocks import Block, Summary, Table
-from flows.reports.files import view_of
-from flows.reports.view import View
+from flows.reports.view import View, features_of
 from flows.results.base import JsonRecord
 from flows.results.refresh import MovedWeight
 from flows.settings.fields import decisive_names
 from flows.settings.runs import NamedRunSettings
+from flows.text import new_feature
 
 # Weights whose difference is below the digits that are shown are not listed.
 _LEAST_MOVE = 5e-4
@@ -78,7 +78,7 @@ class RunComparison(JsonRecord):
 
 def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...]]:
     """Return the comparison of two saved runs, and the names of the new features."""
-    views = view_of(first), view_of(second)
+    views = View.of(first), View.of(second)
     settings = tuple(each for each in _beside(*map(_settings, views)) if each.first != each.second)
     comparison = RunComparison(
         first=first,
@@ -88,11 +88,11 @@ def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...
     )
     # The models of the runs, with names for their columns.
     before, after = (
-        each.model and replace(each.model, feature_names=each.features) for each in views
+        each.model and replace(each.model, feature_names=features_of(each.model)) for each in views
     )
     if before is None or after is None:
         return replace(comparison, note="W is not compared: one of the runs has none"), ()
-    names = after.get_feature_names_out()
+    names = tuple(map(new_feature, range(after.n_components)))
     if not set(before.feature_names or ()) & set(after.feature_names or ()):
         return replace(comparison, note="W is not compared: the runs share no column"), names
     sines = tuple(subspace_sines(before, after).tolist())
@@ -115,10 +115,10 @@ def _settings(view: View) -> dict[str, Any]:
 
 def _figures(view: View) -> dict[str, Any]:
     """Return the numbers of a run; of a cross-validation the means over its folds."""
-    means = dict(view.metrics.get("mean", {}))
+    means = dict(view.run.metrics.get("mean", {}))
     if "cost" in means:
         means["objective"] = -means.pop("cost")
-    values = {**view.metrics, **means}
+    values = {**view.run.metrics, **means}
     numbers = {key: each for key, each in values.items() if isinstance(each, int | float)}
     return {key: each for key, each in numbers.items() if not isinstance(each, bool)}
 

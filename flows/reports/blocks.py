@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flows.reports.figures import Figure
+    from flows.reports.pictures import Figure
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A figure of a run, such as its objective.
-
-    Attributes
-    ----------
-    name, value : str
-    meaning : str
-        What the figure means, for readers who see it for the first time.
-    notes : tuple of str
-        What every reader has to know: sentences that can stand alone.
-    warnings : tuple of str
-        What speaks against the result, with advice: sentences that can stand alone.
-    """
+    """A figure of a run, such as its objective."""
 
     name: str
     value: str
+    # What the figure means, for readers who see it for the first time.
     meaning: str = ""
+    # What every reader has to know, and what speaks against the result, with advice: sentences.
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -40,107 +31,56 @@ class Fact:
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first column names the row.
-
-    Attributes
-    ----------
-    caption : str
-    columns : tuple of str
-    rows, foot : tuple of tuple of str
-        The rows of `foot` sum up the others.
-    left : int
-        Number of leading columns with words; the others have numbers, aligned right.
-    terminal : tuple of int
-        The numbers of the columns that a terminal has room for; all if empty.
-    """
+    """A table whose first column names the row."""
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    # Rows that sum up the others.
     foot: tuple[tuple[str, ...], ...] = ()
+    # Number of leading columns with words; the others have numbers, aligned right.
     left: int = 1
+    # The numbers of the columns that a terminal has room for; all if empty.
     terminal: tuple[int, ...] = ()
 
     def for_terminal(self) -> Table:
         """Return the table with the columns that a terminal has room for."""
         if not self.terminal:
             return self
-
-        def cut(row: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(row[number] for number in self.terminal)
-
-        return replace(
-            self,
-            columns=cut(self.columns),
-            rows=tuple(map(cut, self.rows)),
-            foot=tuple(map(cut, self.foot)),
-            terminal=(),
+        parts = ((self.columns,), self.rows, self.foot)
+        (columns,), rows, foot = (
+            tuple(tuple(row[number] for number in self.terminal) for row in part) for part in parts
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the table as plain JSON."""
-        return {
-            "caption": self.caption,
-            "columns": list(self.columns),
-            "rows": [list(row) for row in self.rows],
-            "foot": [list(row) for row in self.foot],
-        }
+        return replace(self, columns=columns, rows=rows, foot=foot, terminal=())
 
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a summary with a title. A page shows its contents in the order of the attributes.
-
-    Attributes
-    ----------
-    title : str
-    about : str
-        A paragraph for pages.
-    facts : tuple of Fact
-    command : str
-        A command to copy.
-    tables : tuple of Table
-    notes_title : str
-        The line before the notes.
-    notes : tuple of str
-    draw : callable, optional
-        Draws the pictures. It is called for pages only, because drawing takes time.
-    style : str
-        Style of the pictures on a page: "", "images" or "weights".
-    drawable : int
-        Number of pictures that there could be, if a page may show fewer.
-    files : tuple of str
-        Paths of stored pictures, for the terminal.
-    detail : bool
-        Whether the block is left out at the end of a command.
-    """
+    """A part of a summary with a title. A page shows its contents in the order of the fields."""
 
     title: str
+    # A paragraph for pages.
     about: str = ""
     facts: tuple[Fact, ...] = ()
+    # A command to copy.
     command: str = ""
     tables: tuple[Table, ...] = ()
+    # The line before the notes, and the notes.
     notes_title: str = ""
     notes: tuple[str, ...] = ()
+    # Draws the pictures. It is called for pages only, because drawing takes time.
     draw: Callable[[], Sequence[Figure]] | None = None
+    # Style of the pictures on a page: "", "images" or "weights".
     style: str = ""
-    drawable: int = 0
+    # Paths of stored pictures, for the terminal.
     files: tuple[str, ...] = ()
+    # Whether the block is left out at the end of a command.
     detail: bool = False
 
     @cached_property
     def pictures(self) -> tuple[Figure, ...]:
         """The pictures with their titles and captions, drawn at the first use."""
         return tuple(self.draw()) if self.draw is not None else ()
-
-    @property
-    def introduction(self) -> str:
-        """The paragraph for pages, which also says how many pictures are not shown."""
-        shown = len(self.pictures)
-        if self.drawable <= shown:
-            return self.about
-        rest = self.drawable - shown
-        return f"{self.about} The first {shown} are shown, {rest} more are stored."
 
     @property
     def is_empty(self) -> bool:
@@ -151,34 +91,31 @@ class Block:
         """Return the block as plain JSON, with titles and captions for pictures."""
         return {
             "title": self.title,
-            "facts": [_fact_json(fact) for fact in self.facts],
+            "facts": list(map(asdict, self.facts)),
             "command": self.command,
-            "tables": [table.to_json() for table in self.tables],
-            "notes": list(self.notes),
+            "tables": list(map(asdict, self.tables)),
+            "notes": self.notes,
             "pictures": [{"title": each.title, "caption": each.caption} for each in self.pictures],
         }
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The summary of a run, the same for the terminal, for pages and for programs.
-
-    Attributes
-    ----------
-    run, kind : str
-    subject : str
-        Data and settings of the run in a line.
-    facts : tuple of Fact
-        Its main figures.
-    blocks : tuple of Block
-        In the order in which they are shown.
-    """
+    """The summary of a run, the same for the terminal, for pages and for programs."""
 
     run: str
     kind: str
+    # Data and settings of the run in a line.
     subject: str
+    # Its main figures.
     facts: tuple[Fact, ...]
+    # In the order in which they are shown.
     blocks: tuple[Block, ...]
+    # What was found, in a sentence without its end.
+    finding: str = ""
+    # Data and settings of the run in a few words, and its main figure.
+    short: str = ""
+    headline: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -186,22 +123,24 @@ class Summary:
         blocks = (fact for block in self.blocks for fact in block.facts)
         return tuple(each for fact in (*self.facts, *blocks) for each in fact.warnings)
 
+    @property
+    def opening(self) -> str:
+        """One sentence for the top of a page: what was found, and how far to trust it."""
+        if not self.finding:
+            return ""
+        count = len(self.warnings)
+        speaks = "1 warning speaks" if count == 1 else f"{count} warnings speak"
+        return (
+            f"{self.finding}; {f'{speaks} against it' if count else 'no check speaks against it'}."
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON."""
         return {
             "run": self.run,
             "kind": self.kind,
             "subject": self.subject,
-            "facts": [_fact_json(fact) for fact in self.facts],
+            "opening": self.opening,
+            "facts": list(map(asdict, self.facts)),
             "blocks": [block.to_json() for block in self.blocks],
         }
-
-
-def _fact_json(fact: Fact) -> dict[str, Any]:
-    return {
-        "name": fact.name,
-        "value": fact.value,
-        "meaning": fact.meaning,
-        "notes": list(fact.notes),
-        "warnings": list(fact.warnings),
-    }

@@ -1,24 +1,30 @@
-"""Render pages as HTML from the templates in this folder; a page loads no other file."""
+"""Render pages as HTML from the templates in this folder, and write reports into files."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from flows.errors import FlowError, SettingsError
+from flows.reports.blocks import Summary
+from flows.reports.markdown import render_markdown, table_files
+from flows.reports.pictures import Figure
+from flows.reports.runs import PAGE_COLUMNS, ListedRun, figures_over_time, unfinished_runs
 from flows.reports.summary import summary_of
 from flows.reports.view import View
+from flows.results.paper import TablesResult
 from flows.text import byte_size, printable
-
-if TYPE_CHECKING:
-    from flows.reports.blocks import Summary
-    from flows.reports.picture_elements import Picture
-    from storage import Run
+from storage import Run, load_model, load_unfolding, report_path
+from storage.atomic import open_replacement
 
 
 def render_run(run: str) -> str:
@@ -28,35 +34,41 @@ def render_run(run: str) -> str:
 
 def render_view(view: View) -> str:
     """Return the report of an opened run."""
+    loader = load_unfolding if view.run.kind == "unfold" else load_model
     return _render(
-        "report.html",
-        title=view.run.name,
+        view.run.name,
         summary=summary_of(view),
         created=view.run.created,
-        loader=view.loader,
+        # What loads the run to give new rows their features.
+        loader=loader.__name__ if view.model or loader is load_unfolding else "",
         size=byte_size(view.run.bytes),
     )
 
 
 def render_history(summary: Summary) -> str:
     """Return the history of a published run."""
-    return _render("history.html", title=summary.run, summary=summary)
+    return _render(summary.run, summary=summary)
 
 
 def render_index(runs: Sequence[Run]) -> str:
-    """Return the list of runs, which a script sorts, with pictures of dated ones over time."""
-    # They import matplotlib, which the other pages import when they draw.
-    from flows.reports.run_index import COLUMNS, figures_over_time, index_cells  # noqa: PLC0415
-
+    """Return the list of runs, which a script sorts and filters, with dated ones over time."""
+    saved = list(map(ListedRun.of, runs))
+    unfinished = unfinished_runs()
     return _render(
-        "index.html",
-        title="Runs",
-        columns=COLUMNS,
-        rows=[index_cells(run) for run in runs],
-        figures=list(figures_over_time(runs)),
+        "Runs",
+        columns=PAGE_COLUMNS,
+        # A run that is computed anew has an earlier result until it ends.
+        unfinished=unfinished,
+        saved=saved,
+        figures=list(figures_over_time(saved)),
         script=Markup(_script()),  # noqa: S704 - a file of ours
         script_source=script_source(),
     )
+
+
+def render_notice(message: str) -> str:
+    """Return a page that says why there is no other."""
+    return _render("No page", message=message)
 
 
 def script_source() -> str:
@@ -65,19 +77,63 @@ def script_source() -> str:
     return f"'sha256-{digest.decode()}'"
 
 
+def write_report(run: str, out: Path | None = None) -> Path:
+    """Write the report of a run, whole or not at all, and return its path.
+
+    It is written as Markdown or JSON if the name of the file ends in .md or .json, else as HTML.
+    """
+    view = View.of(run)
+    path = report_path(run) if out is None else out
+    if path.suffix.lower() == ".json":
+        text = json.dumps(summary_of(view).to_json(), indent=1, ensure_ascii=False) + "\n"
+    elif path.suffix.lower() == ".md":
+        text = render_markdown(summary_of(view)) + "\n"
+    else:
+        text = render_view(view)
+    write_page(path, text, "-o")
+    return path
+
+
+def write_tables(name: str, folder: Path) -> list[Path]:
+    """Write the paper's tables of a run into a folder as Markdown, SVG and HTML files."""
+    view = View.of(name)
+    if not isinstance(view.result, TablesResult):
+        raise SettingsError(f"{name!r} is a run of {view.run.kind}, which has no tables")
+    files = {**table_files(view.result), "tables.html": render_view(view)}
+    with _explained_write_errors(folder, "--out"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        write_page(folder / file, content, "--out")
+    return [folder / file for file in files]
+
+
+def write_page(path: Path, content: str, option: str) -> None:
+    """Write a file, whole or not at all; `option` names another place in the error."""
+    with _explained_write_errors(path, option), open_replacement(path) as handle:
+        handle.write(content.encode())
+
+
+@contextmanager
+def _explained_write_errors(path: Path, option: str) -> Iterator[None]:
+    """Turn an OSError while writing into a FlowError that names the option for another place."""
+    try:
+        yield
+    except OSError as error:
+        raise FlowError(
+            f"cannot write {path}: {error.strerror or error}; name another place with {option}"
+        ) from error
+
+
 @cache
 def _script() -> str:
-    """Return the script that sorts the list of runs."""
-    return _environment().get_template("sort.js").render()
+    """Return the script of the list of runs."""
+    return _environment().get_template("list.js").render()
 
 
-def render_notice(message: str) -> str:
-    """Return a page that says why there is no other."""
-    return _render("notice.html", title="No page", message=message)
-
-
-def _render(template: str, **given: Any) -> str:
-    return _environment().get_template(template).render(**given)
+def _render(title: str, **given: Any) -> str:
+    blank = dict.fromkeys(("summary", "created", "loader", "columns", "message", "script_source"))
+    page = _environment().get_template("page.html").render({**blank, "title": title, **given})
+    return page.lstrip()
 
 
 @cache
@@ -100,6 +156,6 @@ def _finalise(value: Any) -> Any:
     return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value)
 
 
-def _picture(picture: Picture) -> Markup:
+def _picture(figure: Figure) -> Markup:
     """Return a picture as an HTML element; the drawing code has escaped what is in it."""
-    return Markup(picture.to_html())  # noqa: S704
+    return Markup(figure.to_html())  # noqa: S704

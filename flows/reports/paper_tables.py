@@ -1,39 +1,45 @@
-"""The paper's tables and figures, ready to render as HTML, as Markdown or on a terminal."""
+"""Put the paper's tables and figures into words: ours beside the published values."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flows.reports.blocks import Block, Table
-from flows.reports.figures import Figure
-from flows.reports.picture_elements import Drawing, Pixels, draw_axes
+from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.pictures import Figure, drawn
+from flows.reports.view import View
 from flows.results.paper import Cell, SeriesResult, Spread, TablesResult
+from flows.text import count_noun
 from ism_dask.pictures.drawing import draw_lines
 
 # Stands after the name of a cell in which ISM loses.
 _MARK = " (lost)"
-_PARADIGMS = {"supervised": "accuracy", "unsupervised": "NMI"}
+_SCORES = {"supervised": "accuracy", "unsupervised": "NMI"}
+# Title and caption of the tables, by part of the run.
 _TABLES = {
-    "table-4": "Table 4",
-    "table-5": "Table 5",
-    "references": "Reference points",
-}
-_ABOUT = {
-    "table-4": "Means and population deviations over folds. J is ours, over the training rows; "
-    "its cost by the convention of the published code is -J with zeros on the diagonal of K. For "
-    "the polynomial kernel the published costs follow another scale, which neither the paper nor "
-    "its code tells: they stand here, but cannot be compared. Costs of clusters are those of "
-    "Gamma = H U U^T H for every graph. Gamma of the published graph has degrees in it, so that "
-    "its J has another scale.",
-    "table-5": "ISM under other kernels. The paper has seconds and accuracies only.",
-    "references": "What else there is, judged alike. Supervised PCA is ISM with the linear kernel. "
-    "`all old features` are judged as they are.",
+    "table-4": (
+        "Table 4",
+        "Means and population deviations over folds. J is ours, over the training rows; "
+        "its cost by the convention of the published code is -J with zeros on the diagonal of K. "
+        "For the polynomial kernel the published costs follow another scale, which neither the "
+        "paper nor its code tells: they stand here, but cannot be compared. Costs of clusters are "
+        "those of Gamma = H U U^T H for every graph. Gamma of the published graph has degrees in "
+        "it, so that its J has another scale.",
+    ),
+    "table-5": (
+        "Table 5",
+        "ISM under other kernels. The paper has seconds and accuracies only.",
+    ),
+    "references": (
+        "Reference points",
+        "What else there is, judged alike. Supervised PCA is ISM with the linear kernel. "
+        "`all old features` are judged as they are.",
+    ),
 }
 _ABOUT_ALTERNATIVES = (
     "Clusters, and others that avoid these segments or the persons. NMI is the agreement with "
@@ -41,46 +47,82 @@ _ABOUT_ALTERNATIVES = (
     "is that of rows scaled to length 1. The paper shows pictures under the polynomial, without "
     "numbers."
 )
-# Columns of a table on a page; `_TERMINAL_COLUMNS` are the numbers of those that a terminal shows.
-COLUMNS = (
-    "data, kernel, method",
-    "folds",
-    "seconds",
-    "published",
-    "J",
-    "cost",
-    "published",
-    "score",
-    "published",
-    "ended",
+# Columns of a table on a page; the last tuple has the numbers of those that a terminal shows.
+_COLUMNS = ("data, kernel, method", "folds", "seconds", "published", "J", "cost", "published")
+_TERMINAL = (0, 2, 3, 7, 8)
+# What each result of a figure has.
+_KEYS = {"features": "score", "figure-1b": "seconds", "figure-1a": "fits"}
+_OTHER_VERSION = (
+    "Figure 1a was measured by another version of ism-dask and cannot be shown: `ism-dask tables "
+    "--parts figure-1a --force` measures it again."
 )
-_TERMINAL_COLUMNS = (0, 2, 3, 7, 8)
 # Height of the drawings in points.
 _HEIGHT = 360.0
 
+# A figure of the paper from its series.
+_Draw = Callable[[Sequence[SeriesResult]], list[Figure]]
 
-def tables(result: TablesResult) -> dict[str, list[Block]]:
+
+def paper_summary(result: TablesResult, _view: View | None) -> Summary:
+    """Return the summary of the paper's tables and figures."""
+    cells, others = result.cells, f"{len(result.others):,}"
+    count, lost = count_noun(len(cells), "cell"), f"{sum(bool(cell.lost) for cell in cells):,}"
+    of_cells = (
+        Fact("Cells", f"{len(cells):,}"),
+        Fact("Folds", f"{sum(cell.folds for cell in cells):,}"),
+        Fact("Cells with something lost", lost),
+    )
+    figures = (
+        Block(title, draw=partial(draw, series))
+        for part, (title, draw) in _FIGURES.items()
+        if (series := _series_of(result, part))
+    )
+    return Summary(
+        run=result.run,
+        kind=result.command,
+        subject='Tables 4 and 5 and Figures 1a and 1b of "Solving Interpretable Kernel Dimension '
+        'Reduction" (NeurIPS 2019), measured again beside the published values',
+        short="paper",
+        headline=count if cells else f"lines and pictures {others}",
+        finding=f"ISM loses something in {lost} of {count}" if cells else "",
+        facts=(*(of_cells if cells else ()), Fact("Lines and pictures", others)),
+        blocks=(*chain.from_iterable(tables_by_part(result).values()), *figures),
+    )
+
+
+def tables_by_part(result: TablesResult) -> dict[str, list[Block]]:
     """Return the tables of each part of a run, one for each paradigm that has cells, and NMI."""
     parts: dict[str, list[Block]] = {}
-    for part, title in _TABLES.items():
-        for paradigm, score in _PARADIGMS.items():
+    for part in _TABLES:
+        for paradigm in _SCORES:
             cells = [c for c in result.cells if c.table == part and c.paradigm == paradigm]
             if cells:
-                parts.setdefault(part, []).append(
-                    _block(part, f"{title}, {paradigm}", score, cells)
-                )
+                parts.setdefault(part, []).append(_block(part, paradigm, cells))
     if alternatives := _series_of(result, "figure-1a"):
-        table = _alternatives_table(alternatives)
-        parts["figure-1a"] = [Block("Figure 1a, agreement with labels", tables=(table,))]
+        tables = (_alternatives_table(alternatives),)
+        parts["figure-1a"] = [Block("Figure 1a, agreement with labels", tables=tables)]
+    elif any(each.part == "figure-1a" and each.results for each in result.others):
+        parts["figure-1a"] = [Block("Figure 1a", notes=(_OTHER_VERSION,))]
     return parts
 
 
-def _block(part: str, title: str, score: str, cells: Sequence[Cell]) -> Block:
-    columns = tuple(score if name == "score" else name for name in COLUMNS)
-    rows = tuple(map(_row, cells))
+def drawings(result: TablesResult) -> dict[str, str]:
+    """Return the SVG documents of the drawn figures, by part of the run."""
+    return {
+        part: figure.document()
+        for part, (_, draw) in _FIGURES.items()
+        if (series := _series_of(result, part))
+        for figure in draw(series)
+        if figure.svg
+    }
+
+
+def _block(part: str, paradigm: str, cells: Sequence[Cell]) -> Block:
+    title, about = _TABLES[part]
+    columns = (*_COLUMNS, _SCORES[paradigm], "published", "ended")
     return Block(
-        title,
-        tables=(Table(_ABOUT[part], columns, rows, terminal=_TERMINAL_COLUMNS),),
+        f"{title}, {paradigm}",
+        tables=(Table(about, columns, tuple(map(_row, cells)), terminal=_TERMINAL),),
         notes_title="Where ISM loses:",
         notes=tuple(f"{_name(cell)}: {'; '.join(cell.lost)}" for cell in cells if cell.lost),
     )
@@ -91,17 +133,16 @@ def _name(cell: Cell) -> str:
 
 
 def _row(cell: Cell) -> tuple[str, ...]:
-    published = cell.published
     return (
         _name(cell) + (_MARK if cell.lost else ""),
         f"{cell.folds} of {cell.of}",
         _spread(cell.seconds, _seconds),
-        _published(published, "seconds", _seconds),
+        _published(cell, "seconds", _seconds),
         _spread(cell.objective, _figure),
         _spread(cell.cost, _figure),
-        _published(published, "cost", _figure),
-        _spread(cell.score, _score),
-        _published(published, "score", _score),
+        _published(cell, "cost", _figure),
+        _spread(cell.score, "{:.3f}".format),
+        _published(cell, "score", "{:.3f}".format),
         cell.problem or cell.status,
     )
 
@@ -113,13 +154,12 @@ def _spread(measured: Spread | None, written: Callable[[float], str]) -> str:
     return f"{mean} ± {written(measured.sd)}" if measured.sd else mean
 
 
-def _published(published: Mapping[str, Any], name: str, written: Callable[[float], str]) -> str:
+def _published(cell: Cell, name: str, written: Callable[[float], str]) -> str:
+    published = cell.published
     if name not in published:
-        return (
-            f"over {published['over_cap']}" if "over_cap" in published and name == "seconds" else ""
-        )
-    spread = published.get(f"{name}_sd")
-    return written(published[name]) + (f" ± {written(spread)}" if spread else "")
+        over_cap = name == "seconds" and "over_cap" in published
+        return f"over {published['over_cap']}" if over_cap else ""
+    return _spread(Spread(mean=published[name], sd=published.get(f"{name}_sd", 0.0)), written)
 
 
 def _seconds(value: float) -> str:
@@ -130,84 +170,58 @@ def _figure(value: float) -> str:
     return f"{value:,.1f}" if abs(value) < 1e6 else f"{value:.5g}"
 
 
-def _score(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def figure_blocks(result: TablesResult) -> list[Block]:
-    """Return the figures of each measured part of the paper."""
+def _series_of(result: TablesResult, part: str) -> list[SeriesResult]:
+    """Return the series of a figure; none whose results another version has measured."""
     return [
-        Block(title, draw=partial(draw, series))
-        for part, (title, draw) in _FIGURES.items()
-        if (series := _series_of(result, part))
+        each
+        for each in result.others
+        if each.part == part and each.results and _KEYS[part] in each.results[0]
     ]
 
 
-def drawings(result: TablesResult) -> dict[str, str]:
-    """Return the SVG documents of the drawn figures, by part of the run."""
+def _lines(series: Sequence[SeriesResult], x: str, y: str) -> dict[str, np.ndarray]:
     return {
-        part: drawn.picture.document()
-        for part, (_, draw) in _FIGURES.items()
-        if (series := _series_of(result, part))
-        for drawn in draw(series)
-        if isinstance(drawn.picture, Drawing)
+        each.subject["line"]: np.array([(point[x], point[y]) for point in each.results], float)
+        for each in series
     }
-
-
-def _series_of(result: TablesResult, part: str) -> list[SeriesResult]:
-    return [each for each in result.others if each.part == part and each.results]
 
 
 def _features(series: Sequence[SeriesResult]) -> list[Figure]:
     lines = _lines(series, "count", "score")
-    best = {name: dict(points.tolist()).get(3.0) for name, points in lines}
+    best = {name: dict(points.tolist()).get(3.0) for name, points in lines.items()}
     with_three = ", ".join(
         f"{name} {value:.2f}" for name, value in best.items() if value is not None
     )
-    drawn = draw_axes(
-        f"Accuracy by the number of new features; with three of them: {with_three}",
-        partial(draw_lines, lines=lines, axis_names=("new features", "accuracy")),
-        height=_HEIGHT,
-    )
-    caption = (
-        "The share of 5,000 MNIST images that a support vector machine classifies correctly on few "
-        "new features, which were learned from 5,000 others."
-    )
-    return [Figure("Accuracy by the number of new features", caption, drawn)]
+    return [
+        drawn(
+            "Accuracy by the number of new features",
+            "The share of 5,000 MNIST images that a support vector machine classifies correctly on "
+            f"few new features, which were learned from 5,000 others; with three: {with_three}.",
+            draw_lines,
+            height=_HEIGHT,
+            lines=list(lines.items()),
+            axis_names=("new features", "accuracy"),
+        )
+    ]
 
 
 def _growth(series: Sequence[SeriesResult]) -> list[Figure]:
     lines = _lines(series, "rows", "seconds")
     ends = ", ".join(
-        f"{name} {points[-1, 0]:,.0f} in {points[-1, 1]:.2g} s" for name, points in lines
+        f"{name} {points[-1, 0]:,.0f} in {points[-1, 1]:.2g} s" for name, points in lines.items()
     )
-    drawn = draw_axes(
-        f"Seconds by the number of rows; the last of each line: {ends}",
-        partial(
+    return [
+        drawn(
+            "Seconds by rows",
+            "Seconds of a fit by the number of MNIST rows, q = 20. A line that goes by all "
+            "pairs of rows ends before twice its rows would take over a minute; the last of each: "
+            f"{ends}.",
             draw_lines,
-            lines=lines,
+            height=_HEIGHT,
+            lines=list(lines.items()),
             axis_names=("rows", "seconds"),
             logarithmic=True,
-        ),
-        height=_HEIGHT,
-    )
-    caption = (
-        "Seconds of a fit by the number of MNIST rows, q = 20. A line that goes by all pairs of "
-        "rows ends before twice its rows would take over a minute."
-    )
-    return [Figure("Seconds by rows", caption, drawn)]
-
-
-_Line = tuple[str, NDArray[Any]]
-
-
-def _lines(series: Sequence[SeriesResult], x: str, y: str) -> list[_Line]:
-    return [
-        (
-            each.subject["line"],
-            np.array([(point[x], point[y]) for point in each.results], dtype=float),
         )
-        for each in series
     ]
 
 
@@ -219,9 +233,7 @@ def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
         for name, agreement, fit in _alternative_fits(series)
     ]
     return [
-        Figure(title, caption, Pixels(caption, base64.b64decode(png)))
-        for title, caption, png in pictures
-        if png
+        Figure(title, caption, png=base64.b64decode(png)) for title, caption, png in pictures if png
     ]
 
 
@@ -244,7 +256,7 @@ def _alternative_fits(
             yield ", ".join(each.subject.values()), agreement or "-", fit
 
 
-_FIGURES: Mapping[str, tuple[str, Callable[[Sequence[SeriesResult]], list[Figure]]]] = {
+_FIGURES: Mapping[str, tuple[str, _Draw]] = {
     "features": ("What few features are worth", _features),
     "figure-1b": ("Figure 1b: seconds against rows", _growth),
     "figure-1a": ("Figure 1a: alternative clusters", _alternatives),

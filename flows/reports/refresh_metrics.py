@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import lru_cache
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from flows.results.refresh import PUBLISHED, STATES, UNCHANGED, RefreshResult
 from storage import StorageError, home, read_history, refreshed_names
@@ -18,31 +17,28 @@ from storage.refreshes import history_path
 _PREFIX = "ism_dask_refresh_"
 
 
-class RefreshCollector(Collector):
-    """Yields the metrics of all histories as they are on disk, and of the disk itself."""
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield each metric with its value for each published run."""
-        known: dict[str, tuple[RefreshResult, ...]] = {}
-        for name in refreshed_names():
-            with suppress(StorageError, OSError):  # `ism-dask check` reports a damaged one
-                known[name] = _records(name, history_path(name).stat().st_mtime_ns)
-        about = "1 for what happened last to the published run, else 0."
-        states = GaugeMetricFamily(f"{_PREFIX}state", about, labels=("run", "state"))
+def refresh_families() -> Iterator[Metric]:
+    """Yield the metrics of all histories as they are on disk, and of the disk itself."""
+    known: dict[str, tuple[RefreshResult, ...]] = {}
+    for name in refreshed_names():
+        with suppress(StorageError, OSError):  # `ism-dask check` reports a damaged one
+            known[name] = _records(name, history_path(name).stat().st_mtime_ns)
+    about = "1 for what happened last to the published run, else 0."
+    states = GaugeMetricFamily(f"{_PREFIX}state", about, labels=("run", "state"))
+    for name, records in known.items():
+        for state in STATES:
+            states.add_metric((name, state), float(state == records[-1].state))
+    yield states
+    for key, (meaning, value) in _GAUGES.items():
+        metric = GaugeMetricFamily(_PREFIX + key, meaning, labels=("run",))
         for name, records in known.items():
-            for state in STATES:
-                states.add_metric((name, state), float(state == records[-1].state))
-        yield states
-        for key, (meaning, value) in _GAUGES.items():
-            metric = GaugeMetricFamily(_PREFIX + key, meaning, labels=("run",))
-            for name, records in known.items():
-                number = value(records)
-                if number is not None:
-                    metric.add_metric((name,), number)
-            yield metric
-        with suppress(OSError):  # before the first run there is no home
-            free = shutil.disk_usage(home()).free
-            yield GaugeMetricFamily("ism_dask_home_free_bytes", "Free bytes on its disk.", free)
+            number = value(records)
+            if number is not None:
+                metric.add_metric((name,), number)
+        yield metric
+    with suppress(OSError):  # before the first run there is no home
+        free = shutil.disk_usage(home()).free
+        yield GaugeMetricFamily("ism_dask_home_free_bytes", "Free bytes on its disk.", free)
 
 
 @lru_cache(maxsize=256)

@@ -19,9 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import unquote
 
-from flows.reports import metrics
+from flows.errors import FlowError, SettingsError
 from flows.reports.html import render_index, render_notice, render_run, script_source
-from storage import RunNotFound, StorageError, UnsafeName, list_runs, safe_name
+from flows.reports.runs import CONTENT_TYPE, render_metrics
+from storage import StorageError, UnsafeName, list_runs, safe_name
 
 HOST = "127.0.0.1"
 # The `Server` header of every answer: a client recognises this server by it.
@@ -91,11 +92,11 @@ class ReportHandler(BaseHTTPRequestHandler):
         name = unquote(self.path.partition("?")[0]).removeprefix("/")
         try:
             if name == _METRICS:
-                return HTTPStatus.OK, metrics.render_metrics(), metrics.CONTENT_TYPE
+                return HTTPStatus.OK, render_metrics(), CONTENT_TYPE
             return HTTPStatus.OK, render_run(safe_name(name)) if name else render_index(list_runs())
-        except (UnsafeName, RunNotFound) as error:
+        except (UnsafeName, SettingsError) as error:
             return HTTPStatus.NOT_FOUND, render_notice(str(error))
-        except StorageError as error:
+        except (StorageError, FlowError) as error:
             return HTTPStatus.INTERNAL_SERVER_ERROR, render_notice(str(error))
         except Exception:  # a run that cannot be rendered must still get an answer
             traceback.print_exc()

@@ -1,4 +1,4 @@
-"""Render a figure of matplotlib as small SVG, in the colour and the font of the page around it.
+"""Render matplotlib's figures as small SVG, in the look of the page around them.
 
 matplotlib's own SVG backend takes its options from settings that all threads of a process share,
 gives elements of different pictures the same ids, and writes a hundred characters for each point.
@@ -17,20 +17,32 @@ from unicodedata import combining, east_asian_width
 import numpy as np
 from matplotlib.backend_bases import FigureCanvasBase, GraphicsContextBase, RendererBase
 from matplotlib.colors import to_hex
+from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.transforms import Affine2D, Transform
 
 from ism_dask._types import Array
+from ism_dask.pictures.drawing import add_legend, draw_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
     from matplotlib.text import Text
 
-# The page's text colour replaces this colour.
-INK = "#010203"
-# Size of text without a size of its own. Figures have 72 dots an inch: a point is a unit of SVG.
-FONT_SIZE, DPI = 13.0, 72
+    from ism_dask.pictures.drawing import Draw, Entries
+
+# Width of a picture in points; figures have 72 dots an inch, so that a point is a unit of SVG.
+WIDTH, DPI = 480.0, 72
+# The page's text colour replaces this colour; size of text without a size of its own.
+INK, FONT_SIZE = "#010203", 13.0
+# Most entries of a legend, the height of a line of them, and the space of the mark of one.
+_MAX_ENTRIES, _LINE, _MARK = 24, 20.0, 24.0
+# Most dates at an axis.
+_MAX_DATES = 4
 # Width, height above the baseline and depth of letters, as shares of the size of the text. They are
 # estimates: the font is that of the page.
 _LETTER, _WIDE_LETTER, _ASCENT, _DESCENT = 0.64, 1.0, 0.74, 0.22
@@ -38,6 +50,75 @@ _COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: 
 # matplotlib's settings can make formulas of the numbers at ticks: this finds the number again.
 _NUMBER = re.compile(r"\$\\mathdefault\{(.*)\}\$")
 _ANCHORS = {"left": (0.0, ""), "center": (0.5, "middle"), "right": (1.0, "end")}
+# Stands for the beginning of all ids until the elements are known.
+_ID = "\0"
+
+
+def page_svg(draw: Draw, height: float) -> tuple[str, tuple[float, float]]:
+    """Draw into Axes and return the SVG elements, and their width and height in points.
+
+    The legend lies below, and adds to `height`. pyplot does not know the figure, and no setting of
+    matplotlib is changed, so that threads can draw at the same time.
+    """
+    figure = Figure(figsize=(WIDTH / DPI, height / DPI), dpi=DPI, layout="constrained")
+    figure.patch.set_visible(False)
+    ax = figure.add_subplot()
+    set_page_look(ax)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=INK, alpha=0.12, linewidth=1)
+    ax.set_axisbelow(True)
+    entries = draw(ax)
+    if entries:
+        _add_legend_below(figure, entries)
+    for each in figure.axes:
+        set_page_look(each)
+    return svg_elements(figure), (WIDTH, float(figure.bbox.height))
+
+
+def draw_dated_lines(ax: Axes, lines: Sequence[tuple[str, Array]], quantity: str) -> Entries:
+    """Draw named lines through points (m, 2) whose first numbers are days since 1970, as dates."""
+    entries = draw_lines(ax, lines, ("", quantity))
+    days = np.concatenate([points[:, 0] for _, points in lines])
+    locator = AutoDateLocator(minticks=2, maxticks=_MAX_DATES)  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_locator(locator)
+    form = "%b %d\n%H:%M" if np.ptp(days) < 2 else "%Y-%m-%d"
+    ax.xaxis.set_major_formatter(DateFormatter(form))  # type: ignore[no-untyped-call]
+    return entries
+
+
+def set_page_look(ax: Axes) -> None:
+    """Give Axes the text colour and the font size of a page."""
+    ax.patch.set_visible(False)
+    ax.spines[:].set(color=INK, alpha=0.5, linewidth=1)
+    ax.tick_params(color=INK, labelcolor=INK, labelsize=FONT_SIZE, length=3, width=1)
+    ax.tick_params(which="minor", length=0)
+    for text in (ax.xaxis.label, ax.yaxis.label, *ax.texts):
+        text.set(color=INK, fontsize=FONT_SIZE)
+
+
+def _add_legend_below(figure: Figure, entries: Entries) -> None:
+    """Add a legend below all Axes; the figure gets higher by its lines."""
+    shown = entries
+    if len(entries) > _MAX_ENTRIES:
+        shown = entries[: _MAX_ENTRIES - 1]
+        shown.append((Line2D([], [], ls=""), f"and {len(entries) - len(shown)} more"))
+    widest = max(_text_width(name, FONT_SIZE) for _, name in shown)
+    columns = min(len(shown), max(1, int(WIDTH / (widest + _MARK))))
+    lines = -(-len(shown) // columns)
+    figure.set_figheight(figure.get_figheight() + _LINE * lines / DPI)
+    add_legend(
+        figure,
+        shown,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=FONT_SIZE,
+        labelcolor=INK,
+        markerscale=1.4,
+        handlelength=1.4,
+        handletextpad=0.4,
+        columnspacing=1.2,
+    )
 
 
 def svg_elements(figure: Figure) -> str:
@@ -49,16 +130,6 @@ def svg_elements(figure: Figure) -> str:
     figure.draw(renderer)
     body = "".join(renderer.elements)
     return body.replace(_ID, f"p{sha256(body.encode()).hexdigest()[:10]}-")
-
-
-def text_width(words: str, size: float = FONT_SIZE) -> float:
-    """Return the estimated width of a line of text."""
-    widths = (_WIDE_LETTER if east_asian_width(c) in "WF" else _LETTER for c in words)
-    return size * sum(width for c, width in zip(words, widths, strict=True) if not combining(c))
-
-
-# Stands for the beginning of all ids until the elements are known.
-_ID = "\0"
 
 
 class _Renderer(RendererBase):
@@ -78,7 +149,7 @@ class _Renderer(RendererBase):
         self, s: str, prop: FontProperties, ismath: Any
     ) -> tuple[float, float, float]:
         size = prop.get_size_in_points()
-        return text_width(_plain(s, ismath), size), size * (_ASCENT + _DESCENT), size * _DESCENT
+        return _text_width(_plain(s, ismath), size), size * (_ASCENT + _DESCENT), size * _DESCENT
 
     def draw_path(
         self, gc: GraphicsContextBase, path: Path, transform: Transform, rgbFace: Any = None
@@ -86,19 +157,12 @@ class _Renderer(RendererBase):
         outline = _outline(path, transform + self._page)
         self.elements.append(f'<path d="{outline}"{_look(gc, rgbFace)}/>')
 
-    def draw_markers(
-        self,
-        gc: GraphicsContextBase,
-        marker_path: Path,
-        marker_trans: Transform,
-        path: Path,
-        trans: Transform,
-        rgbFace: Any = None,
-    ) -> None:
+    def draw_markers(self, gc: GraphicsContextBase, *given: Any, **options: Any) -> None:
+        marker_path, marker_trans, path, trans, *face = (*given, *options.values())
         points = (trans + self._page).transform(np.asarray(path.vertices, dtype=float))
         points = points[np.isfinite(points).all(axis=1)]
         marker = _outline(marker_path, marker_trans + Affine2D().scale(1, -1))
-        shape = f'<path d="{marker}"{_look(gc, rgbFace)}'
+        shape = f'<path d="{marker}"{_look(gc, *face)}'
         if len(points) < 3:
             self.elements += [f'{shape} transform="translate({_numbers(at)})"/>' for at in points]
             return
@@ -112,32 +176,17 @@ class _Renderer(RendererBase):
             f'<path d="{_relative(points)}" fill="none" {places}/>',
         ]
 
-    def draw_path_collection(
-        self,
-        gc: GraphicsContextBase,
-        master_transform: Transform,
-        paths: Any,
-        all_transforms: Any,
-        offsets: Any,
-        offset_trans: Transform,
-        facecolors: Any,
-        edgecolors: Any,
-        linewidths: Any,
-        *rest: Any,
-        **options: Any,
-    ) -> None:
-        differ_in_colour = len(paths) == len(all_transforms) == 1 and not any(linewidths)
-        if not differ_in_colour or len(offsets) != len(facecolors):
-            shapes = master_transform, paths, all_transforms, offsets, offset_trans
-            look = facecolors, edgecolors, linewidths
-            super().draw_path_collection(gc, *shapes, *look, *rest, **options)
+    def draw_path_collection(self, gc: GraphicsContextBase, *given: Any, **options: Any) -> None:
+        whole, paths, transforms, offsets, places, faces, _, widths, *_ = given
+        differ_in_colour = len(paths) == len(transforms) == 1 and not any(widths)
+        if not differ_in_colour or len(offsets) != len(faces):
+            super().draw_path_collection(gc, *given, **options)
             return
         # The points of one colour are written together.
         gc.set_linewidth(0)
-        shape = Affine2D(all_transforms[0]) + master_transform
-        for colour in np.unique(facecolors, axis=0):
-            chosen = Path(np.asarray(offsets)[(facecolors == colour).all(axis=1)])
-            self.draw_markers(gc, paths[0], shape, chosen, offset_trans, colour)
+        for colour in np.unique(faces, axis=0):
+            chosen = Path(np.asarray(offsets)[(faces == colour).all(axis=1)])
+            self.draw_markers(gc, paths[0], Affine2D(transforms[0]) + whole, chosen, places, colour)
 
     def draw_text(
         self,
@@ -153,7 +202,7 @@ class _Renderer(RendererBase):
         words = _plain(s, ismath)
         size = prop.get_size_in_points()
         share, anchor = _ANCHORS[mtext.get_horizontalalignment() if mtext else "left"]
-        along = share * text_width(words, size)
+        along = share * _text_width(words, size)
         x += along * math.cos(math.radians(angle))
         y -= along * math.sin(math.radians(angle))
         place = f'x="{_number(x)}" y="{_number(y)}"'
@@ -164,19 +213,9 @@ class _Renderer(RendererBase):
         look += f' font-size="{_number(size)}"' if size != FONT_SIZE else ""
         self.elements.append(f"<text {place}{look}>{html.escape(words)}</text>")
 
-    def draw_tex(
-        self,
-        gc: GraphicsContextBase,
-        x: float,
-        y: float,
-        s: str,
-        prop: FontProperties,
-        angle: float,
-        *,
-        mtext: Text | None = None,
-    ) -> None:
+    def draw_tex(self, gc: GraphicsContextBase, *given: Any, **options: Any) -> None:
         # Called if the user's settings let TeX set all text.
-        self.draw_text(gc, x, y, s, prop, angle, ismath="TeX", mtext=mtext)
+        self.draw_text(gc, *given, **{**options, "ismath": "TeX"})
 
 
 class _Canvas(FigureCanvasBase):
@@ -186,6 +225,12 @@ class _Canvas(FigureCanvasBase):
         return _Renderer(*self.figure.bbox.size)
 
 
+def _text_width(words: str, size: float) -> float:
+    """Return the estimated width of a line of text."""
+    widths = (_WIDE_LETTER if east_asian_width(c) in "WF" else _LETTER for c in words)
+    return size * sum(width for c, width in zip(words, widths, strict=True) if not combining(c))
+
+
 def _plain(words: str, ismath: Any) -> str:
     number = _NUMBER.fullmatch(words) if ismath else None
     return number[1] if number else words
@@ -193,13 +238,10 @@ def _plain(words: str, ismath: Any) -> str:
 
 def _outline(path: Path, transform: Transform) -> str:
     """Return a path in the language of SVG."""
-    parts = []
-    for points, code in path.iter_segments(transform, simplify=False):
-        if code == Path.CLOSEPOLY:
-            parts.append("Z")
-            continue
-        parts.append(_COMMANDS[code] + _numbers(np.asarray(points).ravel()))
-    return "".join(parts)
+    return "".join(
+        "Z" if code == Path.CLOSEPOLY else _COMMANDS[code] + _numbers(np.ravel(points))
+        for points, code in path.iter_segments(transform, simplify=False)
+    )
 
 
 def _relative(points: Array) -> str:
@@ -209,7 +251,7 @@ def _relative(points: Array) -> str:
     return "m" + " ".join(f"{x / 10:g} {y / 10:g}" for x, y in steps.tolist())
 
 
-def _look(gc: GraphicsContextBase, face: Any) -> str:
+def _look(gc: GraphicsContextBase, face: Any = None) -> str:
     """Return the attributes of fill and stroke."""
     alpha = gc.get_alpha() if gc.get_forced_alpha() else None
     filled = face is not None and (len(face) < 4 or face[3] > 0)

@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from flows import text
-from flows.reports.blocks import Block, Fact, Table
+import numpy as np
+
+from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.fit_quality import ending_words
+from flows.reports.pictures import Figure, drawn, drawn_rows
 from flows.reports.view import View
 from flows.results.unfolding import UnfoldResult
+from flows.text import count_noun, number, share
+from ism_dask.pictures import drawing
+from storage import result_arrays
 
-if TYPE_CHECKING:
-    from flows.reports.figures import Figure
-
-# Eigenvalues in the table.
-_LISTED = 5
+# Eigenvalues in the table, and rows of the picture at most.
+_LISTED, _MOST_POINTS = 5, 2000
 # A column with a larger share of the variance decides about nearly all distances.
 _OUTWEIGHS = 0.9
+_AXIS_NAMES = ("coordinate 1", "coordinate 2")
 
 
-def unfold_subject(result: UnfoldResult) -> str:
-    """Return the data and settings of an unfolding in a line."""
+def unfold_summary(result: UnfoldResult, _view: View | None) -> Summary:
+    """Return the summary of an unfolding."""
+    same, total = result.same_class, sum(result.eigenvalues)
     part = "" if result.split in ("", "all") else f" ({result.split})"
     label = f"by {result.label}" if result.label else "without a label"
-    return (
-        f"Unfolding of {result.dataset}{part}: {result.rows:,} rows, {result.columns:,} columns, "
-        f"{label}, q = {result.n_components}"
+    rows = tuple(
+        (str(axis), number(value), share(value / total))
+        for axis, value in enumerate(result.eigenvalues[:_LISTED], start=1)
+    )
+    table = Table("The largest eigenvalues of K.", ("axis", "eigenvalue", "share"), rows)
+    return Summary(
+        run=result.run,
+        kind=result.command,
+        subject=f"Unfolding of {result.dataset}{part}: {result.rows:,} rows, "
+        f"{result.columns:,} columns, {label}, q = {result.n_components}",
+        short=f"{result.dataset} unfolding q={result.n_components}",
+        headline=f"distance error {result.distance_error:.3f}",
+        finding=f"{result.n_components} coordinates show {share(result.share_of_axes)} of the "
+        f"variance, with distances of neighbours off by {share(result.distance_error)}"
+        + (f"; {share(same)} of the nearest rows have the same class" if same is not None else ""),
+        facts=_facts(result),
+        blocks=(
+            Block("The picture", tables=(table,), draw=lambda: list(_figures(result))),
+            Block("How far to trust it", facts=_quality(result)),
+        ),
     )
 
 
-def unfold_short(result: UnfoldResult) -> str:
-    """Return the data and settings of an unfolding in a few words."""
-    return f"{result.dataset} unfolding q={result.n_components}"
-
-
-def unfold_headline(result: UnfoldResult) -> str:
-    """Return the main figure of an unfolding."""
-    return f"distance error {result.distance_error:.3f}"
-
-
-def unfold_facts(result: UnfoldResult) -> tuple[Fact, ...]:
-    """Return the figures at the top of an unfolding."""
-    same = "" if result.same_class is None else f"{100 * result.same_class:.1f}%"
+def _facts(result: UnfoldResult) -> tuple[Fact, ...]:
+    unused = (
+        f"{result.used_axes} of {result.n_components} axes are used: the others are 0, since none "
+        "was found to raise the objective. Raise --nu to keep distances better",
+    )
+    same = "" if result.same_class is None else share(result.same_class)
     facts = (
         Fact(
             "Distance error",
@@ -50,9 +65,9 @@ def unfold_facts(result: UnfoldResult) -> tuple[Fact, ...]:
         Fact("Neighbours of the same class", same, "Of the 10 nearest rows in the picture."),
         Fact(
             "Variance shown",
-            f"{100 * result.share_of_axes:.1f}%",
+            share(result.share_of_axes),
             "The eigenvalues of the axes of the picture, as a share of all.",
-            warnings=_unused_axes(result),
+            warnings=unused if result.used_axes < result.n_components else (),
         ),
         Fact("Dependence", f"{result.hsic:.3f}", "Correlation of kernels, 0 if independent."),
         Fact("Seconds", f"{result.seconds:.2f}"),
@@ -60,35 +75,8 @@ def unfold_facts(result: UnfoldResult) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact.value)
 
 
-def _unused_axes(result: UnfoldResult) -> tuple[str, ...]:
-    if result.used_axes == result.n_components:
-        return ()
-    return (
-        f"{result.used_axes} of {result.n_components} axes are used: the others are 0, since none "
-        "was found to raise the objective. Raise --nu to keep distances better",
-    )
-
-
-def unfold_blocks(result: UnfoldResult, view: View | None) -> list[Block]:
-    """Return all else of an unfolding, with pictures for a page."""
-    total = sum(result.eigenvalues)
-    rows = tuple(
-        (str(number), text.number(value), f"{100 * value / total:.1f}%")
-        for number, value in enumerate(result.eigenvalues[:_LISTED], start=1)
-    )
-    table = Table("The largest eigenvalues of K.", ("axis", "eigenvalue", "share"), rows)
-    return [
-        Block(
-            "The picture",
-            tables=(table,),
-            draw=None if view is None else lambda: _figures(result),
-        ),
-        Block("How far to trust it", facts=_trust(result)),
-    ]
-
-
-def _trust(result: UnfoldResult) -> tuple[Fact, ...]:
-    ending = () if result.converged else (f"the fit {text.ending_words(result.status)}",)
+def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
+    ending = () if result.converged else (f"the fit {ending_words(result.status)}",)
     parts = len(result.part_sizes)
     apart = (
         f"where the {parts} parts of the graph lie relative to each other says little: they are "
@@ -116,34 +104,53 @@ def _trust(result: UnfoldResult) -> tuple[Fact, ...]:
         ),
         Fact(
             "Graph",
-            f"{text.count_noun(result.edges, 'pair')} of neighbours, "
-            f"{text.count_noun(parts, 'part')}",
+            f"{count_noun(result.edges, 'pair')} of neighbours, {count_noun(parts, 'part')}",
             warnings=apart if parts > 1 else (),
         ),
     )
 
 
-def _scale(result: UnfoldResult) -> tuple[Fact, ...]:
-    """Return which column weighs most in distances, if they have their own units."""
+def _scale(result: UnfoldResult) -> Iterator[Fact]:
+    """Yield which column weighs most in distances, if they have their own units."""
     if result.largest_share is None:
-        return ()
+        return
     alone = (
         f"distances are nearly those of {result.largest_column} alone. Leave --raw out, so that "
         "each column is divided by its standard deviation"
     )
     outweighs = result.columns > 1 and result.largest_share > _OUTWEIGHS
-    return (
-        Fact(
-            "Largest column",
-            f"{result.largest_column}, {100 * result.largest_share:.0f}%",
-            "Its share of the variance of all columns, which have their own units.",
-            warnings=(alone,) if outweighs else (),
-        ),
+    yield Fact(
+        "Largest column",
+        f"{result.largest_column}, {100 * result.largest_share:.0f}%",
+        "Its share of the variance of all columns, which have their own units.",
+        warnings=(alone,) if outweighs else (),
     )
 
 
-def _figures(result: UnfoldResult) -> list[Figure]:
-    # Imported when pictures are drawn, which the terminal does not need.
-    from flows.reports.unfolding_figures import rows_figure, spectrum_figure  # noqa: PLC0415
-
-    return [rows_figure(result), spectrum_figure(result)]
+def _figures(result: UnfoldResult) -> Iterator[Figure]:
+    """Yield the rows by the first two coordinates, in the colours of their label; and spectrum."""
+    arrays, names = result_arrays(result.run, "coordinates", "values"), result.class_names
+    Z, values = arrays["coordinates"], arrays.get("values")
+    chosen = np.arange(len(Z))
+    if len(Z) > _MOST_POINTS:
+        chosen = np.sort(np.random.default_rng(0).choice(len(Z), _MOST_POINTS, replace=False))
+    plane = Z[chosen, :2] if Z.shape[1] > 1 else np.column_stack([Z[chosen], np.zeros(len(chosen))])
+    shown = f"{len(chosen):,} of {result.rows:,} rows by their coordinates"
+    yield drawn_rows(
+        "Rows",
+        f"{shown}, in the colours of {result.label}." if result.label else f"{shown}.",
+        plane,
+        None if values is None else values[chosen],
+        label=result.label,
+        axis_names=_AXIS_NAMES,
+        class_name=lambda code: f"class {code}" if names is None else names[code],
+    )
+    eigenvalues, q = np.array(result.eigenvalues), result.n_components
+    yield drawn(
+        "Spectrum",
+        "The eigenvalues of K: the variance along each axis of the unfolding, times the rows. The "
+        "axes of the picture are filled; what the others hold, the picture does not show.",
+        drawing.draw_variances,
+        values=eigenvalues,
+        q=q,
+    )

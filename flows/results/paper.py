@@ -21,7 +21,7 @@ class Spread(JsonRecord):
 class Cell(JsonRecord):
     """A cell of the paper's tables: one method on one data set, with its published figures."""
 
-    table: str  # the part of the run: a name of `flows.paper.names.PARTS`
+    table: str  # the part of the run: a name of `flows.paper.settings.PARTS`
     paradigm: str
     data: str
     kernel: str  # empty for methods without one
@@ -48,7 +48,7 @@ class Cell(JsonRecord):
 class SeriesResult(JsonRecord):
     """The results of a series of measurements."""
 
-    part: str  # a name of `flows.paper.names.PARTS`
+    part: str  # a name of `flows.paper.settings.PARTS`
     subject: Mapping[str, str]  # the method, data and so on, by their role
     # One for each step that was measured, as stored; each part has entries of its own.
     results: list[dict[str, Any]]

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flows.results.base import INLINE, OPTIONAL, JsonRecord, RunResult
-from ism_dask.estimators.fitted import Avoidance
-from ism_dask.selection.dimension import DimensionTrial
-
-Avoided: TypeAlias = Avoidance
-DimensionTried: TypeAlias = DimensionTrial
 
 # A result lists this many weights of each new feature.
 _TOP_LOADINGS = 5
@@ -79,6 +74,25 @@ class FewColumns(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DimensionTried(JsonRecord):
+    """What one number of new features explains: see `DimensionTrial` of ism_dask."""
+
+    q: int
+    explained: float
+    gain: float
+    needed_gain: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Avoided(JsonRecord):
+    """How strongly the features depend on a label to avoid: correlations, 0 if independent."""
+
+    features: float
+    new_features: float
+    n_rows: int  # of the fit, on which they were measured
+
+
+@dataclass(frozen=True, kw_only=True)
 class SettingTried(JsonRecord):
     """A start with a width and a ridge, judged by unseen rows: see `Trial` of ism_dask."""
 
@@ -140,9 +154,9 @@ class FittedW(JsonRecord):
     # None if W may use all columns.
     few_columns: FewColumns | None = field(default=None, metadata=OPTIONAL)
     # The numbers of new features that the fit tried, from 1 up; None if it tried none.
-    dimensions: tuple[DimensionTrial, ...] | None = field(default=None, metadata=OPTIONAL)
+    dimensions: tuple[DimensionTried, ...] | None = field(default=None, metadata=OPTIONAL)
     # What remains of the dependence on a label to avoid, if there is one.
-    avoided: Avoidance | None = field(default=None, metadata=OPTIONAL)
+    avoided: Avoided | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def predicts(self) -> bool:

@@ -26,15 +26,10 @@ _MOST_WORK = 5e9
 
 @dataclass(frozen=True)
 class Baseline:
-    """Features to compare those of W with.
+    """A classifier on other features than those of W.
 
-    Attributes
-    ----------
-    name : str
-    model : callable
-        Returns an unfitted classifier, given the number of features q and that of classes.
-    work : callable
-        Returns the number of multiplications of its fit to rows (n, d).
+    `model` returns it for a number of features q and of classes, `work` the number of
+    multiplications of its fit to rows (n, d).
     """
 
     name: str
@@ -47,13 +42,16 @@ def classifier() -> SVC:
     return SVC(kernel="rbf")
 
 
+def _standardised(*features: BaseEstimator) -> BaseEstimator:
+    return make_pipeline(StandardScaler(), *features, classifier())
+
+
 def _pca(q: int, _classes: int) -> BaseEstimator:
-    return make_pipeline(StandardScaler(), PCA(q, random_state=0), classifier())
+    return _standardised(PCA(q, random_state=0))
 
 
 def _lda(q: int, classes: int) -> BaseEstimator:
-    features = LinearDiscriminantAnalysis(n_components=min(q, classes - 1))
-    return make_pipeline(StandardScaler(), features, classifier())
+    return _standardised(LinearDiscriminantAnalysis(n_components=min(q, classes - 1)))
 
 
 def _largest_hsic(q: int, _classes: int) -> BaseEstimator:
@@ -65,12 +63,8 @@ BASELINES = (
     Baseline(DEPENDENCE, _largest_hsic, lambda n, d: 100.0 * n**2 * d),
     Baseline("PCA", _pca, lambda n, d: float(n) * d**2),
     Baseline("LDA", _lda, lambda n, d: float(n) * d**2),
-    Baseline(
-        "all features",
-        lambda _q, _classes: make_pipeline(StandardScaler(), classifier()),
-        lambda n, d: float(n) ** 2 * d,
-    ),
-    Baseline("chance", lambda _q, _classes: DummyClassifier(), lambda _n, _d: 0.0),
+    Baseline("all features", lambda *_: _standardised(), lambda n, d: float(n) ** 2 * d),
+    Baseline("chance", lambda *_: DummyClassifier(), lambda *_: 0.0),
 )
 
 
@@ -106,10 +100,3 @@ def baseline_accuracies(
             warnings.simplefilter("ignore", UserWarning)
             accuracies[each.name] = float(model.fit(rows[0], y).score(rows[1], truth))
     return accuracies
-
-
-def confusion(truth: Array, predicted: Array, classes: Array) -> tuple[tuple[int, ...], ...]:
-    """Return the number of rows by true class and by predicted class, of `classes` (c,)."""
-    counts = np.zeros((len(classes), len(classes)), dtype=int)
-    np.add.at(counts, (np.searchsorted(classes, truth), np.searchsorted(classes, predicted)), 1)
-    return tuple(tuple(row) for row in counts.tolist())

@@ -3,52 +3,61 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import normalized_mutual_info_score
+from sklearn.model_selection import train_test_split
 
-from flows.builtin.catalogue import folder_of
 from flows.errors import SettingsError
 from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare, progress_log, report_progress
-from flows.interface.run_pictures import run_pictures
 from flows.results.runs import ClusterResult, Round
-from flows.runs.data import describe_rows, read_rows, store_for_run, with_label
-from flows.runs.fit import fitted_w
-from flows.runs.fitting import FittedModel, shared_parameters, timed_fit
-from flows.runs.paradigms import PARADIGMS
+from flows.runs.cluster_pictures import cluster_pictures
+from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label
+from flows.runs.fitting import FittedModel, fitted_w, shared_parameters, timed_fit
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.runs.saving import model_to_save, origin
-from flows.settings.runs import ClusterSettings
+from flows.runs.saving import computed_facts, model_to_save
+from flows.settings.runs import SCORES_SHARE, ClusterSettings, run_to_avoid
+from flows.text import count_noun
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
-from storage import Dataset, open_dataset, picture_path, save_model
+from ism_dask.gamma.classes import class_dependence
+from storage import Dataset, load_model, picture_path, save_model
 
 KIND = ClusterResult.command
 
 
-def cluster_and_save(settings: ClusterSettings) -> ClusterResult:
+def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
-    data = open_dataset(folder_of(settings.dataset, settings.split))
     k = count_clusters(settings, data)
     run = run_name(settings, data, k)
     report_progress(0.0, f"cluster {settings.title}")
     progress_log(f"data: {describe_rows(data)}; clusters k: {k}")
     y = PARADIGMS[settings.paradigm].target(settings, data)
-    with resumable_run(run, KIND, settings, _identity(data, k, y)) as this:
+    # A digest of y: the labels to avoid may be the clusters of a run, and another run of the same
+    # name may have replaced it since.
+    digest = "" if y is None else sha256(np.asarray(y).tobytes()).hexdigest()
+    identity = {"data_hash": data.data_hash, "k": k, "y": digest}
+    with resumable_run(run, KIND, settings, identity) as this:
         work = partial(_fitted, settings, data, k, y)
         fitted, model = fit_on_cluster(settings, this, work, len(data.X))
         result = _result(run, settings, data, fitted, model)
-        saved = model_to_save(model, settings, data, model.labels_, result)
-        pictures = run_pictures(data, model)
-        contents = {_file_name(name): content for name, content in pictures.items()}
-        path = save_model(run, replace(saved, labels=model.labels_), contents)
+        record = model_to_save(model, settings, data, model.labels_, result, labels=model.labels_)
+        pictures = {f"{name}.png": each for name, each in cluster_pictures(data, model).items()}
+        path = save_model(run, record, pictures)
     report_progress(1.0, f"saved {run}")
-    files = {name: str(picture_path(path, _file_name(name))) for name in pictures}
+    files = {file.removesuffix(".png"): str(picture_path(path, file)) for file in pictures}
     return replace(result, path=str(path), pictures=files)
+
+
+def cluster_plain(settings: ClusterSettings) -> ClusterResult:
+    """Run the whole command `cluster` without Prefect, ingestion included."""
+    return cluster_and_save(*store_for_run(settings))
 
 
 def run_name(settings: ClusterSettings, data: Dataset, k: int) -> str:
@@ -82,37 +91,21 @@ def label_agreement(known: Any, found: Any) -> float:
         return float(normalized_mutual_info_score(known, found, average_method="geometric"))
 
 
-def cluster_plain(settings: ClusterSettings) -> ClusterResult:
-    """Run the whole command `cluster` without Prefect, ingestion included."""
-    return cluster_and_save(store_for_run(settings)[0])
-
-
-def _identity(data: Dataset, k: int, y: Any) -> dict[str, Any]:
-    """Return all that decides the clusters beside the settings, in plain JSON."""
-    # A digest of y: the labels to avoid may be the clusters of a run, and another run of the same
-    # name may have replaced it since.
-    digest = "" if y is None else sha256(np.asarray(y).tobytes()).hexdigest()
-    return {"data_hash": data.data_hash, "k": k, "told": digest}
-
-
 def _fitted(
     settings: ClusterSettings, data: Dataset, k: int, y: Any
 ) -> tuple[FittedModel, ClusteringIKDR]:
-    paradigm = PARADIGMS[settings.paradigm]
     rows = read_rows(data.X, settings)
-    model = paradigm.model(
-        settings,
+    weight = {} if settings.mu is None else {"mu": settings.mu}
+    model = PARADIGMS[settings.paradigm].estimator(
         k,
+        settings.n_components,
         outer_tol=settings.outer_tol,
         max_outer=settings.max_outer,
+        **weight,
         **shared_parameters(settings),
     )
     with watched_fit(ProgressShare(stop=0.95), model.plan) as reports:
         return timed_fit(model, rows, y, watcher=reports), model
-
-
-def _file_name(picture: str) -> str:
-    return f"{picture}.png"
 
 
 def _result(
@@ -125,29 +118,90 @@ def _result(
     codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}
     return ClusterResult(
         run=run,
-        dataset=settings.dataset,
-        split=data.split,
-        rows=len(data.X),
-        columns=data.X.shape[1],
         kernel=settings.kernel,
         paradigm=settings.paradigm,
         n_clusters=int(model.n_clusters),
         n_components=len(model.components_),
-        data_hash=data.data_hash,
         nmi={name: label_agreement(y, model.labels_) for name, y in codes.items()},
         sizes=tuple(np.bincount(model.labels_, minlength=model.n_clusters).tolist()),
-        rounds=tuple(
-            Round(
-                objective=each.objective,
-                affinity=each.affinity,
-                change=each.change,
-                turn=each.turn,
-                iterations=each.iterations,
-                seconds=each.seconds,
-            )
-            for each in model.rounds_
-        ),
-        settings=settings.to_json(),
+        rounds=tuple(Round.from_json(asdict(each)) for each in model.rounds_),
         fitted=fitted_w(fitted, settings, data),
-        **origin(),
+        **computed_facts(settings, data),
     )
+
+
+@dataclass(frozen=True)
+class Paradigm:
+    """An estimator of clusters, and what returns the y to fit it with, or None without labels."""
+
+    estimator: Callable[..., ClusteringIKDR]
+    target: Callable[[ClusterSettings, Dataset], Any]
+
+
+def _partial_labels(settings: ClusterSettings, data: Dataset) -> Array:
+    """Draw the same share of rows from each class; return their classes, and -1 for other rows."""
+    y = with_label(data, settings.label).classes
+    share = SCORES_SHARE if settings.scores_share is None else settings.scores_share
+    if share == 1:
+        return y
+    rows, scores = np.arange(len(y)), np.full(len(y), -1)
+    try:
+        scored, _ = train_test_split(rows, train_size=share, stratify=y, random_state=settings.seed)
+    except ValueError as error:
+        raise SettingsError(
+            f"`scores_share` is {share:g}, which does not leave a row with and one without a score "
+            f"in each class of {len(y)} rows: {error}"
+        ) from error
+    scores[scored] = y[scored]
+    return scores
+
+
+def _labels_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
+    """Return the labels to avoid (n,), or several side by side (n, t)."""
+    columns = [_label_to_avoid(name, data) for name in settings.to_avoid or (settings.avoid,)]
+    return columns[0] if len(columns) == 1 else np.column_stack(columns)
+
+
+def _label_to_avoid(name: str | None, data: Dataset) -> Array:
+    """Return a label to avoid (n,): a label of the data set, or the clusters of a run."""
+    run = run_to_avoid(name or "")
+    if run is None and name is None and not data.labels:
+        raise SettingsError(
+            f"`avoid` is None; {data.name} has no labels to avoid: cluster it first, then name "
+            "that run, --avoid run:NAME"
+        )
+    avoided = with_label(data, name, "avoid").classes if run is None else _clusters_of(run, data)
+    try:
+        class_dependence(avoided)
+    except ValueError as error:
+        raise SettingsError(
+            f"`avoid` is {name or data.info.default_label!r}, which makes "
+            f"{count_noun(len(np.unique(avoided)), 'group')} of {len(avoided)} rows; expected 2 "
+            "groups or more, and at most half as many as rows. Name another label or run with "
+            "--avoid"
+        ) from error
+    return avoided
+
+
+def _clusters_of(run: str, data: Dataset) -> Array:
+    """Return the cluster labels that a saved run gave to these rows."""
+    model = load_model(run)
+    if model.labels is None:
+        raise SettingsError(
+            f"`avoid` is 'run:{run}', a run without clusters; name one of `ism-dask cluster`"
+        )
+    if model.metrics.get("data_hash") != data.data_hash:
+        source = [model.metrics.get(key) for key in ("dataset", "split")]
+        raise SettingsError(
+            f"`avoid` is 'run:{run}', clusters of other rows "
+            f"({' '.join(str(each) for each in source if each)}); expected a run that has "
+            f"clustered {data.name}"
+        )
+    return model.labels
+
+
+PARADIGMS: dict[str, Paradigm] = {
+    "unsupervised": Paradigm(UnsupervisedIKDR, lambda *_: None),
+    "semisupervised": Paradigm(SemiSupervisedIKDR, _partial_labels),
+    "alternative": Paradigm(AlternativeIKDR, _labels_to_avoid),
+}

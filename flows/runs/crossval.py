@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import StratifiedKFold
 
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.interface.progress import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
-from flows.runs.baselines import baseline_accuracies, classifier, confusion
-from flows.runs.data import Array, LabelledDataset, label_of, read_rows, store_for_run
+from flows.runs.baselines import baseline_accuracies, classifier
+from flows.runs.data import (
+    Array,
+    LabelledDataset,
+    label_of,
+    read_rows,
+    side_labels,
+    store_for_run,
+)
 from flows.runs.fitting import fit
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
-from flows.runs.saving import origin, versions
-from flows.runs.side_labels import at_rows, side_labels
+from flows.runs.saving import computed_facts, saved_record
 from flows.settings.runs import CrossvalSettings
-from ism_dask._context import bound
 from storage import Dataset, save_results
 
 KIND = CrossvalResult.command
@@ -35,14 +40,9 @@ _CLASSES = 30
 
 @dataclass(frozen=True, eq=False)
 class FoldPlan:
-    """The training rows and the held-out rows of a fold.
+    """The numbers of the training rows and of the held-out rows of a fold, both ascending.
 
-    Attributes
-    ----------
-    number : int
-        Counted from 1.
-    train, test : arrays of int
-        Row numbers, ascending.
+    Folds are counted from 1.
     """
 
     number: int
@@ -64,10 +64,7 @@ def plan_folds(labelled: LabelledDataset, folds: int, seed: int) -> list[FoldPla
 
 
 def run_fold(
-    labelled: LabelledDataset,
-    plan: FoldPlan,
-    settings: CrossvalSettings,
-    part: ProgressShare,
+    labelled: LabelledDataset, plan: FoldPlan, settings: CrossvalSettings, part: ProgressShare
 ) -> FoldResult:
     """Fit W, then the classifier, to the training rows, and score both on the held-out rows.
 
@@ -75,30 +72,27 @@ def run_fold(
     features, so the new features have comparable scales, and the differences that remain are the
     weights that W gives them.
     """
-    rows, y = labelled.data.X, labelled.y
-    train = read_rows(rows, settings, plan.train)
-    weights = labelled.data.weights
-    if weights is not None:
-        weights = weights[plan.train]
-    sides = at_rows(side_labels(settings, labelled), plan.train)
-    fitted = fit(settings, train, y[plan.train], part.until(_FIT), weights=weights, sides=sides)
+    rows, y, weights = labelled.data.X, labelled.y, labelled.data.weights
+    train, known = read_rows(rows, settings, plan.train), y[plan.train]
+    sides = {name: each[plan.train] for name, each in side_labels(settings, labelled).items()}
+    weights = None if weights is None else weights[plan.train]
+    fitted = fit(settings, train, known, part.until(_FIT), weights=weights, sides=sides)
     model = fitted.model
     with part.lasting(_FIT, "training the classifier"):
-        trained = classifier().fit(model.transform(train), y[plan.train])
+        trained = classifier().fit(model.transform(train), known)
     with part.lasting(_TRAINED, "judging the held-out rows"):
         held_out, truth = read_rows(rows, settings, plan.test), y[plan.test]
         predicted = trained.predict(model.transform(held_out))
         q, classes = len(model.components_), np.unique(y)
+        counts = confusion_matrix(truth, predicted, labels=classes)
         return FoldResult(
             fold=plan.number,
             accuracy=float(np.mean(predicted == truth)),
             cost=-float(model.objective_),
             ending=fitted.ending,
             selection=fitted.selection,
-            baselines=baseline_accuracies(
-                train, y[plan.train], held_out, truth, q, but=settings.criterion
-            ),
-            confusion=confusion(truth, predicted, classes) if len(classes) <= _CLASSES else None,
+            baselines=baseline_accuracies(train, known, held_out, truth, q, but=settings.criterion),
+            confusion=None if len(classes) > _CLASSES else tuple(map(tuple, counts.tolist())),
         )
 
 
@@ -113,22 +107,18 @@ def average(results: Sequence[FoldResult]) -> tuple[FoldMeasures, FoldMeasures]:
     return mean, sd
 
 
-@dataclass(frozen=True, eq=False)
 class Crossval:
-    """A cross-validation that runs: its data set is opened, and its folds are dealt, once.
+    """A cross-validation that runs: its data set is opened, and its folds are dealt, once."""
 
-    Attributes
-    ----------
-    settings : CrossvalSettings
-    labelled : LabelledDataset
-    plans : list of FoldPlan
-    run : ResumableRun
-    """
-
-    settings: CrossvalSettings
-    labelled: LabelledDataset
-    plans: list[FoldPlan]
-    run: ResumableRun
+    # No dataclass: Prefect looks into the fields of those that its tasks are given.
+    def __init__(
+        self,
+        settings: CrossvalSettings,
+        labelled: LabelledDataset,
+        plans: Sequence[FoldPlan],
+        run: ResumableRun,
+    ) -> None:
+        self.settings, self.labelled, self.plans, self.run = settings, labelled, plans, run
 
     def fold(self, number: int) -> FoldResult:
         """Compute a fold, counted from 1, or load its saved result; report progress."""
@@ -152,40 +142,28 @@ class Crossval:
     def save(self, results: Sequence[FoldResult]) -> CrossvalResult:
         """Average the results of all folds, and save them as a run."""
         self.run.lease.check()
+        settings, labelled = self.settings, self.labelled
         mean, sd = average(results)
+        names, codes = labelled.class_names, np.unique(labelled.y)
         result = CrossvalResult(
             run=self.run.run,
-            n_components=self.labelled.count_components(self.settings),
-            folds=self.settings.folds,
+            label=labelled.label,
+            kernel=settings.kernel,
+            n_components=labelled.count_components(settings),
+            folds=settings.folds,
             results=tuple(results),
             mean=mean,
             sd=sd,
-            **self.labelled.facts(self.settings),
-            class_names=self._class_names,
-            **origin(),
+            class_names=tuple(str(code) if names is None else names[code] for code in codes),
+            **computed_facts(settings, labelled.data),
         )
-        path = save_results(
-            self.run.run,
-            KIND,
-            config=self.settings.to_json(),
-            metrics=result.metrics,
-            versions=versions(),
-        )
+        path = save_results(self.run.run, KIND, **saved_record(settings, result))
         return replace(result, path=str(path))
-
-    @property
-    def _class_names(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the confusions."""
-        names, codes = self.labelled.class_names, np.unique(self.labelled.y)
-        return tuple(str(code) if names is None else names[code] for code in codes)
 
 
 def run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:
     """Return the name of the saved run."""
     return settings.run or f"{labelled.default_name(settings)}-crossval"
-
-
-_CURRENT: ContextVar[Crossval | None] = ContextVar("crossval", default=None)
 
 
 @contextmanager
@@ -199,17 +177,7 @@ def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Cr
     replaceable = KIND if settings.run is None else ""
     with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:
         progress_log(labelled.describe(settings))
-        crossval = Crossval(settings, labelled, plans, run)
-        with bound(_CURRENT, crossval):
-            yield crossval
-
-
-def current_crossval() -> Crossval:
-    """Return the `Crossval` of the block around; raise LookupError outside of one."""
-    crossval = _CURRENT.get()
-    if crossval is None:
-        raise LookupError("a fold was requested outside of a cross-validation")
-    return crossval
+        yield Crossval(settings, labelled, plans, run)
 
 
 def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:

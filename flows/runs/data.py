@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flows.builtin import ingest
-from flows.builtin.catalogue import DATASETS, folder_of
+from flows.builtin.catalogue import DATASETS
 from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
 from flows.interface.progress import report_progress
 from flows.results.base import IngestResult
 from flows.runs.published import dated_name
+from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
-from flows.settings.choices import label_keys
-from flows.settings.runs import PREDICTION, SIDES, NamedRunSettings, SearchSettings, Settings
+from flows.settings.choices import label_keys, split_names
+from flows.settings.runs import (
+    PREDICTION,
+    SIDES,
+    NamedRunSettings,
+    SavedRunSettings,
+    SearchSettings,
+)
 from ism_dask.rows.standardise import tile_dtype
 from ism_dask.selection.dimension import MOST_FEATURES
 from storage import Dataset, ZarrRows, open_dataset
-from storage.tables.files import check_pyarrow
+from storage.row_subset import RowSubset
+from storage.tables.schema import AUTO, CLASSES, NUMBERS, label_key
 
 Array = NDArray[Any]
 RunSettings = TypeVar("RunSettings", bound=NamedRunSettings)
@@ -35,75 +43,13 @@ _IN_MEMORY = 2**30
 _IN_TASKS = 2**26
 
 
-@dataclass(frozen=True)
-class RowSubset:
-    """A subset of the rows of a stored matrix, which any process can read from disk by itself.
-
-    Attributes
-    ----------
-    source : ZarrRows
-        (n, d) rows.
-    bits : bytes
-        A bit mask over the rows of the source: 1 for those in the subset. It is this small
-        because every Dask task contains it.
-    """
-
-    source: ZarrRows
-    bits: bytes
-
-    @classmethod
-    def of(cls, source: ZarrRows, rows: Array) -> RowSubset:
-        """Return the subset of the rows with the numbers `rows`, which ascend."""
-        mask = np.zeros(len(source), dtype=bool)
-        mask[rows] = True
-        return cls(source, np.packbits(mask).tobytes())
-
-    @property
-    def rows(self) -> Array:
-        """Numbers of the rows in the source, ascending."""
-        return _row_numbers(self.bits)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows in the subset, and of columns."""
-        return len(self.rows), self.source.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the stored matrix."""
-        return self.source.dtype
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows in a chunk of the stored matrix."""
-        return self.source.chunk_rows
-
-    def read(self, start: int, stop: int) -> Array:
-        """Return the rows of the subset from `start` to `stop` (not included)."""
-        rows = self.rows[start:stop]
-        if len(rows) == 0:
-            return self.source.read(0, 0)
-        first, last = int(rows[0]), int(rows[-1])
-        values: Array = self.source.read(first, last + 1)[rows - first]
-        return values
-
-
 @dataclass(frozen=True, eq=False)
 class LabelledDataset:
-    """A stored data set with one of its labels, or with several that are numbers.
-
-    Attributes
-    ----------
-    data : Dataset
-    label : str
-        Name of the label; of several, separated by commas.
-    y : (n,) or (n, t) array
-        Integer class codes, or real numbers.
-    """
+    """A stored data set with one of its labels, or with several that are numbers."""
 
     data: Dataset
-    label: str
-    y: Array
+    label: str  # the name; of several labels, separated by commas
+    y: Array  # (n,) or (n, t) class codes, or real numbers
 
     @property
     def first_y(self) -> Array:
@@ -116,17 +62,14 @@ class LabelledDataset:
         return None if self.y.dtype.kind == "f" else self.data.class_names.get(self.label)
 
     def read_as(self, target: str) -> LabelledDataset:
-        """Return the data set with the label as `target` reads it: as it is, or as numbers."""
-        return self if target_of(self.y, target) == "classes" else self.as_numbers()
+        """Return the data set with the label as `target` reads it: as it is, or as numbers.
 
-    def as_numbers(self) -> LabelledDataset:
-        """Return the data set with the numbers that its classes are named by as the label.
-
-        The codes of a built-in data set are the numbers of its raw files. Raises a SettingsError if
-        the classes of a table have other names.
+        Classes of a table are read as the numbers that they are named by. The codes of a built-in
+        data set are the numbers of its raw files. Raise a SettingsError for classes of other names.
         """
         names = self.class_names
-        if names is None or self.data.info.name in DATASETS:
+        is_built_in = self.data.info.name in DATASETS
+        if names is None or is_built_in or target_of(self.y, target) == "classes":
             return self
         values = np.array([_number(name) for name in names])
         wrong = np.flatnonzero(np.isnan(values))
@@ -193,19 +136,6 @@ class LabelledDataset:
             f"new features q: {'to be chosen' if q is None else q}"
         )
 
-    def facts(self, settings: SearchSettings) -> dict[str, Any]:
-        """Return the fields of a result that describe data and kernel, but for q."""
-        return {
-            "dataset": settings.dataset,
-            "split": self.data.split,
-            "label": self.label,
-            "rows": len(self.data.X),
-            "columns": self.data.X.shape[1],
-            "kernel": settings.kernel,
-            "data_hash": self.data.data_hash,
-            "settings": settings.to_json(),
-        }
-
 
 def ensure_stored(
     dataset: str, split: str | None, *, force: bool = False, weight: float = 0.0
@@ -223,6 +153,25 @@ def ensure_stored(
     return ingest(dataset, split, force=force, progress=written)
 
 
+def store_dataset(settings: IngestSettings) -> IngestResult:
+    """Store a data set unless it is stored already, and verify it."""
+    if settings.is_table:
+        return ingest_table(settings)
+    data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)
+    # A user who runs `ingest` wants to know that the data are undamaged, not only that they exist.
+    data.X.verify()
+    rows, columns = data.X.shape
+    return IngestResult(
+        dataset=data.name,
+        split=data.split,
+        rows=rows,
+        columns=columns,
+        labels={label: len(names) for label, names in data.class_names.items()},
+        data_hash=data.data_hash,
+        path=str(data.path),
+    )
+
+
 def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """Store the data set of a run unless it is stored already, and return it opened.
 
@@ -233,35 +182,13 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
         settings = replace(settings, run=dated_name(settings.run, force=settings.force))
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
-    check_pyarrow()
-    # They import pyarrow, an extra.
-    from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
-    from storage.tables.schema import AUTO, CLASSES, NUMBERS  # noqa: PLC0415
-
-    names, sides = label_names(settings.label or ""), _side_names(settings)
+    sides = _side_names(settings) if isinstance(settings, SearchSettings) else ()
     target = getattr(settings, "target", AUTO)
     kind = target if target in (AUTO, CLASSES) else NUMBERS
     # `target` is that of the label alone.
-    data = store_labelled(settings.dataset, names + sides, AUTO if sides else kind)
+    names = (*split_names(settings.label), *sides)
+    data = store_labelled(settings.dataset, names, AUTO if sides else kind)
     return replace(settings, dataset=data.info.folder, label=label_keys(settings.label)), data
-
-
-def _side_names(settings: NamedRunSettings) -> tuple[str, ...]:
-    """Return the columns of a table that are labels to avoid, or that are given."""
-    if not isinstance(settings, SearchSettings):
-        return ()
-    names = label_names(",".join(getattr(settings, side) or "" for side in SIDES))
-    if names and settings.label is None:
-        raise SettingsError(
-            f"`label` is None, and {', '.join(names)} are to be avoided or given; name the column "
-            "to explain with --label"
-        )
-    return names
-
-
-def open_labelled(settings: SearchSettings) -> LabelledDataset:
-    """Open the data set of a run with the label that its settings name."""
-    return label_of(open_dataset(folder_of(settings.dataset, settings.split)), settings)
 
 
 def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
@@ -282,7 +209,7 @@ def with_label(
     are read as it says: classes that are named by numbers are numbers to a target of numbers.
     """
     label = data.info.default_label if name is None else name
-    names = label_names(label or "")
+    names = split_names(label)
     unknown = [each for each in names if each not in data.labels]
     if unknown or not names:
         labels = ", ".join(data.labels) or "no labels"
@@ -302,6 +229,51 @@ def with_label(
     return LabelledDataset(data, ",".join(names), np.column_stack([each.y for each in columns]))
 
 
+def side_labels(settings: SearchSettings, labelled: LabelledDataset) -> Mapping[str, Array]:
+    """Return labels (n,) or (n, t) beside the one to explain, by the argument of `fit`.
+
+    They are what a fit is to avoid, or is given.
+    """
+    return {
+        side: _side_columns(side, names, labelled)
+        for side in SIDES
+        if (names := split_names(getattr(settings, side)))
+    }
+
+
+def _side_names(settings: SearchSettings) -> tuple[str, ...]:
+    """Return the columns of a table that are labels to avoid, or that are given."""
+    names = tuple(name for side in SIDES for name in split_names(getattr(settings, side)))
+    if names and settings.label is None:
+        raise SettingsError(
+            f"`label` is None, and {', '.join(names)} are to be avoided or given; name the column "
+            "to explain with --label"
+        )
+    return names
+
+
+def _side_columns(side: str, names: tuple[str, ...], labelled: LabelledDataset) -> Array:
+    """Return the values (n,) or (n, t) of labels: texts if they are classes, else numbers."""
+    data, columns = labelled.data, []
+    for name in names:
+        key = name if name in data.labels else label_key(name)
+        if key not in data.labels:
+            labels = ", ".join(data.labels) or "no labels"
+            raise SettingsError(
+                f"`{side}` is {name!r}; {data.name} has {labels}. A column of a table is one if it "
+                "is named at its first ingestion, such as by --label income --avoid age"
+            )
+        if key in split_names(labelled.label):
+            raise SettingsError(
+                f"`{side}` has {key!r}, which is the label to explain; expected another one"
+            )
+        values = data.labels[key]
+        columns.append(values.astype(str) if target_of(values) == "classes" else values)
+    # As objects, columns of one array can hold classes beside numbers.
+    several = [each.astype(object) for each in columns]
+    return columns[0] if len(columns) == 1 else np.column_stack(several)
+
+
 def _number(name: str) -> float:
     """Return the number that a class is named by; NaN if it is none, or is not finite."""
     try:
@@ -311,9 +283,11 @@ def _number(name: str) -> float:
     return value if np.isfinite(value) else np.nan
 
 
-def label_names(text: str) -> tuple[str, ...]:
-    """Return the names of labels in a text that separates them by commas."""
-    return tuple(each.strip() for each in text.split(",") if each.strip())
+def target_of(y: Array, target: str = "auto") -> str:
+    """Return the target for labels y (n,) or (n, t): with "auto", whole numbers are classes."""
+    if target != "auto":
+        return target
+    return "classes" if y.ndim == 1 and y.dtype.kind in "ui" else "numbers"
 
 
 def describe_rows(data: Dataset) -> str:
@@ -322,7 +296,7 @@ def describe_rows(data: Dataset) -> str:
     return f"{data.name}, {n:,} rows, {d:,} columns, digest {data.data_hash[:12]}"
 
 
-def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> Any:
+def read_rows(X: ZarrRows, settings: SavedRunSettings, chosen: Array | None = None) -> Any:
     """Return all rows, or those with the ascending numbers `chosen`.
 
     Returns
@@ -337,38 +311,3 @@ def read_rows(X: ZarrRows, settings: Settings, chosen: Array | None = None) -> A
         return X if chosen is None else RowSubset.of(X, chosen)
     rows = X.read(0, len(X))
     return rows if chosen is None else rows[chosen]
-
-
-def target_of(y: Array, target: str = "auto") -> str:
-    """Return the target for labels y (n,) or (n, t): with "auto", whole numbers are classes."""
-    if target != "auto":
-        return target
-    return "classes" if y.ndim == 1 and y.dtype.kind in "ui" else "numbers"
-
-
-@lru_cache(maxsize=4)
-def _row_numbers(bits: bytes) -> Array:
-    # Cached here, not in `RowSubset`: every Dask task would contain the numbers, too.
-    return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
-
-
-def store(settings: IngestSettings) -> IngestResult:
-    """Store a data set unless it is stored already, and verify it."""
-    if settings.is_table:
-        check_pyarrow()
-        from flows.runs.table_ingestion import ingest_table  # noqa: PLC0415 - imports pyarrow
-
-        return ingest_table(settings)
-    data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)
-    # A user who runs `ingest` wants to know that the data are undamaged, not only that they exist.
-    data.X.verify()
-    rows, columns = data.X.shape
-    return IngestResult(
-        dataset=data.name,
-        split=data.split,
-        rows=rows,
-        columns=columns,
-        labels={label: len(names) for label, names in data.class_names.items()},
-        data_hash=data.data_hash,
-        path=str(data.path),
-    )

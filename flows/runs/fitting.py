@@ -1,4 +1,4 @@
-"""Fit an estimator with the settings of a run, and say how the fit ended."""
+"""Fit an estimator with the settings of a run, and report what it found and how it ended."""
 
 from __future__ import annotations
 
@@ -9,21 +9,38 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from flows.interface.fit_progress_reports import watched_fit
 from flows.interface.progress import ProgressShare
-from flows.results.runs import CertificateRecord, FitEnding, Selection, SettingTried
+from flows.results.runs import (
+    CertificateRecord,
+    Contribution,
+    FewColumns,
+    FitEnding,
+    FittedW,
+    Selection,
+    SettingTried,
+    column_names,
+    top_loadings,
+)
 from flows.runs.data import Array, target_of
-from flows.settings.kernels import fitted_kernel
-from flows.settings.runs import DEPENDENCE, PREDICTION, SearchSettings, Settings
-from ism_dask import Certificate, SupervisedIKDR
+from flows.settings.kernels import fitted_kernel, kernel_record
+from flows.settings.runs import (
+    DEPENDENCE,
+    PREDICTION,
+    SavedRunSettings,
+    SearchSettings,
+)
+from ism_dask import SupervisedIKDR
 from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.pose import CRITERIA
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.selection.sample import Setting
-from ism_dask.solvers import SOLVERS, Solver
+from ism_dask.solvers import SOLVERS
 from ism_dask.status import Status
-from storage import Model
+from storage import Dataset, Model
 
 # A result lists this many trials of a selection.
 _TRIED = 5
@@ -31,14 +48,7 @@ _TRIED = 5
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A fitted W.
-
-    Attributes
-    ----------
-    model : IKDR
-    seconds : float
-        What the fit took.
-    """
+    """A fitted estimator, and the seconds that the fit took."""
 
     model: IKDR
     seconds: float
@@ -46,9 +56,11 @@ class FittedModel:
     @property
     def ending(self) -> FitEnding:
         """How the fit ended and how accurate W is."""
-        model = self.model
+        model, certificate = self.model, vars(self.model.certificate_)
         # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
         by_change = model.status_ is Status.TOLERANCE
+        unmeasured = [name for name in ("largest_eigenvalue", "distance")
+                      if not math.isfinite(certificate[name])]  # fmt: skip
         return FitEnding(
             seconds=self.seconds,
             iterations=int(model.n_iter_),
@@ -63,7 +75,7 @@ class FittedModel:
             tolerance=float(model.tolerance_),
             measure="change" if by_change else model.plan.iterations.measure,
             angle=float(model.history_[-1].angle) if model.history_ else None,
-            certificate=_certificate_record(model.certificate_),
+            certificate=CertificateRecord.from_json({**certificate, **dict.fromkeys(unmeasured)}),
         )
 
     @property
@@ -77,60 +89,64 @@ class FittedModel:
             width=setting.width,
             ridge=setting.ridge,
             target=model.target_,
-            tried=tuple(
-                SettingTried(
-                    start=each.start,
-                    width=each.width,
-                    ridge=each.ridge,
-                    explained=each.explained,
-                )
-                for each in model.selection_[:_TRIED]
-            ),
+            tried=tuple(SettingTried.from_json(vars(each)) for each in model.selection_[:_TRIED]),
             other_maximum=model.other_maximum_,
         )
 
 
-def _certificate_record(certificate: Certificate) -> CertificateRecord:
-    eigenvalue, distance = certificate.largest_eigenvalue, certificate.distance
-    return CertificateRecord(
-        is_certified=certificate.is_certified,
-        is_global=certificate.is_global,
-        reason=certificate.reason,
-        largest_eigenvalue=eigenvalue if math.isfinite(eigenvalue) else None,
-        distance=distance if math.isfinite(distance) else None,
+def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> FittedW:
+    """Return what a run reports of its W, fitted to labels or clusters."""
+    model = fitted.model
+    return FittedW(
+        fitted_kernel=kernel_record(settings.kernel, model.kernel_),
+        objective=float(model.objective_),
+        selection=fitted.selection,
+        eigenvalues=tuple(model.eigenvalues_.tolist()),
+        eigengap=float(model.eigengap_),
+        components_advice=model.components_advice_,
+        ending=fitted.ending,
+        avoided=getattr(model, "avoided_", None),
+        loadings=top_loadings(model.components_, names_of_columns(data)),
+        contributions=_contributions(model),
+        few_columns=_few_columns(model),
+        dimensions=tuple(getattr(model, "dimension_path_", ())) or None,
     )
 
 
-def solver_of(settings: Settings) -> Solver:
-    """Return the solver with the options that these settings give it."""
-    usual = CRITERIA[_criterion_of(settings)]
-    return SOLVERS[usual if settings.solver == "auto" else settings.solver](
-        **settings.solver_options
-    )
+def names_of_columns(data: Dataset) -> tuple[str, ...]:
+    """Return the names of the columns of a data set."""
+    return column_names(data.feature_names, data.image_shape, data.X.shape[1])
 
 
-def engine_of(settings: Settings) -> str | EngineOptions:
-    """Return the engine with the tolerance that these settings give it, if it has one."""
-    if _criterion_of(settings) == PREDICTION:
-        return settings.engine
-    if settings.engine == "auto":
-        return Auto(settings.engine_tol)
-    if settings.engine == "landmarks":
-        return Landmarks(settings.engine_tol)
-    return as_engine(settings.engine)
+def _contributions(model: IKDR) -> tuple[Contribution, ...] | None:
+    """Return the contribution of each new feature to J; None for clusters, or if J is 0."""
+    if not isinstance(model, SupervisedIKDR) or not model.objective_:
+        return None
+    shares = np.array(model.contributions_).T / model.objective_
+    return tuple(Contribution(alone=alone, lost=lost) for alone, lost in shares.tolist())
 
 
-def _criterion_of(settings: Settings) -> str:
-    """Return the criterion of a fit; clusterings have one alone."""
-    return settings.criterion if isinstance(settings, SearchSettings) else DEPENDENCE
+def _few_columns(model: IKDR) -> FewColumns | None:
+    """Return what a limit on the columns has chosen, or None if there was no limit."""
+    if not isinstance(model, SupervisedIKDR) or model.max_features is None:
+        return None
+    share = model.objective_ / model.full_objective_ if model.full_objective_ else 1.0
+    return FewColumns(used=int(model.get_support().sum()), share_of_objective=float(share))
 
 
-def shared_parameters(settings: Settings) -> dict[str, Any]:
+def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
     """Return the parameters that all estimators share, without the number of components."""
+    # Clusterings have one criterion alone.
+    criterion = settings.criterion if isinstance(settings, SearchSettings) else DEPENDENCE
+    solver = CRITERIA[criterion] if settings.solver == "auto" else settings.solver
+    engine: str | EngineOptions = settings.engine
+    if criterion == DEPENDENCE:
+        with_tol = {"auto": Auto, "landmarks": Landmarks}.get(settings.engine)
+        engine = with_tol(settings.engine_tol) if with_tol else as_engine(settings.engine)
     return {
         "kernel": settings.build_kernel(),
-        "solver": solver_of(settings),
-        "engine": engine_of(settings),
+        "solver": SOLVERS[solver](**settings.solver_options),
+        "engine": engine,
         "rotation": settings.rotation,
         "random_state": settings.seed,
     }
@@ -142,15 +158,12 @@ class _NoWarnings(FitWatcher):
     reports_endings = True
 
 
-_NO_WARNINGS = _NoWarnings()
-
-
 def timed_fit(
     model: IKDR,
     X: Any,
     y: Any,
     weights: Array | None = None,
-    watcher: FitWatcher = _NO_WARNINGS,
+    watcher: FitWatcher = _NoWarnings(),  # noqa: B008 - it has no state
     **sides: Array,
 ) -> FittedModel:
     """Fit a model, with weights (n,) of the rows if there are some, and measure the time.
@@ -195,15 +208,10 @@ def fit(
         **parameters,
     )
     if start is not None:
-        _continue_from(model, start)
+        model.components_ = start.components
+        if model.criterion == PREDICTION:
+            chosen = Selection.from_json(start.metrics["selection"])
+            model.setting_, model.target_ = Setting(chosen.width, chosen.ridge), chosen.target
+            model.status_ = Status(start.metrics["status"])
     with watched_fit(part, model.plan) as reports:
         return timed_fit(model, X, y, weights, reports, **sides)
-
-
-def _continue_from(model: SupervisedIKDR, start: Model) -> None:
-    """Set the attributes that a fit of `model` continues from."""
-    model.components_ = start.components
-    if model.criterion == PREDICTION:
-        chosen = Selection.from_json(start.metrics["selection"])
-        model.setting_, model.target_ = Setting(chosen.width, chosen.ridge), chosen.target
-        model.status_ = Status(start.metrics["status"])

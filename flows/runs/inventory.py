@@ -1,28 +1,26 @@
-"""List the data sets of the registry and those stored, and check files for damage."""
+"""List what is stored, remove data sets and runs, and check files for damage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from flows.builtin.catalogue import DATASETS, DatasetSpec, folder_of
+from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare
 from flows.runs.published import History
 from flows.services.leases import find_lease, list_leases
-from flows.settings.choices import check_run_name
 from flows.text import byte_size
 from storage import (
-    DatasetNotFound,
+    DatasetInfo,
     Problem,
     StorageError,
     StoredDataset,
     StoredItem,
-    UnsafeName,
     list_datasets,
     open_run,
     refreshed_names,
@@ -36,60 +34,52 @@ from storage.runs import run_not_found
 from storage.tables.schema import NUMBERS, label_key
 
 
-@dataclass(frozen=True)
-class DatasetEntry:
-    """One split of a data set, as the command `datasets` lists it.
+def list_entries(name: str | None = None) -> list[dict[str, Any]]:
+    """Return the splits of the registry and the other stored data sets, as plain JSON.
 
-    Attributes
-    ----------
-    name, title, split : str
-    rows, columns : int or None
-        None if the stored data set is damaged.
-    labels : dict of str to (int or None)
-        Number of classes of each label; None for numbers, and if only stored data would show it.
-    bytes : int or None
-        Size on disk; None if the split is not stored.
-    problem : str
-        The damage to the stored data set; empty if there is none.
+    With a name, only those of this one; raise a SettingsError if there are none.
     """
-
-    name: str
-    title: str
-    split: str
-    rows: int | None
-    columns: int | None
-    labels: dict[str, int | None] = field(default_factory=dict)
-    bytes: int | None = None
-    problem: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return {**asdict(self), "stored": self.bytes is not None}
-
-    def cells(self) -> list[str]:
-        """Return the cells of its row in the table of data sets."""
-        labels = [name if k is None else f"{name} ({k})" for name, k in self.labels.items()]
-        size = "no" if self.bytes is None else f"{self.bytes / 2**20:.2f} MiB"
-        return [
-            self.name,
-            self.split,
-            ", ".join(labels) or "none",
-            self.title,
-            _count(self.rows),
-            _count(self.columns),
-            "damaged" if self.problem else size,
-        ]
+    stored = {line.folder: line for line in list_datasets()}
+    entries = []
+    for spec in DATASETS.values():
+        for key, split in spec.splits.items():
+            info = DatasetInfo(spec.name, key, spec.title, default_label=spec.default_label)
+            folder = folder_of(spec.name, key)
+            line = stored.pop(folder, StoredDataset(folder, bytes=-1))
+            info = replace(line.info, source=spec.title) if line.info else info
+            entries.append(_entry(replace(line, info=info, shape=(split.rows, spec.columns))))
+    entries += map(_entry, stored.values())
+    named = [entry for entry in entries if name in (None, entry["name"])]
+    if not named:
+        names = sorted({entry["name"] for entry in entries})
+        hint = did_you_mean(name or "", names)
+        raise SettingsError(f"no data set {name!r}; {hint}expected one of {', '.join(names)}")
+    return named
 
 
-def find_entries(name: str) -> list[DatasetEntry]:
-    """Return the entries of a data set, one for each split; raise a SettingsError for no such."""
-    entries = [entry for entry in list_entries() if entry.name == name]
-    if not entries:
-        names = sorted({entry.name for entry in list_entries()})
-        raise SettingsError(
-            f"no data set {name!r}; {did_you_mean(name, names)}expected one of {', '.join(names)}"
-        )
-    return entries
+def _entry(line: StoredDataset) -> dict[str, Any]:
+    """Return a data set as plain JSON; a negative number of bytes means that it is not stored."""
+    info, is_stored = line.info or DatasetInfo(line.folder, ""), line.bytes >= 0
+    # Number of classes of each label; None for numbers, and if only stored data would show it.
+    labels: dict[str, int | None] = {label: len(names) for label, names in info.class_names.items()}
+    schema = info.table["schema"] if info.table else {"labels": []}
+    labels |= {
+        label_key(each["name"]): None for each in schema["labels"] if each["role"] == NUMBERS
+    }
+    if not is_stored and info.default_label:
+        labels = {info.default_label: None}
+    rows, columns = line.shape or (None, None)
+    return {
+        "name": info.name,
+        "title": info.source,
+        "split": info.split,
+        "rows": rows,
+        "columns": columns,
+        "labels": labels,
+        "bytes": line.bytes if is_stored else None,
+        "problem": line.problem,
+        "stored": is_stored,
+    }
 
 
 def remove_stored(name: str, *, force: bool = False) -> Path:
@@ -100,45 +90,30 @@ def remove_stored(name: str, *, force: bool = False) -> Path:
     for lease in list_leases():
         if lease.held and lease.settings.get("dataset") == name:
             raise FlowError(f"{lease.description} and reads {name!r}: stop it first")
-    refreshed = [] if force else [run for run in refreshed_names() if _is_fitted_to(run, name)]
-    if refreshed:
+    made = {run: History(run).last_made for run in refreshed_names()}
+    refreshed = [run for run, last in made.items() if last and last.dataset == name]
+    if refreshed and not force:
         raise FlowError(
             f"`ism-dask refresh` fits {', '.join(map(repr, refreshed))} to {name!r}; remove it all "
             "the same with --force: the next refresh that has to fit reads the whole table again"
         )
-    try:
-        return remove_dataset(name)
-    except (DatasetNotFound, UnsafeName) as error:
-        raise SettingsError(str(error)) from error
+    return remove_dataset(name)
 
 
-def remove_saved_run(name: str, *, confirm: Callable[[str], bool]) -> Path:
+def remove_saved_run(name: str, *, force: bool = False) -> Path:
     """Remove a run with all its files, finished or not, and return the folder that it had.
 
-    Parameters
-    ----------
-    name : str
-    confirm : callable
-        Called for a run that is published or belongs to a refresh, with the reason not to remove
-        it. Returns whether to remove the run all the same.
-
-    Raises
-    ------
-    SettingsError
-        If there is no such run.
-    FlowError
-        If a process computes it, or if `confirm` returns False.
+    Raise a FlowError if a process computes it, or if it is published or belongs to a refresh,
+    unless `force` allows that.
     """
-    check_run_name(name)
     folder = run_folder(name)
     if not folder.exists():
-        raise SettingsError(str(run_not_found(name)))
+        raise run_not_found(name)
     lease = find_lease(name)
     if lease is not None and lease.held:
         raise FlowError(f"{lease.description}: stop it first")
-    reason = _use_of_run(name)
-    if reason and not confirm(reason):
-        raise FlowError(f"{reason}; it was not removed (--yes removes it all the same)")
+    if (use := _use_of_run(name)) and not force:
+        raise FlowError(f"{use}; --force removes it all the same")
     remove_run(name)
     for history in map(History, refreshed_names()):
         if name in history.runs:
@@ -147,7 +122,7 @@ def remove_saved_run(name: str, *, confirm: Callable[[str], bool]) -> Path:
 
 
 def _use_of_run(name: str) -> str:
-    """Return why a run should not be removed without a question; empty if nothing speaks for it."""
+    """Return what a run is used for, which speaks against its removal; empty if nothing does."""
     if History(name).file:
         return f"{name!r} is what `ism-dask refresh` publishes"
     for history in map(History, refreshed_names()):
@@ -159,79 +134,14 @@ def _use_of_run(name: str) -> str:
     return ""
 
 
-def _is_fitted_to(run: str, dataset: str) -> bool:
-    """Return whether the last refresh of a run was fitted to a data set."""
-    last = History(run).last_made
-    return last is not None and last.dataset == dataset
-
-
-def list_entries() -> list[DatasetEntry]:
-    """Return an entry for each split of the registry, and for each other stored data set."""
-    stored = {line.folder: line for line in list_datasets()}
-    entries = [
-        _registered(spec, split, stored.pop(folder_of(spec.name, split), None))
-        for spec in DATASETS.values()
-        for split in spec.splits
-    ]
-    return [*entries, *map(_other, stored.values())]
-
-
-def _registered(spec: DatasetSpec, split: str, line: StoredDataset | None) -> DatasetEntry:
-    default: dict[str, int | None] = {spec.default_label: None} if spec.default_label else {}
-    return DatasetEntry(
-        name=spec.name,
-        title=spec.title,
-        split=split,
-        rows=spec.splits[split].rows,
-        columns=spec.columns,
-        labels=_labels(line) or default,
-        bytes=line.bytes if line else None,
-        problem=line.problem if line else "",
-    )
-
-
-def _other(line: StoredDataset) -> DatasetEntry:
-    rows, columns = line.shape or (None, None)
-    title, split = (line.info.source, line.info.split) if line.info else ("", "")
-    return DatasetEntry(
-        line.folder, title, split, rows, columns, _labels(line), line.bytes, line.problem
-    )
-
-
-def _labels(line: StoredDataset | None) -> dict[str, int | None]:
-    if line is None or line.info is None:
-        return {}
-    classes = {name: len(names) for name, names in line.info.class_names.items()}
-    schema = (line.info.table or {}).get("schema", {"labels": []})
-    numbers = [label_key(each["name"]) for each in schema["labels"] if each["role"] == NUMBERS]
-    return {**classes, **dict.fromkeys(numbers)}
-
-
-def _count(number: int | None) -> str:
-    return "?" if number is None else f"{number:,}"
-
-
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of checking one data set, run or history.
-
-    Attributes
-    ----------
-    item : StoredItem
-    files, bytes : int
-        Number of files read, and their total size.
-    problems : tuple of Problem
-    """
+    """The result of checking one data set, run or history: how much was read, and what is wrong."""
 
     item: StoredItem
     files: int
     bytes: int
     problems: tuple[Problem, ...]
-
-    @property
-    def verdict(self) -> str:
-        """The word "damaged" or "whole"."""
-        return "damaged" if self.problems else "whole"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON."""
@@ -248,10 +158,7 @@ class CheckResult:
 def check_files(names: Sequence[str]) -> list[CheckResult]:
     """Read all files of the data sets, runs and histories with these names, by default of all.
 
-    Raises
-    ------
-    SettingsError
-        When nothing stored has one of the names.
+    Raise a SettingsError if nothing stored has one of the names.
     """
     named = [each for name in names for each in _items_named(name)]
     items = list(dict.fromkeys(named)) if names else stored_items()
@@ -278,23 +185,22 @@ def _check_item(item: StoredItem, part: ProgressShare) -> CheckResult:
 
 def _items_named(name: str) -> list[StoredItem]:
     """Return the run, the history and the data set of a name, of a built-in one all splits."""
-    spec = DATASETS.get(name)
-    names = {name, *(folder_of(name, split) for split in (spec.splits if spec else ()))}
+    splits = DATASETS[name].splits if name in DATASETS else ()
+    folders = {name, *(folder_of(name, split) for split in splits)}
+    every = stored_items()
     items = [
         each
-        for each in stored_items()
-        if each.name in (names if each.kind == "data set" else {name})
+        for each in every
+        if each.name == name or (each.kind == "data set" and each.name in folders)
     ]
+    if not items and name in DATASETS:
+        raise SettingsError(
+            f"the data set {name!r} is not stored: `ism-dask ingest {name}` stores it"
+        )
     if not items:
-        raise SettingsError(_unknown_name(name))
+        raise SettingsError(
+            f"neither a data set nor a run {name!r} is stored; "
+            f"{did_you_mean(name, [each.name for each in every])}`ism-dask datasets` and "
+            "`ism-dask runs` list them"
+        )
     return items
-
-
-def _unknown_name(name: str) -> str:
-    if name in DATASETS:
-        return f"the data set {name!r} is not stored: `ism-dask ingest {name}` stores it"
-    hint = did_you_mean(name, [each.name for each in stored_items()])
-    return (
-        f"neither a data set nor a run {name!r} is stored; {hint}`ism-dask datasets` and `ism-dask "
-        "runs` list them"
-    )

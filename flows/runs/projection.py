@@ -6,47 +6,99 @@ of its own, so names come from the modules of our `storage`, not from the packag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from flows.errors import FlowError
-from flows.runs.drift import Drift
-from flows.runs.matrix_files import Array, values_too_large
 from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.rows.moments import ColumnMoments
+from storage.dataset import ZarrRows
 from storage.models import SavedTransformer
 from storage.tables.encoding import EncodedRows, Problems
 from storage.tables.new_rows import encode_new_rows
 from storage.tables.output_files import PartWriter
 from storage.tables.schema import TableSchema
-from storage.tables.sources import Part
+from storage.tables.sources import Part, matrix_table
+
+Array = NDArray[Any]
+# Rows of float32 and the same rows of float64 differ by less than this share of the range.
+_ROUNDING = 1e-5
+
+
+class Drift:
+    """How far new rows are from those that a model was fitted to, in its new features.
+
+    Parameters
+    ----------
+    model : SavedTransformer
+        Nothing is reported of one that was saved without statistics.
+    """
+
+    def __init__(self, model: SavedTransformer) -> None:
+        self._learned = model.statistics
+        self._names = model.get_feature_names_out()
+        self._outside = np.zeros(model.n_components, dtype=np.int64)
+        self._new: ColumnMoments | None = None
+
+    def add(self, new: Array) -> None:
+        """Add the new features of some rows (m, q)."""
+        if self._learned is None or not len(new):
+            return
+        learned = self._learned
+        slack = _ROUNDING * (learned.high - learned.low)
+        outside = (new < learned.low - slack) | (new > learned.high + slack)
+        # The squares of numbers that are barely floats are not.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._add(np.count_nonzero(outside, axis=0), ColumnMoments.of(new))
+
+    def merge(self, other: Drift) -> None:
+        """Add the rows of a later part of the table."""
+        self._add(other._outside, other._new)
+
+    def _add(self, outside: Array, moments: ColumnMoments | None) -> None:
+        self._outside += outside
+        if self._new is not None and moments is not None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._new += moments
+        else:
+            self._new = self._new or moments
+
+    def report(self) -> list[dict[str, Any]]:
+        """Return for each new feature the share of rows out of range, and the shift of the mean.
+
+        `mean_shift` is in units of the deviation among the rows that the model was fitted to.
+        """
+        if self._learned is None or self._new is None:
+            return []
+        shift = self._new.mean - self._learned.mean
+        deviation = np.maximum(self._learned.deviation, np.finfo(np.float64).tiny)
+        shares, shifts = self._outside / self._new.n_rows, shift / deviation
+        return [
+            {
+                "feature": number,
+                "name": name,
+                "share_outside": float(shares[number]),
+                "mean_shift": float(shifts[number]),
+            }
+            for number, name in enumerate(self._names)
+        ]
 
 
 @dataclass(eq=False)
 class ProjectedRows:
-    """What is known of rows that were projected.
-
-    Attributes
-    ----------
-    drift : Drift
-    problems : Problems
-        Why rows do not fit the schema.
-    read, rows : int
-        Numbers of rows that were read, and that were projected; the others lack a value.
-    too_large : int
-        Number of rows whose projection overflows.
-    first_too_large : int
-        The number of the first one among those that were read, if there is one.
-    """
+    """What is known of rows that were projected."""
 
     drift: Drift
-    problems: Problems
+    problems: Problems  # why rows do not fit the schema
     read: int = 0
-    rows: int = 0
-    too_large: int = 0
-    first_too_large: int = 0
+    rows: int = 0  # those that were projected; the others lack a value
+    too_large: int = 0  # those whose projection overflows, ...
+    first_too_large: int = 0  # ... and the number of the first of them among those read
 
     def add(self, batch: EncodedRows, new: Array) -> None:
         """Add the new features (m, q) of a batch of rows."""
@@ -71,7 +123,11 @@ class ProjectedRows:
         """Raise an error that lists all that does not fit in the rows of `source`, if any."""
         self.problems.check(source)
         if self.too_large:
-            raise values_too_large(self.too_large, self.first_too_large, source)
+            raise FlowError(
+                f"{self.too_large:,} rows of {source}, the first number "
+                f"{self.first_too_large + 1:,}, hold values too large to project; correct them or "
+                "leave these rows out"
+            )
 
     def _count_too_large(self, rows: int, first: int) -> None:
         """Count rows too large to project; `first` is counted from the last row that was added."""
@@ -80,50 +136,30 @@ class ProjectedRows:
         self.too_large += rows
 
 
+def read_range(
+    rows: ZarrRows, names: Sequence[str], first: int, stop: int, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a data set from number `first` to before `stop`, with these columns."""
+    for start in range(first, stop, rows.chunk_rows):
+        values = rows.read(start, min(start + rows.chunk_rows, stop))
+        yield from matrix_table(values, names).select(columns).to_batches()
+
+
 @dataclass(frozen=True, eq=False)
 class Projector:
-    """Projects tables by a model; it can be pickled for other processes.
+    """Projects tables by a model; it can be pickled for other processes."""
 
-    Attributes
-    ----------
-    model : SavedTransformer
-    schema : TableSchema
-        Of the table that the model was fitted to.
-    passed : tuple of str
-        The columns of the table that are passed through.
-    ignore_unseen : bool
-        Whether a level that the model has not seen counts as none of its levels.
-    """
-
-    model: SavedTransformer
-    schema: TableSchema
-    passed: tuple[str, ...]
-    ignore_unseen: bool
-
-    @classmethod
-    def of(
-        cls,
-        model: SavedTransformer,
-        schema: TableSchema,
-        passed: tuple[str, ...],
-        *,
-        ignore_unseen: bool,
-    ) -> Projector:
-        """Return the projector of a saved model, with no more of it than is needed."""
-        names = model.get_feature_names_out()
-        taken = [name for name in passed if name in names]
-        if taken:
-            raise FlowError(
-                f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
-            )
-        return cls(model.bare(), schema, passed, ignore_unseen)
+    model: SavedTransformer  # with no more than is needed
+    schema: TableSchema  # of the table that the model was fitted to
+    passed: tuple[str, ...]  # columns that are passed through
+    ignore_unseen: bool  # whether a level that the model has not seen counts as none of its levels
 
     def nothing(self) -> ProjectedRows:
         """Return what is known of no rows."""
         return ProjectedRows(Drift(self.model), Problems(self.ignore_unseen))
 
     def batches(self, source: Part, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
-        """Yield the new features of a table, in batches, with its columns to pass through.
+        """Yield the columns to pass through and the new features of a table, in batches.
 
         What is known of the rows is added to `rows`.
         """
@@ -136,7 +172,8 @@ class Projector:
             with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas():
                 new = self.model.transform(X)
             rows.add(batch, new)
-            yield self._batch(new, batch.passed)
+            names = [*batch.passed.schema.names, *self.model.get_feature_names_out()]
+            yield pa.record_batch([*batch.passed.columns, *map(pa.array, new.T)], names)
 
     def project(self, source: Part) -> tuple[list[pa.RecordBatch], ProjectedRows]:
         """Return the new features of a table, and what is known of its rows."""
@@ -149,7 +186,3 @@ class Projector:
         rows = self.nothing()
         writer.write(name, self.batches(source, rows))
         return rows
-
-    def _batch(self, new: Array, passed: pa.RecordBatch) -> pa.RecordBatch:
-        columns, names = [pa.array(column) for column in new.T], self.model.get_feature_names_out()
-        return pa.record_batch([*passed.columns, *columns], [*passed.schema.names, *names])

@@ -326,11 +326,9 @@ def resumable_run(
         `check_name_is_free`.
     """
     identity = {**deciding(settings), **known, "kind": kind, "version": version("ism-dask")}
-    check_name_is_free(run, settings, replaces)
     results = PartialResults.of_run(run)
     with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:
-        # Another process may have held the lease until now, and saved its result.
-        check_name_is_free(run, settings, replaces)
+        check_name_is_free(run, force=settings.force, replaces=replaces)
         this = ResumableRun(
             run, identity, settings.checkpoint_interval, lease, ThinnedLog(_LINES, _CHECKPOINTS)
         )

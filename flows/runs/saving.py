@@ -1,4 +1,4 @@
-"""Build the record that a run saves, check that its name is free, and load saved models."""
+"""Build the record that a run saves, and check that its name is free."""
 
 from __future__ import annotations
 
@@ -8,34 +8,23 @@ from functools import reduce
 from importlib.metadata import version
 from operator import add
 from tempfile import TemporaryFile
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flows.errors import FlowError, SettingsError
+from flows.errors import FlowError
 from flows.interface.progress import page_of_run
 from flows.results.base import RunResult
-from flows.runs.data import Array
+from flows.settings.base import DataSettings
 from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
 from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
-from storage import (
-    UNFOLD,
-    Dataset,
-    Model,
-    RunNotFound,
-    Sample,
-    SavedTransformer,
-    UnsafeName,
-    load_model,
-    load_unfolding,
-    open_run,
-    run_folder,
-    runs_folder,
-    saved_run_path,
-)
+from storage import Dataset, Model, Sample, open_run, run_folder, runs_folder, saved_run_path
 from storage.atomic import explain_os_errors, make_folder
+
+Array = NDArray[Any]
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # A model is saved with the new features of this many rows, for scatter plots; they are computed
@@ -43,21 +32,13 @@ _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 _SAMPLE_SIZE, _ROWS_PER_READ = 2000, 4096
 
 
-class Replacing(Protocol):
-    """Settings with the option `--force`, which allows replacing a saved run."""
-
-    @property
-    def force(self) -> bool:
-        """Whether a saved run of the same name may be replaced."""
-
-
-def check_name_is_free(run: str, settings: Replacing, replaces: str = "") -> None:
+def check_name_is_free(run: str, *, force: bool, replaces: str = "") -> None:
     """Raise an error if a saved run has that name, or if its folder cannot be written to.
 
     A saved run may be replaced with `force`, or if it is of the kind `replaces`.
     """
     folder, is_saved = run_folder(run), saved_run_path(run) is not None
-    if is_saved and not settings.force and not (replaces and open_run(run).kind == replaces):
+    if is_saved and not force and not (replaces and open_run(run).kind == replaces):
         raise FlowError(
             f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
             "another name with --run"
@@ -69,31 +50,47 @@ def check_name_is_free(run: str, settings: Replacing, replaces: str = "") -> Non
             pass
 
 
-def saved_model(run: str) -> Model:
-    """Load the model of a run; raise SettingsError if no run of that name has one."""
-    try:
-        return load_model(run)
-    except (RunNotFound, UnsafeName) as error:
-        raise SettingsError(str(error)) from error
+def computed_facts(settings: DataSettings, data: Dataset) -> dict[str, Any]:
+    """Return the fields of a result that say from which rows it was computed, how and where."""
+    rows, columns = data.X.shape
+    return {
+        "dataset": settings.dataset,
+        "split": data.split,
+        "rows": rows,
+        "columns": columns,
+        "data_hash": data.data_hash,
+        "settings": settings.to_json(),
+        "host": platform.node(),
+        "page": page_of_run(),
+    }
 
 
-def saved_transformer(run: str) -> SavedTransformer:
-    """Load what gives new rows the new features of a run, or a place in its unfolding.
+def saved_facts(settings: DataSettings, data: Dataset, result: RunResult) -> dict[str, Any]:
+    """Return the fields of what a run saves for new rows that follow from its data and result."""
+    return {
+        "feature_names": data.feature_names,
+        "table": data.info.table and data.info.table["schema"],
+        **saved_record(settings, result),
+    }
 
-    Raises SettingsError if no run of that name has one.
-    """
-    try:
-        return load_unfolding(run) if open_run(run).kind == UNFOLD else load_model(run)
-    except (RunNotFound, UnsafeName) as error:
-        raise SettingsError(str(error)) from error
+
+def saved_record(settings: DataSettings, result: RunResult) -> dict[str, Any]:
+    """Return the settings, the metrics and the versions that every run saves."""
+    return {"config": settings.to_json(), "metrics": result.metrics, "versions": versions()}
 
 
 def model_to_save(
-    model: IKDR, settings: SavedRunSettings, data: Dataset, values: Array, result: RunResult
+    model: IKDR,
+    settings: SavedRunSettings,
+    data: Dataset,
+    values: Array,
+    result: RunResult,
+    **more: Any,
 ) -> Model:
     """Return the record of a fitted model that storage saves.
 
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
+    `more` are other fields of the record.
     """
     sample, distribution, statistics = _projected_rows(model, data, values, settings.seed)
     return Model(
@@ -101,22 +98,14 @@ def model_to_save(
         mean=model.mean_,
         scale=model.scale_,
         eigenvalues=model.eigenvalues_,
-        feature_names=data.feature_names,
-        table=data.info.table and data.info.table["schema"],
         image_shape=data.image_shape,
         sample=sample,
         distribution=distribution,
         statistics=statistics,
         history=[asdict(record) for record in model.history_],
-        config=settings.to_json(),
-        metrics=result.metrics,
-        versions=versions(),
+        **saved_facts(settings, data, result),
+        **more,
     )
-
-
-def origin() -> dict[str, Any]:
-    """Return where a run was computed: the fields `host` and `page` of its result."""
-    return {"host": platform.node(), "page": page_of_run()}
 
 
 def sample_rows(n: int, seed: int) -> Array:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flows.builtin.catalogue import DATASETS
 from flows.compute.workers import joined_workers
-from flows.interface.columns_read import describe_schema
 from flows.interface.credentials import check_credentials
 from flows.interface.progress import progress_note, report_progress
 from flows.results.base import IngestResult
+from flows.runs.columns_read import describe_schema
 from flows.settings.base import IngestSettings
 from flows.settings.choices import table_options
 from storage import Dataset, StorageError, TableError

@@ -1,36 +1,41 @@
-"""Project the rows of a data set or of a file onto the new features of a saved model."""
+"""Project the rows of a data set or of a table onto the new features of a saved model."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
-from flows.compute.workers import joined_workers
+from flows.compute.workers import Workers, joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import report_progress
 from flows.runs.data import ensure_stored
-from flows.runs.drift import Drift
-from flows.runs.matrix_files import (
-    Array,
-    check_output_format,
-    column_order,
-    columns_in_order,
-    fitted_labels,
-    read_matrix,
-    values_too_large,
-    write_matrix,
-)
-from flows.runs.range_projection import RangeProjector
-from flows.runs.saving import saved_transformer
+from flows.runs.projection import ProjectedRows, Projector, read_range
 from flows.settings.base import check_scheduler
 from flows.settings.choices import check_name, is_table
-from storage import SavedTransformer
-from storage.tables.files import check_pyarrow, format_suffix
+from storage import UNFOLD, Dataset, SavedTransformer, load_model, load_unfolding, open_run
+from storage.tables.files import COLUMNAR, ZARR, format_suffix
+from storage.tables.formats import open_table
+from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
+from storage.tables.output_files import new_folder, part_path, write_batches
+from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
+from storage.tables.side_by_side import map_in_order, threads_of_this_process
+from storage.tables.sources import Part, Table, matrix_table
 
-# Formats that are matrices without names; any other file is a table.
-_MATRICES = (".csv", ".npy")
+# Formats of files to write; those of matrices, whose columns have no names of their own; and that
+# of the files of a folder.
+_WRITTEN = (".csv", ".npy", *COLUMNAR, ZARR)
+_MATRICES = (".npy", ".npz", ZARR, ".h5", ".hdf5")
+_PART_SUFFIX = ".parquet"
+# Pieces that threads of this process project at a time, or whose new features wait to be written.
+_PIECES_AT_WORK = 8
+
+Projected: TypeAlias = tuple[list[pa.RecordBatch], ProjectedRows]
 
 
 def transform_rows(
@@ -42,7 +47,7 @@ def transform_rows(
     unseen: str = "refuse",
     scheduler: str | None = None,
 ) -> dict[str, Any]:
-    """Project a data set or a file with the model of `run`, write `out`, and return a summary.
+    """Project a data set or a table with the model of `run`, write `out`, and return a summary.
 
     Parameters
     ----------
@@ -51,97 +56,177 @@ def transform_rows(
     source : str
         Name of a data set, or the path, address or glob of a table.
     out : Path
-        A .csv, .parquet, .feather, .arrow or .npy file to create or replace; or a .zarr array or a
-        folder to create.
+        A .csv, .parquet, .feather, .arrow or .npy file to create or replace; or a .zarr array to
+        create, or a folder, which gets a Parquet file for each file of the table.
     split : str, optional
         Part of the data set.
     unseen : {"refuse", "ignore"}
         What to do with levels that the model has not seen: raise an error, or give such a row 0
         for each level of the column.
     scheduler : str, optional
-        The cluster whose workers project the rows of a table or a data set, with the same result.
-        Default: this process does.
+        The cluster whose workers project the rows, and write the parts of a folder, with the same
+        result. Default: threads of this process do.
     """
     if unseen not in ("refuse", "ignore"):
         raise SettingsError(f"`unseen` is {unseen!r}; expected refuse or ignore")
-    check_output_format(out)
+    _check_output(out)
     check_scheduler(scheduler)
-    is_file = is_table(source)
-    if is_file and split is not None:
-        raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
-    if not is_file:
+    if not is_table(source):
         check_name(source, split)
-    model = saved_transformer(run)
-    if is_file and (model.table is not None or format_suffix(source) not in _MATRICES):
-        check_pyarrow()
-        # It imports pyarrow, which matrices do not need.
-        from flows.runs.table_transform import transform_table  # noqa: PLC0415
-
-        with joined_workers(scheduler) as workers:
-            counts = transform_table(
-                model, source, out, ignore_unseen=unseen == "ignore", workers=workers
-            )
-        return {"command": "transform", "run": run, "source": source, "out": str(out), **counts}
-    ignored: list[str] = []
-    if is_file:
-        projected, ignored = _project_file(model, Path(source))
-    else:
-        projected = _project_dataset(model, source, split, scheduler)
-    _check_finite(projected, source)
-    drift = Drift(model)
-    drift.add(projected)
-    write_matrix(out, projected, model.get_feature_names_out())
-    rows, columns = projected.shape
+    elif split is not None:
+        raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
+    model = load_unfolding(run) if open_run(run).kind == UNFOLD else load_model(run)
+    ignore_unseen = unseen == "ignore"
+    table, schema = _open_rows(model, source, split)
+    passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
+    taken = [name for name in passed if name in model.get_feature_names_out()]
+    if taken:
+        raise FlowError(
+            f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
+        )
+    projector = Projector(model.bare(), schema, passed, ignore_unseen)
+    rows, files = projector.nothing(), {}
+    with joined_workers(scheduler) as workers:
+        if out.suffix:
+            write_batches(out, _projected(table, projector, rows, workers))
+        else:
+            files["files"] = _write_parts(table, projector, rows, out, workers)
+    report_progress(1.0, f"{rows.rows:,} rows")
     return {
         "command": "transform",
         "run": run,
         "source": source,
         "out": str(out),
-        "rows": rows,
-        "n_components": columns,
-        "ignored": ignored,
-        "drift": drift.report(),
+        "rows": rows.rows,
+        "n_components": model.n_components,
+        "rows_left_out": rows.read - rows.rows,
+        "ignored": ignored_columns(table, schema),
+        "drift": rows.drift.report(),
+        **files,
     }
 
 
-def _project_file(model: SavedTransformer, path: Path) -> tuple[Array, list[str]]:
-    """Return the new features of the rows of a file, and its columns that were ignored."""
-    matrix, labels = read_matrix(path), fitted_labels(model)
-    values = columns_in_order(matrix.without(labels), model.feature_names)
-    _check_width(model, values.shape[1], str(path))
-    # `_check_finite` reports overflow in the result; NumPy need not warn of it.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return model.transform(values), [each for each in matrix.columns or () if each in labels]
+def _open_rows(
+    model: SavedTransformer, source: str, split: str | None
+) -> tuple[Table, TableSchema]:
+    """Return the table of new rows, and the schema by which it is read.
 
-
-def _project_dataset(
-    model: SavedTransformer, name: str, split: str | None, scheduler: str | None
-) -> Array:
-    data = ensure_stored(name, split)
-    _check_width(model, data.X.shape[1], name)
-    order = column_order(data.feature_names, model.feature_names, name)
-    work = RangeProjector(model.bare(), data.X, order)
-    n, step, done = len(data.X), data.X.chunk_rows, 0
-    ranges = [(start, min(start + step, n)) for start in range(0, n, step)]
-    blocks = []
-    with joined_workers(scheduler) as workers:
-        for block in map(work, ranges) if workers is None else workers.map_by_model(work, ranges):
-            blocks.append(block)
-            done += len(block)
-            report_progress(done / n, f"project, {done:,} of {n:,} rows")
-    return np.concatenate(blocks)
-
-
-def _check_finite(projected: Array, source: str) -> None:
-    rows = np.flatnonzero(~np.isfinite(projected).all(axis=1))
-    if len(rows):
-        raise values_too_large(len(rows), int(rows[0]), source)
-
-
-def _check_width(model: SavedTransformer, width: int, source: str) -> None:
-    d = model.n_features
-    if width != d:
+    The columns of a matrix have no names, and neither do those of some models: then they have to be
+    in the order of the features.
+    """
+    is_file = is_table(source)
+    if is_file and model.table is not None:
+        schema = TableSchema.from_json(model.table)
+        return open_new_rows(source, schema), schema
+    data = None if is_file else ensure_stored(source, split)
+    table = open_table(source) if data is None else _table_of(data)
+    is_named = data.feature_names is not None if data else format_suffix(source) not in _MATRICES
+    # The labels that the model knows of, which a file with further rows may have as well.
+    fitted = str(model.metrics.get("label") or "").split(",")
+    labels = {*fitted, *model.metrics.get("nmi", {})}.difference(model.feature_names or ())
+    given = tuple(name for name in table.schema.names if name not in labels)
+    names = model.feature_names if is_named else None
+    if len(given) != model.n_features and (names is None or not is_file):
         raise FlowError(
-            f"{source} has {width} columns, but the model was fitted to {d}; give the same "
-            "features, in the same order"
+            f"{source} has {len(given)} columns, but the model was fitted to {model.n_features}; "
+            "give the same features, in the same order"
         )
+    schema = TableSchema(
+        TableOptions(),
+        tuple(Column(name, NUMBER) for name in names or given),
+        dropped=tuple(labels),
+        dtype="float32" if set(table.schema.types) == {pa.float32()} else "float64",
+    )
+    return (open_new_rows(source, schema) if is_file else table), schema
+
+
+def _table_of(data: Dataset) -> Table:
+    """Return the rows of a data set as a table."""
+    X, (n, d) = data.X, data.X.shape
+    names = data.feature_names or tuple(f"column_{number}" for number in range(d))
+    read = partial(read_range, X, names)
+    starts = range(0, n, X.chunk_rows)
+    reads = [partial(read, start, min(start + X.chunk_rows, n)) for start in starts]
+    schema = matrix_table(np.empty((0, d), X.dtype), names).schema
+    part = Part(data.name, schema, partial(read, 0, n), lambda: reads)
+    return Table(data.name, schema, (part,))
+
+
+def _check_output(path: Path) -> None:
+    """Raise SettingsError unless the suffix of `path` is that of a format we can write.
+
+    A Zarr array, or a folder, which has no suffix, must be new.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in ("", *_WRITTEN):
+        raise SettingsError(
+            f"`out` is {str(path)!r}; expected a file name that ends in {' or '.join(_WRITTEN)}"
+        )
+    if suffix in ("", ZARR) and path.exists():
+        raise SettingsError(f"`out` is {str(path)!r}, which exists; remove it, or name a new one")
+
+
+def _projected(
+    table: Table, projector: Projector, rows: ProjectedRows, workers: Workers | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the new features of a table in its order; add what is known of its rows to `rows`.
+
+    After the last batch, raise an error that lists all rows that do not fit.
+    """
+    pieces = table.pieces()
+    if len(pieces) == 1:
+        for batch in projector.batches(pieces[0], rows):
+            _report(rows.rows)
+            yield batch
+    else:
+        map_pieces = _map_in_threads if workers is None else workers.map_by_model
+        for batches, piece_rows in map_pieces(projector.project, pieces):
+            rows.merge(piece_rows)
+            _report(rows.rows)
+            yield from batches
+    rows.check(table.description)
+
+
+def _map_in_threads(
+    project: Callable[[Part], Projected], pieces: Sequence[Part]
+) -> Iterator[Projected]:
+    """Yield what `project` returns for each piece, in order, computed by threads."""
+    with threads_of_this_process() as threads:
+        yield from map_in_order(threads, project, pieces, lambda: _PIECES_AT_WORK)
+
+
+def _write_parts(
+    table: Table, projector: Projector, rows: ProjectedRows, out: Path, workers: Workers | None
+) -> int:
+    """Write a Parquet file for each file of a table into a new folder; return their number.
+
+    What is known of the rows is added to `rows`.
+    """
+    parts = _parts(table)
+    with new_folder(out, _PART_SUFFIX) as writer:
+        write = partial(projector.write, writer)
+        for part_rows in (map if workers is None else workers.map_by_model)(write, parts):
+            rows.merge(part_rows)
+            _report(rows.rows)
+        rows.check(table.description)
+    return len(parts)
+
+
+def _parts(table: Table) -> list[tuple[str, Part]]:
+    """Return the files of a table with their names; raise a FlowError unless these differ."""
+    if table.files is None:
+        raise FlowError(f"{table.description} has no files to write parts for; name a file with -o")
+    parts = list(zip(table.files.names(), table.parts, strict=True))
+    paths = Counter(part_path(name, _PART_SUFFIX) for name, _ in parts)
+    path, number = paths.most_common(1)[0]
+    if number > 1:
+        raise FlowError(
+            f"{number} files of the table would be the part {path}; name their folder as the "
+            "table, or a file with -o"
+        )
+    return parts
+
+
+def _report(rows: int) -> None:
+    # The number of rows of a table of texts is not known before its end.
+    report_progress(rows / (rows + 10**6), f"project, {rows:,} rows")

@@ -21,22 +21,6 @@ from storage.errors import did_you_mean
 from storage.tables.files import SUFFIXES, format_suffix
 from storage.tables.schema import TableOptions, label_key
 
-__all__ = [
-    "ENGINES",
-    "KERNELS",
-    "ROTATIONS",
-    "SOLVERS",
-    "TARGETS",
-    "WIDTHS",
-    "check_criterion",
-    "check_data",
-    "check_name",
-    "check_run_name",
-    "dataset_names",
-    "did_you_mean",
-    "label_keys",
-]
-
 
 def check_data(dataset: str, n_components: int | None) -> None:
     """Raise SettingsError unless the data set is wide enough for `n_components`."""

@@ -13,50 +13,24 @@ from flows.errors import SettingsError
 
 
 def setting(
-    default: Any = MISSING,
+    default: Any = MISSING,  # a field without one is an argument of the command
     *,
-    about: str,
-    decides: str = "result",
-    flags: tuple[str, ...] = (),
-    title: str = "",
-    panel: str | None = None,
-    cli_type: Any = None,
-    cli_parse: Callable[[Any], Any] | None = None,
-    names: Callable[[], list[str]] | None = None,
-    open_ended: bool = False,
-    default_factory: Any = MISSING,
-    **bounds: float,
+    about: str,  # a description in one line
+    decides: str = "result",  # see below
+    flags: tuple[str, ...] = (),  # names of the option, if they differ from that of the field
+    title: str = "",  # in the form, if it differs from the name of the field
+    panel: str | None = None,  # the group of options in `--help` and in the form
+    cli_type: Any = None,  # what the command line reads, if it is not the type of the field
+    cli_parse: Callable[[Any], Any] | None = None,  # makes the value of what it has read
+    names: Callable[[], list[str]] | None = None,  # returns the names to choose from
+    open_ended: bool = False,  # whether other values than these names are allowed
+    default_factory: Any = MISSING,  # makes the default, if it is a list
+    **bounds: float,  # ge, gt, le or lt, which pydantic checks in what `Checked.parse` makes
 ) -> Any:
     """Return a dataclass field that the command line, run files and the Prefect form can show.
 
-    Parameters
-    ----------
-    default : optional
-        A field without a default is an argument of the command.
-    about : str
-        Description in one line.
-    decides : str
-        What depends on the value: the "result", its numbers; the "course" of a run, where it is
-        computed, how far and how fast, but no number; or "nothing", as on its name.
-    flags : tuple of str
-        Names of the option, if they differ from the name of the field.
-    title : str
-        Title in the form, if it differs from the name of the field.
-    panel : str, optional
-        The group of options in which `--help` lists it.
-    cli_type : type, optional
-        Type that the command line parses, if it differs from the type of the field.
-    cli_parse : callable, optional
-        Turns what the command line has read_table into the value of the field.
-    names : callable, optional
-        Returns the names to choose from.
-    open_ended : bool
-        Whether other values than `names` are allowed.
-    default_factory : callable, optional
-        Makes the default, if it is a list.
-    **bounds : float
-        `ge`, `gt`, `le`, `lt`: the value must be at least, greater than, at most or less than the
-        bound. Pydantic checks it, in whatever `Checked.parse` makes.
+    It `decides` the "result" of a flow, its numbers; or the "course" of a run, which is where it is
+    computed, how far and how fast, but no number; or "nothing", as the name of a run does.
     """
     metadata = {
         "description": about,

@@ -28,14 +28,8 @@ def kernel_names() -> list[str]:
 def build_kernel(name: str, parameters: Mapping[str, Any], terms: Sequence[str] | None) -> Kernel:
     """Return the kernel that settings describe; raise SettingsError for what they cannot be.
 
-    Parameters
-    ----------
-    name : str
-        One of `kernel_names()`.
-    parameters : mapping
-        Values of the parameters of the kernel that are set.
-    terms : sequence of str, optional
-        The terms of a sum, such as `0.5*polynomial(degree=2)`.
+    `name` is one of `kernel_names()`; `terms` are those of a sum, such as
+    `0.5*polynomial(degree=2)`.
     """
     if check_choice("kernel", name, kernel_names()) == SUM:
         return _sum(parameters, terms or ())

@@ -277,9 +277,6 @@ class SavedRunSettings(NamedRunSettings):
         return build_kernel(self.kernel, {**given, **(self.kernel_parameters or {})}, self.terms)
 
 
-Settings = SavedRunSettings
-
-
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings(SavedRunSettings):
     """Settings of the search for the best W, for fits with labels y; see docs/solvers.md."""

@@ -40,20 +40,10 @@ class TableError(SettingsError):
 
 
 def read_table(kind: type[T], values: Mapping[str, Any], folder: Path | None = None) -> T:
-    """Make the dataclass `kind` from plain values, such as a TOML table.
+    """Make a dataclass from plain values, such as a TOML table in a file of `folder`.
 
-    Parameters
-    ----------
-    kind : type
-        A dataclass. It may raise ValueError for values that do not go together.
-    values : mapping
-    folder : Path, optional
-        The folder that each `RelativePath` starts from.
-
-    Raises
-    ------
-    TableError
-        For an unknown or missing key, a value of another type, or one that violates a bound.
+    Raise TableError for a key that is unknown or missing, a value of another type or beyond its
+    bounds, and values for which the dataclass raises ValueError.
     """
     # As JSON, in which pydantic's strict mode has lists for tuples, and tables for dataclasses.
     text = to_json(values, inf_nan_mode="constants")
@@ -152,13 +142,7 @@ def _names_at(kind: Any, path: KeyPath) -> list[str]:
 def parse_toml(file: Path, title: str, example: str) -> dict[str, Any]:
     """Return the tables of a TOML file; raise SettingsError if it cannot be read.
 
-    Parameters
-    ----------
-    file : Path
-    title : str
-        What the file is, such as "cluster file".
-    example : str
-        Where the user finds one.
+    `title` is what the file is, such as "cluster file", and `example` where the user finds one.
     """
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))

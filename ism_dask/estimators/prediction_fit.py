@@ -68,7 +68,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
             "`max_features` needs the features themselves, and `whiten` mixes them; set "
             "whiten=False: a prediction of y does not depend on the scales of columns"
         )
-    fit = PredictionFit.of(problem, prepared, q, report)
+    fit = replace(PredictionFit.of(problem, prepared, q, report), saved_fit=current_fit())
     if most is not None and not is_warm and prepared.has_many_features:
         fit = fit.with_best_alone()
     # A source has more rows, and so says more about the number of features.
@@ -89,8 +89,7 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     if most is not None:
         of_support["full_objective_"] = result.solution.objective
         result, prepared = _with_few_features(fit, result)
-    # The steps are few: an interrupted fit begins anew, and comes to the same bits.
-    solution = current_fit().run_or_restore(lambda *_: result.solution)
+    solution = result.solution
     turned = rotated(solution, prepared, parameters.rotation)
     evaluate = partial(result.sample.blocks.explained, result.regression)
     of_features = contributions(evaluate, turned.W[: prepared.n_varying], solution.objective)

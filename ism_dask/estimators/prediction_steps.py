@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Self
 
@@ -26,6 +26,7 @@ from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
+from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.blocks import (
     MANY_ROWS,
@@ -122,6 +123,8 @@ class PredictionFit:
         Called with the prepared rows and the `State` after each step on all rows.
     source : Source or None
         Other rows that help, with their weight.
+    saved_fit : CheckpointedFit
+        Saves the steps on all rows; what precedes them is repeated, to the same bits.
     """
 
     problem: SupervisedProblem
@@ -131,6 +134,7 @@ class PredictionFit:
     seed: int
     report: Report | None = None
     source: Source | None = None
+    saved_fit: CheckpointedFit = field(default_factory=CheckpointedFit)
 
     @classmethod
     def of(
@@ -313,11 +317,19 @@ class PredictionFit:
         solver = solver_for(PREDICTION, self.problem.parameters.solver)
 
         def climbed(
-            regression: RidgeRegression,
-            W: Array,
-            state: State | None = None,
-            curvature: Curvature | None = None,
+            regression: RidgeRegression, W: Array, state: State | None, curvature: Curvature
         ) -> AscentResult:
+            saved, save = self.saved_fit.next_run()
+            if saved is not None:
+                W, state = saved.current.W, saved
+                curvature.clear()
+                curvature.extend(saved.curvature)
+
+            def note(state: State) -> None:
+                save(state)
+                if self._on_iteration is not None:
+                    self._on_iteration(state)
+
             own = partial(blocks.explained, regression)
             return ascend(
                 own if self.source is None else partial(self.source.beside, own),
@@ -326,13 +338,15 @@ class PredictionFit:
                 max_iter=solver.max_iter,
                 max_seconds=solver.max_seconds,
                 state=state,
-                on_iteration=self._on_iteration,
+                on_iteration=note,
                 curvature=curvature,
             )
 
         quick = self._for_steps(regression)
-        ascent = climbed(quick, W, curvature=curvature)
-        return ascent if quick is regression else climbed(regression, ascent.W, ascent.state)
+        ascent = climbed(quick, W, None, curvature)
+        if quick is regression:
+            return ascent
+        return climbed(regression, ascent.W, ascent.state, no_curvature())
 
     def _for_steps(self, regression: RidgeRegression) -> RidgeRegression:
         """Return the regression in the precision of the steps: single where rows are many."""

@@ -50,6 +50,9 @@ class FitWatcher:
     def on_selection(self, done: int, total: int) -> None:
         """Handle a step of a selection: `done` of `total` were taken on a sample of rows."""
 
+    def on_steps(self, unit: str) -> None:
+        """Handle that steps of another kind follow; `unit` is "iteration" or "gradient step"."""
+
     def on_iteration(self, state: State) -> None:
         """Handle the end of an iteration."""
 

@@ -53,6 +53,7 @@ class FitProgress:
     def __init__(self, plan: FitPlan) -> None:
         self._plan = plan
         self._movements: list[float] = []
+        self._unit = "iteration"
         self.share = 0.0
         self._begin_run("" if plan.rounds is None else "round 1, ")
         self.stage = "preparing"
@@ -72,6 +73,10 @@ class FitProgress:
         self._enter("choosing start, width and ridge", _FIRST_ITERATION)
         return self.stage
 
+    def on_steps(self, unit: str) -> None:
+        """Call the following steps by another name, such as "gradient step"."""
+        self._unit = unit
+
     def on_iteration(self, state: State) -> str:
         """Count an iteration that has ended, and return its name."""
         rules, record = self._plan.iterations, state.history[-1]
@@ -82,9 +87,9 @@ class FitProgress:
         share = end * (1.0 if is_last else share)
         self._advance(self._first + share * (self._last - self._first))
         following = state.iteration + 1
-        stage = "checking" if is_last else f"iteration {following}"
+        stage = "checking" if is_last else f"{self._unit} {following}"
         self._enter(f"{self._within}{stage}", 1.0 if is_last else _FIRST_ITERATION / following)
-        return f"{self._within}iteration {state.iteration}"
+        return f"{self._within}{self._unit} {state.iteration}"
 
     def on_round(self, done: Round) -> str:
         """Count a round that has ended, and return its name."""

@@ -155,6 +155,9 @@ class _Bar(FitWatcher):
         stage = self._progress.on_selection(done, total)
         self._show(self._progress.share, stage)
 
+    def on_steps(self, unit: str) -> None:
+        self._progress.on_steps(unit)
+
     def on_iteration(self, state: State) -> None:
         name = self._progress.on_iteration(state)
         self._report(f"{name}, {_measures(state.history[-1], self._plan.iterations)}")

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 from ism_dask._context import bound
 from ism_dask.records.iteration import Solution, State
@@ -108,8 +109,10 @@ class Checkpoint:
     def iterations(self) -> int:
         """The number of iterations that have ended, of all rounds and solver runs."""
         rounds = () if self.outer is None else self.outer.rounds
-        runs = [len(run.history) for run in self.runs if run is not None]
-        return sum(each.iterations for each in rounds) + sum(runs)
+        histories = [run.history for run in self.runs if run is not None and run.history]
+        # A run that continues another one has its history, too.
+        continued = [len(a) for a, b in pairwise(histories) if a[0] == b[0]]
+        return sum(each.iterations for each in rounds) + sum(map(len, histories)) - sum(continued)
 
     @property
     def objective(self) -> float | None:
@@ -179,6 +182,16 @@ class CheckpointedFit:
         self._earlier += 0.0 if saved is None else _seconds(saved) - counted
         self._record(number, solution)
         return solution
+
+    def next_run(self) -> tuple[State | None, Callable[[State], None]]:
+        """Return the saved state of the next solver run, if there is one, and what saves others.
+
+        It is for runs that end by themselves when they continue from their last state.
+        """
+        number, self._next_run = self._next_run, self._next_run + 1
+        runs = self.checkpoint.runs
+        saved = runs[number] if number < len(runs) else None
+        return saved if isinstance(saved, State) else None, partial(self._record, number)
 
     def commit_outer(self, outer: OuterState) -> None:
         """Save the state after a whole round and drop the solver runs of that round."""

@@ -74,7 +74,8 @@ class State:
     """All that the iteration needs to continue: the current W and the best so far.
 
     `peak` is the largest J of any W with all q columns. J of the best W may be lower by the error
-    of an approximation.
+    of an approximation. `curvature` is what L-BFGS remembers: its last steps (d, q), each with the
+    change of the slope along it.
     """
 
     iteration: int
@@ -82,6 +83,7 @@ class State:
     best: Candidate
     history: tuple[Record, ...]
     peak: float = -np.inf
+    curvature: tuple[tuple[Array, Array], ...] = ()
 
     @classmethod
     def initial(cls, start: Candidate) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ism_dask.engines.operator import check_finite, relative_residual
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Candidate, Record, State, relative_change
-from ism_dask.solvers.lbfgs import Curvature, Precondition, lbfgs_ascent
+from ism_dask.solvers.lbfgs import Curvature, Precondition, lbfgs_ascent, no_curvature
 from ism_dask.status import Status
 
 # W is stationary at this residual, ...
@@ -83,14 +83,16 @@ def ascend(
     earlier = history[-1].seconds if history else 0.0
     here = _candidate(W, now)
     state = State(len(history), here, here, history, now.objective)
+    memory = no_curvature() if curvature is None else curvature
     limits = max_iter, max_seconds
     status = _ending(_is_stationary(W, now), len(history), earlier, *limits)
     if status is None:
-        for V, value in lbfgs_ascent(evaluate, W, now, precondition, curvature):
+        for V, value in lbfgs_ascent(evaluate, W, now, precondition, memory):
             W, now = V, value
             seconds = earlier + time.perf_counter() - began
             settled = _is_stationary(W, now)
             state = _next_state(state, W, now, seconds, settled)
+            state = replace(state, curvature=tuple(memory))
             if on_iteration is not None:
                 on_iteration(state)
             status = _ending(settled, state.iteration, seconds, *limits)

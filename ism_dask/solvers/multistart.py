@@ -24,6 +24,7 @@ from ism_dask.engines import (
 )
 from ism_dask.engines.operator import relative_residual
 from ism_dask.linalg.row_space import RowSpace
+from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
@@ -232,6 +233,7 @@ class _SearchRun:
     def _solve_once(self, operator: PaddedOperator, state: State | None) -> Solution:
         """Return the solution of the solver, with gradient steps and refinement if needed."""
         solver = self.search.solver
+        fit_watcher().on_steps("iteration")
         solution = self._run_solver(solver.solve, operator, state, resumes=solver.resumes)
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
@@ -254,22 +256,24 @@ class _SearchRun:
 
     def _ascend(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
+        fit_watcher().on_steps("gradient step")
         W = solution.W
         engine = operator.engine.steady(W[: self.problem.d])
         guess = None
         if not self._is_published:
             guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
         rest = _FINE if engine.approximate else _ROUGH
-        climb = partial(_climb, guess)
+        climb, begun = partial(_climb, guess), len(solution.history)
         if engine.double is not engine and relative_residual(W, solution.product) > rest:
             rough = PaddedOperator(engine, self._constant, rough=True)
-            roughly = with_log(climb, rest=rest, still=_ROUGHLY_STILL)
-            solution = self._run_solver(roughly, rough, continue_from(solution))
+            roughly = with_log(climb, rest=rest, still=_ROUGHLY_STILL, begun=begun)
+            solution = self._run_solver(roughly, rough, continue_from(solution), resumes=True)
+            begun = len(solution.history)
         reached = solution.status is Status.CONVERGED
         if not reached or relative_residual(solution.W, solution.product) > _FINE:
-            fully = with_log(climb, rest=_FINE, still=_STILL)
+            fully = with_log(climb, rest=_FINE, still=_STILL, begun=begun)
             steady = PaddedOperator(engine, self._constant)
-            solution = self._run_solver(fully, steady, continue_from(solution))
+            solution = self._run_solver(fully, steady, continue_from(solution), resumes=True)
         # Rounding may hide the last rise of J from the steps.
         ended = solution.status in (Status.MAX_ITER, Status.STALLED)
         if ended and one_step_agrees(operator, solution):
@@ -354,7 +358,7 @@ def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> S
 
 def _climb(precondition: Precondition | None, log: SolverLog) -> Solution:
     """Return the solution of L-BFGS, by which J rises in every step."""
-    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition)
+    steps = lbfgs_ascent(log.evaluate, log.start, log.evaluation, precondition, log.memory)
     return log.ended(log.follow(steps))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -20,6 +21,7 @@ from ism_dask.records.iteration import (
 )
 from ism_dask.records.stopping_rule import RESIDUAL, STEPS, Stopping, has_plateaued
 from ism_dask.solvers.ism import SOLVER_TOLERANCE, solution_at, spectral_start
+from ism_dask.solvers.lbfgs import no_curvature
 from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.status import Status
 
@@ -46,12 +48,16 @@ class SolverLog:
         The residual at which the solver ends.
     still : float
         The mean change of J over the last steps, as a share of J, at which the solver ends, too.
+    begun : int, optional
+        The iterations before this solver's own. Default: those of `state`.
 
     Attributes
     ----------
     start : (d, q) array
     evaluation : ProductEvaluation
         J and Phi W of the start.
+    memory : Curvature
+        What L-BFGS remembers of the steps, if they are its own.
     max_iter : int
     """
 
@@ -65,20 +71,23 @@ class SolverLog:
         *,
         rest: float = SOLVER_TOLERANCE,
         still: float = _PLATEAU,
+        begun: int | None = None,
     ) -> None:
         self._operator, self._q, self._rest, self._still = operator, q, rest, still
         self._on_iteration = on_iteration
-        self._limited = TimeLimited(operator, stopping)
+        iteration, history = (0, ()) if state is None else (state.iteration, state.history)
+        self._earlier = history[-1].seconds if history else 0.0
+        self._limited = TimeLimited(operator, stopping.after(self._earlier))
         self.max_iter = stopping.max_iter
         self.start = _start(operator, q, None if state is None else state.current.W)
         # Evaluated without the time limit, because some W has to be returned.
         self.evaluation = operator.gradient(self.start)
         check_finite(self.evaluation.product)
         now = _candidate(self.start, self.evaluation)
-        iteration, history = (0, ()) if state is None else (state.iteration, state.history)
+        self.memory = no_curvature()
+        self.memory.extend(() if state is None else state.curvature)
         self.state = State(iteration, now, now, history, peak=now.objective)
-        self._earlier = history[-1].seconds if history else 0.0
-        self._last, self._begun = self.evaluation, len(history)
+        self._last, self._begun = self.evaluation, len(history) if begun is None else begun
 
     def begin_subproblem(self) -> None:
         """Begin another subproblem, whose plateau of J does not count the steps so far."""
@@ -112,7 +121,7 @@ class SolverLog:
         better = whole and now.objective >= before.best.objective
         history = (*before.history, record)
         best, peak = (now, now.objective) if better else (before.best, before.peak)
-        self.state = State(record.iteration, now, best, history, peak)
+        self.state = State(record.iteration, now, best, history, peak, tuple(self.memory))
         self._last = evaluation
         if self._on_iteration is not None:
             self._on_iteration(self.state)
@@ -136,18 +145,16 @@ class SolverLog:
 
     def follow(self, steps: Iterator[tuple[Array, ProductEvaluation]]) -> Status:
         """Take the steps of an ascent until the solver may or has to end; return the status."""
-        if self.may_end_now:
-            return Status.CONVERGED
         try:
-            for W, evaluation in steps:
-                self.note(W, evaluation)
-                if self.may_end_at(evaluation.product, W):
-                    return Status.CONVERGED
+            while not self.may_end_now:
                 if self.state.iteration >= self.max_iter:
                     return Status.MAX_ITER
+                if (step := next(steps, None)) is None:
+                    break  # no step raises J any more; `ended` checks the residual
+                self.note(*step)
         except TimeIsUpError:
             return Status.OVER_CAP
-        return Status.CONVERGED  # no step raises J any more; `ended` checks the residual
+        return Status.CONVERGED
 
     def ended(
         self, status: Status, *, last: bool = False, otherwise: Status = Status.STALLED
@@ -174,10 +181,10 @@ class SolverLog:
         return solution
 
 
-def with_log(solve: Callable[[SolverLog], Solution], **options: float) -> Callable[..., Solution]:
+def with_log(solve: Callable[[SolverLog], Solution], **options: Any) -> Callable[..., Solution]:
     """Return a solver with the signature of `ism.solve`, which gives `solve` a log to write.
 
-    `options` are `rest` and `still` of that `SolverLog`.
+    `options` are `rest`, `still` and `begun` of that `SolverLog`.
     """
 
     def solve_operator(

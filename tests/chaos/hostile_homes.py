@@ -13,7 +13,7 @@ from stock import checkpoint, lease, read_data
 
 from flows.cli.compute import resume
 from flows.cli.output import Output
-from flows.reports.files import write_report
+from flows.reports.html import write_report
 from flows.runs.inventory import check_files
 from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings

@@ -22,7 +22,7 @@ from tally import LONG, Tally, few_and_many
 from upkeep import free_port
 from waiting import wait
 
-from flows.runs.fit import fit_and_save
+from flows.runs.fit import fit_plain
 from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
 from storage import Checkpoints, Model, load_model, saved_run_path
@@ -58,7 +58,7 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
     store_own(3_500, 20)
     row = tally("kill -9 the process of a scheduled flow", count)
     asked = settings("nightly", 40)
-    fit_and_save(replace(asked, run="whole"))
+    fit_plain(replace(asked, run="whole"))
     whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
@@ -84,7 +84,7 @@ def test_a_cancelled_run_that_is_retried_goes_on(
     store_own(3_500, 20)
     row = tally("a run is cancelled and retried in the Prefect UI", count)
     asked = settings("retried", 40)
-    fit_and_save(replace(asked, run="whole"))
+    fit_plain(replace(asked, run="whole"))
     whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
@@ -169,7 +169,7 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
 ) -> None:
     store_own(3_500, 20)
     row = tally(f"Prefect's server is stopped for {seconds:g} s in the middle of a fit", count)
-    fit_and_save(settings("whole", iterations))
+    fit_plain(settings("whole", iterations))
     whole = load_model("whole")
 
     def outlived(number: int) -> tuple[bool, bool]:

@@ -17,7 +17,7 @@ from tally import Tally, few_and_many
 from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
 from waiting import wait
 
-from flows.runs.fit import fit_and_save
+from flows.runs.fit import fit_plain
 from flows.services.records import live_record
 from flows.settings.runs import FitSettings
 from storage import Checkpoints, load_model, saved_run_path
@@ -61,7 +61,7 @@ def test_a_run_outlives_a_service(
     """It ends Completed, as if nothing had been."""
     monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
     row = tally(f"kill -9 the {service} of up in the middle of a deployed run", count)
-    fit_and_save(_fit("whole"))
+    fit_plain(_fit("whole"))
     whole = load_model("whole").components
     deployment = deployed(up.answer["api"], "local-process")
     for number in range(count):

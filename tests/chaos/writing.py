@@ -14,7 +14,7 @@ from stock import PIECE, REQUEST, checkpoint, keep_model, keep_results, stock, s
 
 from flows.builtin import ingest
 from flows.builtin.download import fetch
-from flows.reports.files import write_report, write_tables
+from flows.reports.html import write_report, write_tables
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.runs.lease import hold_lease

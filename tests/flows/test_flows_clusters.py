@@ -18,9 +18,8 @@ from flows.builtin.ingestion import picture_pixels
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
 from flows.reports.markdown import run_page
-from flows.runs.clustering import cluster_plain
+from flows.runs.clustering import PARADIGMS, cluster_plain
 from flows.runs.data import ensure_stored
-from flows.runs.paradigms import PARADIGMS
 from flows.settings.runs import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
 from ism_dask import AlternativeIKDR
 from storage import (
@@ -103,9 +102,8 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
             pixels = np.asarray(image)
         assert pixels.shape == picture_pixels("flower").shape
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) == 2
-        assert (
-            "### Segments\n\n![Each pixel in the mean colour of its cluster.](data:image/png"
-            in (run_page(result.run))
+        assert "\n\n![Segments: Each pixel in the mean colour of its cluster.](data:image/png" in (
+            run_page(result)
         )
     labels = [load_model(name).labels for name in ("petals", "other")]
     assert (labels[0] != labels[1]).any()
@@ -114,9 +112,9 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
 def test_pictures_that_a_page_has_no_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import flows.reports.markdown
 
-    cluster_plain(ClusterSettings(dataset="wine", run="large"))
+    result = cluster_plain(ClusterSettings(dataset="wine", run="large"))
     monkeypatch.setattr(flows.reports.markdown, "_ROOM", 10)
-    *_, output = run_page("large").splitlines()
+    *_, output = run_page(result).splitlines()
     assert output.startswith("Not shown here, but in the report of the run: Spectrum, ")
 
 
@@ -191,7 +189,7 @@ def test_a_run_is_not_lost(here: Command) -> None:
     ("options", "message"),
     [
         (("wine", "--paradigm", "supervised"), "`--paradigm` is 'supervised'"),
-        (("wine", "-k", 0), "`-k` is 0"),
+        (("wine", "-k", 0), "`--clusters` is 0"),
         (("wine", "--avoid", "cultivar"), "only alternative clusters"),
         (("wine", "--label", "colour", "-k", 3), "`--label` is 'colour'"),
         (("own",), "own has no labels to count"),

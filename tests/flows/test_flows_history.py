@@ -221,7 +221,7 @@ def test_a_published_run_is_removed_only_if_told_so(here: Command) -> None:
     night = _night(here)
     message = here("rm", "night").failed(1)
     assert f"'night' is published: it is a copy of {night!r}" in message
-    assert here("rm", "night", "--yes").out == f"removed {run_folder('night')}\n"
+    assert here("rm", "night", "--force").out == f"removed {run_folder('night')}\n"
     assert [each.name for each in list_runs()] == [night]
     assert here("rm", night).status == 0
     assert list_runs() == ()
@@ -233,11 +233,11 @@ def test_a_run_of_a_refresh_is_removed_only_if_told_so(here: Command, run_file: 
     refreshed(here, run_file)
     assert "is what `ism-dask refresh` publishes" in here("rm", "sales").failed(1)
     assert "belongs to the refreshes of 'sales'" in here("rm", "sales-0001").failed(1)
-    assert here("rm", "sales-0001", "--yes").status == 0
+    assert here("rm", "sales-0001", "--force").status == 0
     assert saved_run_path("sales-0001") is None
 
 
 def test_a_run_that_is_computed_is_not_removed(here: Command) -> None:
     with hold_lease("busy", "fit", {}, lambda: True):
-        assert "computes it since" in here("rm", "busy", "--yes").failed(1)
+        assert "computes it since" in here("rm", "busy", "--force").failed(1)
         assert lease_path("busy").exists()

@@ -13,7 +13,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from flows.reports.page import WIDTH, page_svg
+from flows.reports.svg import WIDTH, page_svg
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import BLUE, COLOURS, RED, class_style, weight_colours
 
@@ -34,7 +34,7 @@ AXES = ("x", "y")
 
 
 def parsed(draw: drawing.Draw, height: float = 280.0) -> ElementTree.Element:
-    body, full_height = page_svg(draw, height)
+    body, (_, full_height) = page_svg(draw, height)
     assert full_height >= height
     return ElementTree.fromstring(f"<svg>{body}</svg>")
 
@@ -90,8 +90,8 @@ PICTURES = {
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_small_complete_and_the_same_each_time(name: str) -> None:
-    body, height = page_svg(PICTURES[name], 280.0)
-    assert (body, height) == page_svg(PICTURES[name], 280.0)
+    body, size = page_svg(PICTURES[name], 280.0)
+    assert (body, size) == page_svg(PICTURES[name], 280.0)
     root = ElementTree.fromstring(f"<svg>{body}</svg>")
     ids = [each.attrib["id"] for each in root.iter() if "id" in each.attrib]
     assert set(re.findall(r"url\(([^)]*)\)", body)) == {f"#{each}" for each in ids}
@@ -132,7 +132,7 @@ def test_two_thousand_dots_of_forty_classes_are_small() -> None:
 
 def test_dots_lie_where_they_belong() -> None:
     draw = partial(drawing.draw_objective, numbers=[1, 2, 3], values=[3.0, 9.0, 6.0], unit="k")
-    body, height = page_svg(draw, 280.0)
+    body, (_, height) = page_svg(draw, 280.0)
     (path,) = re.findall(r'd="(m[^"]*)"', body)
     x, y = places(path).T
     assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=0.2)
@@ -199,7 +199,7 @@ def test_settings_are_not_changed_and_make_no_formulas_of_names() -> None:
 def test_pyplot_is_not_needed() -> None:
     code = (
         "import sys\nfrom ism_dask.pictures.drawing import draw_objective\n"
-        "from flows.reports.page import page_svg\n"
+        "from flows.reports.svg import page_svg\n"
         "page_svg(lambda ax: draw_objective(ax, [1], [2.0], 'round'), 200.0)\n"
         "print('matplotlib.pyplot' in sys.modules)"
     )

@@ -21,27 +21,34 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from support import Diary, store_own, unbounded
 
+import flows.runs.clustering
 import flows.runs.crossval
 import flows.runs.data
+import flows.runs.fit
+import flows.runs.resumable
+import flows.runs.unfolding
 import storage.dataset
-from flows import text
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import progress_link, report_progress, watch_progress
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
+from flows.runs.clustering import cluster_plain
 from flows.runs.crossval import crossval_plain, plan_folds, resumable_crossval
-from flows.runs.data import RowSubset, ensure_stored, open_labelled
+from flows.runs.data import ensure_stored, label_of
 from flows.runs.fit import fit_plain
-from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.text import fold_notes, residual_words
+from flows.runs.unfolding import unfold_plain
+from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.unfolding import UnfoldSettings
 from ism_dask import SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.source import RowSource
 from storage import load_model
+from storage.row_subset import RowSubset
 
 WINE = CrossvalSettings(dataset="wine")
 # The fast one.
 PLAIN = replace(WINE, criterion="dependence", sigma="median")
+FIT = FitSettings(dataset="wine", criterion="dependence", sigma="median")
 
 
 @pytest.mark.long
@@ -63,8 +70,7 @@ def test_crossval_is_what_scikit_learn_computes() -> None:
 
 
 def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
-    ensure_stored("wine", None)
-    labelled = open_labelled(WINE)
+    labelled = label_of(ensure_stored("wine", None), WINE)
     plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
@@ -76,28 +82,37 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
 
 
 def test_the_seed_deals_the_folds() -> None:
-    ensure_stored("wine", None)
-    labelled = open_labelled(WINE)
+    labelled = label_of(ensure_stored("wine", None), WINE)
     first, again, other = (plan_folds(labelled, WINE.folds, seed)[0].test for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_the_data_set_is_opened_once_and_the_folds_are_dealt_once(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("run", "settings", "once"),
+    [
+        (crossval_plain, PLAIN, (flows.runs.crossval, "plan_folds")),
+        (fit_plain, FIT, (flows.runs.fit, "label_of")),
+        (cluster_plain, ClusterSettings(dataset="wine"), (flows.runs.clustering, "count_clusters")),
+        (unfold_plain, UnfoldSettings(dataset="wine"), (flows.runs.unfolding, "side_information")),
+    ],
+)
+def test_data_are_opened_once_and_the_name_is_checked_once(
+    monkeypatch: pytest.MonkeyPatch, run: Any, settings: Any, once: tuple[Any, str]
 ) -> None:
     ensure_stored("wine", None)
     calls: list[str] = []
-    for module, name in ((storage.dataset, "_open"), (flows.runs.crossval, "plan_folds")):
+    names = ((storage.dataset, "_open"), (flows.runs.resumable, "check_name_is_free"), once)
+    for module, name in names:
         function = getattr(module, name)
 
-        def counted(*given: Any, name: str = name, function: Any = function) -> Any:
+        def counted(*given: Any, name: str = name, function: Any = function, **more: Any) -> Any:
             calls.append(name)
-            return function(*given)
+            return function(*given, **more)
 
         monkeypatch.setattr(module, name, counted)
-    crossval_plain(PLAIN)
-    assert sorted(calls) == ["_open", "plan_folds"]
+    run(settings)
+    assert sorted(calls) == sorted(name for _, name in names)
 
 
 def test_only_the_first_folds() -> None:
@@ -215,8 +230,8 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> No
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     settings = FitSettings(dataset="wine", n_components=3, criterion="dependence")
-    words = text.components_words(fit_plain(settings).fitted.components_advice)
-    assert words.startswith("New feature 3 has an eigenvalue of ")
+    words = fit_plain(settings).fitted.components_advice
+    assert words.startswith("new feature 3 has an eigenvalue of ")
     assert words.endswith("2 new features would do")
 
 
@@ -305,21 +320,3 @@ def test_every_summary_says_how_far_w_can_be_trusted() -> None:
 def test_a_bound_that_says_nothing_is_kept_as_it_is() -> None:
     assert fit_plain(unbounded()).fitted.ending.engine_error == math.inf
     assert load_model("unbounded").metrics["engine_error"] == math.inf
-
-
-def test_words_for_how_a_residual_was_checked() -> None:
-    assert residual_words(0.00221, 2000, 2000) == "0.0022, true kernel, all 2,000 rows"
-    assert residual_words(0.00221, 2000, 10**6) == (
-        "0.0022, true kernel, a sample of 2,000 rows against all 1,000,000"
-    )
-
-
-def test_one_line_for_the_notes_of_all_folds() -> None:
-    def noted(*texts: str) -> str:
-        return fold_notes(dict(enumerate(texts, start=1)))
-
-    assert noted("", "") == ""
-    assert noted("why", "", "why") == "fold 1, 3: why"
-    assert noted("why", "so", "why", "thus") == (
-        "fold 1, 3: why (fold 2, 4: with other numbers, which --json has)"
-    )

@@ -20,7 +20,7 @@ from waiting import wait
 from flows.builtin.raw_data import DownloadError
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import watch_progress
-from flows.reports.summary import in_short
+from flows.reports.summary import summarise
 from flows.results.base import FlowResult
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
@@ -65,7 +65,7 @@ def test_crossval_shows_what_it_computes() -> None:
     assert rows[3]["accuracy"] == number(result.mean.accuracy)
     page, (third,) = artifacts["crossval-wine-gaussian"], result.results[2:]
     assert f"| 3 | {third.accuracy:.4f} |" in page.data
-    assert page.description == f"{result.run}, wine gaussian q=2, {in_short(result)[1]}"
+    assert page.description == f"{result.run}, wine gaussian q=2, {summarise(result).headline}"
     assert result.page == result.flow_run["url"]
     assert f"| Flow run | {result.page} |" in page.data
     assert f"Folder of the run: {Path(result.path).parent}" in page.data

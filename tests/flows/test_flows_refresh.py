@@ -32,7 +32,7 @@ from waiting import wait
 
 from flows.errors import SettingsError
 from flows.refreshes.refresh import check_refreshable, refresh
-from flows.reports.metrics import render_metrics
+from flows.reports.runs import render_metrics
 from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file
@@ -78,7 +78,7 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     assert "sales-0003 *" in ended.out
     page = (run_file.parent / "h.html").read_text()
     assert page.count("<svg") == 4
-    assert "supervisedikdr1" in page
+    assert "new feature 2" in page
     assert f"{date.today()}</text>" in page  # dates below the pictures
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import fields, replace
-from functools import partial
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
@@ -22,14 +21,14 @@ from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.datasets import load_iris
+from support import ENDING
 
 from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
-from flows.reports import figures
-from flows.reports import page as pages
+from flows.reports import figures, svg
 from flows.reports.html import render_run
 from flows.reports.markdown import run_page, table_files
-from flows.reports.picture_elements import draw_axes
+from flows.reports.pictures import drawn
 from flows.reports.view import View
 from flows.results.paper import SeriesResult
 from flows.results.runs import DimensionTried, column_names
@@ -124,8 +123,7 @@ def test_a_page_says_what_was_measured(results: Results, rendered: dict[str, str
     fitted = result.fitted
     page = rendered["fit"]
     assert "<dd>4,298</dd>" in page  # J with four significant digits
-    assert f"eigengap {fitted.eigengap:.4g}" in page
-    assert page.count("<h3>supervisedikdr") == 2
+    assert page.count("<h3>new feature ") == 2
     assert fitted.loadings[0][0].feature in page
     page = rendered["mine"]
     assert "prediction: J is the share explained" in page
@@ -133,11 +131,13 @@ def test_a_page_says_what_was_measured(results: Results, rendered: dict[str, str
     assert "<h2>How many new features</h2>" in page
     page = rendered["crossval"]
     assert "10 of 10" in page
-    assert all(f"<td>{each.accuracy:.4f}</td>" in page for each in crossed.results)
-    assert f"<td>{crossed.sd.accuracy:.4f}</td>" in page
+    assert all(f">{each.accuracy:.4f}</td>" in page for each in crossed.results)
+    assert f">{crossed.sd.accuracy:.4f}</td>" in page
     page = rendered["cluster"]
     assert f"{clustered.nmi['digit']:.3f}" in page
-    assert all(f"<td>{size:,}</td>" in page for size in clustered.sizes)
+    assert all(f">{size:,}</td>" in page for size in clustered.sizes)
+    assert f"the last W has J = {number(clustered.fitted.objective)}." in page
+    assert page.index('class="opening">4 clusters of 1,797 rows agree') < page.index("Clusters of")
 
 
 @pytest.mark.usefixtures("results")
@@ -158,31 +158,21 @@ def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
     fit_plain(FitSettings(**settings, run="bad"))
     found = Strict(render_run("bad"))
     assert found.all("script") == found.all("img") == []
-    page = run_page("bad")
+    page = run_page(View.of("bad").result)
     assert "<script" not in page
     assert "<img" not in page
     assert r"a\|b \`c\` \*\*d\*\*" in page
 
 
 def test_a_model_without_history_or_sample_has_a_page() -> None:
-    told = {"dataset": "own", "rows": 9, "columns": 3, "kernel": "linear", "n_components": 1}
-    account = {"residual": 0.1, "residual_rows": 9, "engine": "closed", "engine_error": 0.0}
-    account |= {
-        "solver": "ism",
-        "engine_note": "",
-        "iterations": 1,
-        "seconds": 0.1,
-        "converged": True,
-    }
-    account |= {"status": "tolerance met", "tolerance": 0.01, "measure": "change"}
-    account |= {"components_advice": "", "certificate": {"reason": "not certified: the Hessian"}}
-    account["certificate"] |= {"is_certified": False, "is_global": False}
+    data = {"dataset": "own", "rows": 9, "columns": 3, "kernel": "linear", "n_components": 1}
+    account = {**ENDING, "status": "tolerance met", "measure": "change", "components_advice": ""}
     model = Model(
         components=np.eye(1, 3),
         mean=np.zeros(3),
         scale=np.ones(3),
         eigenvalues=np.ones(1),
-        metrics={**told, **account, "objective": 1.0, "eigengap": 0.5},
+        metrics={**data, **account, "objective": 1.0, "eigengap": 0.5},
         config={"tol": 0.01, "angle_tol": None},
     )
     save_model("old", model)
@@ -193,7 +183,7 @@ def test_a_model_without_history_or_sample_has_a_page() -> None:
 def _axes_of_report(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Return the figures of matplotlib in the report of a run."""
     drawn: list[Figure] = []
-    monkeypatch.setattr(pages, "svg_elements", lambda figure: drawn.append(figure) or "")
+    monkeypatch.setattr(svg, "svg_elements", lambda figure: drawn.append(figure) or "")
     render_run(name)
     return drawn
 
@@ -247,7 +237,7 @@ def test_pictures_of_dimensions_are_those_of_plot(monkeypatch: pytest.MonkeyPatc
     fitted = SupervisedIKDR(2, criterion="dependence").fit(X, y)
     fitted.dimension_path_ = tuple(trials)
     drawn: list[Figure] = []
-    monkeypatch.setattr(pages, "svg_elements", lambda figure: drawn.append(figure) or "")
+    monkeypatch.setattr(svg, "svg_elements", lambda figure: drawn.append(figure) or "")
     figures.dimensions([DimensionTried(**vars(trial)) for trial in trials], 2)
     _assert_same(list(zip(drawn, plot.dimensions(fitted), strict=True)))
 
@@ -272,7 +262,7 @@ def test_images_of_components_have_the_colours_of_plot(
     fitted.components_, fitted.eigenvalues_ = view.model.components, view.model.eigenvalues
     fitted.n_features_in_ = 64
     panels = plot.components(fitted, image_shape=(8, 8))
-    images = [Image.open(BytesIO(each.picture.content)) for each in figures.components(view)]
+    images = [Image.open(BytesIO(each.png)) for each in figures.components(view.model)]
     sheet = Image.open(results["cluster"].pictures["components"])
     for place, (ax, image) in enumerate(zip(panels, images, strict=True)):
         (drawn,) = ax.images
@@ -308,8 +298,8 @@ def test_drawings_are_named_texts_that_are_the_same_each_time(
 
 
 def test_pages_in_markdown_end_with_links_and_stay_small(results: Results) -> None:
-    for kind in results:
-        text = run_page(kind, {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"})
+    for kind in ("fit", "mine", "cluster", "crossval"):
+        text = run_page(results[kind], {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"})
         assert text.startswith(f"# {kind}\n")
         # No link to a file: a browser opens none from the page of a server.
         assert text.endswith("\n- Folder: /home/me\n\n- [Report](http://127.0.0.1:9/x)")
@@ -328,6 +318,10 @@ def _look(page: Any) -> dict[str, Any]:
             "[...document.querySelectorAll('figure svg')].map(each => each.clientHeight)"
         ),
         "width": page.evaluate("document.documentElement.scrollWidth"),
+        "cut": page.evaluate(
+            "[...document.querySelectorAll('.wide')].filter(each => each.scrollWidth > "
+            "each.clientWidth).map(each => each.querySelector('caption').textContent)"
+        ),
         "paper": page.evaluate("getComputedStyle(document.body).backgroundColor"),
         "scripts": page.evaluate("document.scripts.length"),
         "title": page.locator("h1").inner_text(),
@@ -335,10 +329,10 @@ def _look(page: Any) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("results")
-@pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
+@pytest.mark.parametrize("kind", ["fit", "mine", "cluster", "crossval"])
 def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str) -> None:
     path = Path(here("report", kind, "--json").answer["path"])
-    for width, scheme in ((1200, "light"), (400, "dark")):
+    for width, scheme in ((1400, "light"), (1000, "light"), (400, "dark")):
         screen = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
         visit = browser.visit(path.as_uri(), _look, **screen)
         found = visit.found
@@ -349,6 +343,7 @@ def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str)
         assert all(found["images"])
         assert bool(found["images"]) is (kind == "cluster")
         assert found["width"] <= width
+        assert found["cut"] == []
         assert (sum(map(int, re.findall(r"\d+", found["paper"])[:3])) > 380) is (scheme == "light")
         assert [url for url in visit.requests if not url.startswith("data:")] == [path.as_uri()]
         assert visit.complaints == []
@@ -367,16 +362,17 @@ def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsin
     result = replace(result, others=tuple(others))
     save_results("paper", "tables", config=settings.to_json(), metrics=result.metrics, versions={})
     path = Path(here("report", "paper", "--json").answer["path"])
-    for width in (1200, 400):
+    for width in (1400, 1000, 400):
         screen = {"viewport": {"width": width, "height": 800}, "color_scheme": "light"}
         visit = browser.visit(path.as_uri(), _look, **screen)
         assert visit.found["drawings"] == 2
         assert min(visit.found["heights"]) > 150
         assert visit.found["tables"] >= 4
         assert visit.found["width"] <= width
+        assert visit.found["cut"] == []
         assert visit.complaints == []
     page = path.read_text()
-    assert "with three of them: &lt;i&gt;line&lt;/i&gt; 0.30" in page
+    assert "with three: &lt;i&gt;line&lt;/i&gt; 0.30" in page
     assert "<i>" not in page
     files = table_files(result)
     assert set(files) == {"table-5.md", "features.svg", "figure-1b.svg"}
@@ -410,16 +406,16 @@ _CROSSED = """() => {
 @pytest.mark.parametrize("weights", [[0.6, -0.5, 0.4, -0.02], [-0.9, -0.3, -0.2], [0.9, -0.01]])
 def test_numbers_beside_bars_cross_nothing(browser: Browsing, weights: list[float]) -> None:
     names = [f"a long name of a feature no {k}" for k in range(len(weights))]
-    drawn = draw_axes("bars", partial(draw_weights, names=names, weights=np.array(weights)))
-    visit = browser.visit(drawn.data_uri(), lambda page: page.evaluate(_CROSSED))
+    bars = drawn("bars", "", draw_weights, names=names, weights=np.array(weights))
+    visit = browser.visit(bars.data_uri(), lambda page: page.evaluate(_CROSSED))
     assert visit.found == [len(weights), len(weights), 0]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_drawing_of_its_own_follows_the_scheme(browser: Browsing, scheme: str) -> None:
-    drawn = draw_axes("bars", partial(draw_weights, names=["a"], weights=np.ones(1)))
+    bars = drawn("bars", "", draw_weights, names=["a"], weights=np.ones(1))
     ink, paper = browser.visit(
-        drawn.data_uri(),
+        bars.data_uri(),
         lambda page: page.evaluate(
             "['text', 'rect'].map(each => getComputedStyle(document.querySelector(each)).fill)"
         ),
@@ -449,10 +445,14 @@ def test_no_number_is_broken_on_a_phone(tmp_path: Path, browser: Browsing, kind:
 
 
 def test_images_are_a_gallery_in_markdown(results: Results) -> None:
-    rows = [line for line in run_page("cluster").splitlines() if line.startswith("| ![Weights of")]
+    rows = [
+        line
+        for line in run_page(results["cluster"]).splitlines()
+        if line.startswith("| ![new feature 1:")
+    ]
     assert [row.count("](data:image/png;base64,") for row in rows] == [4]
     assert "pixel_" in rows[0]
-    assert "| unsupervisedikdr0: Eigenvalue " in run_page("cluster")
+    assert "| new feature 1: Eigenvalue " in run_page(results["cluster"])
 
 
 def test_columns_of_images_are_named_by_row_and_column() -> None:
@@ -461,19 +461,11 @@ def test_columns_of_images_are_named_by_row_and_column() -> None:
     assert column_names(None, None, 2) == ("feature_0", "feature_1")
 
 
-def test_the_report_of_a_clustering_names_the_j_of_the_last_w(
-    results: Results, rendered: dict[str, str]
-) -> None:
-    result, page = results["cluster"], rendered["cluster"]
-    last = number(result.fitted.objective)
-    assert f"the last W has J = {last}." in page
-
-
 def test_a_drawing_stands_alone_in_a_browser(browser: Browsing) -> None:
     names = [short_name(name) for name in HOSTILE]
-    draw = partial(draw_weights, names=HOSTILE, weights=np.full(len(HOSTILE), 0.5))
+    weights = np.full(len(HOSTILE), 0.5)
     size = browser.visit(
-        draw_axes("<b>&\x00", draw).data_uri(),
+        drawn("<b>", "&\x00", draw_weights, names=HOSTILE, weights=weights).data_uri(),
         lambda page: page.evaluate(
             "[document.documentElement.tagName, document.querySelector('title').textContent, "
             "[...document.querySelectorAll('text')].map(each => each.textContent)]"
@@ -481,5 +473,5 @@ def test_a_drawing_stands_alone_in_a_browser(browser: Browsing) -> None:
     )
     # An error in its XML would leave another document there.
     tag, title, texts = size.found
-    assert (tag, title) == ("svg", "<b>& ")
+    assert (tag, title) == ("svg", "<b>: & ")
     assert [text for text in texts if text in names] == names

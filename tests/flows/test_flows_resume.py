@@ -10,18 +10,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from commandline import Command
+from sklearn.datasets import load_breast_cancer
 from support import Diary, doomed_command, store_own
 from waiting import wait
 
 from flows.errors import FlowError
 from flows.interface.progress import watch_progress
-from flows.runs.fit import fit_and_save
+from flows.runs.fit import fit_plain
 from flows.runs.lease import hold_lease
 from flows.runs.resumable import resumable_run
 from flows.services.leases import Lease, find_lease
@@ -29,12 +31,14 @@ from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
 from storage import (
     Checkpoints,
+    DatasetInfo,
     PartialResults,
     StorageError,
+    dataset_path,
     load_model,
     open_run,
     run_folder,
-    saved_run_path,
+    write_dataset,
 )
 from storage.partial_results import checkpoint_key
 
@@ -138,6 +142,38 @@ def test_rounds_of_clusters_go_on(here: Command) -> None:
     assert seconds == sorted(seconds)
 
 
+def _tumours() -> None:
+    """Store rows and classes for which the iterations swing: steps along the gradient follow."""
+    X, y = (each[:300] for each in load_breast_cancer(return_X_y=True))
+    write_dataset(dataset_path("own"), DatasetInfo("own", default_label="y"), [X], {"y": y})
+
+
+def _waves() -> None:
+    """Store rows with a number that a fit by prediction takes some steps to explain."""
+    X = np.random.default_rng(0).normal(size=(400, 6))
+    store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("store", "options", "cut"), [(_tumours, MEDIAN, 12), (_waves, (), 4)])
+def test_steps_along_the_gradient_go_on(
+    here: Command, store: Callable[[], None], options: tuple[str, ...], cut: int
+) -> None:
+    arguments = ("fit", "own", "-q", "2", *options, "--run")
+    store()
+    assert here(*arguments, "whole", *AT_ONCE).status == 0
+    killed(f"partial/checkpoint-{cut:08d}", 1, *arguments, "cut")
+    newest = Checkpoints.of_run("cut").find()
+    assert newest is not None
+    resumed = here("resume", "cut", "--plain")
+    assert f"resuming at {newest.progress}" in resumed.out
+    whole, cut_off = load_model("whole"), load_model("cut")
+    # One step at most was lost.
+    assert newest.iterations >= cut - 3
+    assert len(cut_off.history) == len(whole.history) > newest.iterations
+    assert np.array_equal(cut_off.components, whole.components)
+
+
 @pytest.mark.long
 def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     store_own(4_000, 20)
@@ -190,13 +226,13 @@ def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
 
         patch.setattr("flows.interface.fit_progress_reports.FitReports.on_iteration", seen)
         with pytest.raises(CutOffError):
-            fit_and_save(settings)
+            fit_plain(settings)
 
 
 def notes(settings: FitSettings) -> list[str]:
     diary = Diary()
     with watch_progress(diary):
-        fit_and_save(settings)
+        fit_plain(settings)
     return diary.notes
 
 
@@ -214,7 +250,7 @@ def test_a_fit_by_prediction_begins_its_steps_anew_and_ends_with_the_same_bits(
 ) -> None:
     store_own(300, 6)
     settings = FitSettings(dataset="own", n_components=2, run="mine", checkpoint=0.0)
-    whole = load_model(fit_and_save(replace(settings, run="whole")).run)
+    whole = load_model(fit_plain(replace(settings, run="whole")).run)
 
     def failed(*_: Any) -> None:
         raise CutOffError("no more")
@@ -223,7 +259,7 @@ def test_a_fit_by_prediction_begins_its_steps_anew_and_ends_with_the_same_bits(
         patch.setattr("flows.interface.fit_progress_reports.FitReports.on_iteration", failed)
         if whole.history:  # else it kept a start
             with pytest.raises(CutOffError):
-                fit_and_save(settings)
+                fit_plain(settings)
     assert notes(settings) == []
     np.testing.assert_array_equal(load_model("mine").components, whole.components)
 
@@ -262,10 +298,10 @@ def test_a_run_has_one_process_at_a_time(settings: FitSettings) -> None:
         hold_lease("mine", "fit", settings.to_json(), lambda: True),
         pytest.raises(FlowError) as error,
     ):
-        fit_and_save(settings)
+        fit_plain(settings)
     assert f"the run 'mine' is being computed: process {os.getpid()} on" in str(error.value)
     assert find_lease("mine") is None
-    assert fit_and_save(settings).run == "mine"
+    assert fit_plain(settings).run == "mine"
 
 
 def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: FitSettings) -> None:
@@ -275,7 +311,7 @@ def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: Fit
     lease.write()
     assert lease.held
     with pytest.raises(FlowError, match="process 1 on elsewhere computes it since"):
-        fit_and_save(settings)
+        fit_plain(settings)
     replace(lease, renewed=now - 61).write()
     (begun,) = notes(settings)
     assert "process 1 on elsewhere, begun" in begun
@@ -299,7 +335,7 @@ def test_a_lease_that_is_damaged_is_named(settings: FitSettings) -> None:
     for text in ("", "{", "[]", json.dumps({**asdict(_lease(settings)), "more": 1})):
         path.write_text(text)
         with pytest.raises(FlowError, match=r"lease\.json is damaged .* remove it"):
-            fit_and_save(settings)
+            fit_plain(settings)
 
 
 def _lease(settings: FitSettings) -> Lease:
@@ -407,20 +443,6 @@ def test_a_run_of_a_name_that_nobody_chose_is_resumed(here: Command) -> None:
     resumed = here("resume", line["name"], "--plain")
     assert resumed.status == 0
     assert open_run(line["name"]).config["seed"] == 1
-
-
-def test_what_another_process_has_kept_meanwhile_is_not_replaced(
-    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit_and_save(settings)
-    before = open_run("mine").created
-    looks = iter([None])
-    monkeypatch.setattr(
-        "flows.runs.saving.saved_run_path", lambda run: next(looks, saved_run_path(run))
-    )
-    with pytest.raises(FlowError, match="there is a run 'mine' already"):
-        fit_and_save(settings)
-    assert open_run("mine").created == before
 
 
 def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(

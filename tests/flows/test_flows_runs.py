@@ -41,7 +41,9 @@ WINE = CrossvalSettings(
 DEPENDENCE = ("--criterion", "dependence")
 
 
-def test_every_run_is_listed_the_newest_first(here: Command) -> None:
+def test_every_run_is_listed_the_newest_first(
+    here: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert here("runs", "--json").answer["runs"] == []
     assert "no runs yet" in here("runs").out
     for command, *more in (("fit", *DEPENDENCE), ("cluster",), ("crossval", *DEPENDENCE)):
@@ -59,9 +61,15 @@ def test_every_run_is_listed_the_newest_first(here: Command) -> None:
         assert timedelta(0) < age < timedelta(minutes=5)
         sizes = [path.stat().st_size for path in Path(line["path"]).rglob("*") if path.is_file()]
         assert 0 < line["bytes"] <= sum(sizes)
-    table = here("runs").out
-    assert all(line["name"] in table for line in lines)
-    assert "accuracy" in table
+    monkeypatch.setenv("COLUMNS", "80")
+    table = [line.split() for line in here("runs").out.splitlines()]
+    for line in lines:
+        (row,) = (each for each in table if line["name"] in each)
+        assert row[1:3] == [line["kind"], "wine"]
+    assert "accuracy" in here("runs").out
+    # Each data set has one line, too.
+    names = [each["name"] for each in here("datasets", "--json").answer["datasets"]]
+    assert [line.split()[0] for line in here("datasets").out.splitlines()[3:-1]] == names
 
 
 def test_a_damaged_run_is_listed_with_its_problem(here: Command, fitted_wine: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import shutil
 import socket
 import sys
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,12 @@ from browsing import Browsing
 from commandline import Command
 from daskparts import process
 from prometheus_client.parser import text_string_to_metric_families
-from support import EXACT, store_own
+from support import ENDING, EXACT, store_own
 from waiting import ask, wait
 
 from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
+from flows.reports.view import View
 from flows.services.leases import Lease, LiveNumbers
 from flows.services.report_server import ReportServer
 from storage import (
@@ -152,26 +155,47 @@ def test_what_is_no_request_of_a_browser_gets_no_page(port: int, bytes_: bytes) 
     assert answer_of(port, "/mine")[0] == 200
 
 
-def test_the_list_of_runs_is_sorted_by_a_click(port: int, browser: Browsing) -> None:
-    for day, seconds in enumerate((100.0, 3.0, 20.0), start=1):
-        mean = {"accuracy": 0.9, "cost": -10.0 * day, "seconds": seconds}
-        metrics = {"mean": mean, "title": "<script>alert(1)</script>"}
-        save_results(f"n-2026-11-0{day}", "crossval", config={}, metrics=metrics, versions={})
+def save_crossval(run: str, J: float, seconds: float) -> None:
+    """Save a run with one fold."""
+    means = {"accuracy": 0.9, "cost": -J, "seconds": seconds, "iterations": 1}
+    fold = {**ENDING, "fold": 1, "accuracy": 0.9, "cost": -J, "baselines": {}, "seconds": seconds}
+    data = {"dataset": "<script>alert(1)</script>", "kernel": "linear", "n_components": 1}
+    metrics = {**data, "rows": 9, "columns": 2, "folds": 2, "class_names": [], "results": [fold]}
+    metrics |= {"mean": means, "sd": means, "page": "http://127.0.0.1:4201/runs/flow-run/7"}
+    save_results(run, "crossval", config={}, metrics=metrics, versions={})
 
-    def look(page: Any) -> dict[str, list[str]]:
+
+def test_the_list_of_runs_is_sorted_and_filtered(port: int, browser: Browsing) -> None:
+    for day, seconds in enumerate((100.0, 3.0, 20.0), start=1):
+        save_crossval(f"n-2026-11-0{day}", 10.0 * day, seconds)
+    lease = Lease("dead", "fit", {"dataset": "wine"}, "elsewhere", 1, 1.0, 9.0, 10.0)
+    run_folder("dead").mkdir()
+    lease.write()
+
+    def look(page: Any) -> dict[str, Any]:
         def names() -> list[str]:
-            return [each[-1] for each in page.locator("tbody th").all_inner_texts() if "n-" in each]
+            rows = page.locator("tbody tr:visible th").all_inner_texts()
+            return [each[-1] for each in rows if each.startswith("n-")]
 
         def after(title: str) -> list[str]:
             page.get_by_role("button", name=title, exact=True).click()
             return names()
 
+        def rows_with(words: str) -> list[str]:
+            page.get_by_role("searchbox").fill(words)
+            return page.locator("tbody tr:visible th").all_inner_texts()
+
+        drawn = page.locator("figure svg")
         return {
             "at first": names(),
             "seconds": after("seconds"),
             "again": after("seconds"),
             "J": after("J"),
             "pictures": page.locator("figure h3").all_inner_texts(),
+            "dates": bool(re.search(f"{datetime.now(UTC):%b %d}", drawn.first.text_content())),
+            "died": rows_with("DIED wine"),
+            "of a day": rows_with("crossval -03"),
+            "flow run": page.locator("tbody tr:visible td a").get_attribute("href"),
         }
 
     visit = browser.visit(f"http://{HOST}:{port}/", look)
@@ -181,6 +205,10 @@ def test_the_list_of_runs_is_sorted_by_a_click(port: int, browser: Browsing) -> 
         "again": ["1", "3", "2"],
         "J": ["1", "2", "3"],
         "pictures": ["n: J", "n: accuracy", "n: seconds"],
+        "dates": True,
+        "died": ["dead"],
+        "of a day": ["n-2026-11-03"],
+        "flow run": "http://127.0.0.1:4201/runs/flow-run/7",
     }
     assert visit.complaints == []
     assert visit.requests == [f"http://{HOST}:{port}/"]
@@ -336,7 +364,7 @@ def test_names_do_nothing_to_a_terminal(here: Command) -> None:
     for each in shown:
         text = (each.out + each.err).replace("\n", "")
         assert text.isprintable(), each
-    page = run_page("odd")
+    page = run_page(View.of("odd").result)
     assert "<script" not in page
     assert "](javascript" not in page.replace("\\](", "")
     assert not [each for each in ESCAPES if each in page]

@@ -10,7 +10,7 @@ import pytest
 from commandline import Command
 
 from flows.errors import SettingsError
-from flows.runs.paradigms import PARADIGMS
+from flows.runs.clustering import PARADIGMS
 from flows.settings.fields import deciding, named_values
 from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, SavedRunSettings
 from ism_dask.engines import ENGINES

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +17,14 @@ from support import Diary
 from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
 from flows.interface.progress import ProgressShare, watch_progress
-from flows.paper import accuracy_by_features, cells, figure_1a, figure_1b, methods, series
+from flows.paper import cells, figures, methods, series
 from flows.paper.measure import plan, save, tables_plain
-from flows.paper.names import DATA, METHODS, PARTS
-from flows.paper.settings import TablesSettings
+from flows.paper.settings import DATA, METHODS, PARTS, TablesSettings
 from flows.paper.verdicts import cells_of, published
 from flows.reports.html import render_run
 from flows.reports.markdown import table_files
-from flows.reports.paper_tables import _alternatives, tables
+from flows.reports.paper_tables import tables_by_part
+from flows.reports.summary import summarise
 from flows.results.paper import SeriesResult
 from flows.runs.fit import fit_plain
 from flows.runs.lease import hold_lease
@@ -34,12 +33,13 @@ from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from storage import PartialResults, home, open_run
 
+NAMES, RULES = ("paradigm", "data", "kernel"), ("ism-0.01", "ism-5")
 WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefel", folds=3)
 
 
 def test_a_cell_is_what_the_definition_makes_of_it() -> None:
     settings = replace(WINE, methods="ism")
-    cell = next(iter(cells.table_4(settings)))
+    cell = next(iter(cells.table_cells("table-4", settings)))
     result = cell.measure(1, ProgressShare())
     data = ingest("wine")
     X, y = data.X.read(0, 178), np.asarray(data.y)
@@ -60,7 +60,7 @@ def test_a_cell_is_what_the_definition_makes_of_it() -> None:
 def test_clusters_have_the_cost_of_the_definition() -> None:
     ingest("wine")
     wanted = replace(WINE, methods="ism")
-    cell = next(each for each in cells.table_4(wanted) if each.steps == (0,))
+    cell = next(each for each in cells.table_cells("table-4", wanted) if each.steps == (0,))
     result = cell.measure(0, ProgressShare())
     # A gaussian has ones on its diagonal, and the embedding three columns of length 1.
     assert result["cost"] == pytest.approx(-(result["objective"] - 3), rel=1e-6)
@@ -70,32 +70,41 @@ def test_clusters_have_the_cost_of_the_definition() -> None:
 @pytest.mark.parametrize("method", ["ism", "ism-graph"])
 def test_costs_of_clusters_have_no_degrees(method: str) -> None:
     ingest("wine")
-    cell = cells.UnsupervisedCell("table-4", "wine", "gaussian", method, WINE)
+    request = methods.Request(q=3, kernel="gaussian", cap=600.0, seed=0)
+    score = cells.ClusterScore("wine", method, request)
     X, _ = methods.rows_in_memory("wine")
-    model = methods.fit_clusters(method, cell._request, X).model
+    model = methods.fit_clusters(method, request, X).model
     assert model.graph == ("kernel" if method == "ism-graph" else "regularised")
     U = model.embedding_ - model.embedding_.mean(axis=0)
     K = rbf_kernel(model.transform(X), gamma=0.5 / model.kernel_.sigma**2)
     np.fill_diagonal(K, 0)
-    assert cell.measure(0, ProgressShare())["cost"] == pytest.approx(-(U @ U.T * K).sum())
+    assert score(0, ProgressShare())["cost"] == pytest.approx(-(U @ U.T * K).sum())
 
 
 def test_variants_of_ism_have_cells_where_they_differ_from_it() -> None:
-    every = [*cells.table_4(TablesSettings()), *cells.table_5(TablesSettings())]
-    graphs = {(cell.part, cell.kernel, cell.paradigm) for cell in every if "graph" in cell.method}
+    every = [
+        *cells.table_cells("table-4", TablesSettings()),
+        *cells.table_cells("table-5", TablesSettings()),
+    ]
+    graphs = {
+        (cell.part, cell.subject["kernel"], cell.subject["paradigm"])
+        for cell in every
+        if "graph" in cell.subject["method"]
+    }
     assert graphs == {
         *(("table-4", kernel, "unsupervised") for kernel in ("gaussian", "polynomial")),
         *(("table-5", kernel, "unsupervised") for kernel in ("linear", "squared", "multiquadric")),
     }
-    rules = {cell.paradigm for cell in every if cell.method in ("ism-0.01", "ism-5")}
+    rules = {each.subject["paradigm"] for each in every if each.subject["method"] in RULES}
     assert rules == {"supervised"}
 
 
 def test_every_cell_of_the_paper_has_one_of_ours() -> None:
     every = TablesSettings()
-    ours = [*cells.table_4(every), *cells.table_5(every)]
+    ours = [*cells.table_cells("table-4", every), *cells.table_cells("table-5", every)]
     known = {
-        (cell.paradigm, cell.data, cell.kernel, METHODS[cell.method].published) for cell in ours
+        (*(cell.subject[name] for name in NAMES), METHODS[cell.subject["method"]].published)
+        for cell in ours
     }
     wanted = {
         (paradigm, data, kernel, method)
@@ -135,8 +144,8 @@ def test_what_is_measured_is_kept_and_not_measured_again(monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
-    for kind in (cells.SupervisedCell, cells.UnsupervisedCell):
-        monkeypatch.setattr(kind, "measure", refuse)
+    for kind in (cells.FoldScore, cells.ClusterScore):
+        monkeypatch.setattr(kind, "__call__", refuse)
     assert tables_plain(WINE).cells == first.cells
     # What is not asked for now, but was before, stays in the tables.
     part = tables_plain(replace(WINE, methods="ism"))
@@ -152,7 +161,7 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(
     here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(WINE, methods="ism", folds=2)
-    measure, numbers = cells.SupervisedCell.measure, []
+    measure, numbers = cells.FoldScore.__call__, []
 
     def interrupted(*given: Any) -> Any:
         if len(numbers) == 1:
@@ -160,7 +169,7 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(
         numbers.append(given[1])
         return measure(*given)
 
-    monkeypatch.setattr(cells.SupervisedCell, "measure", interrupted)
+    monkeypatch.setattr(cells.FoldScore, "__call__", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tables_plain(settings)
     (entry,) = here("runs", "--json").answer["unfinished"]
@@ -171,7 +180,7 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(
         numbers.append(given[1])
         return measure(*given)
 
-    monkeypatch.setattr(cells.SupervisedCell, "measure", counted)
+    monkeypatch.setattr(cells.FoldScore, "__call__", counted)
     assert here("resume", "tables", "--plain").status == 0
     assert numbers == [1, 2, 1, 2]  # two folds of two kernels, none of them twice
     assert here("runs", "--json").answer["unfinished"] == []
@@ -197,53 +206,44 @@ def test_an_altered_result_is_measured_again_and_told() -> None:
     assert diary.shares[-1] == pytest.approx(1.0)
 
 
-class _Slow(series.Series):
-    part = "table-4"
-    subject: ClassVar = {
-        "paradigm": "supervised",
-        "data": "wine",
-        "kernel": "gaussian",
-        "method": "ism",
-    }
-    steps = (1, 2, 3)
-    effort = 1.0
-    source = ("wine", None)
+def _slow(calls: list[int], error: str = "", **result: object) -> series.Series:
+    """Return a cell that notes its steps, and fails at the second one with an error."""
 
-    def __init__(self, **result: object) -> None:
-        self.result = result
-        self.calls: list[int] = []
+    def measure(step: int, _part: ProgressShare) -> dict[str, object]:
+        calls.append(step)
+        if error and step == 2:
+            raise ValueError(error)
+        return {"seconds": 1.0, "status": "converged", "score": 1.0, **result}
 
-    def measure(self, step: int, part: ProgressShare) -> dict[str, object]:
-        self.calls.append(step)
-        if "error" in self.result and step == 2:
-            raise ValueError(self.result["error"])
-        return {"seconds": 1.0, "status": "converged", "score": 1.0, **self.result}
+    subject = {"paradigm": "supervised", "data": "wine", "kernel": "gaussian", "method": "ism"}
+    return series.Series("table-4", subject, ("wine", None), 1.0, measure, (1, 2, 3))
 
 
 def test_over_the_cap_is_over() -> None:
-    slow = _Slow(status="over the cap")
-    found = series.measure_series(slow, WINE, ProgressShare())
-    assert slow.calls == [1]
-    assert cells_of([found])[0].status == "over the cap"
-    assert (cells_of([found])[0].folds, cells_of([found])[0].of) == (1, 3)
+    calls: list[int] = []
+    slow = _slow(calls, status="over the cap")
+    (cell,) = cells_of([series.measure_series(slow, WINE, ProgressShare())])
+    assert calls == [1]
+    assert (cell.status, cell.folds, cell.of) == ("over the cap", 1, 3)
 
 
 def test_the_budget_of_a_cell_is_kept() -> None:
-    slow = _Slow(seconds=700.0)
+    calls: list[int] = []
+    slow = _slow(calls, seconds=700.0)
     series.measure_series(slow, replace(WINE, budget=1000.0), ProgressShare())
-    assert slow.calls == [1, 2]
+    assert calls == [1, 2]
 
 
 def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bad = _Slow(error="no such thing")
+    bad = _slow([], "no such thing")
     found = series.measure_series(bad, WINE, ProgressShare())
     assert found.problem == "ValueError: no such thing"
     assert len(found.results) == 1
     cell = cells_of([found])[0]
     assert cell.problem == "ValueError: no such thing"
-    monkeypatch.setattr(cells.UnsupervisedCell, "measure", lambda *_: 1 / 0)
+    monkeypatch.setattr(cells.ClusterScore, "__call__", lambda *_: 1 / 0)
     result = tables_plain(replace(WINE, methods="ism"))
     assert [bool(cell.folds) for cell in result.cells] == [True, True, False, False]
     assert len(result.problems) == 2
@@ -304,30 +304,32 @@ def test_nca_ends_when_its_time_is_up() -> None:
 def test_reference_points_learn_from_the_training_rows_alone(method: str) -> None:
     ingest("wine")
     settings = replace(WINE, parts="references", methods=method)
-    cell = next(iter(cells.comparison_cells(settings)))
+    cell = next(iter(cells.table_cells("references", settings)))
     result = cell.measure(1, ProgressShare())
     assert 0.85 < result["score"] <= 1
     assert "cost" not in result
 
 
+def test_lines_stop_where_they_would_take_too_long() -> None:
+    lines = {line.subject["line"]: line for line in figures.figure_1b(WINE)}
+    exact, linear = lines["ISM, all pairs"], lines["ISM, monomials"]
+    for status, seconds, ends in (("converged", 16, True), ("converged", 14, False)):
+        assert exact.ends_with({"seconds": seconds, "status": status}) is ends
+    for line in (exact, linear):
+        assert line.ends_with({"seconds": 1.0, "status": "over the cap"})
+    assert not linear.ends_with({"seconds": 50.0, "status": "converged"})
+
+
 @pytest.mark.long
-def test_lines_stop_where_they_would_take_too_long(
+def test_points_of_lines_are_measured(
     reference_data: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The 10,000 images that the other figure takes; and fewer of them for training.
-    monkeypatch.setattr(figure_1b, "_SPLIT", "test")
-    monkeypatch.setattr(accuracy_by_features, "_ROWS", 2000)
-    line = figure_1b.GrowthLine(figure_1b._LINES[0], WINE)
-    assert line.ends_with({"seconds": 16.0, "status": "converged"})
-    assert not line.ends_with({"seconds": 14.0, "status": "converged"})
-    assert line.ends_with({"seconds": 1.0, "status": "over the cap"})
-    linear = next(each for each in figure_1b._LINES if each.linear)
-    assert not figure_1b.GrowthLine(linear, WINE).ends_with(
-        {"seconds": 50.0, "status": "converged"}
-    )
-    point = line.measure(500, ProgressShare())
+    monkeypatch.setattr(figures, "GROWTH_SPLIT", "test")
+    monkeypatch.setattr(figures, "FEW_ROWS", 2000)
+    point = next(iter(figures.figure_1b(WINE))).measure(500, ProgressShare())
     assert point["rows"] == 500
-    default = accuracy_by_features.FeatureLine("ISM, the default", WINE)
+    *_, default = figures.features(WINE)
     assert default.measure(2, ProgressShare())["score"] > 0.5
 
 
@@ -345,7 +347,7 @@ def test_settings_say_what_there_is() -> None:
         plan(replace(WINE, parts="table-4", methods="ism,pca"))
     with pytest.raises(SettingsError, match="nothing in common"):
         plan(replace(WINE, methods="pca"))
-    assert replace(WINE, data=" cancer , wine").chosen_data == ("wine", "cancer")
+    assert replace(WINE, data=" cancer , wine").chosen("data") == ("wine", "cancer")
 
 
 def test_a_run_of_another_kind_is_not_replaced() -> None:
@@ -363,7 +365,9 @@ def _alternative_series(**fit: Any) -> SeriesResult:
 
 
 def test_stored_pictures_are_figures() -> None:
-    (figure,) = _alternatives([_alternative_series(ended="over the cap")])
+    result = save(TablesSettings(run="figure"), [_alternative_series(ended="over the cap")])
+    (block,) = (each for each in summarise(result).blocks if each.draw)
+    (figure,) = block.pictures
     assert figure.title == "face, gaussian: 4 others"
     assert figure.caption == "NMI: pose 0.60; over the cap"
 
@@ -381,22 +385,32 @@ def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> No
     )
 
 
+def test_a_figure_of_another_version_is_named_and_hides_nothing_else(here: Command) -> None:
+    known = _alternative_series(ended="converged")
+    older = replace(known, results=[{"pictures": [], "seconds": 1.0, "status": "converged"}])
+    growth = [{"rows": n, "seconds": 1.0, "status": "converged"} for n in (500, 1000)]
+    growing = {"line": "ISM, all pairs", "kernel": "polynomial"}
+    line = replace(known, part="figure-1b", subject=growing, results=growth)
+    save(TablesSettings(run="old"), [older, line])
+    page = render_run("old")
+    assert "measured by another version of ism-dask" in page
+    assert "Figure 1b: seconds against rows" in page
+    assert "measured by another version" in " ".join(here("show", "old").out.split())
+
+
 def test_kernels_of_the_figure_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = list(figure_1a.figure_1a(TablesSettings(cap=20.0)))
+    every = list(figures.figure_1a(TablesSettings(cap=20.0)))
     assert [each.title for each in every[:2]] == ["flower gaussian", "flower polynomial"]
-    monkeypatch.setattr(
-        figure_1a,
-        "_SUBJECTS",
-        {"wine": figure_1a.Subject("three clusters", "two others", 3, 2, "cultivar", "clusters")},
-    )
+    subject = figures.Subject("three clusters", "two others", 3, 2, "cultivar", "clusters")
+    monkeypatch.setattr(figures, "_SUBJECTS", {"wine": subject})
     ended = {}
-    for each in figure_1a.figure_1a(TablesSettings(cap=20.0)):
+    for each in figures.figure_1a(TablesSettings(cap=20.0)):
         result = each.measure(0, ProgressShare())
         first, other = result["fits"]
         assert other["nmi"]["cultivar"] < 0.2 < 0.8 < first["nmi"]["cultivar"]
-        ended[each.kernel] = result["status"]
+        ended[each.subject["kernel"]] = result["status"]
     assert ended["gaussian"] == "converged"
-    stopped = figure_1a.Alternatives("wine", "gaussian", TablesSettings(cap=1e-6))
+    stopped = next(iter(figures.figure_1a(TablesSettings(cap=1e-6))))
     assert stopped.measure(0, ProgressShare())["status"] == "over the cap"
 
 
@@ -404,7 +418,7 @@ def test_pages_and_files_have_every_cell() -> None:
     result = tables_plain(WINE)
     page, files = render_run("tables"), table_files(result)
     assert set(files) == {"table-4.md"}
-    made = tables(result)["table-4"]
+    made = tables_by_part(result)["table-4"]
     assert [len(each.tables[0].rows) for each in made] == [6, 4]
     for cell in result.cells:
         assert f"{cell.score.mean:.3f}" in files["table-4.md"]
@@ -416,10 +430,9 @@ def test_pages_and_files_have_every_cell() -> None:
 
 
 def test_the_command_tells_and_writes(here: Command, tmp_path: object) -> None:
-    told = here(
-        *("tables", "--parts", "table-4", "--data", "wine", "--methods", "ism", "--folds", "2"),
-        *("--plain", "--out", tmp_path, "--run", "mine"),
-    )
+    options = ("tables", "--parts", "table-4", "--data", "wine", "--methods", "ism")
+    options += ("--folds", "2", "--plain", "--run", "mine")
+    told = here(*options, "--out", tmp_path)
     assert told.status == 0, told.err
     assert "Table 4, supervised" in told.out
     assert (tmp_path / "table-4.md").exists()
@@ -428,23 +441,7 @@ def test_the_command_tells_and_writes(here: Command, tmp_path: object) -> None:
     assert "4 cells" in listed.out
     shown = here("show", "mine")
     assert "Tables 4 and 5" in shown.out
-    result = json.loads(
-        here(
-            "tables",
-            "--parts",
-            "table-4",
-            "--data",
-            "wine",
-            "--methods",
-            "ism",
-            "--folds",
-            "2",
-            "--plain",
-            "--run",
-            "mine",
-            "--json",
-        ).out
-    )
+    result = here(*options, "--json").answer
     assert [cell["folds"] for cell in result["cells"]] == [2, 2, 1, 1]
 
 

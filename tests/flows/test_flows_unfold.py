@@ -21,7 +21,7 @@ from waiting import wait
 
 from flows.interface.progress import watch_progress
 from flows.reports.html import render_run
-from flows.runs.unfolding import unfold_and_save
+from flows.runs.unfolding import unfold_plain
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
 from ism_dask.unfolding import unfold
@@ -338,7 +338,7 @@ def test_a_lost_cluster_is_joined_again(here: Command, unused_port: int) -> None
 
         replaced = pool.submit(replace_cluster)
         with watch_progress(diary):
-            unfold_and_save(settings)
+            unfold_plain(settings)
         replaced.result()
     (noted,) = diary.notes
     assert "joining it again, to go on from" in noted

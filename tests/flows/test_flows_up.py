@@ -34,7 +34,7 @@ from upkeep import (
 from waiting import ask, wait
 
 from flows.errors import FlowError
-from flows.runs.fit import fit_and_save
+from flows.runs.fit import fit_plain
 from flows.services import supervisor
 from flows.services.ports import Ports
 from flows.services.records import ProcessRecord, live_record, service_processes, services_folder
@@ -67,7 +67,7 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> Non
     assert run["auto_scheduled"]
     assert (report_path("soon").parent / "result").is_dir()
     up.request("PATCH", f"deployments/{up.soon}", json={"paused": True})
-    fit_and_save(FitSettings(dataset="wine", sigma="median", run="plain"))
+    fit_plain(FitSettings(dataset="wine", sigma="median", run="plain"))
     assert np.array_equal(load_model("soon").components, load_model("plain").components)
 
 

@@ -12,13 +12,17 @@ from sklearn.datasets import load_breast_cancer, load_wine
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian, Polynomial
+from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
+from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
-from ism_dask.records.iteration import Solution
+from ism_dask.records.iteration import Solution, State
 from ism_dask.solvers import ISM
 from ism_dask.status import Status
 
 WINE, CLASSES = load_wine(return_X_y=True)
 TUMOURS, KINDS = (each[:300] for each in load_breast_cancer(return_X_y=True))
+ROWS = np.random.default_rng(0).normal(size=(400, 6))
+WAVES = np.sin(2 * ROWS[:, 0]) + ROWS[:, 1] * ROWS[:, 2]
 
 
 class CutOffError(Exception):
@@ -67,10 +71,11 @@ FITS = {
     # Swings at q = 2, and goes on along the slope.
     "climb": (supervised(), TUMOURS, KINDS),
     "rival": (supervised(solver="stiefel"), WINE, CLASSES),
+    "prediction": (lambda: SupervisedIKDR(2, random_state=0), ROWS, WAVES),
 }
 
 
-@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("every", [1, 4])
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name: str, every: int) -> None:
     make, X, y = FITS[name]
@@ -98,11 +103,36 @@ def _steps(checkpoint: Checkpoint) -> tuple[object, ...]:
     return rounds, *legs
 
 
-def test_the_climb_is_on_the_way() -> None:
-    make, X, y = FITS["climb"]
+@pytest.mark.parametrize(("name", "number"), [("climb", 1), ("prediction", 0)])
+def test_steps_along_the_gradient_are_saved(name: str, number: int) -> None:
+    """The iterations of ISM swing before, if there are some."""
+    make, X, y = FITS[name]
     _, checkpoints = in_pieces(make, X, y, 1)
-    ended = [leg.status for leg in checkpoints[-1].runs if isinstance(leg, Solution)]
-    assert ended[:2] == [Status.SWINGS, Status.CONVERGED]
+    runs = [each.runs for each in checkpoints if len(each.runs) > number]
+    earlier = [leg.status for leg in runs[-1][:number] if isinstance(leg, Solution)]
+    assert earlier == [Status.SWINGS] * number
+    steps = [each[number] for each in runs if isinstance(each[number], State)]
+    assert len(steps) > 3
+    assert all(step.curvature for step in steps)
+
+
+def test_steps_along_the_gradient_have_their_name() -> None:
+    names: list[str] = []
+
+    class Names(FitWatcher):
+        def begun(self, plan: FitPlan) -> None:
+            self._progress = FitProgress(plan)
+
+        def on_steps(self, unit: str) -> None:
+            self._progress.on_steps(unit)
+
+        def on_iteration(self, state: State) -> None:
+            names.append(self._progress.on_iteration(state))
+
+    make, X, y = FITS["climb"]
+    with watching_fits(Names()):
+        n_iter = make().fit(X, y).n_iter_
+    assert (names[0], names[-1]) == ("iteration 1", f"gradient step {n_iter}")
 
 
 ROUNDS = {

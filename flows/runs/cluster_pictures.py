@@ -1,9 +1,8 @@
-"""Draw images of a run: components, mean images of clusters, and a picture by clusters."""
+"""Draw images of a clustering: components, mean images of clusters, and a picture by clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from io import BytesIO
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from flows.builtin.ingestion import picture_pixels
-from ism_dask.pictures.colours import largest_weight, weight_colours
+from flows.reports.pictures import enlarged, png_bytes, weights_image
+from ism_dask.pictures.colours import largest_weight
 from storage import Dataset
 
 if TYPE_CHECKING:
@@ -21,36 +21,31 @@ Array = NDArray[Any]
 
 # Number of rows to read at a time for the means.
 _BATCH_ROWS = 4096
-# Pixels between the images of a sheet, and the smallest height of an image in pixels.
-_GAP, _MIN_HEIGHT = 4, 96
+# Pixels between the images of a sheet.
+_GAP = 4
 
 
-def run_pictures(data: Dataset, model: ClusteringIKDR) -> dict[str, bytes]:
+def cluster_pictures(data: Dataset, model: ClusteringIKDR) -> dict[str, bytes]:
     """Draw all pictures that suit the data; return the content of a PNG file for each."""
     images = {name: draw(data, model) for name, draw in _PICTURES.items()}
-    return {name: _png(image) for name, image in images.items() if image is not None}
+    return {name: png_bytes(image) for name, image in images.items() if image is not None}
 
 
 def whole_picture(data: Dataset) -> bytes:
     """Return the picture whose colours are the rows, as a PNG; empty if there is none."""
     pixels = picture_pixels(data.info.name)
-    return b"" if pixels is None else _png(Image.fromarray(pixels.astype(np.uint8), "RGB"))
+    return b"" if pixels is None else png_bytes(Image.fromarray(pixels.astype(np.uint8), "RGB"))
 
 
-def component_image(weights: Array, shape: tuple[int, ...], largest: float) -> bytes:
-    """Draw a component (d,) of images as a PNG: red below 0 and blue above, up to +-`largest`."""
-    return _png(_weights_image(weights, shape, largest))
-
-
-def component_images(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
+def _component_images(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     """Draw the components as images, side by side; None if the rows are no images."""
     if data.image_shape is None:
         return None
     largest = largest_weight(model.components_)
-    return _sheet([_weights_image(row, data.image_shape, largest) for row in model.components_])
+    return _sheet([weights_image(row, data.image_shape, largest) for row in model.components_])
 
 
-def cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
+def _cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     """Draw the mean image of each cluster; None if the rows are no images."""
     if data.image_shape is None:
         return None
@@ -63,11 +58,11 @@ def cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     nonempty = sizes > 0
     averages = sums[nonempty] / sizes[nonempty, None]
     low, high = averages.min(), averages.max()
-    stretched = 255.0 * (averages - low) / max(high - low, 1e-12)
-    return _sheet([_grey(row, data.image_shape) for row in stretched])
+    grey = (255.0 * (averages - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
+    return _sheet([enlarged(Image.fromarray(row.reshape(data.image_shape), "L")) for row in grey])
 
 
-def segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
+def _segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     """Draw the picture whose colours are the rows, each pixel in the mean colour of its cluster.
 
     Return None if there is no such picture.
@@ -87,35 +82,11 @@ def segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | Non
     return Image.fromarray(painted[inverse.ravel()].reshape(pixels.shape).astype(np.uint8), "RGB")
 
 
-_PICTURES: dict[str, Callable[[Dataset, ClusteringIKDR], Image.Image | None]] = {
-    "components": component_images,
-    "clusters": cluster_means,
-    "segments": segmented_picture,
+_PICTURES: Mapping[str, Callable[[Dataset, ClusteringIKDR], Image.Image | None]] = {
+    "components": _component_images,
+    "clusters": _cluster_means,
+    "segments": _segmented_picture,
 }
-
-
-def _png(image: Image.Image) -> bytes:
-    """Return an image as the content of a PNG file."""
-    content = BytesIO()
-    image.save(content, format="PNG")
-    return content.getvalue()
-
-
-def _weights_image(weights: Array, shape: tuple[int, ...], largest: float) -> Image.Image:
-    colours = weight_colours(weights, largest)
-    return _enlarged(Image.fromarray(colours.reshape(*shape, 3), "RGB"))
-
-
-def _grey(values: Array, shape: tuple[int, ...]) -> Image.Image:
-    """Return an image of `values` from 0 to 255."""
-    pixels = values.reshape(shape).clip(0, 255).astype(np.uint8)
-    return _enlarged(Image.fromarray(pixels, "L"))
-
-
-def _enlarged(image: Image.Image) -> Image.Image:
-    """Return an image whose height is at least `_MIN_HEIGHT` pixels."""
-    factor = -(-_MIN_HEIGHT // image.height)
-    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
 
 def _sheet(images: list[Image.Image]) -> Image.Image:

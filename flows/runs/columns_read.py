@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from flows.reports.blocks import Block, Summary, Table
+from flows.results.base import IngestResult
 from flows.text import byte_size, shortened
 from storage.tables.schema import CATEGORY, CLASSES, DROP, WEIGHTS, Column, TableSchema
 
@@ -38,6 +40,29 @@ def schema_cells(schema: TableSchema) -> list[list[str]]:
         ]
         for feature in schema.features
     ]
+
+
+def ingest_summary(result: IngestResult) -> Summary:
+    """Return the summary of a data set that was read: its labels and how its columns were read."""
+    labels = tuple((name, str(classes or "numbers")) for name, classes in result.labels.items())
+    tables = [Table("Labels.", ("label", "classes"), labels, left=2)]
+    if result.schema is not None:
+        cells = schema_cells(TableSchema.from_json(result.schema))
+        tables.append(Table("How columns were read.", SCHEMA_COLUMNS, tuple(map(tuple, cells))))
+    stored = f"Stored in {result.path}, with the hash {result.data_hash}."
+    return Summary(
+        run=f"{result.dataset} ({result.split})",
+        kind=result.command,
+        subject=f"{result.rows:,} rows, {result.columns:,} columns.",
+        facts=(),
+        blocks=(
+            Block(
+                "Columns",
+                about=stored if result.path else "A dry run: nothing was stored.",
+                tables=tuple(tables),
+            ),
+        ),
+    )
 
 
 def _encoding_words(feature: Column, missing: str) -> str:

@@ -13,3 +13,9 @@ for (const button of document.querySelectorAll("th button")) {
     table.tBodies[0].append(...rows);
   });
 }
+// Shows the runs that have all words of the filter.
+document.querySelector("input").addEventListener("input", (event) => {
+  const words = event.target.value.toLowerCase().split(" ");
+  for (const row of document.querySelectorAll("tbody tr"))
+    row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+});

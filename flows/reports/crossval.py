@@ -1,0 +1,117 @@
+"""Put a cross-validation into words: its accuracy beside baselines, its folds and confusions."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import numpy as np
+
+from flows.reports import figures
+from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.fit_quality import fit_quality
+from flows.reports.fits import data_in_short, data_subject, objective, selections_of_folds
+from flows.reports.view import View
+from flows.results.runs import CrossvalResult, FoldMeasures
+from flows.settings.runs import DEPENDENCE, PREDICTION
+from flows.text import number, share
+
+# What the features of each baseline are.
+_BASELINES = {
+    DEPENDENCE: "as many new features, of largest HSIC",
+    "PCA": "as many principal components",
+    "LDA": "linear discriminants, at most as many, and one less than classes",
+    "all features": "all features, standardised",
+    "chance": "the most frequent class, always",
+}
+# Those that the first sentence of a page names.
+_BESIDE = ("all features", "chance")
+
+
+def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
+    """Return the summary of a cross-validation."""
+    mean, sd, q = result.mean, result.sd, result.n_components
+    others = [(name, value) for name, value in _baselines(result).items() if name in _BESIDE]
+    folds = Table(
+        "Each fold; in the end mean and population standard deviation.",
+        ("fold", "accuracy", "J", "seconds", "iterations"),
+        tuple(_fold_cells(str(each.fold), each.measures, -each.cost) for each in result.results),
+        foot=(
+            _fold_cells("mean", mean, -mean.cost),
+            _fold_cells("sd", sd, sd.cost),  # a deviation has no sign
+        ),
+    )
+    return Summary(
+        run=result.run,
+        kind=result.command,
+        subject=data_subject("Cross-validation of", result),
+        short=data_in_short(result),
+        headline=f"accuracy {mean.accuracy:.3f}",
+        finding=f"{f'{q} new features' if q else 'New features'} classify {share(mean.accuracy)} "
+        f"of the held-out rows, ± {share(sd.accuracy)} between folds"
+        + "".join(f", {name} {share(value)}" for name, value in others),
+        facts=(
+            Fact("Accuracy", f"{mean.accuracy:.4f} ± {sd.accuracy:.4f}"),
+            Fact("Folds", f"{len(result.results)} of {result.folds}"),
+            *objective(-mean.cost, predicts=result.predicts),
+            Fact("Seconds per fold", f"{mean.seconds:.2f}"),
+        ),
+        blocks=(
+            _beside_baselines(result),
+            Block("Folds", tables=(folds,), draw=lambda: figures.accuracy(result)),
+            *_confusion(result),
+            *selections_of_folds(result),
+            Block("How far to trust it", facts=fit_quality(result)),
+        ),
+    )
+
+
+def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[str, ...]:
+    others = map(number, (objective, measures.seconds, measures.iterations))
+    return (name, f"{measures.accuracy:.4f}", *others)
+
+
+def _baselines(result: CrossvalResult) -> dict[str, float]:
+    """Return the mean accuracy of other features by their names, if all folds have it."""
+    folds = [each.baselines for each in result.results]
+    own = PREDICTION if result.predicts else DEPENDENCE
+    return {
+        name: fmean(fold[name] for fold in folds)
+        for name in _BASELINES
+        if name != own and all(name in fold for fold in folds)
+    }
+
+
+def _beside_baselines(result: CrossvalResult) -> Block:
+    """Return the accuracy beside those of other features."""
+    q, others = result.n_components, _baselines(result)
+    features = f"{q} new features" if q else "new features, as many as each fold chooses"
+    own = PREDICTION if result.predicts else DEPENDENCE
+    rows = [(own, f"{features}, this run", f"{result.mean.accuracy:.4f}")]
+    rows += [(name, _BASELINES[name], f"{value:.4f}") for name, value in others.items()]
+    left_out = ", ".join(name for name in _BASELINES if name not in (own, *others))
+    note = f"Left out, because {result.rows:,} rows of {result.columns:,} columns are too many: "
+    table = Table(
+        "The accuracy of the same classifier on the same folds, with other features.",
+        ("method", "features", "accuracy"),
+        tuple(rows),
+        left=2,
+    )
+    notes = (f"{note}{left_out}.",) if left_out else ()
+    return Block("Beside other features", tables=(table,), notes=notes)
+
+
+def _confusion(result: CrossvalResult) -> list[Block]:
+    """Return the held-out rows by true and predicted class, if all folds recorded them."""
+    counts = [each.confusion for each in result.results if each.confusion is not None]
+    names = result.class_names
+    if len(counts) < len(result.results):
+        return []
+    rows = tuple(
+        (name, *(f"{count:,}" for count in row))
+        for name, row in zip(names, np.sum(counts, axis=0), strict=True)
+    )
+    caption = (
+        "Held-out rows of all folds: a row for each true class, a column for the predicted one."
+    )
+    table = Table(caption, ("true class", *names), rows)
+    return [Block("Confusions", tables=(table,), detail=True)]

@@ -1,0 +1,292 @@
+"""List runs for a terminal, for programs, for a page, and for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, groupby
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from flows.reports.pictures import Figure, drawn
+from flows.reports.refresh_metrics import refresh_families
+from flows.reports.summary import summarise
+from flows.reports.view import View, ranked_weights, saved_result
+from flows.results.base import RunResult
+from flows.results.runs import ClusterResult, CrossvalResult, FitResult
+from flows.results.unfolding import UnfoldResult
+from flows.services.leases import Lease, list_leases
+from flows.text import byte_size
+from storage import Run, list_runs, picture_path
+from storage.runs import shared_name
+
+# Columns of the table for people, which fits a terminal of 80 columns.
+COLUMNS = ("name", "kind", "data", "result", "saved")
+# Columns of the page, and what of a run is drawn over time, with its format.
+PAGE_COLUMNS = ("name", "state", "kind", "data, kernel", "J", "accuracy", "seconds", "UTC", "size")
+_MEASURES = {
+    "J": ("objective", ".6g"),
+    "accuracy": ("accuracy", ".4f"),
+    "seconds": ("seconds", ",.2f"),
+}
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+# At most so many unfinished runs have metrics, and at most so many finished ones: the newest.
+_MOST = 50
+_STATES = ("computing", "interrupted", "failed", "died", "finished", "damaged")
+_SECONDS_PER_DAY = 86_400
+# The meaning of each metric, which has the name of a field of `ListedRun` after the prefix.
+_PREFIX, _LABELS = "ism_dask_run_", ("run", "kind")
+_GAUGES = {
+    "rows": "Rows of the fit.",
+    "iterations": "Iterations of the fit; of a finished cross-validation, of all its fits.",
+    "objective": "J of the latest iteration; of a finished cross-validation, its mean.",
+    "rows_per_second": "Rows of the fit, times its iterations, by its seconds.",
+    "seconds": "Seconds since the process took up the run; of a finished run, of its fits.",
+    "seconds_since_sign_of_life": "Seconds since an unfinished run has renewed its lease.",
+}
+_COUNTERS = {
+    "workers_lost": "Dask workers that left the cluster while the process fitted on it.",
+    "clusters_lost": "Times that the process lost the Dask cluster.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRun:
+    """A run, saved or not, as lists and metrics show it; None for numbers that it has not."""
+
+    name: str
+    kind: str
+    # One of `_STATES`.
+    state: str
+    # When it was saved; of an unfinished run, the last sign of life of its process.
+    time: datetime
+    bytes: int = 0
+    dataset: str = ""
+    # Data and kernel, and the main figure.
+    short: str = ""
+    headline: str = ""
+    # The address of its flow run in the Prefect UI.
+    page: str = ""
+    # Of its fits, as in `_GAUGES` and `_COUNTERS`.
+    rows: int | None = None
+    iterations: float | None = None
+    objective: float | None = None
+    accuracy: float | None = None
+    rows_per_second: float | None = None
+    seconds: float | None = None
+    seconds_since_sign_of_life: float | None = None
+    workers_lost: int | None = None
+    clusters_lost: int | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> ListedRun:
+        """Return a saved run."""
+        place: dict[str, Any] = {
+            "name": run.name,
+            "kind": run.kind,
+            "time": run.created,
+            "bytes": run.bytes,
+        }
+        if run.problem:
+            return cls(**place, state="damaged")
+        result = saved_result(run)
+        if result is None:
+            return cls(**place, state="finished")
+        summary = summarise(result)
+        return cls(
+            **place,
+            state="finished",
+            dataset=getattr(result, "dataset", ""),
+            short=summary.short,
+            headline=summary.headline,
+            page=result.page or "",
+            **_numbers(result),
+        )
+
+    @classmethod
+    def of_lease(cls, lease: Lease) -> ListedRun:
+        """Return an unfinished run."""
+        live, now = lease.numbers, time.time()
+        until = now if lease.state == "computing" else lease.renewed
+        return cls(
+            name=lease.run,
+            kind=lease.kind,
+            state=lease.state,
+            time=datetime.fromtimestamp(lease.renewed, UTC),
+            short=str(lease.settings.get("dataset", "")),
+            rows=live.rows or None,
+            iterations=live.iterations,
+            objective=live.objective,
+            rows_per_second=live.rows_per_second,
+            # Clocks of two machines may differ.
+            seconds=max(0.0, until - lease.taken),
+            seconds_since_sign_of_life=max(0.0, now - lease.renewed),
+            workers_lost=live.workers_lost,
+            clusters_lost=live.clusters_lost,
+        )
+
+    def cells(self) -> list[str]:
+        """Return the cells (`COLUMNS`) of the run in the table for people."""
+        kind = "damaged" if self.state == "damaged" else self.kind
+        # The short date keeps the table within a terminal of 80 columns.
+        this_year = self.time.year == datetime.now(UTC).year
+        when = f"{self.time:%d %b %H:%M}" if this_year else f"{self.time:%d %b %Y}"
+        return [self.name, kind, self.dataset, self.headline, when]
+
+    def page_cells(self) -> Iterator[tuple[str, str | float]]:
+        """Yield the cells (`PAGE_COLUMNS`) of the run: text, and value by which to sort."""
+        for text in (self.name, self.state, self.kind, self.short):
+            yield text, text
+        for field, form in _MEASURES.values():
+            value = getattr(self, field)
+            yield ("", "") if value is None else (format(value, form), value)
+        yield f"{self.time:%Y-%m-%d %H:%M}", self.time.timestamp()
+        yield (byte_size(self.bytes), self.bytes) if self.bytes else ("", "")
+
+
+def _numbers(result: RunResult) -> Mapping[str, Any]:
+    """Return the numbers of the fits of a finished run, as far as it has any."""
+    if isinstance(result, UnfoldResult):
+        names = ("rows", "iterations", "objective", "seconds")
+        return {name: getattr(result, name) for name in names}
+    accuracy = None
+    if isinstance(result, FitResult | ClusterResult):
+        rows, fits = result.rows, [(result.fitted.objective, result.fitted.ending)]
+    elif isinstance(result, CrossvalResult):
+        # Each fold is held out of one fit.
+        rows, accuracy = round(result.rows * (1 - 1 / result.folds)), result.mean.accuracy
+        fits = [(-each.cost, each.ending) for each in result.results]
+    else:
+        return {}
+    seconds = sum(ending.seconds for _, ending in fits)
+    iterations = sum(ending.iterations for _, ending in fits)
+    return {
+        "rows": rows,
+        "iterations": iterations,
+        "objective": fmean(objective for objective, _ in fits),
+        "accuracy": accuracy,
+        "rows_per_second": rows * iterations / seconds if seconds > 0 else None,
+        "seconds": seconds,
+    }
+
+
+def unfinished_runs() -> list[ListedRun]:
+    """Return the runs with a lease: those that are computed, or did not come to an end."""
+    leases = sorted(list_leases(), key=lambda lease: lease.renewed, reverse=True)
+    return list(map(ListedRun.of_lease, leases))
+
+
+def run_record(run: Run) -> dict[str, Any]:
+    """Return what is listed of a run as plain JSON, for programs."""
+    metrics = run.metrics
+    listed = ("dataset", "split", "kernel", "n_components", "n_clusters", "objective", "nmi")
+    return {
+        "name": run.name,
+        "kind": run.kind or None,
+        "created": run.created.isoformat(),
+        "bytes": run.bytes,
+        "path": str(run.path),
+        "problem": run.problem,
+        "copy_of": run.copy_of or None,
+        **{key: metrics[key] for key in listed if key in metrics},
+        **({"accuracy": metrics["mean"]["accuracy"]} if "mean" in metrics else {}),
+    }
+
+
+def full_json(view: View) -> dict[str, Any]:
+    """Return all that is stored of a run except its arrays of rows, as plain JSON for programs."""
+    run, model = view.run, view.model
+    record = {
+        **run_record(run),
+        "config": run.config,
+        "metrics": run.metrics,
+        "versions": run.versions,
+    }
+    if model is None:
+        return record
+    return {
+        **record,
+        "loadings": [
+            [{"feature": name, "weight": weight} for name, weight in ranked_weights(model, k)]
+            for k in range(model.n_components)
+        ],
+        "history": list(model.history),
+        "class_names": model.class_names,
+        "pictures": {name: str(picture_path(run.path, f"{name}.png")) for name in view.pictures},
+    }
+
+
+def figures_over_time(runs: Sequence[ListedRun]) -> Iterator[Figure]:
+    """Draw the figures of dated runs, two or more of one name, by the day on which they ran."""
+    # It imports matplotlib, which lists without dated runs do not need.
+    from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
+
+    dated = sorted(
+        (run for run in runs if shared_name(run.name)),
+        key=lambda run: (shared_name(run.name), run.time),
+    )
+    for name, group in groupby(dated, key=lambda run: shared_name(run.name)):
+        series = list(group)
+        for measure, (field, _) in _MEASURES.items():
+            points = np.array(
+                [
+                    (run.time.timestamp() / _SECONDS_PER_DAY, value)
+                    for run in series
+                    if (value := getattr(run, field)) is not None
+                ]
+            )
+            if len(points) < 2:
+                continue
+            yield drawn(
+                f"{name}: {measure}",
+                f"{len(points)} runs, from {points[0, 1]:.4g} to {points[-1, 1]:.4g}.",
+                draw_dated_lines,
+                lines=[(measure, points)],
+                quantity=measure,
+            )
+
+
+class _Families(Collector):
+    """Metrics as `generate_latest` takes them."""
+
+    def __init__(self, families: Iterator[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return self._families
+
+
+def render_metrics() -> str:
+    """Return the numbers of the newest runs, unfinished and finished, as Prometheus reads them."""
+    unfinished = unfinished_runs()[:_MOST]
+    names = {each.name for each in unfinished}
+    # A run that is computed anew has an earlier result until it ends.
+    finished = [run for run in list_runs() if run.name not in names][:_MOST]
+    runs = [*unfinished, *map(ListedRun.of, finished)]
+    return generate_latest(_Families(chain(_families(runs), refresh_families()))).decode()
+
+
+def _families(runs: Sequence[ListedRun]) -> Iterator[Metric]:
+    """Yield each metric with its value for each run."""
+    states = GaugeMetricFamily(
+        f"{_PREFIX}state", "1 for the state of the run, else 0.", labels=(*_LABELS, "state")
+    )
+    for each in runs:
+        for state in _STATES:
+            states.add_metric((each.name, each.kind, state), float(state == each.state))
+    yield states
+    for family, names in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+        for name, meaning in names.items():
+            metric = family(_PREFIX + name, meaning, labels=_LABELS)
+            for each in runs:
+                value = getattr(each, name)
+                if value is not None:
+                    metric.add_metric((each.name, each.kind), value)
+            yield metric
