@@ -140,7 +140,7 @@ class RefreshTable(Checked):
         le=1,
     )
     max_turn: float = setting(
-        0.5,
+        0.85,
         about="Sine of the largest angle by which the new features of the rows may turn against "
         "the published ones, as W turns.",
         gt=0,

@@ -595,7 +595,7 @@ def test_a_missing_run_file_is_an_error_at_once(
     here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.cli.refresh.connect_to_prefect", pytest.fail)
-    monkeypatch.setattr("flows.cli.launch.connect_to_prefect", pytest.fail)
+    monkeypatch.setattr("flows.cli.compute.connect_to_prefect", pytest.fail)
     path = tmp_path / "sales.toml"
     assert f"the run file {path} cannot be read" in here("refresh", path).failed(2)
     assert f"the run file {path} cannot be read" in here(
