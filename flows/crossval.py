@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import flow
 
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
-from flows.reports.markdown import run_page
-from flows.reports.summary import card_line
 from flows.results.runs import CrossvalResult, FoldResult
 from flows.runs.crossval import Crossval, resumable_crossval, run_name
 from flows.settings.runs import CrossvalSettings
 from flows.text import number
-from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
+from flows.tracking.flow_run import run_flow, step, track_run
 
 
-@task(
-    name="fold",
-    task_run_name="fold {number} of {crossval.settings.folds}",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    **RETRY_OPTIONS,
-)
+@step("fold", "fold {number} of {crossval.settings.folds}")
 def fold_step(crossval: Crossval, number: int) -> FoldResult:
     """Fit W and the classifier to all folds but one, and score them on that one."""
     return crossval.fold(number)
 
 
-@task(name="aggregate", task_run_name="aggregate", cache_policy=NO_CACHE, persist_result=False)
+@step("aggregate", retried=False)
 def aggregate_step(crossval: Crossval, results: Sequence[FoldResult]) -> CrossvalResult:
     """Average the results of the folds and save them as a run."""
     return crossval.save(results)
@@ -48,13 +39,9 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
         with resumable_crossval(settings, data) as this:
             with joined_cluster(settings.scheduler):
                 results = [fold_step(this, number) for number in settings.fold_numbers]
-            result: CrossvalResult = aggregate_step(this, results)
+            result = aggregate_step(this, results)
         about = "Each fold, mean and population standard deviation"
-        return run.finished(
-            result,
-            run.page(run_page(result, run.links(result)), card_line(result)),
-            run.table("folds", table_rows(result), about),
-        )
+        return run.saved(result, run.table("folds", table_rows(result), about))
 
 
 def run_crossval(settings: CrossvalSettings) -> CrossvalResult:

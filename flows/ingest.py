@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
+import fsspec
+from prefect import flow
+from prefect.filesystems import RemoteFileSystem
 
+from flows.errors import SettingsError
+from flows.progress.run_context import in_context
 from flows.reports.markdown import render_markdown
 from flows.results.base import IngestResult
 from flows.runs.columns_read import ingest_summary
 from flows.runs.data import LabelledDataset, RunSettings, label_of, store_dataset, store_for_run
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.tracking.credentials import block_credentials
-from flows.tracking.flow_run import RETRY_OPTIONS, TrackedRun, run_flow, track_run
+from flows.tracking.flow_run import TrackedRun, run_flow, step, track_run
 from storage import Dataset
 
 Search = TypeVar("Search", CrossvalSettings, FitSettings)
 
 
-@task(
-    name="store",
-    task_run_name="store {settings.dataset}",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    **RETRY_OPTIONS,
-)
+@step("store", "store {settings.dataset}")
 def store_step(settings: IngestSettings) -> IngestResult:
     """Read the raw files, check them, and store the rows."""
     return store_dataset(settings)
@@ -40,9 +37,8 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
     with track_run("ingest", settings) as run:
         with block_credentials(settings.credentials):
             result: IngestResult = store_step(settings)
-        return run.finished(
-            result, run.page(render_markdown(ingest_summary(result)), _card_line(result))
-        )
+        about = f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
+        return run.finished(result, run.page(render_markdown(ingest_summary(result)), about))
 
 
 def run_ingest(settings: IngestSettings) -> IngestResult:
@@ -50,13 +46,7 @@ def run_ingest(settings: IngestSettings) -> IngestResult:
     return IngestResult.from_json(run_flow(ingest, settings))
 
 
-@task(
-    name="ingest",
-    task_run_name="ingest {settings.dataset}",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    **RETRY_OPTIONS,
-)
+@step("ingest", "ingest {settings.dataset}")
 def ingest_step(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """Store the data set unless it is stored already; return the settings with its name, and it."""
     return store_for_run(settings)
@@ -77,5 +67,34 @@ def ingest_and_name_run(
     return named, data
 
 
-def _card_line(result: IngestResult) -> str:
-    return f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
+@contextmanager
+def block_credentials(name: str | None) -> Iterator[None]:
+    """Read addresses with the settings of a Prefect block; None changes nothing.
+
+    Parameters
+    ----------
+    name : str, optional
+        A block of type remote-file-system, such as "lake" or "remote-file-system/lake". Its
+        settings are those that fsspec takes for the protocol of its base path.
+    """
+    if name is None:
+        yield
+        return
+    try:
+        loaded = RemoteFileSystem.load(name.removeprefix("remote-file-system/"))
+    except ValueError as error:
+        raise SettingsError(
+            f"`credentials` is {name!r}, but the Prefect server has no such block of type "
+            "remote-file-system; make one in its UI, under Blocks"
+        ) from error
+    block = cast(RemoteFileSystem, loaded)
+    protocol = block.basepath.partition("://")[0]
+    earlier = fsspec.config.conf.get(protocol)
+    fsspec.config.conf[protocol] = dict(block.settings)
+    try:
+        with in_context(credentials=name):
+            yield
+    finally:
+        del fsspec.config.conf[protocol]
+        if earlier is not None:
+            fsspec.config.conf[protocol] = earlier

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import State, flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import State, flow
 from prefect.events import emit_event
 from prefect.states import Completed, Failed
 
+from flows.ingest import block_credentials
 from flows.refreshes.history import history_page
 from flows.refreshes.refresh import credentials_of
 from flows.refreshes.refresh import refresh as refresh_run
 from flows.results.refresh import SUSPICIOUS, RefreshResult
 from flows.settings.refresh import RefreshSettings
-from flows.tracking.credentials import block_credentials
-from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
+from flows.tracking.flow_run import run_flow, step, track_run
 
 # Name of the event that automations can act on, and prefix of the resource that it is about.
 EVENT, RESOURCE = "ism-dask.refresh", "ism-dask.run"
 
 
-@task(
-    name="refresh", task_run_name="refresh", cache_policy=NO_CACHE, persist_result=False,
-    **RETRY_OPTIONS,
-)  # fmt: skip
+@step("refresh")
 def refresh_step(settings: RefreshSettings) -> RefreshResult:
     """Read what is new, fit W from the last one, compare, and publish."""
     return refresh_run(settings)
@@ -41,13 +37,12 @@ def refresh(settings: RefreshSettings) -> State[Any]:
         with block_credentials(credentials_of(settings)):
             result: RefreshResult = refresh_step(settings)
         _tell_automations(result)
-        answer = run.finished(
-            result, run.page(history_page(result.name), f"the history of {result.name}")
-        )
-    name = result.state.capitalize()
-    if result.state == SUSPICIOUS:
-        return Failed(name=name, message="; ".join(result.reasons))
-    return Completed(name=name, data=answer)
+        page = run.page(history_page(result.name), f"the history of {result.name}")
+        state: State[Any] = Completed(name=result.state.capitalize())
+        if result.state == SUSPICIOUS:
+            state = Failed(name=result.state.capitalize(), message="; ".join(result.reasons))
+        answer = run.finished(result, page, state=state)
+    return state if state.is_failed() else Completed(name=state.name, data=answer)
 
 
 def run_refresh(settings: RefreshSettings) -> RefreshResult:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import flow
 
-from flows.interface.progress import ProgressShare
 from flows.paper.measure import tables_plain
 from flows.paper.series import Series, measure_series
 from flows.paper.settings import TablesSettings
-from flows.reports.markdown import run_page
-from flows.reports.summary import card_line
+from flows.progress.watching import ProgressShare
 from flows.results.paper import SeriesResult, TablesResult
-from flows.tracking.flow_run import run_flow, track_run
+from flows.tracking.flow_run import run_flow, step, track_run
 
 
-@task(name="series", task_run_name="{part.name}", cache_policy=NO_CACHE, persist_result=False)
+@step("series", "{part.name}", retried=False)
 def series_step(series: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Measure what is still missing of one table cell or one line of a figure."""
     return measure_series(series, settings, part)
@@ -30,10 +27,7 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
     Measurements that an earlier run of that name has saved are reused.
     """
     with track_run("tables", settings) as run:
-        result = tables_plain(settings, series_step)
-        return run.finished(
-            result, run.page(run_page(result, run.links(result)), card_line(result))
-        )
+        return run.saved(tables_plain(settings, series_step))
 
 
 def run_tables(settings: TablesSettings) -> TablesResult:

@@ -5,26 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import flow
 from prefect.utilities.annotations import quote
 
 from flows.ingest import ingest_step
-from flows.reports.markdown import run_page
-from flows.reports.summary import card_line
 from flows.results.unfolding import UnfoldResult
 from flows.runs.unfolding import run_name, unfold_and_save
 from flows.settings.unfolding import UnfoldSettings
-from flows.tracking.flow_run import RETRY_OPTIONS, run_flow, track_run
+from flows.tracking.flow_run import run_flow, step, track_run
 
 
-@task(
-    name="unfold",
-    task_run_name="unfold rows",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    **RETRY_OPTIONS,
-)
+@step("unfold", "unfold rows")
 def unfold_step(settings: UnfoldSettings, data: Any) -> UnfoldResult:
     """Place the rows in a picture, and save their coordinates as a run."""
     return unfold_and_save(settings, data)
@@ -36,10 +27,7 @@ def unfold(settings: UnfoldSettings) -> dict[str, Any]:
     with track_run("unfold", settings) as run:
         settings, data = ingest_step(settings)
         run.describe(replace(settings, run=run_name(settings, data)))
-        result: UnfoldResult = unfold_step(settings, quote(data))
-        return run.finished(
-            result, run.page(run_page(result, run.links(result)), card_line(result))
-        )
+        return run.saved(unfold_step(settings, quote(data)))
 
 
 def run_unfold(settings: UnfoldSettings) -> UnfoldResult:

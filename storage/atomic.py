@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import IO
 
 from storage.errors import StorageError
+from storage.paths import home
 
+# Mode of the home, and of folders with logs, links and keys.
+PRIVATE = 0o700
 _FULL = "the disk or quota is full: free some space or set ISM_DASK_HOME to a larger disk"
 _DENIED = "{} is not allowed there: change the permissions or set ISM_DASK_HOME elsewhere"
 _DOING = {"read": "reading", "write": "writing"}
@@ -65,12 +68,17 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents, and sync them so that they survive a power cut."""
+def make_folder(path: Path, *, private: bool = False) -> None:
+    """Create a folder and its missing parents, and sync them so that they survive a power cut.
+
+    Only its owner may read the home, and a `private` folder.
+    """
     missing = [each for each in (path, *path.parents) if not each.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for created in missing:
-        sync(created.parent)
+    for each in reversed(missing):
+        is_private = each.absolute() == home().absolute() or (private and each == path)
+        each.mkdir(mode=PRIVATE if is_private else 0o777, exist_ok=True)
+        sync(each.parent)
+    path.mkdir(exist_ok=True)  # an error if it is a file
 
 
 @contextmanager

@@ -109,11 +109,14 @@ COMMAND = re.compile(r"^    \$ ism-dask (.+)\n((?:    .*\n|\n)*?)(?=    \$ |\S|\
 SMALL, FACTOR = 1e-3, 30.0
 
 
+PREFECT = ("starting the Prefect server", "it stays up", "run: http")
+
+
 def _lines(output: str) -> list[str]:
     """Return the lines of an output but for empty ones, rules, and what Prefect adds."""
     lines = [" ".join(line.split()) for line in output.splitlines()]
     drawn = (line for line in lines if line.strip("─"))
-    return [line for line in drawn if not line.startswith(("starting a Prefect", "run: http"))]
+    return [line for line in drawn if not line.startswith(PREFECT)]
 
 
 def _number(word: str) -> float | None:

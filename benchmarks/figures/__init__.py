@@ -63,6 +63,7 @@ from benchmarks.figures.unfolded_claims import (
 )
 from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
+from benchmarks.gpu import gpu
 from benchmarks.measure import Figure
 
 __all__ = ["FIGURES", "UNASKED"]
@@ -149,6 +150,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         unfolded_rank,
         unfolded_sparse,
         unfolded_steps,
+        gpu,
         scale,
     )
 }
@@ -156,6 +158,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
 UNASKED = frozenset(
     {
         "scale",
+        "gpu",
         "predicted_scale",
         "optima",
         "power",

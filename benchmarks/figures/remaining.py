@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.measure import Figure, say
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -102,20 +102,19 @@ def _commands() -> dict[str, Callable[[], Any]]:
 def _prefect_server() -> Iterator[None]:
     """Run a Prefect server with a home folder of its own in the block."""
     from flows.services.ports import Ports  # noqa: PLC0415
-    from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
-    from flows.services.service import StartupMessages  # noqa: PLC0415
-    from flows.services.supervisor import stop_all  # noqa: PLC0415
+    from flows.supervisor import stop_all  # noqa: PLC0415
+    from flows.tracking.server import ensure_server, prepare_environment  # noqa: PLC0415
 
     with TemporaryDirectory() as folder:
         environment = {
             "ISM_DASK_HOME": folder,
-            "PREFECT_SERVER_API_PORT": str(Ports(say).choose(None, 0, "server")),
+            "PREFECT_SERVER_API_PORT": str(Ports(say).choose("port", None, 0)),
         }
         with patch.dict(os.environ, environment):
             os.environ.pop("PREFECT_API_URL", None)
             prepare_environment(debug=False)
             try:
-                ensure_server(StartupMessages(say, lambda _: nullcontext()))
+                ensure_server(say)
                 yield
             finally:
                 stop_all()

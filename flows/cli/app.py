@@ -20,7 +20,7 @@ from rich.markup import escape
 from flows.cli import compute, refresh, run_file, services, stored
 from flows.cli.options import Command, CommandGroup, with_flags, with_options
 from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
-from flows.interface.interrupts import (
+from flows.progress.interrupts import (
     exit_process,
     install_signal_handlers,
     resend_lost_interrupts,

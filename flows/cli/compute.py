@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -20,7 +19,6 @@ from flows.settings.unfolding import UnfoldSettings
 
 if TYPE_CHECKING:
     from flows.results.base import RunResult
-    from flows.services.records import ProcessRecord
 
 Flows: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
@@ -165,28 +163,15 @@ def _prefect_flows() -> Flows:
 
 def connect_to_prefect(output: Output) -> None:
     """Set Prefect's environment, and start a server unless ours runs."""
-    from flows.services.prefect import ensure_server, prepare_environment  # noqa: PLC0415
-    from flows.services.service import StartupMessages  # noqa: PLC0415
-
-    def waiting(records: Sequence[ProcessRecord]) -> AbstractContextManager[object]:
-        server = records[0]
-        return output.waiting(
-            f"starting a Prefect server at {server.page}; it stays up for the next run: stop it "
-            f"with `ism-dask up --stop` or `kill {server.pid}`"
-        )
+    from flows.tracking.server import ensure_server, prepare_environment  # noqa: PLC0415
 
     prepare_environment(debug=output.debug)
     # While the server is unreachable, Prefect would report on stderr that it could not send logs.
     logging.raiseExceptions = output.debug
     try:
-        ensure_server(StartupMessages(output.say, waiting))
+        ensure_server(output.say)
     except FlowError as error:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
-    from flows.tracking.client import check_password  # noqa: PLC0415
-    from flows.tracking.outbox import send_receipts  # noqa: PLC0415
-
-    check_password()
-    send_receipts()
 
 
 # For each kind of run that can be resumed: its settings, and what resuming changes.

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from flows.errors import FailureAnswered
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.settings.fields import output_setting
 from flows.text import printable
 from ism_dask.observe.progress_bar import bar_columns

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,8 +13,7 @@ from flows.services.settings import ServiceSettings
 from flows.text import count_noun
 
 if TYPE_CHECKING:
-    from flows.services.records import ProcessRecord
-    from flows.services.status import RunningServices
+    from flows.services.service import ServiceRecord
 
 
 _TITLES = {
@@ -56,40 +53,37 @@ def up(
 
 
 def _start_services(settings: ServiceSettings, output: Output, *, detach: bool) -> None:
-    from flows.services.prefect import avoid_proxies  # noqa: PLC0415
-    from flows.services.service import StartupMessages  # noqa: PLC0415
-    from flows.services.supervisor import run_supervised, start_detached  # noqa: PLC0415
+    from flows.supervisor import run_supervised, start_detached  # noqa: PLC0415
 
-    def waiting(records: Sequence[ProcessRecord]) -> AbstractContextManager[object]:
-        return output.waiting(f"starting {', '.join(record.name for record in records)} ...")
-
-    def show(running: RunningServices, already: bool) -> None:
-        _show_services(running, already, output)
+    def shown(already: bool) -> None:
+        _show_services(output, already=already)
         if not already:
             output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
         sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
-    avoid_proxies()
-    messages = StartupMessages(output.say, waiting)
     if detach:
-        _show_services(*start_detached(settings, messages), output)
+        with output.waiting("starting all services ..."):
+            already = start_detached(settings)
+        _show_services(output, already=already)
         output.say("end all of it with `ism-dask up --stop`")
     else:
-        run_supervised(settings, messages, show)
+        run_supervised(settings, output.say, shown)
 
 
-def _show_services(running: RunningServices, already: bool, output: Output) -> None:
+def _show_services(output: Output, *, already: bool) -> None:
+    from flows.supervisor import running_services  # noqa: PLC0415
+
     if already:
         output.say("runs already:")
-    links = running.to_json()
+    links = running_services()
     for name, title in _TITLES.items():
         if links[name]:
             output.say(f"{title:<16}{links[name]}")
-    _finish(running, output, already=already)
+    _finish(output, already=already)
 
 
 def _stop_services(output: Output) -> None:
-    from flows.services.supervisor import stop_all  # noqa: PLC0415
+    from flows.supervisor import stop_all  # noqa: PLC0415
 
     ended = stop_all()
     names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
@@ -98,40 +92,32 @@ def _stop_services(output: Output) -> None:
 
 
 def _list_services(output: Output) -> None:
-    from flows.services.status import NAME, running_services  # noqa: PLC0415
+    from flows.supervisor import NAME, running_services, service_records  # noqa: PLC0415
 
-    running = running_services()
-    if running is None:
+    ui, records = running_services()["ui"], service_records()
+    if not records:
         output.say("nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "services": []})
         return
     # Not a table: a terminal of 80 columns would cut the links.
-    records = _service_records()
     for record in records:
         output.say(f"{record.name:<16}{record.page or record.address:<36}process {record.pid}")
     servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
-    if running.ui and running.ui not in servers:
-        output.say(f"the Prefect server at {running.ui} was not started by ism-dask here")
-    _finish(running, output)
+    if ui and ui not in servers:
+        output.say(f"the Prefect server at {ui} was not started by ism-dask here")
+    _finish(output)
 
 
-def _finish(running: RunningServices, output: Output, **more: Any) -> None:
-    services = [_service_json(record) for record in _service_records()]
-    answer = {"command": "up", "running": True, **running.to_json(), "services": services, **more}
-    output.finish(answer)
+def _finish(output: Output, **more: Any) -> None:
+    from flows.supervisor import running_services, service_records  # noqa: PLC0415
+
+    services = [_service_json(record) for record in service_records()]
+    links = running_services()
+    output.finish({"command": "up", "running": True, **links, "services": services, **more})
 
 
-def _service_records() -> list[ProcessRecord]:
-    from flows.services.records import live_record  # noqa: PLC0415
-    from flows.services.status import NAME  # noqa: PLC0415
-    from flows.services.supervisor import KINDS  # noqa: PLC0415
-
-    names = [NAME, *(kind.name for kind in KINDS)]
-    return [record for name in names if (record := live_record(name))]
-
-
-def _service_json(record: ProcessRecord) -> dict[str, Any]:
-    from flows.services.records import log_path  # noqa: PLC0415
+def _service_json(record: ServiceRecord) -> dict[str, Any]:
+    from flows.services.service import log_path  # noqa: PLC0415
 
     process = {"name": record.name, "pid": record.pid, "address": record.address or None}
     return {**process, "page": record.page, "log": str(log_path(record.name))}

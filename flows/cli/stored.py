@@ -219,8 +219,7 @@ def runs(*, output: Output) -> None:
     Damaged ones say what is wrong with them.
     """
     from flows.reports.runs import COLUMNS, ListedRun, run_record  # noqa: PLC0415
-    from flows.runs.lease import describe_unfinished  # noqa: PLC0415
-    from flows.services.leases import list_leases  # noqa: PLC0415
+    from flows.services.leases import describe_unfinished, list_leases  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
     runs = list_runs()

@@ -13,8 +13,8 @@ from typing import Any
 
 from flows.compute.base import ANSWER_SECONDS, ClusterAddress
 from flows.errors import FlowError
-from flows.interface.interrupts import delay_interrupts
-from flows.interface.progress import report_progress
+from flows.progress.interrupts import delay_interrupts
+from flows.progress.watching import report_progress
 from flows.services.dask import client_settings
 from flows.text import count_noun
 

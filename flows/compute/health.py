@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 from flows.compute.base import ClusterAddress
 from flows.compute.probe import OVER_MEMORY, Pulse, pulse, state_of_scheduler, state_of_worker
 from flows.errors import FlowError
-from flows.interface.progress import progress_log
-from flows.services.records import PRIVATE
+from flows.progress.watching import progress_log
 from flows.text import count_noun
 from ism_dask.observe.time_left import duration
-from storage.atomic import replace_synced
+from storage.atomic import PRIVATE, replace_synced
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _EVENTS_SECONDS = 2.0
 
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
-    """The cluster that computes a fit was lost while the fit ran.
+    """The cluster that computes was lost on the way.
 
     Attributes
     ----------
@@ -45,6 +44,8 @@ class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can b
     gone : bool
         Whether the cluster has to be joined anew.
     """
+
+    transient = True
 
     def __init__(self, what: str, advice: str, *, gone: bool = True) -> None:
         super().__init__(f"{what}; {advice}")

@@ -15,7 +15,7 @@ from flows.compute.base import (
     check_numbers,
     scheduler_defaults,
 )
-from flows.interface.interrupts import delay_interrupts
+from flows.progress.interrupts import delay_interrupts
 from flows.services.certificates import temporary_security
 from flows.services.ports import HOST
 from flows.text import count_noun

@@ -16,6 +16,8 @@ from flows.compute.slurm import Slurm
 from flows.compute.tls import Tls, tls_files
 from flows.errors import FlowError, SettingsError
 from flows.services.certificates import own_certificates
+from flows.services.dask import DASK_SCHEDULER
+from flows.services.service import live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.fields import check_choice
 from flows.settings.toml_tables import TableError, parse_toml, read_table
@@ -72,8 +74,6 @@ class LocalServices(ClusterPlaceBase):
     @contextmanager
     def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
-        from flows.services.status import running_services  # noqa: PLC0415
-
         if address := os.environ.get(_VARIABLE):
             if not is_address(address):
                 raise SettingsError(
@@ -82,14 +82,14 @@ class LocalServices(ClusterPlaceBase):
             with Address(address=address).opened() as there:
                 yield there
             return
-        services = running_services()
-        if services is None or services.scheduler is None:
+        scheduler = live_record(DASK_SCHEDULER.name)
+        if scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
-        security = _own_security() if services.scheduler.startswith("tls://") else None
-        yield ClusterAddress(services.scheduler, security, none_came="see `ism-dask up --status`")
+        security = _own_security() if scheduler.address.startswith("tls://") else None
+        yield ClusterAddress(scheduler.address, security, none_came="see `ism-dask up --status`")
 
 
 def _own_security() -> Any:

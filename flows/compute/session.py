@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,9 @@ from flows.compute.health import ClusterLost, explain_loss, watch_health
 from flows.compute.places import cluster_place
 from flows.compute.probe import SPAN
 from flows.errors import FlowError
-from flows.interface.progress import progress_log, report_progress
+from flows.progress.run_context import in_context, run_context
+from flows.progress.watching import progress_log, report_progress
 from flows.text import count_noun
-from ism_dask._context import bound
 
 if TYPE_CHECKING:
     from flows.compute.endable_client import EndableClient
@@ -140,10 +139,6 @@ class Session:
             self._stack.close()
 
 
-# The value of `--scheduler`, and the session that it led to, of the enclosing block.
-_CURRENT_SESSION: ContextVar[tuple[str, Session] | None] = ContextVar("joined", default=None)
-
-
 @contextmanager
 def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
     """Join the cluster that `scheduler` names, so that shards compute on it; None joins nothing.
@@ -151,7 +146,7 @@ def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
     A cluster that was started for the block ends with it. Within the block the same name leads to
     the same session, also after `renew`: the folds of a cross-validation share it.
     """
-    current = _CURRENT_SESSION.get()
+    current = run_context().cluster
     if scheduler is None:
         yield None
     elif current is not None and current[0] == scheduler:
@@ -160,7 +155,7 @@ def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
         with (
             quiet_logs(),
             closing(Session(cluster_place(scheduler))) as session,
-            bound(_CURRENT_SESSION, (scheduler, session)),
+            in_context(cluster=(scheduler, session)),
         ):
             yield session
 

@@ -22,12 +22,11 @@ from flows.compute.base import (
 )
 from flows.compute.tls import Tls, temporary_tls
 from flows.errors import FlowError
-from flows.interface.interrupts import block_signal_handlers
-from flows.services.records import PRIVATE
+from flows.progress.interrupts import block_signal_handlers
 from flows.settings.toml_tables import RelativePath
 from flows.text import count_noun
 from storage import home
-from storage.atomic import explain_os_errors
+from storage.atomic import PRIVATE, explain_os_errors
 
 # A job ends after Dask's adaptive scaling, which checks once a second, has found it idle this
 # many times. That is long, because a new job would have to queue.

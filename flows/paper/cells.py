@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.svm import SVC
 from sklearn.utils import gen_batches
 
-from flows.interface.progress import ProgressShare
 from flows.paper.methods import (
     Request,
     fit_clusters,
@@ -33,6 +32,7 @@ from flows.paper.settings import (
     UNSUPERVISED,
     TablesSettings,
 )
+from flows.progress.watching import ProgressShare
 from flows.runs.clustering import label_agreement
 from flows.runs.crossval import plan_folds
 from flows.runs.data import Array

@@ -11,7 +11,6 @@ from typing import Any
 from sklearn.preprocessing import normalize, scale
 from sklearn.svm import SVC
 
-from flows.interface.progress import ProgressShare
 from flows.paper.methods import (
     PAPER_GAUSSIAN,
     Request,
@@ -24,6 +23,7 @@ from flows.paper.methods import (
 )
 from flows.paper.series import Result, Series, is_over_cap
 from flows.paper.settings import DELTA, ISM_PUBLISHED, METHODS, OTHER_SOLVERS, TablesSettings
+from flows.progress.watching import ProgressShare
 from flows.runs.cluster_pictures import cluster_pictures, whole_picture
 from flows.runs.clustering import label_agreement
 from flows.runs.data import Array, ensure_stored

@@ -10,16 +10,16 @@ from importlib.util import find_spec
 import numpy as np
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import ProgressShare
 from flows.paper.cells import table_cells
 from flows.paper.figures import features, figure_1a, figure_1b
 from flows.paper.series import Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
+from flows.progress.watching import ProgressShare
 from flows.results.paper import SeriesResult, TablesResult
-from flows.runs.lease import hold_lease
 from flows.runs.published import dated_name, publish_newest
 from flows.runs.saving import check_name_is_free, versions
+from flows.services.leases import hold_lease
 from storage import PartialResults, save_results
 
 KIND = TablesResult.command

@@ -9,8 +9,8 @@ from importlib.metadata import version
 from typing import Any
 
 from flows.builtin.catalogue import folder_of
-from flows.interface.progress import ProgressShare, progress_note
 from flows.paper.settings import TablesSettings
+from flows.progress.watching import ProgressShare, progress_note
 from flows.results.paper import SeriesResult
 from flows.runs.data import ensure_stored
 from flows.settings.fields import deciding

@@ -15,8 +15,7 @@ from flows.reports.html import render_history, write_page
 from flows.reports.markdown import render_markdown
 from flows.reports.pictures import Figure, drawn
 from flows.results.refresh import BEGUN, ROLLED_BACK, RefreshResult
-from flows.runs.published import History
-from flows.services.records import ProcessIdentity
+from flows.runs.published import History, RefreshProcess
 from flows.text import new_feature, number
 from storage import refreshed_names
 from storage.errors import did_you_mean
@@ -119,12 +118,8 @@ def _time(each: RefreshResult) -> str:
 def _state(each: RefreshResult) -> str:
     """Return the state of a record, and how often it was so in a row."""
     if each.state == BEGUN and each.process is not None:
-        return "goes on" if _may_live(ProcessIdentity(**each.process)) else "ended without a word"
+        return "goes on" if RefreshProcess(**each.process).may_live else "ended without a word"
     return each.state if each.times == 1 else f"{each.state}, {each.times} times"
-
-
-def _may_live(process: ProcessIdentity) -> bool:
-    return process.lives or not process.is_of_this_machine
 
 
 def _comparison_block(last: RefreshResult) -> Block:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.credentials import check_credentials
-from flows.interface.progress import progress_note, report_progress
+from flows.progress.run_context import check_credentials
+from flows.progress.watching import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
 from flows.refreshes.outputs import outputs_or_reason
 from flows.results.refresh import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -252,11 +252,6 @@ class FoldMeasures(JsonRecord):
     cost: float  # -J(W) on the training rows
     seconds: float  # for the fit of W alone
     iterations: float  # a whole number on a fold
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Return the names of the measures, in their order."""
-        return tuple(each.name for each in fields(cls))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
@@ -24,48 +22,9 @@ from ism_dask.rows.execution import on_this_machine
 _MOST_WORK = 5e9
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """A classifier on other features than those of W.
-
-    `model` returns it for a number of features q and of classes, `work` the number of
-    multiplications of its fit to rows (n, d).
-    """
-
-    name: str
-    model: Callable[[int, int], ClassifierMixin | BaseEstimator]
-    work: Callable[[int, int], float]
-
-
 def classifier() -> SVC:
     """Return the classifier that judges all features."""
     return SVC(kernel="rbf")
-
-
-def _standardised(*features: BaseEstimator) -> BaseEstimator:
-    return make_pipeline(StandardScaler(), *features, classifier())
-
-
-def _pca(q: int, _classes: int) -> BaseEstimator:
-    return _standardised(PCA(q, random_state=0))
-
-
-def _lda(q: int, classes: int) -> BaseEstimator:
-    return _standardised(LinearDiscriminantAnalysis(n_components=min(q, classes - 1)))
-
-
-def _largest_hsic(q: int, _classes: int) -> BaseEstimator:
-    return make_pipeline(SupervisedIKDR(q, criterion=DEPENDENCE, random_state=0), classifier())
-
-
-BASELINES = (
-    # Some hundred multiplications for each pair of rows and column.
-    Baseline(DEPENDENCE, _largest_hsic, lambda n, d: 100.0 * n**2 * d),
-    Baseline("PCA", _pca, lambda n, d: float(n) * d**2),
-    Baseline("LDA", _lda, lambda n, d: float(n) * d**2),
-    Baseline("all features", lambda *_: _standardised(), lambda n, d: float(n) ** 2 * d),
-    Baseline("chance", lambda *_: DummyClassifier(), lambda *_: 0.0),
-)
 
 
 def baseline_accuracies(
@@ -88,15 +47,31 @@ def baseline_accuracies(
     n, d = train.shape
     in_memory = isinstance(train, np.ndarray) and isinstance(held_out, np.ndarray)
     accuracies = {}
-    for each in BASELINES:
-        work = each.work(n, d)
-        if each.name == but or work > _MOST_WORK or (work and not in_memory):
+    for name, (model, work) in _baselines(min(q, n), len(np.unique(y)), n, d).items():
+        if name == but or work > _MOST_WORK or (work and not in_memory):
             continue
-        model = each.model(min(q, n), len(np.unique(y)))
         rows = (train, held_out) if work else (np.zeros((n, 1)), np.zeros((len(truth), 1)))
         with warnings.catch_warnings(), on_this_machine():
             # LDA warns of columns that depend on others, which do not hinder it, and a fit of W of
             # how it ended.
             warnings.simplefilter("ignore", UserWarning)
-            accuracies[each.name] = float(model.fit(rows[0], y).score(rows[1], truth))
+            accuracies[name] = float(model.fit(rows[0], y).score(rows[1], truth))
     return accuracies
+
+
+def _baselines(q: int, classes: int, n: int, d: int) -> dict[str, tuple[BaseEstimator, float]]:
+    """Return each classifier with the number of multiplications of its fit to rows (n, d)."""
+    largest_hsic = SupervisedIKDR(q, criterion=DEPENDENCE, random_state=0)
+    lda = LinearDiscriminantAnalysis(n_components=min(q, classes - 1))
+    return {
+        # Some hundred multiplications for each pair of rows and column.
+        DEPENDENCE: (make_pipeline(largest_hsic, classifier()), 100.0 * n**2 * d),
+        "PCA": (_standardised(PCA(q, random_state=0)), float(n) * d**2),
+        "LDA": (_standardised(lda), float(n) * d**2),
+        "all features": (_standardised(), float(n) ** 2 * d),
+        "chance": (DummyClassifier(), 0.0),
+    }
+
+
+def _standardised(*features: BaseEstimator) -> BaseEstimator:
+    return make_pipeline(StandardScaler(), *features, classifier())

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import time
 from contextlib import suppress
 
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import progress_note
+from flows.progress.watching import progress_note
 from flows.results.refresh import BEGUN
-from flows.runs.published import History
+from flows.runs.published import History, RefreshProcess
 from flows.services.leases import list_leases
-from flows.services.records import ProcessIdentity
+from flows.services.liveness import ProcessRecord
 from storage.runs import shared_name
 
 # Seconds for a process to save its last iteration, leave its cluster and report to Prefect.
@@ -37,7 +38,7 @@ def cancel_run(run: str) -> int:
     process = _process_of(run)
     if process is None:
         raise SettingsError(f"no process computes the run {run!r}; `ism-dask runs` lists all runs")
-    if not process.is_of_this_machine:
+    if process.host != platform.node():
         raise FlowError(
             f"process {process.pid} on {process.host} computes {run!r}: cancel it on that machine, "
             "or cancel its flow run in the Prefect UI"
@@ -56,13 +57,13 @@ def cancel_run(run: str) -> int:
     return process.pid
 
 
-def _process_of(run: str) -> ProcessIdentity | None:
+def _process_of(run: str) -> ProcessRecord | None:
     """Return the process that computes a run, or refreshes it; None if there is none."""
     for lease in list_leases():
         if lease.held and run in (lease.run, shared_name(lease.run)):
-            return lease.holder
+            return lease
     records = History(run).records
     if not records or records[-1].state != BEGUN or records[-1].process is None:
         return None
-    process = ProcessIdentity(**records[-1].process)
-    return process if process.lives or not process.is_of_this_machine else None
+    process = RefreshProcess(**records[-1].process)
+    return process if process.may_live else None

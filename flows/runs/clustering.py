@@ -14,8 +14,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import train_test_split
 
 from flows.errors import SettingsError
-from flows.interface.fit_progress_reports import watched_fit
-from flows.interface.progress import ProgressShare, progress_log, report_progress
+from flows.progress.fits import watched_fit
+from flows.progress.watching import ProgressShare, progress_log, report_progress
 from flows.results.runs import ClusterResult, Round
 from flows.runs.cluster_pictures import cluster_pictures
 from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label

@@ -14,7 +14,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
-from flows.interface.progress import ProgressShare, progress_log
+from flows.progress.watching import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.baselines import baseline_accuracies, classifier
 from flows.runs.data import (
@@ -98,10 +98,9 @@ def run_fold(
 
 def average(results: Sequence[FoldResult]) -> tuple[FoldMeasures, FoldMeasures]:
     """Return mean and population standard deviation of the measures over folds."""
-    measures = [result.measures for result in results]
-    columns = {name: [getattr(each, name) for each in measures] for name in FoldMeasures.names()}
+    folds = [vars(result.measures) for result in results]
     mean, sd = (
-        FoldMeasures(**{name: float(reduce(column)) for name, column in columns.items()})
+        FoldMeasures(**{name: float(reduce([each[name] for each in folds])) for name in folds[0]})
         for reduce in (np.mean, np.std)
     )
     return mean, sd

@@ -13,7 +13,7 @@ from flows.builtin import ingest
 from flows.builtin.catalogue import DATASETS
 from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
-from flows.interface.progress import report_progress
+from flows.progress.watching import report_progress
 from flows.results.base import IngestResult
 from flows.runs.published import dated_name
 from flows.runs.table_ingestion import ingest_table, store_labelled

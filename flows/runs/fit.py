@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from flows.errors import SettingsError
-from flows.interface.progress import ProgressShare, progress_log, progress_note, report_progress
+from flows.progress.watching import ProgressShare, progress_log, progress_note, report_progress
 from flows.results.runs import Certainty, FitResult, ShareInterval
 from flows.runs.data import (
     LabelledDataset,

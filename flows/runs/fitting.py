@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from flows.interface.fit_progress_reports import watched_fit
-from flows.interface.progress import ProgressShare
+from flows.progress.fits import watched_fit
+from flows.progress.watching import ProgressShare
 from flows.results.runs import (
     CertificateRecord,
     Contribution,

@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import ProgressShare
+from flows.progress.watching import ProgressShare
 from flows.runs.published import History
 from flows.services.leases import find_lease, list_leases
 from flows.text import byte_size

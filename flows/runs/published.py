@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import getpass
 import os
+import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from flows.errors import FlowError, RunHeldError
 from flows.results.refresh import (
@@ -24,7 +26,7 @@ from flows.results.refresh import (
     RefreshResult,
 )
 from flows.services.leases import find_lease
-from flows.services.records import ProcessIdentity
+from flows.services.liveness import ProcessRecord
 from storage import (
     DamagedStore,
     StorageError,
@@ -37,12 +39,30 @@ from storage import (
     saved_run_path,
     write_history,
 )
+from storage.refreshes import LOCK, refresh_folder
 from storage.runs import DATED, run_names, shared_name
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
 _SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
 # The metrics of a run that its record in a history has.
 NUMBERS = ("rows", "objective", "iterations", "seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshProcess(ProcessRecord):
+    """The process of a refresh that has begun, as the history has it."""
+
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The lock that it holds."""
+        return refresh_folder(self.name) / LOCK
+
+    @property
+    def may_live(self) -> bool:
+        """Whether the process lives; that of another machine may, whatever it does."""
+        return self.host != platform.node() or self.lives
 
 
 class History:
@@ -99,7 +119,7 @@ class History:
     def begin(self, file: str) -> None:
         """Record that a refresh begins; one whose process died has failed."""
         self._settle()
-        process = asdict(ProcessIdentity.of_this_process())
+        process = asdict(RefreshProcess(name=self.name))
         record = RefreshResult(name=self.name, state=BEGUN, file=file, process=process)
         self.records.append(_signed(record))
         self._write()

@@ -10,18 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
-from flows.interface.progress import progress_note
-from flows.interface.run_log import ThinnedLog
-from flows.runs.lease import HeldLease, hold_lease
+from flows.progress.fits import ThinnedLog
+from flows.progress.watching import progress_note
 from flows.runs.published import publish_newest
 from flows.runs.saving import check_name_is_free
+from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
@@ -29,6 +29,7 @@ from storage import Checkpoints, DamagedStore, PartialResults, run_folder
 from storage.runs import STALLED
 
 T = TypeVar("T")
+Result = Mapping[str, Any]
 
 # A fit gives up after so many lost clusters in a row, without an iteration between them.
 _MAX_LOSSES = 3
@@ -42,18 +43,8 @@ def fit_on_cluster(
     """Return the result of the fit `work`, computed on the Dask cluster that `settings` name.
 
     If the cluster is lost, join it again and repeat `work`, which continues from its last
-    checkpoint. Without a cluster, `work` runs in this process.
-
-    Parameters
-    ----------
-    settings : SavedRunSettings
-    this : ResumableRun
-    work : callable
-        Makes one fit, which continues from its checkpoint if it has one.
-    rows : int
-        Number of rows of the fit.
-    **piece : Any
-        Which fit of the run it is, as for `ResumableRun.fit`.
+    checkpoint. Without a cluster, `work` runs in this process. `rows` and `piece` are as for
+    `ResumableRun.fit`.
     """
 
     def fit() -> T:
@@ -81,48 +72,32 @@ def on_cluster(scheduler: str | None, stall: float, this: ResumableRun, work: Ca
             return work()
         losses = 0
         while True:
-            before = this.saves.number
+            before = this.n_saves
             try:
                 folder = run_folder(this.run) / STALLED
-                with session.watched(stall, folder, this.lease.count_workers_lost):
+                with session.watched(stall, folder, this.lease.count_lost):
                     return work()
             except ClusterLost as lost:
-                losses = 1 if this.saves.number > before else losses + 1
-                this.lease.count_cluster_lost()
+                losses = 1 if this.n_saves > before else losses + 1
+                this.lease.count_lost(clusters=1)
                 _join_again(session, lost, losses)
 
 
-class ClusterAwayError(FlowError):
-    """Raised if a lost cluster cannot be joined again, or is lost again and again."""
-
-    transient = True
-
-
 def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
-    """Join the lost cluster again; raise ClusterAwayError if that fails or losses are too many."""
+    """Join the lost cluster again; raise ClusterLost if that fails or losses are too many."""
     if losses == _MAX_LOSSES:
-        raise ClusterAwayError(
-            f"{lost.what}, the last of {losses} such losses without an iteration between them; "
-            f"{lost.advice}"
+        raise ClusterLost(
+            f"{lost.what}, the last of {losses} such losses without an iteration between them",
+            lost.advice,
         ) from lost
     progress_note(f"{lost.what}: joining it again, to go on from the last checkpoint")
     try:
         session.renew()
     except FlowError as error:
-        raise ClusterAwayError(f"{lost.what}, and could not be joined again: {error}") from error
+        raise ClusterLost(f"{lost.what}, and could not be joined again", str(error)) from error
 
 
-Result = Mapping[str, Any]
-
-
-@dataclass
-class SaveCount:
-    """How many checkpoints and parts this process has saved of a run."""
-
-    number: int = 0
-
-
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ResumableRun:
     """A run that this process computes, with its saved checkpoints and results.
 
@@ -137,7 +112,8 @@ class ResumableRun:
     lease : HeldLease
     log : ThinnedLog
         The lines on checkpoints in the log of the run.
-    saves : SaveCount
+    n_saves : int
+        Number of checkpoints and parts that this process has saved of the run.
     """
 
     run: str
@@ -145,43 +121,22 @@ class ResumableRun:
     checkpoint_interval: float
     lease: HeldLease
     log: ThinnedLog
-    saves: SaveCount = field(default_factory=SaveCount)
+    n_saves: int = 0
 
     @contextmanager
-    def fit(self, rows: int, **piece: Any) -> Iterator[CheckpointThrottle]:
+    def fit(self, rows: int, **piece: Any) -> Iterator[FitCheckpoints]:
         """Save checkpoints of the fit in the block, which continues from the newest one, if any.
 
         `rows` is the number of rows of the fit. `piece` tells the fits of the run apart if there
         are several, such as `fold=3`. Yields the object that saves the checkpoints.
         """
-        identity = {**self.identity, **piece}
-        checkpoints = Checkpoints.of_run(self.run)
-        start = checkpoints.find(identity, progress_note)
-        which = "".join(f"{name} {value}, " for name, value in piece.items())
-        if start is not None:
-            where = f"{which}{start.progress}"
-            progress_note(f"resuming at {where} (--afresh starts from the beginning)")
-
-        def keep(checkpoint: Checkpoint) -> None:
-            self.lease.check()
-            checkpoints.save(identity, checkpoint)
-            self.saves.number += 1
-            self.log.add(f"checkpoint saved: {which}to go on at {checkpoint.progress}")
-
-        throttle = CheckpointThrottle(keep, self.checkpoint_interval)
-        speed = FitSpeed(self.lease, rows, start or Checkpoint())
-
-        def on_checkpoint(checkpoint: Checkpoint) -> None:
-            speed.update(checkpoint)
-            throttle.offer(checkpoint)
-
+        checkpoints = FitCheckpoints(self, rows, piece)
         try:
-            fit = CheckpointedFit(start, on_checkpoint)
-            with saving_checkpoints(fit):
-                yield throttle
+            with saving_checkpoints(CheckpointedFit(checkpoints.start, checkpoints.offer)):
+                yield checkpoints
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
-            throttle.flush_after_error()
+            checkpoints.flush_after_error()
             raise
         self.lease.check()
 
@@ -203,7 +158,7 @@ class ResumableRun:
     def save_part(self, name: str, number: int, result: Result) -> None:
         """Save the result of a part of the run."""
         self._part(name, number).save(f"{name}-{number}", result)
-        self.saves.number += 1
+        self.n_saves += 1
 
     def _part(self, name: str, number: int) -> SavedResults:
         return SavedResults(self, {**self.identity, name: number})
@@ -237,76 +192,72 @@ class SavedResults:
         self._store.save(key, self._request, result)
 
 
-class FitSpeed:
-    """Records in the lease of a run how far its present fit has come, and how fast it goes.
+class FitCheckpoints:
+    """Saves the checkpoints of a fit, at most one in so many seconds, and reports its speed.
 
     Parameters
     ----------
-    lease : HeldLease
+    this : ResumableRun
     rows : int
         Number of rows of the fit.
-    start : Checkpoint
-        The checkpoint that the fit continues from; an empty one for a new fit.
-    """
+    piece : Mapping
+        Which fit of the run it is, in plain JSON.
 
-    def __init__(self, lease: HeldLease, rows: int, start: Checkpoint) -> None:
-        self._lease, self._rows, self._before = lease, rows, start.iterations
-        self._began = time.monotonic()
-        self._lease.update_numbers(
-            rows=rows,
-            iterations=start.iterations,
-            objective=start.objective,
-            rows_per_second=None,
-        )
-
-    def update(self, checkpoint: Checkpoint) -> None:
-        """Record the iterations, the J and the speed of the fit at a checkpoint of it."""
-        done, seconds = checkpoint.iterations - self._before, time.monotonic() - self._began
-        self._lease.update_numbers(
-            iterations=checkpoint.iterations,
-            objective=checkpoint.objective,
-            rows_per_second=self._rows * done / seconds if done > 0 and seconds > 0 else None,
-        )
-
-
-class CheckpointThrottle:
-    """Saves the checkpoints of a fit, but at most one in so many seconds.
-
-    Parameters
+    Attributes
     ----------
-    keep : callable
-        Writes a checkpoint.
-    checkpoint_interval : float
-        Least number of seconds between two checkpoints.
+    start : Checkpoint or None
+        The checkpoint that the fit continues from.
     """
 
-    def __init__(self, keep: Callable[[Checkpoint], None], every: float) -> None:
-        self._write, self._every = keep, every
+    def __init__(self, this: ResumableRun, rows: int, piece: Mapping[str, Any]) -> None:
+        self._this, self._rows = this, rows
+        self._identity = {**this.identity, **piece}
+        self._which = "".join(f"{name} {value}, " for name, value in piece.items())
+        self._store = Checkpoints.of_run(this.run)
+        self.start = self._store.find(self._identity, progress_note)
+        if self.start is not None:
+            where = f"{self._which}{self.start.progress}"
+            progress_note(f"resuming at {where} (--afresh starts from the beginning)")
         self._pending: Checkpoint | None = None
-        self._last = time.monotonic()
+        self._began = self._last_save = time.monotonic()
         self._failed = False
+        self._report_speed(self.start or Checkpoint())
 
     def offer(self, checkpoint: Checkpoint) -> None:
         """Accept the newest checkpoint, and save it unless the last one was saved just before."""
+        self._report_speed(checkpoint)
         self._pending = checkpoint
-        if time.monotonic() - self._last >= self._every:
-            self.flush()
+        if time.monotonic() - self._last_save >= self._this.checkpoint_interval:
+            self._flush()
 
     def flush_after_error(self) -> None:
         """Save the pending checkpoint of a fit that failed, unless saving it was what failed."""
         if not self._failed:
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
-        """Save the pending checkpoint, if there is one."""
-        if self._pending is not None:
-            try:
-                self._write(self._pending)
-            except Exception:
-                self._failed = True
-                raise
-            self._pending = None
-            self._last = time.monotonic()
+    def _flush(self) -> None:
+        if self._pending is None:
+            return
+        try:
+            self._this.lease.check()
+            self._store.save(self._identity, self._pending)
+        except Exception:
+            self._failed = True
+            raise
+        self._this.n_saves += 1
+        self._this.log.add(f"checkpoint saved: {self._which}to go on at {self._pending.progress}")
+        self._pending, self._last_save = None, time.monotonic()
+
+    def _report_speed(self, checkpoint: Checkpoint) -> None:
+        """Record in the lease how far the fit has come, and how fast this process goes."""
+        done = checkpoint.iterations - (self.start.iterations if self.start else 0)
+        seconds = time.monotonic() - self._began
+        self._this.lease.update_numbers(
+            rows=self._rows,
+            iterations=checkpoint.iterations,
+            objective=checkpoint.objective,
+            rows_per_second=self._rows * done / seconds if done > 0 and seconds > 0 else None,
+        )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.errors import FlowError
-from flows.interface.progress import page_of_run
+from flows.progress.run_context import run_context
 from flows.results.base import RunResult
 from flows.settings.base import DataSettings
 from flows.settings.runs import SavedRunSettings
@@ -61,7 +61,7 @@ def computed_facts(settings: DataSettings, data: Dataset) -> dict[str, Any]:
         "data_hash": data.data_hash,
         "settings": settings.to_json(),
         "host": platform.node(),
-        "page": page_of_run(),
+        "page": run_context().page,
     }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flows.builtin.catalogue import DATASETS
 from flows.compute.workers import joined_workers
-from flows.interface.credentials import check_credentials
-from flows.interface.progress import progress_note, report_progress
+from flows.progress.run_context import check_credentials
+from flows.progress.watching import progress_note, report_progress
 from flows.results.base import IngestResult
 from flows.runs.columns_read import describe_schema
 from flows.settings.base import IngestSettings

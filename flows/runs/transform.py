@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from flows.compute.workers import Workers, joined_workers
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import report_progress
+from flows.progress.watching import report_progress
 from flows.runs.data import ensure_stored
 from flows.runs.projection import ProjectedRows, Projector, read_range
 from flows.settings.base import check_scheduler

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from flows.errors import SettingsError
-from flows.interface.progress import progress_log, report_progress
+from flows.progress.watching import progress_log, report_progress
 from flows.results.unfolding import UnfoldResult
 from flows.runs.data import (
     Array,
@@ -112,7 +112,7 @@ class _SavedStages(SavedResults):
     def save(self, key: str, result: Any) -> None:
         """Save a stage, or what it needs to continue, in place of an earlier one."""
         super().save(key, result)
-        self.run.saves.number += 1
+        self.run.n_saves += 1
         if key == REFINEMENT:
             report_progress(_SHARES[key], f"{key}, {result['n_iter']:,} steps")
 

@@ -8,7 +8,8 @@ from shutil import rmtree
 from typing import Any
 
 from flows.errors import FlowError
-from flows.services.records import PRIVATE, services_folder
+from flows.services.service import services_folder
+from storage.atomic import make_folder
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Certificates:
         """Write a new certificate to the folder, in place of an earlier one."""
         security = temporary_security()
         self.remove()
-        self.folder.mkdir(mode=PRIVATE, parents=True)
+        make_folder(self.folder, private=True)
         texts = {
             self.ca_file: security.tls_ca_file,
             self.cert: security.tls_worker_cert,

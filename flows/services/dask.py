@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from functools import partial
+from typing import Any
 from urllib.parse import urljoin
 
 import httpx
 
 from flows.services.certificates import own_certificates
 from flows.services.ports import HOST, HOSTS, Ports
-from flows.services.service import Service
+from flows.services.service import Service, ServiceKind
 
 # Share of the machine's memory for all workers together. The scheduler, the servers and the user
 # need some, too.
@@ -24,99 +23,81 @@ _ORIGINS_VARIABLE = (
 SCRATCH = "dask-space"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DaskScheduler(Service):
-    """The Dask scheduler, with its dashboard."""
-
-    name = "dask-scheduler"
-    title = "Dask scheduler"
-
-    port: int | None = None
-    dashboard_port: int | None = None
-    tls: bool | None = None
-
-    @property
-    def address(self) -> str:
-        """Return the address that clients and workers connect to."""
-        return f"{'tls' if self.tls else 'tcp'}://{HOST}:{self.port}"
-
-    @property
-    def page(self) -> str:
-        """Return the address of the dashboard."""
-        return f"http://{HOST}:{self.dashboard_port}/status"
-
-    def command(self) -> list[str]:
-        """Return Dask's command that starts a scheduler."""
-        dashboard = f"{HOST}:{self.dashboard_port}"
-        address = ["--host", HOST, "--port", str(self.port), "--dashboard-address", dashboard]
-        return ["distributed.cli.dask_scheduler", *address, *_tls_options(self.address)]
-
-    def environment(self) -> Mapping[str, str]:
-        """Return our configuration of Dask, and the origins that may open the dashboard.
-
-        The configuration keeps tasks from waiting for ever. The origins shut out pages of other
-        servers that a browser shows.
-        """
-        origins = json.dumps([f"{host}:{self.dashboard_port}" for host in HOSTS])
-        return {**scheduler_environment(), _ORIGINS_VARIABLE: origins}
-
-    def ready(self) -> bool:
-        """Return whether the dashboard, which starts last, reports on the scheduler."""
-        return _scheduler_counts(self.page) is not None
-
-    def usual_ports(self) -> Mapping[str, int]:
-        """Return Dask's default ports."""
-        return {"port": 8786, "dashboard_port": 8787}
+def _scheduler(
+    ports: Ports,
+    *,
+    port: int | None = None,
+    dashboard_port: int | None = None,
+    tls: bool | None = None,
+) -> Service:
+    port = ports.choose("port", port, 8786)
+    dashboard_port = ports.choose("dashboard_port", dashboard_port, 8787)
+    address = f"{'tls' if tls else 'tcp'}://{HOST}:{port}"
+    page = f"http://{HOST}:{dashboard_port}/status"
+    listen = ["--host", HOST, "--port", str(port)]
+    # Pages of other servers, which a browser shows, may not open the dashboard.
+    origins = json.dumps([f"{host}:{dashboard_port}" for host in HOSTS])
+    return Service(
+        kind=DASK_SCHEDULER,
+        options={"port": port, "dashboard_port": dashboard_port, "tls": tls},
+        address=address,
+        page=page,
+        command=[
+            "distributed.cli.dask_scheduler",
+            *listen,
+            *("--dashboard-address", f"{HOST}:{dashboard_port}"),
+            *_tls_options(address),
+        ],
+        # The dashboard starts last.
+        ready=lambda: _count_workers(page) is not None,
+        environment={**scheduler_environment(), _ORIGINS_VARIABLE: origins},
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DaskWorkers(Service):
-    """The Dask workers, each with a nanny that restarts it when it dies."""
+def _workers(
+    _ports: Ports,
+    scheduler: str = "",
+    monitor: str | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    memory: str | None = None,
+) -> Service:
+    """Return the workers of a scheduler: by default one for each core, and equal memory.
 
-    name = "dask-workers"
-    title = "Dask workers"
+    Each has a nanny that restarts it when it dies.
+    """
+    from dask.system import CPU_COUNT  # noqa: PLC0415
+    from dask.utils import format_bytes  # noqa: PLC0415
+    from distributed.system import MEMORY_LIMIT  # noqa: PLC0415
 
-    scheduler: str | None = None
-    monitor: str | None = None
-    workers: int | None = None
-    threads: int | None = None
-    memory: str | None = None
+    workers, threads = workers or CPU_COUNT, threads or 1
+    share = format_bytes(int(MEMORY_LIMIT * _MEMORY_SHARE / workers)).replace(" ", "")
+    memory = memory or share
+    return Service(
+        kind=DASK_WORKERS,
+        options={
+            "scheduler": scheduler,
+            "monitor": monitor,
+            "workers": workers,
+            "threads": threads,
+            "memory": memory,
+        },
+        address=scheduler,
+        command=[
+            "distributed.cli.dask_worker",
+            *(scheduler, "--host", HOST, "--nworkers", str(workers), "--nthreads", str(threads)),
+            *("--memory-limit", memory, "--local-directory", SCRATCH),
+            # By default the HTTP server of a worker listens on every interface, even if the worker
+            # has no dashboard.
+            *("--no-dashboard", "--dashboard-address", f"{HOST}:0"),
+            *_tls_options(scheduler),
+        ],
+        ready=partial(_has_workers, monitor, workers),
+    )
 
-    @property
-    def address(self) -> str:
-        """Return the address of their scheduler."""
-        return str(self.scheduler)
 
-    def command(self) -> list[str]:
-        """Return Dask's command; nannies, workers and their web pages listen on `HOST` only."""
-        size = ["--nworkers", str(self.workers), "--nthreads", str(self.threads)]
-        limits = ["--memory-limit", str(self.memory), "--local-directory", SCRATCH]
-        # By default the HTTP server of a worker listens on every interface, even if the worker has
-        # no dashboard.
-        pages = ["--no-dashboard", "--dashboard-address", f"{HOST}:0"]
-        module = "distributed.cli.dask_worker"
-        encrypting = _tls_options(self.address)
-        return [module, self.address, "--host", HOST, *size, *limits, *pages, *encrypting]
-
-    def ready(self) -> bool:
-        """Return whether the scheduler counts all workers."""
-        counts = _scheduler_counts(self.monitor)
-        return counts is not None and counts["workers"] >= (self.workers or 1)
-
-    def with_defaults(self, ports: Ports) -> Self:
-        """Return the workers with all options: by default one for each core, and equal memory."""
-        from dask.system import CPU_COUNT  # noqa: PLC0415
-        from dask.utils import format_bytes  # noqa: PLC0415
-        from distributed.system import MEMORY_LIMIT  # noqa: PLC0415
-
-        workers = self.workers or CPU_COUNT
-        share = format_bytes(int(MEMORY_LIMIT * _MEMORY_SHARE / workers)).replace(" ", "")
-        return replace(
-            super().with_defaults(ports),
-            workers=workers,
-            threads=self.threads or 1,
-            memory=self.memory or share,
-        )
+DASK_SCHEDULER = ServiceKind("dask-scheduler", "Dask scheduler", _scheduler)
+DASK_WORKERS = ServiceKind("dask-workers", "Dask workers", _workers)
 
 
 def _tls_options(address: str) -> list[str]:
@@ -124,15 +105,16 @@ def _tls_options(address: str) -> list[str]:
     return own_certificates().arguments() if address.startswith("tls://") else []
 
 
-def _scheduler_counts(dashboard: str | None) -> dict[str, Any] | None:
-    """Return the numbers of workers, tasks and clients of the scheduler with this dashboard.
+def _has_workers(dashboard: str | None, workers: int) -> bool:
+    return (_count_workers(dashboard) or 0) >= workers
 
-    Return None if the dashboard does not answer.
-    """
+
+def _count_workers(dashboard: str | None) -> int | None:
+    """Return the number of workers of the scheduler with this dashboard; None without answer."""
     try:
         reply = httpx.get(urljoin(str(dashboard), "/json/counts.json"), timeout=5.0)
-        return dict(reply.json()) if reply.is_success else None
-    except (httpx.HTTPError, ValueError):
+        return int(reply.json()["workers"]) if reply.is_success else None
+    except (httpx.HTTPError, KeyError, ValueError):
         return None
 
 

@@ -1,25 +1,39 @@
-"""Leases of runs as files: which process computes a run, and how far it has come."""
+"""Leases of runs: at most one live process computes a run, and a dead one's lease is taken over.
+
+The lease is a file in the folder of the run, which names the process and how far it has come. A
+thread of that process renews it every few seconds, so that other machines see that it lives.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from flows.errors import FlowError
-from flows.services.records import ProcessIdentity
-from storage import DamagedStore, StorageError, lease_path, runs_folder
-from storage.atomic import replace_synced
-from storage.records import read_sealed, restored, to_sealed_json
+from flows.errors import FlowError, RunHeldError
+from flows.services.liveness import SIGN_OF_LIFE, ProcessRecord
+from flows.text import count_noun
+from storage import (
+    Checkpoints,
+    DamagedStore,
+    StorageError,
+    lease_path,
+    run_folder,
+    runs_folder,
+)
+from storage.atomic import explain_os_errors, lock_file, make_folder
 from storage.runs import LEASE
 
 # How the description of the end of a failed run begins.
-FAILED = "failed: "
-# Seconds without a renewal until a lease of another machine expires.
-_EXPIRES_AFTER = 60.0
+_FAILED = "failed: "
+_LOCK = ".lease"
 # A time later than this, in the year 5138, is no reading of a clock.
 _MAX_TIME = 1e11
 
@@ -50,8 +64,8 @@ class LiveNumbers:
     clusters_lost: int = 0
 
 
-@dataclass(frozen=True)
-class Lease:
+@dataclass(frozen=True, kw_only=True)
+class Lease(ProcessRecord):
     """The record of the process that computes a run, or was computing it when the process ended.
 
     Attributes
@@ -60,12 +74,8 @@ class Lease:
         Name of the run, and of its flow.
     settings : Mapping
         The settings of the run, in plain JSON.
-    host : str
-    pid : int
-    created : float
-        When the process began, in seconds since the machine started.
-    taken, renewed : float
-        When the process took the lease and last renewed it, in seconds since 1970.
+    taken : float
+        When the process took the lease, in seconds since 1970.
     ended : str
         How the run ended without a result. Empty while it goes on, and if the process died without
         recording it.
@@ -75,35 +85,29 @@ class Lease:
     run: str
     kind: str
     settings: Mapping[str, Any]
-    host: str
-    pid: int
-    created: float
-    taken: float
-    renewed: float
+    taken: float = field(default_factory=time.time)
     ended: str = ""
     numbers: LiveNumbers = field(default_factory=LiveNumbers)
 
     def __post_init__(self) -> None:
-        if not (self.pid > 0 and all(0 <= at < _MAX_TIME for at in (self.taken, self.renewed))):
-            raise ValueError(f"no process {self.pid} of {self.taken}, last heard of {self.renewed}")
+        super().__post_init__()
+        if not 0 <= self.taken < _MAX_TIME:
+            raise ValueError(f"no process begins at {self.taken}")
 
     @property
-    def holder(self) -> ProcessIdentity:
-        """The process."""
-        return ProcessIdentity(self.host, self.pid, self.created)
+    def path(self) -> Path:
+        """The file of the lease."""
+        return lease_path(self.run)
+
+    @property
+    def holding(self) -> tuple[str, int, float, float]:
+        """What tells this lease from those of other processes, and from others of this one."""
+        return self.host, self.pid, self.created, self.taken
 
     @property
     def held(self) -> bool:
-        """Whether the process still computes the run.
-
-        On this machine the process itself is looked up. A process of another machine counts as
-        alive as long as it renews the lease.
-        """
-        if self.ended:
-            return False
-        if self.holder.is_of_this_machine:
-            return self.holder.lives
-        return time.time() - self.renewed < _EXPIRES_AFTER
+        """Whether the process still computes the run."""
+        return not self.ended and self.lives
 
     @property
     def state(self) -> str:
@@ -112,26 +116,23 @@ class Lease:
             return "computing"
         if not self.ended:
             return "died"
-        return "failed" if self.ended.startswith(FAILED) else "interrupted"
+        return "failed" if self.ended.startswith(_FAILED) else "interrupted"
 
     @property
     def description(self) -> str:
         """A description for people: which process computes the run, or how it ended."""
         process = f"process {self.pid} on {self.host}"
+        taken = f"{datetime.fromtimestamp(self.taken, UTC):%Y-%m-%d %H:%M:%S} UTC"
         if self.held:
-            return f"{process} computes it since {_utc(self.taken)}"
-        return f"{process}, begun {_utc(self.taken)}, {self.ended or 'ended without a word'}"
-
-    def write(self) -> None:
-        """Write the lease into the folder of its run."""
-        replace_synced(lease_path(self.run), to_sealed_json(asdict(self)))
+            return f"{process} computes it since {taken}"
+        return f"{process}, begun {taken}, {self.ended or 'ended without a word'}"
 
 
 def find_lease(run: str) -> Lease | None:
     """Return the lease of a run, or None; raise FlowError if its file is damaged."""
     path = lease_path(run)
     try:
-        lease: Lease = restored(Lease, read_sealed(path, "a lease"))
+        lease = Lease.read(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (DamagedStore, ValueError, TypeError) as error:
@@ -151,5 +152,165 @@ def list_leases() -> list[Lease]:
     return [lease for lease in leases if lease is not None]
 
 
-def _utc(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def describe_unfinished(lease: Lease) -> dict[str, Any]:
+    """Return an entry for a run that is not complete: facts for programs, a sentence for people."""
+    newest = Checkpoints.of_run(lease.run).find()
+    facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
+    progress = "" if newest is None else f", saved up to {newest.progress}"
+    advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
+    description = f"{lease.kind}, {lease.description}{progress}{advice}"
+    return {**facts, "description": description}
+
+
+class HeldLease:
+    """The lease of a run that this process computes.
+
+    Parameters
+    ----------
+    lease : Lease
+    previous : Lease or None
+        The lease that an earlier process left behind, if it ended without a result.
+    """
+
+    def __init__(self, lease: Lease, previous: Lease | None) -> None:
+        self._lease, self.previous = lease, previous
+        # The fit and the watchdog of its cluster, a thread, both update the numbers.
+        self._updating = threading.Lock()
+
+    def check(self) -> None:
+        """Raise FlowError if another process has taken the lease over, or it is gone.
+
+        Other machines take a process for dead that was suspended for long.
+        """
+        if not self._is_ours():
+            now = find_lease(self._lease.run)
+            owner = "its lease is gone" if now is None else now.description
+            raise FlowError(
+                f"the run {self._lease.run!r} was taken from this process, which had not been "
+                f"heard of for a while: {owner}. Nothing of this process is saved any more"
+            )
+
+    def update_numbers(self, **numbers: Any) -> None:
+        """Set some of the numbers of the run; the next renewal writes them."""
+        with self._updating:
+            live = replace(self._lease.numbers, **numbers)
+            self._lease = replace(self._lease, numbers=live)
+
+    def count_lost(self, workers: int = 0, clusters: int = 0) -> None:
+        """Add what was lost of the Dask cluster to the numbers of the run."""
+        lost = self._lease.numbers
+        self.update_numbers(
+            workers_lost=lost.workers_lost + workers, clusters_lost=lost.clusters_lost + clusters
+        )
+
+    def renew(self) -> None:
+        """Write the lease again, with its numbers, as a sign of life."""
+        with _locked(self._lease.run) as exists:
+            if exists and self._is_ours():
+                self._lease.write()
+
+    def end(self, how: str) -> None:
+        """Delete the lease, or, if `how` is not empty, keep it with this description of its end."""
+        with _locked(self._lease.run) as exists:
+            if exists and self._is_ours():
+                if how:
+                    replace(self._lease, ended=how).write()
+                else:
+                    _delete(self._lease)
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether this process had the lease before, with the same settings, and now retries."""
+        before, now = self.previous, self._lease
+        return before is not None and (before.holding[:3], before.settings) == (
+            now.holding[:3],
+            now.settings,
+        )
+
+    def _is_ours(self) -> bool:
+        try:
+            current = find_lease(self._lease.run)
+        except FlowError:
+            return True  # the file is damaged, but no other process has replaced it
+        return current is not None and current.holding == self._lease.holding
+
+
+@contextmanager
+def hold_lease(
+    run: str, kind: str, settings: Mapping[str, Any], begun: Callable[[], bool]
+) -> Iterator[HeldLease]:
+    """Hold the lease of a run in the block, and renew it from a thread.
+
+    If the block raises, and `begun` then returns that there is something to continue from, the
+    lease file stays behind and records how the run ended.
+    """
+    lease = _acquire(Lease(run=run, kind=kind, settings=settings))
+    ended = threading.Event()
+    renewal = threading.Thread(target=_renew_often, args=(lease, ended), name="lease", daemon=True)
+    renewal.start()
+    how = ""
+    try:
+        yield lease
+    except Exception as error:
+        how = f"{_FAILED}{error}"
+        raise
+    except BaseException:
+        how = "was interrupted"
+        raise
+    finally:
+        ended.set()
+        renewal.join()
+        with suppress(OSError, StorageError):
+            lease.end(how if begun() else "")
+
+
+def _delete(lease: Lease) -> None:
+    """Delete the lease of a run, and the folder of the run if only hidden files remain in it."""
+    lease.path.unlink(missing_ok=True)
+    folder = run_folder(lease.run)
+    if all(each.name.startswith(".") for each in folder.iterdir()):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(run: str) -> Iterator[bool]:
+    """Lock the lease of a run against other processes, so that one at a time writes it.
+
+    Yields whether the lock file still exists: while this process waited for the lock, another may
+    have deleted the folder of the run.
+    """
+    path = run_folder(run) / _LOCK
+    with lock_file(path) as lock:
+        exists = False
+        with suppress(FileNotFoundError):
+            exists = os.path.samestat(os.fstat(lock.fileno()), path.stat())
+        yield exists
+
+
+def _acquire(lease: Lease) -> HeldLease:
+    folder = run_folder(lease.run)
+    with explain_os_errors(folder):
+        while True:
+            make_folder(folder)
+            with suppress(FileNotFoundError), _locked(lease.run) as exists:
+                if exists:
+                    before = find_lease(lease.run)
+                    _refuse_held(lease.run, before)
+                    lease.write()
+                    return HeldLease(lease, before)
+
+
+def _refuse_held(run: str, lease: Lease | None) -> None:
+    if lease is not None and lease.held:
+        raise RunHeldError(
+            f"the run {run!r} is being computed: {lease.description}, last heard of "
+            f"{count_noun(round(time.time() - lease.renewed), 'second')} ago; wait for it, end "
+            "that process, or choose another name with --run"
+        )
+
+
+def _renew_often(lease: HeldLease, ended: threading.Event) -> None:
+    while not ended.wait(SIGN_OF_LIFE):
+        # If the disk cannot be written to, the run itself fails with an error that says so.
+        with suppress(OSError, StorageError):
+            lease.renew()

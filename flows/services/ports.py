@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 
@@ -14,46 +15,57 @@ from flows.errors import FlowError
 HOST = "127.0.0.1"
 # The names under which a browser on this machine may open our pages.
 HOSTS = (HOST, "localhost")
+# So many ports are tried, from the default port on, before any other.
+_NEXT = 10
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Chooses free ports for services that start together.
+    """Chooses the ports of a service.
 
     Attributes
     ----------
     tell : callable
-        Shows a line of text, if a port is not the default.
+        Shows a line of text, if a port is not the first choice.
+    title : str
+        Name of the service in messages.
+    last : mapping
+        Options that the service had the last time. Links to its last ports stay valid.
     given : set of int
-        Ports chosen so far. Their services may not listen yet.
+        Ports of services that start together, which may not listen yet.
+    runs : bool
+        Whether the service runs already, so that it has its ports.
     """
 
     tell: Callable[[str], None]
+    title: str = "server"
+    last: Mapping[str, Any] = field(default_factory=dict)
     given: set[int] = field(default_factory=set)
+    runs: bool = False
 
-    def choose(self, requested: int | None, usual: int, title: str) -> int:
-        """Return the port `requested`, or the default port, or any free port if that is in use.
+    def choose(self, option: str, requested: int | None, usual: int) -> int:
+        """Return the port `requested`, or the last one, the default port, or the next free one.
 
         Raise FlowError if the port `requested` is in use.
         """
-        port = self._free_port(requested or usual)
-        if port is None and requested:
+        if requested and self.runs:
+            return requested
+        candidates = [requested] if requested else [*range(usual, usual + _NEXT), 0]
+        if not requested and self.last.get(option):
+            candidates.insert(0, self.last[option])
+        wanted = candidates[0]
+        free = (_bindable_port(port) for port in candidates if port not in self.given)
+        port = next((port for port in free if port is not None), None)
+        if port is None:
             raise FlowError(
-                f"port {requested}, asked for the {title}, is in use by "
-                f"{self._port_user(requested)}; end that, or choose another port"
+                f"port {wanted}, asked for the {self.title}, is in use by "
+                f"{self._port_user(wanted)}; end that, or choose another port"
             )
-        if port is None:
-            port = self._free_port(0)
-            self.tell(
-                f"port {usual} is in use by {self._port_user(usual)}: the {title} takes {port}"
-            )
-        if port is None:
-            raise FlowError(f"no port of {HOST} is free for the {title}")
+        if wanted and port != wanted:
+            user = self._port_user(wanted)
+            self.tell(f"port {wanted} is in use by {user}: the {self.title} takes {port}")
         self.given.add(port)
         return port
-
-    def _free_port(self, port: int) -> int | None:
-        return None if port in self.given else _bindable_port(port)
 
     def _port_user(self, port: int) -> str:
         return "another of these services" if port in self.given else user_of(port)

@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 import httpx
 
-from flows.services.ports import HOST
-from flows.services.service import Service
+from flows.services.ports import HOST, Ports
+from flows.services.service import Service, ServiceKind, live_record
+from storage import report_path
 
 # Given by name, because only the process of the server needs the imports that draw a report.
 _MODULE = "flows.reports.server"
 _SIGNATURE = "ism-dask-reports"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportServer(Service):
-    """The report server: a page for each run, and one that lists them."""
+def _report_server(ports: Ports, *, port: int | None = None) -> Service:
+    port = ports.choose("port", port, 8788)  # the next after those of Dask
+    address = f"http://{HOST}:{port}"
+    return Service(
+        kind=REPORT_SERVER,
+        options={"port": port},
+        address=address,
+        page=address,
+        command=[_MODULE, "--port", str(port)],
+        ready=partial(is_report_server, address),
+    )
 
-    name = "reports"
-    title = "report server"
 
-    port: int | None = None
+REPORT_SERVER = ServiceKind("reports", "report server", _report_server)
 
-    @property
-    def address(self) -> str:
-        """Return the address of the list of runs; the pages of the runs are below it."""
-        return f"http://{HOST}:{self.port}"
 
-    @property
-    def page(self) -> str:
-        """Return the address of the list of runs."""
-        return self.address
+def is_report_server(address: str) -> bool:
+    """Return whether a server answers that has the signature of ours."""
+    try:
+        reply = httpx.head(address, timeout=5.0)
+    except httpx.HTTPError:
+        return False
+    # It may ask for a password, which this process need not know.
+    is_up = reply.is_success or reply.status_code == HTTPStatus.UNAUTHORIZED
+    return is_up and reply.headers.get("server", "").startswith(_SIGNATURE)
 
-    def command(self) -> list[str]:
-        """Return the module of the server, and its arguments."""
-        return [_MODULE, "--port", str(self.port)]
 
-    def ready(self) -> bool:
-        """Return whether a server answers that has the signature of ours."""
-        try:
-            reply = httpx.head(self.address, timeout=5.0)
-        except httpx.HTTPError:
-            return False
-        # It may ask for a password, which this process need not know.
-        is_up = reply.is_success or reply.status_code == HTTPStatus.UNAUTHORIZED
-        return is_up and reply.headers.get("server", "").startswith(_SIGNATURE)
-
-    def usual_ports(self) -> Mapping[str, int]:
-        """Return the default port, the next after those of Dask."""
-        return {"port": 8788}
+def report_url(run: str) -> str:
+    """Return the link to the report of a run: on the report server if it runs, else the file."""
+    server = live_record(REPORT_SERVER.name)
+    return f"{server.address}/{run}" if server else report_path(run).absolute().as_uri()

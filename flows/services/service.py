@@ -1,4 +1,4 @@
-"""The base class of services (processes that stay up), and how they are started and ended."""
+"""Services, processes that stay up: how they are found, started and ended."""
 
 from __future__ import annotations
 
@@ -6,39 +6,83 @@ import os
 import subprocess
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import psutil
 
 from flows.errors import FlowError
+from flows.services.liveness import ProcessRecord, is_running, process_start
 from flows.services.ports import Ports
-from flows.services.records import (
-    MARK,
-    PRIVATE,
-    ProcessRecord,
-    is_running,
-    live_record,
-    log_path,
-    process_start,
-    remove_record,
-    service_mark,
-    service_processes,
-    services_folder,
-)
-from storage.atomic import explain_os_errors, lock_file
+from storage.atomic import explain_os_errors, lock_file, make_folder
+from storage.errors import DamagedStore
+from storage.paths import home
 
-_GRACE_SECONDS = 10.0
+# Environment variable of every process of a service, and of all processes that it starts.
+_MARK = "ISM_DASK_SERVICE"
+# Seconds within which a service has to be ready, and to end.
+_READY_SECONDS, _GRACE_SECONDS = 120.0, 10.0
 _FOLDER_VARIABLES = ("ISM_DASK_HOME", "ISM_DASK_DATA", "PREFECT_HOME")
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service(ABC):
-    """A service: a process that stays up. Its fields are its options; None is not chosen yet.
+class ServiceRecord(ProcessRecord):
+    """The record of the process of a service. It stays when the process has ended.
+
+    Attributes
+    ----------
+    name : str
+        Name of the service.
+    address : str
+        Address of the service for programs.
+    page : str, optional
+        Address of its web page.
+    options : mapping
+        Options that the service was started with.
+    """
+
+    name: str
+    address: str = ""
+    page: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The file of the record."""
+        return services_folder() / f"{self.name}.json"
+
+
+def services_folder() -> Path:
+    """Return the folder of the records and logs."""
+    return home().absolute() / "services"
+
+
+def log_path(name: str) -> Path:
+    """Return the path of the log of the service `name`, which is also its lock file."""
+    return services_folder() / f"{name}.log"
+
+
+def last_record(name: str) -> ServiceRecord | None:
+    """Return the record of the service `name`, which may have ended, or None."""
+    with suppress(OSError, DamagedStore, ValueError, TypeError):
+        return ServiceRecord.read(services_folder() / f"{name}.json")
+    return None
+
+
+def live_record(name: str) -> ServiceRecord | None:
+    """Return the record of the service `name`, or None unless its process lives here."""
+    record = last_record(name)
+    return record if record and record.process else None
+
+
+@dataclass(frozen=True)
+class ServiceKind:
+    """A kind of service.
 
     Attributes
     ----------
@@ -46,112 +90,109 @@ class Service(ABC):
         Name of its record and log.
     title : str
         Name in messages.
-    within : float
-        Seconds within which it has to be ready.
-    children_first : bool
-        Whether the processes that it has started have to end before it, so that it can record
-        their end.
-    children_go_on : bool
-        Whether the processes that it has started go on if it dies, while it is restarted.
+    make : callable
+        Takes `Ports` and options, and returns the service with a value for each option.
+    starts_runs : bool
+        Whether the processes that it starts are runs. They have to end before it, so that it can
+        record their end, and go on if it dies, while it is restarted.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    within: ClassVar[float] = 120.0
-    children_first: ClassVar[bool] = False
-    children_go_on: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """Return the address of the service for programs."""
-
-    @property
-    def page(self) -> str | None:
-        """Return the address of its web page, or None."""
-        return None
-
-    @abstractmethod
-    def command(self) -> list[str]:
-        """Return the module to run, and its arguments."""
-
-    @abstractmethod
-    def ready(self) -> bool:
-        """Return whether the service works."""
-
-    def usual_ports(self) -> Mapping[str, int]:
-        """Return the default ports, by the names of their options."""
-        return {}
-
-    def environment(self) -> Mapping[str, str]:
-        """Return environment variables of its process, for those that the user has not set."""
-        return {}
-
-    def with_defaults(self, ports: Ports) -> Self:
-        """Return the service with a value for each option."""
-        chosen = {
-            option: ports.choose(getattr(self, option), usual, self.title)
-            for option, usual in self.usual_ports().items()
-        }
-        return replace(self, **chosen)
-
-    def matches(self, options: Mapping[str, Any]) -> bool:
-        """Return whether a service that runs with `options` has the options that are set here."""
-        return all(value in (None, options.get(name)) for name, value in asdict(self).items())
+    name: str
+    title: str
+    make: Callable[..., Service]
+    starts_runs: bool = False
 
 
-@dataclass(frozen=True)
-class StartupMessages:
-    """Callbacks that show the user how services start.
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A service: a process that stays up.
 
     Attributes
     ----------
-    tell : callable
-        Shows a line of text.
-    waiting : callable
-        Takes the records of the services that start. Returns a context manager that shows the
-        wait for them.
+    kind : ServiceKind
+    options : mapping
+        The options from which its kind makes it.
+    address : str
+        Address of the service for programs.
+    page : str or None
+        Address of its web page.
+    command : list of str
+        The module to run, and its arguments.
+    ready : callable
+        Returns whether the service works.
+    environment : mapping
+        Environment variables of its process, for those that the user has not set.
     """
 
-    tell: Callable[[str], None]
-    waiting: Callable[[Sequence[ProcessRecord]], AbstractContextManager[object]]
+    kind: ServiceKind
+    options: Mapping[str, Any]
+    address: str
+    page: str | None = None
+    command: list[str]
+    ready: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def ensure_running(services: Sequence[Service], telling: StartupMessages) -> list[Service]:
-    """Start those services that do not run, all at once; return all of them, ready."""
-    ports = Ports(telling.tell)
-    with explain_os_errors(services_folder()), ExitStack() as locks:
-        services_folder().mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-        for service in services:
-            locks.enter_context(lock_file(log_path(service.name)))
-        running = [_running_service(service) for service in services]
-        complete = [
-            old or new.with_defaults(ports) for old, new in zip(running, services, strict=True)
-        ]
-        if None in running:
-            _start_all(
-                [new for new, old in zip(complete, running, strict=True) if old is None],
-                telling,
-                "wb",
+@dataclass(frozen=True)
+class WantedService:
+    """A service that is to run, with those of its options that matter; None is not chosen."""
+
+    kind: ServiceKind
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> ServiceRecord | None:
+        """Return the record of the service if it runs; raise FlowError for other options."""
+        record = live_record(self.kind.name)
+        if record is not None and not all(
+            value in (None, record.options.get(name)) for name, value in self.options.items()
+        ):
+            has = [f"{name} {value}" for name, value in record.options.items() if value is not None]
+            raise FlowError(
+                f"process {record.pid} is the {self.kind.title} already, otherwise than asked for, "
+                f"with {', '.join(has)}; leave these options out, or end it with "
+                "`ism-dask up --stop`"
             )
+        return record
+
+    def running(self, tell: Tell) -> Service | None:
+        """Return the service if it runs, and end it if it hangs."""
+        record = self.check()
+        if record is None:
+            _end_remains(self.kind)
+            return None
+        running = self.kind.make(Ports(tell, runs=True), **record.options)
+        if running.ready():
+            return running
+        end_service(self.kind)
+        return None
+
+    def made(self, tell: Tell, given: set[int]) -> Service:
+        """Return the service to start, with the last ports if they are free."""
+        last = last_record(self.kind.name)
+        ports = Ports(tell, self.kind.title, last.options if last else {}, given)
+        return self.kind.make(ports, **self.options)
+
+
+def ensure_running(wanted: Sequence[WantedService], tell: Tell) -> list[Service]:
+    """Start those services that do not run, all at once; return all of them, ready."""
+    given: set[int] = set()
+    with explain_os_errors(services_folder()), ExitStack() as locks:
+        make_folder(services_folder(), private=True)
+        for each in wanted:
+            locks.enter_context(lock_file(log_path(each.kind.name)))
+        running = [each.running(tell) for each in wanted]
+        complete = [
+            old or each.made(tell, given) for old, each in zip(running, wanted, strict=True)
+        ]
+        _start_all([new for new, old in zip(complete, running, strict=True) if not old], tell, "wb")
         return complete
 
 
-def check_options(wanted: Service, record: ProcessRecord) -> None:
-    """Raise FlowError if a service runs with other options than those that are set in `wanted`."""
-    if not wanted.matches(record.options):
-        raise FlowError(
-            f"process {record.pid} is the {wanted.title} already, otherwise than asked for, with "
-            f"{_format_options(record.options)}; leave these options out, or end it with "
-            "`ism-dask up --stop`"
-        )
-
-
-def restart(service: Service, telling: StartupMessages) -> None:
+def restart(service: Service, tell: Tell) -> None:
     """Start a service that has died again, with the same options."""
-    with explain_os_errors(services_folder()), lock_file(log_path(service.name)):
-        _clear_dead(service)
-        _start_all([service], telling, "ab")
+    with explain_os_errors(services_folder()), lock_file(log_path(service.kind.name)):
+        _end_remains(service.kind)
+        _start_all([service], tell, "ab")
 
 
 def launch_process(
@@ -172,6 +213,12 @@ def launch_process(
     **own : str
         Environment variables that override those of the user.
     """
+    # It runs in another working directory.
+    folders = {
+        variable: str(Path(os.environ[variable]).absolute())
+        for variable in _FOLDER_VARIABLES
+        if os.environ.get(variable)
+    }
     with log_path(name).open(mode) as log:
         # A session of its own keeps the process alive when the command ends, and Ctrl-C away.
         return psutil.Popen(
@@ -181,24 +228,42 @@ def launch_process(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=services_folder(),
-            env={**defaults, **os.environ, **_folder_environment(), **own},
+            env={**defaults, **os.environ, **folders, **own},
         )
 
 
-def end_process(service: type[Service] | Service) -> ProcessRecord | None:
-    """End a service with all processes that it has started; return its record if it ran."""
-    record = live_record(service.name)
-    main = {record.process} - {None} if record else set()
-    members = {
-        *service_processes(service.name),
-        *(each for one in main for each in _children(one)),
-    } - main
-    if service.children_first:
+def marked(name: str) -> dict[str, str]:
+    """Return the environment variable that marks the processes of a service."""
+    return {_MARK: f"{services_folder()}:{name}"}
+
+
+def service_processes(name: str = "") -> set[psutil.Process]:
+    """Return the live processes of one service, or of all, with those that they have started.
+
+    It finds them by their mark: a process whose parent was killed is no longer in the process
+    tree of its service, but still has the mark.
+    """
+    wanted, processes = marked(name)[_MARK], set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            value = process.environ().get(_MARK, "")
+            if (value == wanted if name else value.startswith(wanted)) and is_running(process):
+                processes.add(process)
+    return {process for process in processes if process.pid != os.getpid()}
+
+
+def end_service(kind: ServiceKind) -> None:
+    """End a service with all processes that it has started."""
+    record = live_record(kind.name)
+    main = {record.process} if record and record.process else set()
+    members = service_processes(kind.name) - main
+    for process in main:
+        with suppress(psutil.NoSuchProcess):
+            members |= set(process.children(recursive=True))
+    if kind.starts_runs:
         stop_processes(members)
     _signal_and_wait(main, psutil.Process.terminate, _GRACE_SECONDS)
-    stop_processes({*main, *members, *service_processes(service.name)})
-    remove_record(service.name)
-    return record
+    stop_processes(main | members | service_processes(kind.name))
 
 
 def stop_processes(processes: set[psutil.Process], grace: float = _GRACE_SECONDS) -> None:
@@ -214,87 +279,48 @@ def log_end(name: str) -> str:
     return f"the end of its log {log_path(name)}: {' | '.join(lines[-3:]) or 'nothing'}"
 
 
-def _clear_dead(service: Service) -> None:
+def _end_remains(kind: ServiceKind) -> None:
     """End what remains of a service whose process may have been killed."""
-    if service.children_go_on:
-        remove_record(service.name)
-    else:
-        end_process(service)
+    if not kind.starts_runs:
+        end_service(kind)
 
 
-def _running_service(wanted: Service) -> Service | None:
-    record = live_record(wanted.name)
-    if record is None:
-        _clear_dead(wanted)
-        return None
-    check_options(wanted, record)
-    running = type(wanted)(**record.options)
-    if running.ready():
-        return running
-    end_process(wanted)  # it hangs
-    return None
-
-
-def _format_options(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
-
-
-def _start_all(services: Sequence[Service], telling: StartupMessages, mode: str) -> None:
+def _start_all(services: Sequence[Service], tell: Tell, mode: str) -> None:
     try:
-        processes = [_launch(service, mode) for service in services]
-        with telling.waiting(
-            [_write_record(*each) for each in zip(services, processes, strict=True)]
-        ):
-            for service, process in zip(services, processes, strict=True):
-                _wait_until_ready(process, service)
+        processes = [_launch(service, tell, mode) for service in services]
+        for service, process in zip(services, processes, strict=True):
+            _wait_until_ready(process, service)
     except BaseException:
         for service in services:
-            end_process(service)
+            end_service(service.kind)
         raise
 
 
-def _launch(service: Service, mode: str) -> psutil.Popen:
-    marked = {MARK: service_mark(service.name)}
-    return launch_process(service.command(), service.name, mode, service.environment(), **marked)
-
-
-def _folder_environment() -> dict[str, str]:
-    """Return the variables that name our folders as absolute paths.
-
-    Services run in another working directory.
-    """
-    return {
-        name: str(Path(os.environ[name]).absolute())
-        for name in _FOLDER_VARIABLES
-        if os.environ.get(name)
-    }
-
-
-def _write_record(service: Service, process: psutil.Popen) -> ProcessRecord:
-    values = (service.name, process.pid, process_start(process), service.address, service.page)
-    record = ProcessRecord(*values, options=asdict(service))
-    record.write()
-    return record
+def _launch(service: Service, tell: Tell, mode: str) -> psutil.Popen:
+    name, page = service.kind.name, service.page
+    process = launch_process(service.command, name, mode, service.environment, **marked(name))
+    ServiceRecord(
+        pid=process.pid,
+        created=process_start(process),
+        name=name,
+        address=service.address,
+        page=page,
+        options=service.options,
+    ).write()
+    tell(f"starting the {service.kind.title} at {page or service.address} (process {process.pid})")
+    return process
 
 
 def _wait_until_ready(process: psutil.Popen, service: Service) -> None:
-    until = time.monotonic() + service.within
+    until, what = time.monotonic() + _READY_SECONDS, ""
     while not service.ready():
         if process.poll() is not None:
-            raise _startup_error(service, f"ended with status {process.returncode}")
-        if time.monotonic() > until:
-            raise _startup_error(service, f"did not become ready within {service.within:.0f} s")
+            what = f"ended with status {process.returncode}"
+        elif time.monotonic() > until:
+            what = f"did not become ready within {_READY_SECONDS:.0f} s"
+        if what:
+            raise FlowError(f"the {service.kind.title} {what}; {log_end(service.kind.name)}")
         time.sleep(0.2)
-
-
-def _startup_error(service: Service, what: str) -> FlowError:
-    return FlowError(f"the {service.title} {what}; {log_end(service.name)}")
-
-
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        return list(process.children(recursive=True))
-    return []
 
 
 def _signal_and_wait(

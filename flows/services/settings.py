@@ -13,7 +13,9 @@ _NOT_SET = (None, False)
 
 
 def _port_setting(what: str, usual: int) -> Any:
-    return setting(None, about=f"Port of the {what}. Default: {usual}.", ge=1, le=65535)
+    return setting(
+        None, about=f"Port of the {what}. Default: the last one, or {usual}.", ge=1, le=65535
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

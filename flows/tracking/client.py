@@ -20,7 +20,7 @@ from prefect.settings import (
 )
 
 from flows.errors import FlowError
-from flows.services.prefect import password_message, without_password
+from flows.tracking.server import password_message, without_password
 
 # A busy server takes some seconds for an artifact with pictures.
 _TIMEOUT_SECONDS = 20.0
@@ -70,12 +70,6 @@ def without_heartbeats() -> Iterator[None]:
     """
     with _temporary_setting(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
         yield
-
-
-def check_password() -> None:
-    """Raise FlowError if the server in use demands a password other than Prefect's setting."""
-    with prefect_client() as client:
-        client.hello()
 
 
 def server_address() -> str:

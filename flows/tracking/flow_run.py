@@ -5,314 +5,83 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
-from prefect import Flow, State
+from prefect import Flow, State, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
 from prefect.runtime import flow_run
+from prefect.states import Cancelled, Completed, Failed
 from prefect.utilities.urls import url_for
 
 from flows.builtin.raw_data import DownloadError
-from flows.errors import FlowError, Interrupted
-from flows.interface.interrupts import (
+from flows.errors import FlowError, Interrupted, RunHeldError
+from flows.progress.interrupts import (
     go_on_without_readers,
     resend_lost_interrupts,
     skip_exit_handlers,
     was_interrupted,
 )
-from flows.interface.progress import (
-    progress_link,
-    progress_log,
-    progress_note,
-    shown_at,
-    watch_progress,
-)
-from flows.reports.summary import log_line
+from flows.progress.run_context import in_context, run_context
+from flows.progress.watching import progress_link, progress_log, progress_note, watch_progress
+from flows.reports.markdown import run_page
+from flows.reports.summary import card_line, log_line
 from flows.results.base import FlowResult, RunResult
-from flows.services.prefect import without_password
-from flows.services.status import report_url
+from flows.services.liveness import ArtifactPage, RunReceipt
+from flows.services.report_server import report_url
 from flows.settings.base import FlowSettings
-from flows.tracking.client import ServerUnreachable, prefect_client, without_heartbeats
+from flows.tracking.client import (
+    ServerUnreachable,
+    prefect_client,
+    server_address,
+    without_heartbeats,
+)
 from flows.tracking.live import LiveRun
-from flows.tracking.outbox import ArtifactPage, RunReceipt, send_receipts
-from flows.tracking.overlap import gives_way_to, reason_to_give_way
+from flows.tracking.outbox import deliver, send_pages, send_receipts
+from flows.tracking.server import check_disk, without_password
 from storage import StorageError
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
 _SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
 # Seconds that a finished run waits for a server that is away, and seconds between two attempts.
 _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
+# A scheduled run that begins later than this was missed: its machine was off, or had no worker.
+_MISSED = timedelta(minutes=1)
 
 
-@dataclass
-class RunOutcome:
-    """The outcome of a flow run, for its caller: Prefect cannot return it if the server is away.
-
-    Attributes
-    ----------
-    receipt : RunReceipt or None
-        The receipt with what the server does not know yet.
-    summary : dict or None
-        The result that the flow returns, as plain JSON.
-    error : Exception or None
-        The error that the flow raises.
-    """
-
-    receipt: RunReceipt | None = None
-    summary: dict[str, Any] | None = None
-    error: Exception | None = None
-
-    @property
-    def has_ended(self) -> bool:
-        """Return whether the run has ended with a result or an error of its own."""
-        return self.summary is not None or self.error is not None
-
-    def result(self) -> dict[str, Any]:
-        """Return the result of the flow as plain JSON, or raise its error."""
-        if self.error is not None:
-            raise self.error
-        return self.summary or {}
-
-
-# A flow takes and returns JSON only, so the outcome cannot be passed to it.
-_CURRENT_OUTCOME: ContextVar[RunOutcome | None] = ContextVar("outcome", default=None)
-
-
-class TrackedRun:
-    """A flow run within the block of `track_run`.
+def step(name: str, run_name: str = "", *, retried: bool = True) -> Callable[[Any], Any]:
+    """Return the decorator of a step of a flow, which Prefect shows as a task.
 
     Parameters
     ----------
-    key : str
-        Prefix of the keys of its artifacts.
-    receipt : RunReceipt
-        Its receipt on this machine.
-    follower : LiveRun
-        The thread that shows its progress.
-    outcome : RunOutcome
-        Object that takes its outcome.
+    name, run_name : str
+        Name of the step, and of its runs, with parameters in braces; by default the same.
+    retried : bool, default True
+        Whether to repeat a step whose network or cluster was away. It then continues from what the
+        failed attempt has saved.
     """
-
-    def __init__(
-        self, key: str, receipt: RunReceipt, follower: LiveRun, outcome: RunOutcome
-    ) -> None:
-        self._key, self._receipt, self._follower, self._outcome = key, receipt, follower, outcome
-        # Those that a deployment gives it.
-        self._tags = set(flow_run.tags)
-
-    def describe(self, settings: FlowSettings) -> None:
-        """Have name and tags of the flow run replaced, once its data are read."""
-        self._follower.describe(settings.flow_run_name, {*self._tags, *settings.tags})
-
-    def links(self, result: RunResult) -> dict[str, str]:
-        """Return where the report, the folder and the dashboard of a saved run are, by title.
-
-        They are addresses, or words: a browser opens no file from the page of a server.
-        """
-        links = {
-            "Report": _report_link(result.run),
-            "Folder of the run": str(Path(result.path).parent),
-            "Dask dashboard": self._follower.dashboard,
-        }
-        return {name: url for name, url in links.items() if url}
-
-    def page(self, markdown: str, about: str) -> ArtifactPage:
-        """Return a markdown artifact for `finished`; `about` is the description on its card."""
-        return ArtifactPage(self._key, "markdown", markdown, about)
-
-    def table(self, name: str, rows: list[dict[str, Any]], about: str) -> ArtifactPage:
-        """Return a table artifact for `finished`."""
-        return ArtifactPage(f"{self._key}-{name}", "table", json.dumps(rows), about)
-
-    def finished(self, result: FlowResult, *pages: ArtifactPage) -> dict[str, Any]:
-        """Send the artifacts to the server; return the result with the id and page of the run."""
-        line = log_line(result) if isinstance(result, RunResult) else result.line
-        progress_log(f"result: {line}")
-        self._outcome.summary = replace(result, flow_run=current_flow_run()).to_json()
-        self._outcome.receipt = self._save_receipt(StateType.COMPLETED, "", *pages)
-        self._outcome.receipt = _send_pages(self._outcome.receipt)
-        return self._outcome.summary
-
-    def failed(self, error: Exception) -> None:
-        """Record an error, which Prefect reports to the server; raise Abort if that is away."""
-        self._outcome.error = error
-        message = without_password(f"{type(error).__name__}: {error}")
-        with suppress(StorageError):  # if the disk is full, `error` says so itself
-            self._outcome.receipt = self._save_receipt(StateType.FAILED, message)
-        with suppress(ServerUnreachable), prefect_client() as client:
-            client.hello()
-            return
-        raise Abort("the Prefect server is away") from error
-
-    def interrupted(self) -> None:
-        """Report to the server that the run was cancelled; Prefect would report a crash."""
-        if self._outcome.has_ended:
-            raise Abort("interrupted when all was done")
-        how = "cancelled in the Prefect UI" if self._follower.cancelled else "interrupted"
-        self._outcome.error = Interrupted(how)
-        with suppress(StorageError):
-            self._outcome.receipt = self._save_receipt(StateType.CANCELLED, f"The run was {how}.")
-        if not self._is_cancelled_by_worker():
-            _send_outcome(self._outcome)
-        raise Abort(how)
-
-    def gave_way(self, reason: str) -> None:
-        """Report to the server that the run is cancelled, since another does its work."""
-        self._outcome.error = Interrupted(reason)
-        self._outcome.receipt = self._save_receipt(StateType.CANCELLED, reason)
-        _send_outcome(self._outcome)
-        raise Abort(reason)
-
-    def _is_cancelled_by_worker(self) -> bool:
-        """Return whether a worker of Prefect cancels the run, and reports that when it is done.
-
-        It does so some seconds after the process has ended. Were the run Cancelled before, a user
-        could retry it at once, and the report of the worker would cancel the new attempt.
-        """
-        if _SET_BY_WORKERS not in os.environ:
-            return False
-        with suppress(ServerUnreachable), prefect_client() as client:
-            state = client.read_flow_run(UUID(self._receipt.run)).state
-            return state is not None and state.is_cancelling()
-        return False
-
-    def _save_receipt(self, ended: StateType, message: str, *pages: ArtifactPage) -> RunReceipt:
-        receipt = self._receipt.with_end(ended, message, *pages)
-        receipt.save()
-        return receipt
-
-
-@contextmanager
-def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
-    """Show the progress of the flow run in the block, and report its end to the server."""
-    run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
-    if _SET_BY_WORKERS in os.environ:
-        go_on_without_readers()
-    known = _read_run(run)
-    # Before the others are sent: it takes the place of the receipt of an earlier attempt.
-    receipt = RunReceipt.for_this_process(run, known.run_count if known else 0)
-    receipt.save()
-    send_receipts()
-    url = current_flow_run()["url"]
-    if url is not None:
-        progress_link(url)
-    follower = LiveRun(run, key, f"{kind} {settings.title}", receipt.touch)
-    this = TrackedRun(key, receipt, follower, _CURRENT_OUTCOME.get() or RunOutcome())
-    this.describe(settings)
-    if reason := reason_to_give_way(known):
-        this.gave_way(reason)
-    try:
-        with resend_lost_interrupts(), follower, watch_progress(follower), shown_at(url):
-            given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
-            progress_log(without_password(f"{kind}: {given}; all other settings by default"))
-            yield this
-    except (KeyboardInterrupt, TerminationSignal):
-        this.interrupted()
-    except Exception as error:
-        if was_interrupted():
-            this.interrupted()
-        if gives_way_to(error, known):
-            this.gave_way(str(error))
-        this.failed(error)
-        raise
-
-
-def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
-    """Run a flow in this process; return its result even if the server goes away meanwhile."""
-    outcome = RunOutcome()
-    token = _CURRENT_OUTCOME.set(outcome)
-    try:
-        # Heartbeats are not needed: the receipt tells the server of a run whose process dies.
-        with without_heartbeats():
-            flow(settings)
-    except (Abort, httpx.HTTPError) as error:
-        if not outcome.has_ended:
-            message = without_password(str(error)) or type(error).__name__
-            raise FlowError(f"Prefect ended the run: {message}") from error
-        _send_outcome(outcome)
-    except FailedRun:
-        _drop_receipt(outcome)
-        # A flow that has a result may return a failed state with a name of its own.
-        if outcome.summary is None:
-            raise
-    except Exception:
-        _drop_receipt(outcome)
-        raise
-    else:
-        _drop_receipt(outcome)
-    finally:
-        _CURRENT_OUTCOME.reset(token)
-    return outcome.result()
-
-
-def _read_run(run: UUID) -> FlowRun | None:
-    """Return what the server knows of a run, or None if it is away."""
-    with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
-        return client.read_flow_run(run)
-    return None
-
-
-def artifact_key(*parts: str) -> str:
-    """Return an artifact key of lowercase letters, digits and dashes, as Prefect requires."""
-    text = "-".join(parts).lower()
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)
-
-
-def current_flow_run() -> dict[str, str | None]:
-    """Return `id` and `url` of the current Prefect run; the url is None without a UI."""
-    identity = UUID(str(flow_run.id))
-    url = url_for("flow-run", obj_id=identity)
-    return {"id": str(identity), "url": url and without_password(url)}
-
-
-def _report_link(run: str) -> str:
-    """Return the address of the report of a run, or without a report server how to write it."""
-    url = report_url(run)
-    return url if url.startswith("http") else f"ism-dask report {run}"
-
-
-def _send_pages(receipt: RunReceipt) -> RunReceipt:
-    """Send the artifacts of the run to the server; raise Abort if it stays away too long."""
-    until, is_announced = time.monotonic() + _PATIENCE, False
-    while True:
-        try:
-            return receipt.send_pages()
-        except ServerUnreachable as away:
-            if not is_announced:
-                progress_note(
-                    f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
-                )
-            is_announced = True
-            if time.monotonic() > until:
-                raise Abort(str(away)) from away
-        time.sleep(_RETRY_SECONDS)
-
-
-def _send_outcome(outcome: RunOutcome) -> None:
-    """Send the server what it does not know yet of a run that Prefect no longer reports."""
-    if outcome.receipt is None:
-        return
-    try:
-        outcome.receipt.send_pages().send_end()
-    except ServerUnreachable as away:
-        progress_note(
-            f"{away}: the next command that finds it there tells it how this run has ended"
-        )
-        skip_exit_handlers()
-    outcome.receipt = None
-
-
-def _drop_receipt(outcome: RunOutcome) -> None:
-    if outcome.receipt is not None:
-        outcome.receipt.remove()
+    retries: dict[str, Any] = {
+        "retries": 2,
+        "retry_delay_seconds": [10, 60],
+        "retry_condition_fn": is_transient,
+    }
+    decorator: Callable[[Any], Any] = task(
+        name=name,
+        task_run_name=run_name or name,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        **(retries if retried else {}),
+    )
+    return decorator
 
 
 def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
@@ -328,10 +97,266 @@ def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     return False
 
 
-# Prefect's options for tasks that need more than this machine. A retry continues from what the
-# failed attempt has saved.
-RETRY_OPTIONS: dict[str, Any] = {
-    "retries": 2,
-    "retry_delay_seconds": [10, 60],
-    "retry_condition_fn": is_transient,
-}
+def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
+    """Run a flow in this process; return its result even if the server goes away meanwhile."""
+    with prefect_client() as client:
+        client.hello()  # an error that says so if a password is missing
+    begun: list[TrackedRun] = []
+    try:
+        # Heartbeats are not needed: the receipt tells the server of a run whose process dies.
+        with in_context(begun=begun), without_heartbeats():
+            flow(settings)
+    except (Abort, httpx.HTTPError) as error:
+        if not (begun and begun[0].has_ended):
+            check_disk()
+            message = without_password(str(error)) or type(error).__name__
+            raise FlowError(f"Prefect ended the run: {message}") from error
+        begun[0].deliver()
+        return begun[0].result()
+    except FailedRun:
+        # A flow that has a result may return a failed state with a name of its own.
+        if not (begun and begun[0].has_ended):
+            raise
+    except Exception:
+        for run in begun:
+            run.forget()
+        raise
+    begun[0].forget()
+    return begun[0].result()
+
+
+class TrackedRun:
+    """A flow run within the block of `track_run`, and its outcome after it.
+
+    Prefect cannot return the outcome if the server is away.
+
+    Parameters
+    ----------
+    key : str
+        Prefix of the keys of its artifacts.
+    receipt : RunReceipt
+        Its receipt on this machine.
+    follower : LiveRun
+        The thread that shows its progress.
+    """
+
+    def __init__(self, key: str, receipt: RunReceipt, follower: LiveRun) -> None:
+        self._key, self._receipt, self._follower = key, receipt, follower
+        self._summary: dict[str, Any] | None = None
+        self._error: Exception | None = None
+        self._is_delivered = False
+        # Those that a deployment gives it.
+        self._tags = set(flow_run.tags)
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the run has ended with a result or an error of its own."""
+        return self._summary is not None or self._error is not None
+
+    def result(self) -> dict[str, Any]:
+        """Return the result of the flow as plain JSON, or raise its error."""
+        if self._error is not None:
+            raise self._error
+        return self._summary or {}
+
+    def deliver(self) -> None:
+        """Send the server, once, what it does not know of a run that Prefect does not report."""
+        if self._is_delivered:
+            return
+        self._is_delivered = True
+        try:
+            deliver(self._receipt)
+        except ServerUnreachable as away:
+            progress_note(
+                f"{away}: the next command that finds it there tells it how this run has ended"
+            )
+            skip_exit_handlers()
+
+    def forget(self) -> None:
+        """Remove the receipt of a run that Prefect has reported."""
+        self._receipt.remove()
+
+    def describe(self, settings: FlowSettings) -> None:
+        """Have name and tags of the flow run replaced, once its data are read."""
+        self._follower.describe(settings.flow_run_name, {*self._tags, *settings.tags})
+
+    def links(self, result: RunResult) -> dict[str, str]:
+        """Return where the report, the folder and the dashboard of a saved run are, by title.
+
+        They are addresses, or words: a browser opens no file from the page of a server.
+        """
+        url = report_url(result.run)
+        links = {
+            "Report": url if url.startswith("http") else f"ism-dask report {result.run}",
+            "Folder of the run": str(Path(result.path).parent),
+            "Dask dashboard": self._follower.dashboard,
+        }
+        return {name: url for name, url in links.items() if url}
+
+    def page(self, markdown: str, about: str) -> ArtifactPage:
+        """Return a markdown artifact for `finished`; `about` is the description on its card."""
+        return ArtifactPage(self._key, "markdown", markdown, about)
+
+    def table(self, name: str, rows: list[dict[str, Any]], about: str) -> ArtifactPage:
+        """Return a table artifact for `saved`."""
+        return ArtifactPage(f"{self._key}-{name}", "table", json.dumps(rows), about)
+
+    def saved(self, result: RunResult, *tables: ArtifactPage) -> dict[str, Any]:
+        """Do the same as `finished` for a saved run, whose page is one of the artifacts."""
+        page = self.page(run_page(result, self.links(result)), card_line(result))
+        return self.finished(result, page, *tables)
+
+    def finished(
+        self, result: FlowResult, *pages: ArtifactPage, state: State[Any] | None = None
+    ) -> dict[str, Any]:
+        """Send the artifacts to the server; return the result with the id and page of the run.
+
+        `state` is the one that the flow returns, if it is not just Completed.
+        """
+        line = log_line(result) if isinstance(result, RunResult) else result.line
+        progress_log(f"result: {line}")
+        self._summary = replace(result, flow_run=current_flow_run()).to_json()
+        self._end(state or Completed(), *pages)
+        self._receipt = _send_pages(self._receipt)
+        return self._summary
+
+    def failed(self, error: Exception) -> None:
+        """Record an error, which Prefect reports to the server; raise Abort if that is away."""
+        self._error = error
+        with suppress(StorageError):  # if the disk is full, `error` says so itself
+            self._end(Failed(message=without_password(f"{type(error).__name__}: {error}")))
+        with suppress(ServerUnreachable), prefect_client() as client:
+            client.hello()
+            return
+        raise Abort("the Prefect server is away") from error
+
+    def interrupted(self, why: str = "") -> None:
+        """Report to the server that the run is cancelled; Prefect would report a crash."""
+        if self.has_ended:
+            raise Abort("interrupted when all was done")
+        why = why or self._follower.ended_by or "interrupted"
+        self._error = Interrupted(why)
+        with suppress(StorageError):
+            self._end(Cancelled(message=f"The run was {why}."))
+        self.deliver()
+        raise Abort(why)
+
+    def _end(self, state: State[Any], *pages: ArtifactPage) -> None:
+        """Save the final state and the artifacts of the run in its receipt."""
+        self._receipt = replace(
+            self._receipt,
+            renewed=time.time(),
+            ended=state.type.name,
+            name=state.name or "",
+            message=state.message or "",
+            pages=pages,
+        )
+        self._receipt.write()
+
+
+@contextmanager
+def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
+    """Show the progress of the flow run in the block, and report its end to the server."""
+    run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
+    by_worker = _SET_BY_WORKERS in os.environ
+    if by_worker:
+        go_on_without_readers()
+    known = _read_run(run)
+    attempt = known.run_count if known else 0
+    # Before the others are sent: it takes the place of the receipt of an earlier attempt.
+    receipt = RunReceipt(run=str(run), api=server_address(), attempt=attempt, by_worker=by_worker)
+    receipt.write()
+    send_receipts()
+    url = current_flow_run()["url"]
+    if url is not None:
+        progress_link(url)
+    follower = LiveRun(run, key, f"{kind} {settings.title}", receipt.touch)
+    this = TrackedRun(key, receipt, follower)
+    run_context().begun.append(this)
+    this.describe(settings)
+    is_scheduled = known is not None and bool(known.auto_scheduled)
+    try:
+        if known is not None and is_scheduled and (later := _run_instead(known)):
+            this.interrupted(f"missed, and a later run of its schedule has begun, {later}")
+        with (
+            resend_lost_interrupts(),
+            follower,
+            watch_progress(follower),
+            in_context(page=url),
+        ):
+            given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
+            progress_log(without_password(f"{kind}: {given}; all other settings by default"))
+            yield this
+    except (KeyboardInterrupt, TerminationSignal):
+        this.interrupted()
+    except Exception as error:
+        if was_interrupted():
+            this.interrupted()
+        if is_scheduled and isinstance(error, RunHeldError):
+            this.interrupted(f"not needed: {error}")
+        this.failed(error)
+        raise
+
+
+def _read_run(run: UUID) -> FlowRun | None:
+    """Return what the server knows of a run, or None if it is away."""
+    with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
+        return client.read_flow_run(run)
+    return None
+
+
+def _run_instead(run: FlowRun) -> str:
+    """Return the name of the run that does the work of a scheduled run that was missed, or "".
+
+    Runs of a schedule that were due while the machine was off all begin when it is back. Those that
+    were missed give way to a later one.
+
+    We do without the limits of Prefect for runs at one time: they depend on leases, and Prefect
+    ends a run that cannot renew its lease because the server is away.
+    """
+    now, due = datetime.now(UTC), run.expected_start_time
+    if due is None or now - due < _MISSED:
+        return ""
+    only = FlowRunFilter.model_validate(
+        {
+            "deployment_id": {"any_": [run.deployment_id]},
+            "expected_start_time": {"after_": due, "before_": now},
+            "state": {"type": {"any_": [StateType.PENDING, StateType.RUNNING]}},
+            "id": {"not_any_": [run.id]},
+        }
+    )
+    with suppress(ServerUnreachable), prefect_client() as client:
+        others = client.read_flow_runs(flow_run_filter=only)
+        return next((other.name for other in others if other.auto_scheduled), "")
+    return ""
+
+
+def artifact_key(*parts: str) -> str:
+    """Return an artifact key of lowercase letters, digits and dashes, as Prefect requires."""
+    text = "-".join(parts).lower()
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)
+
+
+def current_flow_run() -> dict[str, str | None]:
+    """Return `id` and `url` of the current Prefect run; the url is None without a UI."""
+    identity = UUID(str(flow_run.id))
+    url = url_for("flow-run", obj_id=identity)
+    return {"id": str(identity), "url": url and without_password(url)}
+
+
+def _send_pages(receipt: RunReceipt) -> RunReceipt:
+    """Send the artifacts of the run to the server; raise Abort if it stays away too long."""
+    until, is_announced = time.monotonic() + _PATIENCE, False
+    while True:
+        try:
+            with prefect_client() as client:
+                return send_pages(receipt, client)
+        except ServerUnreachable as away:
+            if not is_announced:
+                progress_note(
+                    f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
+                )
+            is_announced = True
+            if time.monotonic() > until:
+                raise Abort(str(away)) from away
+        time.sleep(_RETRY_SECONDS)

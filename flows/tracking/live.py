@@ -14,21 +14,32 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from prefect import get_run_logger
+import httpx
+from prefect import State, get_run_logger, task
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
-from prefect.exceptions import MissingContextError
+from prefect.client.schemas.objects import TaskRunResult
+from prefect.exceptions import MissingContextError, ObjectNotFound
+from prefect.states import Completed, Failed, Running
 
-from flows.interface.interrupts import interrupt
+from flows.progress.interrupts import interrupt
+from flows.progress.watching import PHASE
 from flows.tracking.client import ServerUnreachable, prefect_client
 from ism_dask.observe.time_left import TimeLeft
 
 # Seconds between two updates. Each takes about 30 ms of the server, which may share our cores.
 _SECONDS = 3.0
+# In a phase without other lines, so many seconds pass between two lines of the log.
+_LINE_SECONDS = 15.0
 # Seconds until the next attempt if the server is away.
 _RETRY_SECONDS = 5.0
+
+
+@task(name="phase")
+def _phase() -> None:
+    """Stand for a phase of a fit."""
 
 
 class LiveRun:
@@ -47,14 +58,15 @@ class LiveRun:
 
     Attributes
     ----------
-    cancelled : bool
-        Whether the run was cancelled. If so, the main thread has been interrupted.
+    ended_by : str
+        How somebody has ended the run in the Prefect UI, such as "cancelled in the Prefect UI". If
+        it is not empty, the main thread has been interrupted.
     dashboard : str
         Address of the dashboard of the Dask cluster that computes, empty if there is none.
     """
 
     def __init__(self, run: UUID, key: str, title: str, beat: Callable[[], None]) -> None:
-        self.cancelled = False
+        self.ended_by = ""
         self._run, self._key, self._beat = run, key, beat
         self._description: dict[str, Any] | None = None
         self._share, self._text = 0.0, title
@@ -64,6 +76,11 @@ class LiveRun:
         self._last_shown: tuple[float, str] | None = None
         # Lines for the log of the run, with their times: they wait here while the server is away.
         self._lines: deque[tuple[float, str]] = deque()
+        self._last_line = time.monotonic()
+        # Phases that the server does not know yet, and the task that stands for the last one.
+        self._phases: deque[str] = deque()
+        self._phase_task: UUID | None = None
+        self._failed = False
         self._ended = threading.Event()
         self._may_interrupt = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(
@@ -74,7 +91,8 @@ class LiveRun:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._failed = kind is not None
         self._ended.set()
         self._thread.join()
 
@@ -98,11 +116,15 @@ class LiveRun:
 
     def logged(self, text: str) -> None:
         """Have the line written to the log of the run, with the present time."""
+        self._last_line = time.monotonic()
         self._lines.append((time.time(), text))
+        if text.startswith(PHASE):
+            self._phases.append(text.removeprefix(PHASE))
 
     def _follow(self) -> None:
         while True:
-            with suppress(ServerUnreachable):
+            # The server refuses updates of a run that somebody has deleted.
+            with suppress(ServerUnreachable, ObjectNotFound, httpx.HTTPStatusError):
                 self._follow_with_one_client()
                 return
             self._beat()
@@ -117,16 +139,19 @@ class LiveRun:
                 self._update(client)
             self._show_description(client)
             self._show_progress(client, self._text)
+            self._show_phases(client)
+            self._end_phase(client, Failed() if self._failed else Completed())
             self._write_log()
 
     def _update(self, client: SyncPrefectClient) -> None:
-        """Show the progress of the run, and interrupt it if it was cancelled."""
+        """Show the progress of the run, and interrupt it if somebody has ended it."""
         self._beat()
+        self._interrupt_if_ended(client)
         self._show_description(client)
         self._show_progress(client, self._time_left.after(self._text))
         self._show_dashboard(client)
+        self._show_phases(client)
         self._write_log()
-        self._interrupt_if_cancelled(client)
 
     def _show_description(self, client: SyncPrefectClient) -> None:
         # The tags are set here and not at the start of the flow, because a schedule or the form in
@@ -154,8 +179,29 @@ class LiveRun:
             self._create(client, "markdown", link, "The Dask cluster at work", "dashboard")
             self._dashboard_linked = True
 
+    def _show_phases(self, client: SyncPrefectClient) -> None:
+        """Show the phases of a fit as tasks, each after the one before, in the graph of the run."""
+        while self._phases:
+            name, before = self._phases[0], self._phase_task
+            self._end_phase(client, Completed())
+            self._phase_task = client.create_task_run(
+                _phase,
+                self._run,
+                dynamic_key=str(uuid4()),
+                name=name,
+                state=Running(),
+                task_inputs={"after": [TaskRunResult(id=before)]} if before else None,
+            ).id
+            self._phases.popleft()
+
+    def _end_phase(self, client: SyncPrefectClient, state: State[Any]) -> None:
+        if self._phase_task is not None:
+            client.set_task_run_state(self._phase_task, state, force=True)
+
     def _write_log(self) -> None:
         """Write the waiting lines to the log of the run; called when the server has answered."""
+        if time.monotonic() > self._last_line + _LINE_SECONDS:
+            self.logged(f"progress: {self._share:.0%}, {self._time_left.after(self._text)}")
         with suppress(MissingContextError):
             run: Any = get_run_logger()
             while self._lines:
@@ -178,13 +224,21 @@ class LiveRun:
         )
         return client.create_artifact(artifact).id
 
-    def _interrupt_if_cancelled(self, client: SyncPrefectClient) -> None:
-        """Interrupt the main thread, once, if the run was cancelled."""
-        if self.cancelled or not self._may_interrupt:
+    def _interrupt_if_ended(self, client: SyncPrefectClient) -> None:
+        """Interrupt the main thread, once, if the run was cancelled, suspended or deleted."""
+        if self.ended_by or not self._may_interrupt:
             return
-        state = client.read_flow_run(self._run).state
-        self.cancelled = state is not None and (state.is_cancelling() or state.is_cancelled())
-        if self.cancelled:
+        try:
+            state = client.read_flow_run(self._run).state
+        except ObjectNotFound:
+            how = "deleted"
+        else:
+            is_cancelled = state is not None and (state.is_cancelling() or state.is_cancelled())
+            how = "cancelled" if is_cancelled else ""
+            if state is not None and state.is_paused():
+                how = "suspended"
+        if how:
+            self.ended_by = f"{how} in the Prefect UI"
             interrupt()
 
 

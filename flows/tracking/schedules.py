@@ -19,9 +19,9 @@ from prefect.runner.storage import LocalStorage
 from prefect.utilities.urls import url_for
 
 from flows.errors import SettingsError
-from flows.services.prefect import without_password
 from flows.settings.fields import check_choice
 from flows.tracking.client import prefect_client
+from flows.tracking.server import without_password
 
 # The work pool that the worker of `ism-dask up` serves.
 WORK_POOL = "local-process"

@@ -5,22 +5,35 @@ regression of Y (n, r) is `F = lambda tr(Y^T (K + n lambda I)^-1 Y)`, and the cr
 `J = |Y|^2 / n - F`: the explained share of y if the rows of Y have a mean square of 1. With
 `alpha = (K + n lambda I)^-1 Y`, the gradient of J is that of `sum_ij Gamma_ij K_ij` with
 `Gamma = lambda alpha alpha^T` held fixed, so that it is `2 Phi W` as for any other Gamma.
+
+Arrays are of NumPy, or of another library, on any device. There a block may be a batch of blocks of
+the same number of rows, and each result has one entry for each of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE
-from ism_dask.linalg.lapack import factorise, solution
+from ism_dask.linalg.arrays import (
+    beside,
+    in_type,
+    in_type_of,
+    into,
+    namespace,
+    on_host,
+    total,
+    transposed,
+    with_diagonal,
+)
+from ism_dask.linalg.cholesky import Cholesky, cholesky
 from ism_dask.linalg.square_matrices import square_matrices
 
 _DOUBLE = np.dtype(np.float64)
@@ -34,9 +47,9 @@ class Block:
 
     Attributes
     ----------
-    X : (n, d) array
-    Y : (n, r) array
-    weights : (n,) array or None
+    X : (n, d) array, or (k, n, d) for a batch of k blocks
+    Y : (n, r) array, or (k, n, r)
+    weights : (n,) array, or (k, n), or None
         The weights of the rows, all positive; None if all rows count alike. A row of weight 2
         counts as two equal rows.
     """
@@ -53,12 +66,14 @@ class Block:
     @property
     def n_rows(self) -> int:
         """The number of rows."""
-        return len(self.Y)
+        return int(self.Y.shape[-2])
 
     @property
-    def size(self) -> float:
-        """The sum of the weights, which is the number of rows if all count alike."""
-        return float(self.n_rows if self.weights is None else self.weights.sum())
+    def size(self) -> Any:
+        """The sum of the weights, which is the number of rows if all count alike; or sums (k,)."""
+        if self.weights is None:
+            return float(self.n_rows)
+        return _number(total(self.weights, axis=-1))
 
     @property
     def counted(self) -> Block:
@@ -73,8 +88,9 @@ class Block:
 
     def squares(self) -> Array:
         """Return the weighted mean square (r,) of each column of Y."""
-        squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[:, None]
-        return np.asarray(squared.sum(axis=0) / self.size)
+        squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[..., None]
+        size = self.size if isinstance(self.size, float) else self.size[:, None]
+        return total(squared, axis=-2) / size
 
 
 @dataclass(frozen=True)
@@ -136,20 +152,20 @@ class RidgeRegression:
 
     def explained(self, block: Block, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""
-        with square_matrices(block.n_rows, 3, self.dtype) as (K, system, gamma):
-            solved = _Solved.of(self, block, W, K, system)
-            self._write_gamma(solved, gamma)
-            product = _kernel_product(self.kernel, solved, gamma, block.X, solved.Z)
-        total = block.squares() - self.ridge * (block.Y * solved.alpha).sum(axis=0)
-        return Explained(float(self.signed_sum(total)), product)
+        with square_matrices(block.X, 3, self.dtype) as (*memory, gamma):
+            solved = _Solved.of(self, block, W, memory, self.dtype)
+            product = _kernel_product(
+                self.kernel, solved, self._gamma(solved, gamma), block.X, solved.Z
+            )
+        columns = block.squares() - self.ridge * solved.fits(block)
+        return Explained(_number(self.signed_sum(columns)), product)
 
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
-        X = block.X.astype(np.float64, copy=False)
-        with square_matrices(block.n_rows, 3) as (K, system, gamma):
-            solved = _Solved.of(self, block, W, K, system)
-            self._write_gamma(solved, gamma)
-            return _kernel_product(self.kernel, solved, gamma, X, X)
+        X = in_type(block.X, _DOUBLE)
+        with square_matrices(block.X, 3) as (*memory, gamma):
+            solved = _Solved.of(self, block, W, memory)
+            return _kernel_product(self.kernel, solved, self._gamma(solved, gamma), X, X)
 
     def evidence(self, block: Block, W: Array) -> float:
         """Return the log marginal likelihood of Y under a Gaussian process, for a column of Y.
@@ -159,16 +175,17 @@ class RidgeRegression:
         so their unit does not matter, and a row of tiny weight does not count.
         """
         n = float(block.n_rows)
-        with square_matrices(block.n_rows, 2) as (K, system):
-            solved = _Solved.of(self, block, W, K, system)
-            half_log_determinant = solved.half_log_determinant
-        if (weights := block.weights) is not None:
+        with square_matrices(block.X, 2) as memory:
+            solved = _Solved.of(self, block, W, memory)
+            half_log_determinant = float(solved.cholesky.half_log_determinant)
+        if block.weights is not None:
+            weights = on_host(block.weights)
             counts = weights * (weights.sum() / (weights @ weights))
             n = float(counts.sum())
             # That of repeated rows is larger by what copies of a row add to it.
             copies = (counts - 1.0) * np.log(n * self.ridge) + np.log(counts)
             half_log_determinant += 0.5 * float(copies.sum())
-        fits = (block.Y * solved.alpha).sum(axis=0)
+        fits = on_host(solved.fits(block))
         fits = fits if self.signs is None else fits[self.signs > 0]
         return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
 
@@ -177,26 +194,28 @@ class RidgeRegression:
 
         As in the evidence, columns that X W is not to predict do not count.
         """
-        with square_matrices(block.n_rows, 2) as (K, system):
-            solved = _Solved.of(self, block, W, K, system)
-            errors = solved.alpha / solved.inverse_diagonal[:, None]
-        return block.weighted(self.sums(errors**2)[0])
+        with square_matrices(block.X, 2) as memory:
+            solved = _Solved.of(self, block, W, memory)
+            errors = solved.alpha / solved.cholesky.inverse_diagonal[..., None]
+        return block.weighted(self.sums(errors**2)[0, ...])
 
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
-        with square_matrices(block.n_rows, 2) as (K, system):
-            solved = _Solved.of(self, block, W, K, system)
+        with square_matrices(block.X, 2) as memory:
+            solved = _Solved.of(self, block, W, memory)
         return kernel_matrix(self.kernel, _projected(X, W), solved.Z) @ solved.alpha
 
-    def _write_gamma(self, solved: _Solved, gamma: Array) -> None:
-        """Write Gamma (n, n), whose product with the change of K is the change of J."""
+    def _gamma(self, solved: _Solved, memory: Array | None) -> Array:
+        """Return Gamma (n, n), whose product with the change of K is the change of J."""
+        alpha = solved.alpha
         signs = self.ridge * (np.ones(1) if self.signs is None else self.signs)
-        np.matmul(solved.alpha * signs.astype(gamma.dtype), solved.alpha.T, out=gamma)
+        signed = alpha * in_type_of(beside(signs, alpha), alpha)
+        return namespace(alpha).matmul(signed, transposed(alpha), **into(memory))
 
     def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
-        explained, avoided = self.sums(columns)
-        return np.asarray(explained - avoided)
+        sums = self.sums(columns)
+        return sums[0, ...] - sums[1, ...]
 
     def sums(self, columns: Array) -> Array:
         """Return the sums (2, ...) over the last axis, of length r: of columns to predict, others.
@@ -204,63 +223,71 @@ class RidgeRegression:
         The others have their weights.
         """
         signs = np.ones(columns.shape[-1]) if self.signs is None else self.signs
-        return np.stack([columns @ np.maximum(signs, 0.0), columns @ np.maximum(-signs, 0.0)])
+        parts = [beside(np.maximum(each, 0.0), columns) for each in (signs, -signs)]
+        return namespace(columns).stack([columns @ each for each in parts])
 
 
 @dataclass(frozen=True, eq=False)
 class _Solved:
     """The regression on a block at a W: `alpha = (K + n lambda / weights)^-1 Y`.
 
-    `K` and `factor` are in memory that others use later.
+    `K` and what `cholesky` has are in memory that others use later.
     """
 
     Z: Array
     K: Array
-    factor: Array
+    cholesky: Cholesky
     alpha: Array
 
     @classmethod
     def of(
-        cls, regression: RidgeRegression, block: Block, W: Array, K: Array, system: Array
+        cls,
+        regression: RidgeRegression,
+        block: Block,
+        W: Array,
+        memory: Sequence[Array | None],
+        dtype: np.dtype[Any] = _DOUBLE,
     ) -> _Solved:
-        """Return the regression; K and `system` (n, n) are overwritten."""
-        Z = _projected(block.X, W, K.dtype)
-        kernel_matrix(regression.kernel, Z, Z, out=K)
-        n = block.n_rows
-        np.copyto(system, K)
-        noise = block.size * regression.ridge
-        system.flat[:: n + 1] += noise if block.weights is None else noise / block.weights
-        if not factorise(system):
+        """Return the regression; the two matrices (n, n) of NumPy in `memory` are overwritten."""
+        Z = _projected(block.X, W, dtype)
+        K = kernel_matrix(regression.kernel, Z, Z, out=memory[0])
+        n, noise = block.n_rows, block.size * regression.ridge
+        if block.weights is not None:
+            size = noise if isinstance(noise, float) else noise[:, None]
+            noise = in_type(size / block.weights, dtype)
+        factor = cholesky(with_diagonal(_copied(K, memory[1]), noise))
+        if factor is None:
             raise ValueError(
                 f"the kernel matrix of {n} rows with the ridge {regression.ridge:g} is not "
                 "positive definite in double precision; take a larger ridge, or a kernel that is "
                 "positive definite"
             )
-        return cls(Z, K, system, solution(system, block.Y))
+        return cls(Z, K, factor, factor.solution(block.Y))
 
-    @property
-    def half_log_determinant(self) -> float:
-        """Half of the logarithm of the determinant of the system."""
-        return float(np.log(np.diag(self.factor)).sum())
+    def fits(self, block: Block) -> Array:
+        """Return the sums (r,) of Y times alpha."""
+        return total(block.Y * self.alpha, axis=-2)
 
-    @cached_property
-    def inverse_diagonal(self) -> Array:
-        """The diagonal (n,) of the inverse of the system; the factor is overwritten."""
-        inverse = np.triu(lapack.dtrtri(self.factor.T, lower=0, overwrite_c=1)[0])
-        return np.asarray(np.einsum("ij,ij->i", inverse, inverse))
+
+def _copied(matrix: Array, memory: Array | None) -> Array:
+    """Return a copy of a matrix (n, n), in memory of NumPy if there is some."""
+    if memory is None:
+        return namespace(matrix).asarray(matrix, copy=True)
+    np.copyto(memory, matrix)
+    return memory
 
 
 def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None = None) -> Array:
     """Return the matrix (a, b) of a kernel between projected rows (a, q) and (b, q)."""
-    total = None
+    K = None
     for weight, term in kernel.terms:
-        beta = beta_of(term, left, right, out if total is None else None)
+        beta = beta_of(term, left, right, out if K is None else None)
         value = term.value(beta, out=beta)
         if weight != 1.0:
             value *= weight
-        total = value if total is None else np.add(total, value, out=total)
-    assert total is not None
-    return total
+        K = value if K is None else namespace(K).add(K, value, **into(K))
+    assert K is not None
+    return K
 
 
 def beta_of(term: PointwiseKernel, left: Array, right: Array, out: Array | None = None) -> Array:
@@ -275,9 +302,9 @@ def beta_of(term: PointwiseKernel, left: Array, right: Array, out: Array | None 
 def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, right: Array) -> Array:
     """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; Gamma is overwritten."""
     Z, K = solved.Z, solved.K
-    moved = np.zeros_like(right)
+    moved = namespace(right).zeros_like(right)
     for weight, term in kernel.terms:
-        psi = gamma if len(kernel.terms) == 1 else gamma.copy()
+        psi = gamma if len(kernel.terms) == 1 else _copied(gamma, None)
         rate = term.value_per_unit_slope
         if rate is not None and len(kernel.terms) == 1:
             # f' is a multiple of f, which is at hand.
@@ -289,10 +316,15 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
             factor = weight * term.amplitude
         moved += (factor * term.pairing.coupling) * (psi @ right)
         if term.pairing.degree:
-            moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
+            moved += (factor * term.pairing.degree) * (total(psi, axis=-1)[..., None] * right)
     # The rows are in single precision where there are many; the sum over blocks is in double.
-    return np.asarray(X.T @ moved.astype(X.dtype, copy=False), dtype=np.float64)
+    return in_type(transposed(X) @ in_type_of(moved, X), _DOUBLE)
 
 
 def _projected(X: Array, W: Array, dtype: np.dtype[Any] = _DOUBLE) -> Array:
-    return np.asarray(X.astype(dtype, copy=False) @ W.astype(dtype, copy=False))
+    return in_type(X, dtype) @ in_type(beside(W, X), dtype)
+
+
+def _number(value: Any) -> Any:
+    """Return a number of one block as a float, and those (k,) of a batch as they are."""
+    return float(value) if value.ndim == 0 else value

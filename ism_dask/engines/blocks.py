@@ -10,7 +10,7 @@ sum over the pairs within the block.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypeVar
@@ -52,7 +52,7 @@ from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
 _Result = TypeVar("_Result")
-_Arrays = TypeVar("_Arrays", bound=tuple[Array, ...])
+Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
 # The columns of Y (b, r), then the weights (b, 1) if there are some.
 _TARGET = RowFact("prediction target")
 # With fewer blocks, their differences say little of the noise between them.
@@ -61,7 +61,7 @@ _LEAST_FOR_NOISE = 4
 _FROM_ROWS = 10_000
 # Sums over blocks: J, a matrix and a square, from which the noise between blocks follows, each
 # times the size of the block; then these sizes, and the number of blocks.
-_Sums = tuple[Array, Array, Array, Array, Array]
+Sums = tuple[Array, Array, Array, Array, Array]
 
 
 class RegressionBlocks(ABC):
@@ -77,12 +77,16 @@ class RegressionBlocks(ABC):
         """Return the first blocks, which have this number of rows or more if there are so many."""
 
     @abstractmethod
-    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
+    def _summed(self, function: Callable[[Block], Arrays]) -> Arrays:
         """Return the sums over all blocks of what a function returns for each."""
+
+    def _sums(self, regression: RidgeRegression, W: Array) -> Sums:
+        """Return the sums of J and Phi W over all blocks."""
+        return self._summed(partial(_sums_of, regression, W))
 
     def explained(self, regression: RidgeRegression, W: Array) -> Explained:
         """Return J and Phi W (d, q), the means over blocks, with the noise between blocks."""
-        sums = self._summed(partial(_sums_of, regression, W))
+        sums = self._sums(regression, W)
         objective, product, _, size, count = sums
         mean = product / size
         if count < _LEAST_FOR_NOISE:
@@ -107,8 +111,8 @@ class BlocksInMemory(RegressionBlocks):
         cls, rows: Block, keys: Array, seed: int, block_rows: int | None = None
     ) -> BlocksInMemory:
         """Return rows, dealt by their keys (n,) into blocks of the usual or another size."""
-        k = number_of_blocks(rows.n_rows, block_rows or rows_of_a_block(rows.n_rows))
-        return cls((rows,) if k == 1 else tuple(rows.part(p) for p in deal(keys, k, seed)))
+        parts = dealt_rows(keys, seed, block_rows)
+        return cls((rows,) if len(parts) == 1 else tuple(map(rows.part, parts)))
 
     @property
     def n_rows(self) -> int:
@@ -119,8 +123,8 @@ class BlocksInMemory(RegressionBlocks):
         """Return the first blocks, which have this number of rows or more if there are so many."""
         return BlocksInMemory(self.blocks[: -(-n_rows * len(self.blocks) // self.n_rows)])
 
-    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
-        return _added(self._each(function))
+    def _summed(self, function: Callable[[Block], Arrays]) -> Arrays:
+        return added(self._each(function))
 
     def evidence(self, regression: RidgeRegression, W: Array) -> float:
         """Return the sum over blocks of the log marginal likelihood of a column of Y."""
@@ -137,6 +141,24 @@ class BlocksInMemory(RegressionBlocks):
         """Return the results of a function of each block; threads share several blocks."""
         calls = [partial(function, block) for block in self.blocks]
         return side_by_side(calls, self.n_rows if len(calls) > 1 else 0)
+
+
+def dealt_rows(keys: Array, seed: int, block_rows: int | None = None) -> list[Array]:
+    """Return the row numbers of blocks of the usual or another size; `keys` (n,) deal the rows."""
+    n = len(keys)
+    k = number_of_blocks(n, block_rows or rows_of_a_block(n))
+    return [np.arange(n)] if k == 1 else deal(keys, k, seed)
+
+
+def dealt_ranges(keys: Array, weights: Array | None, seed: int, block_rows: int) -> Iterator[Array]:
+    """Yield the row numbers of blocks within ranges of rows, without rows of weight 0."""
+    n = len(keys)
+    for start in range(0, n, RANGE_ROWS):
+        rows = np.arange(start, min(start + RANGE_ROWS, n))
+        rows = rows if weights is None else rows[weights[rows] != 0]
+        if len(rows):
+            count = number_of_blocks(len(rows), block_rows)
+            yield from (rows[part] for part in deal(keys[rows], count, seed + start))
 
 
 @dataclass(frozen=True)
@@ -174,27 +196,22 @@ class BlocksOfShards(RegressionBlocks):
         stop = min(-(-n_rows // RANGE_ROWS) * RANGE_ROWS, self.shards.n_rows)
         return BlocksOfShards(self.shards.first(stop), replace(self.dealt, stop=stop))
 
-    def _summed(self, function: Callable[[Block], _Arrays]) -> _Arrays:
-        sums: _Arrays = self.shards.fold(_shard_sums, function, self.dealt)
+    def _summed(self, function: Callable[[Block], Arrays]) -> Arrays:
+        sums: Arrays = self.shards.fold(_shard_sums, function, self.dealt)
         return sums
 
 
 def _shard_sums(
-    shard: LoadedShard, function: Callable[[Block], _Arrays], dealt: _DealOfShards
-) -> _Arrays:
+    shard: LoadedShard, function: Callable[[Block], Arrays], dealt: _DealOfShards
+) -> Arrays:
     facts = shard.facts[_TARGET]
     rows = Block(shard.X, facts[:, :-1], facts[:, -1]) if dealt.weighted else Block(shard.X, facts)
-    sums = [function(rows.part(np.arange(0)))]
-    for start in range(0, min(rows.n_rows, dealt.stop - shard.start), RANGE_ROWS):
-        some = rows.part(np.arange(start, min(start + RANGE_ROWS, rows.n_rows))).counted
-        if some.n_rows:
-            count, seed = number_of_blocks(some.n_rows, dealt.block_rows), shard.start + start
-            blocks = deal(some.Y[:, 0], count, dealt.seed + seed)
-            sums += [function(some.part(numbers)) for numbers in blocks]
-    return _added(sums)
+    n = min(rows.n_rows, dealt.stop - shard.start)
+    parts = dealt_ranges(rows.Y[:n, 0], rows.weights, dealt.seed + shard.start, dealt.block_rows)
+    return added([function(rows.part(numbers)) for numbers in [np.arange(0), *parts]])
 
 
-def _sums_of(regression: RidgeRegression, W: Array, block: Block) -> _Sums:
+def _sums_of(regression: RidgeRegression, W: Array, block: Block) -> Sums:
     if not block.n_rows:
         return _times_size(0.0, np.zeros_like(W), 0.0, 0.0)
     value = regression.explained(block, W)
@@ -202,7 +219,7 @@ def _sums_of(regression: RidgeRegression, W: Array, block: Block) -> _Sums:
     return _times_size(value.objective, value.product, square, block.size)
 
 
-def _times_size(objective: float, matrix: Array, square: float, size: float) -> _Sums:
+def _times_size(objective: float, matrix: Array, square: float, size: float) -> Sums:
     """Return the sums of one block, of none if its size is 0."""
     return (
         np.array(size * objective),
@@ -213,12 +230,12 @@ def _times_size(objective: float, matrix: Array, square: float, size: float) -> 
     )
 
 
-def _added(sums: Sequence[_Arrays]) -> _Arrays:
+def added(sums: Sequence[Arrays]) -> Arrays:
     """Return the sum of the sums of blocks, added in their order."""
     return tuple(sum(each) for each in zip(*sums, strict=True))  # type: ignore[return-value]
 
 
-def _standard_error(sums: _Sums, square: float) -> float:
+def _standard_error(sums: Sums, square: float) -> float:
     """Return the standard error of a mean over blocks with this squared length; 0 for one block."""
     _, _, squares, size, count = sums
     spread = float(squares / size) - square
@@ -337,14 +354,14 @@ class BlockEngine(Engine):
         function: Callable[[PairBlock], tuple[float, Array]],
         W: Array,
         square: Callable[[float, Array], float],
-    ) -> _Sums:
+    ) -> Sums:
         """Return the sums over blocks of J, a matrix, and a `square` of both."""
         shards, (d, k) = self._dealt.shards, W.shape
         m = min(shards.largest, 2 * self.rows)
         tiles = TileModel(self.problem.kernel, self.problem.gamma, m)
         needed = shards.raw_bytes + stripe_bytes(m, tiles, d, k, shards.dtype.itemsize)
         self._check_memory(d + k, needed, f"blocks of {m} rows x {d} columns")
-        sums: _Sums = shards.fold(_sums_over_pairs, self._model, W, function, square)
+        sums: Sums = shards.fold(_sums_over_pairs, self._model, W, function, square)
         return sums
 
 
@@ -363,12 +380,12 @@ def _sums_over_pairs(
     W: Array,
     function: Callable[[PairBlock], tuple[float, Array]],
     square: Callable[[float, Array], float],
-) -> _Sums:
-    def sums_of(block: PairBlock) -> _Sums:
+) -> Sums:
+    def sums_of(block: PairBlock) -> Sums:
         objective, matrix = function(block)
         size = len(block.missing)
         # J of the block is its share of J of all rows: the mean is that of a row.
         mean, matrix = objective / size, matrix / size
         return _times_size(mean, matrix, square(mean, matrix), float(size))
 
-    return _added([sums_of(block) for block in model.blocks(shard, W)])
+    return added([sums_of(block) for block in model.blocks(shard, W)])

@@ -15,6 +15,7 @@ from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
 from ism_dask.rows.blocks import PAIR_ROWS
+from ism_dask.rows.devices import AUTO
 
 _Result = TypeVar("_Result")
 # The fewest rows of a block.
@@ -134,14 +135,19 @@ class Landmarks(_WithTolerance, _OneEngine):
 
 @dataclass(frozen=True)
 class Blocks(_OneEngine):
-    """The pairs of rows within random blocks in place of all pairs, for every kernel, in O(n).
+    """Blocks of rows: the engine of "prediction"; for "dependence" the pairs within them, in O(n).
 
     Parameters
     ----------
     rows : int, default 2,500
-        The rows of a block, at least 100. Four times as many halve the difference from "exact" and
-        take four times as long. `engine_error_` is the standard error of J between blocks, which is
-        larger than the difference from "exact".
+        With "dependence": the rows of a block, at least 100. Four times as many halve the
+        difference from "exact" and take four times as long. `engine_error_` is the standard error
+        of J between blocks, which is larger than the difference from "exact". "prediction" chooses
+        the size of its blocks itself.
+    device : str, default "auto"
+        With "prediction": where the steps over all rows are computed. "auto" is where the rows are:
+        on the device of an array of another library under scikit-learn's `array_api_dispatch`, else
+        here. "cpu" is this machine's processor, and a name such as "cuda:0" a device of PyTorch.
 
     Examples
     --------
@@ -155,6 +161,7 @@ class Blocks(_OneEngine):
     """
 
     rows: int = PAIR_ROWS
+    device: str = AUTO
 
     kind = BlockEngine
 
@@ -163,6 +170,11 @@ class Blocks(_OneEngine):
             raise ValueError(
                 f"`rows` of an engine must be a whole number from {_FEWEST_ROWS} up; got "
                 f"{self.rows!r}"
+            )
+        if not isinstance(self.device, str):
+            raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
+                f'`device` of an engine must be "auto", "cpu" or a name such as "cuda:0"; got '
+                f"{self.device!r}"
             )
 
     def build(self, problem: Problem, q: int) -> Engine:

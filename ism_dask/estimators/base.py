@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -31,12 +32,14 @@ from ism_dask.estimators.checks import (
 )
 from ism_dask.estimators.references import references_of
 from ism_dask.kernels import Kernel
+from ism_dask.linalg.arrays import beside, in_type, namespace, on_host
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.observe.fit_events import FitPlan, fit_watcher
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
+from ism_dask.rows.devices import Device, is_foreign
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
@@ -88,8 +91,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             starts = range(0, X.shape[0], step)
             reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
             return np.concatenate([_of_finite_rows(function, rows) for rows in reads])
-        checks = {**array_checks(self), "dtype": [np.float64, np.float32]}
-        X = validate_data(self, readable(X), reset=False, **checks)
+        X = validate_data(self, readable(X), reset=False, **array_checks(self), dtype=_floats(X))
         check_no_missing(X)
         return function(X)
 
@@ -111,8 +113,22 @@ class _Projector(RowTransformer):
         return self._new_features(X)
 
     def _new_features(self, X: Any) -> Any:
+        self._check_library(X)
         projection = (self.mean_, self.scale_, self.components_)
-        return self._rowwise(X, partial(_projected, projection), len(self.components_))
+        return self._rowwise(X, partial(_projected, projection), self.components_.shape[0])
+
+    def _check_library(self, X: Any) -> None:
+        """Raise a ValueError if scikit-learn dispatches, but not to the library of the fit."""
+        of_fit, of_rows = (
+            "NumPy" if device is None else device.title
+            for device in map(Device.of, (self.components_, row_source(X)))
+        )
+        if of_fit != of_rows:
+            raise ValueError(
+                f"rows for {type(self).__name__}.transform() must use the same namespace and "
+                f"device as those of the fit: they are of {of_rows}, the fit is of {of_fit}; move "
+                "the rows, or take `on_host()`, the estimator in arrays of NumPy"
+            )
 
     def inverse_transform(self, Z: Any) -> Any:
         """Return rows with these new features, as near as possible to the mean of the fit.
@@ -131,13 +147,17 @@ class _Projector(RowTransformer):
         (n, d) array; a lazy Dask array for a Dask array.
         """
         check_is_fitted(self)
-        q = len(self.components_)
-        if not is_dask(Z):
-            Z = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
+        mean, scale, components = map(on_host, (self.mean_, self.scale_, self.components_))
+        q, lazy = len(components), is_dask(Z)
+        if not lazy:
+            Z = check_array(Z, dtype=_floats(Z), input_name="Z")
         if len(Z.shape) != 2 or Z.shape[1] != q:
             raise ValueError(f"Z must have the {q} new features; got shape {Z.shape}")
-        rows = Z @ (np.linalg.pinv(self.components_).T * self.scale_) + self.mean_
-        return rows.astype(Z.dtype)
+        outwards = np.linalg.pinv(components).T * scale
+        if lazy:
+            return (Z @ outwards + mean).astype(Z.dtype)
+        rows = in_type(Z, np.dtype(np.float64)) @ beside(outwards, Z) + beside(mean, Z)
+        return namespace(Z).astype(rows, Z.dtype, copy=False)
 
 
 class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
@@ -185,12 +205,13 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def weights_(self) -> Array:
         """The weights (d, q) for X in its own units: `X @ weights_ + offset_` is `transform(X)`."""
         check_is_fitted(self)
-        return np.asarray((self.components_ / self.scale_).T)
+        here = self.on_host()
+        return np.asarray((here.components_ / here.scale_).T)
 
     @property
     def offset_(self) -> Array:
         """What `transform` adds (q,) to `X @ weights_`."""
-        return -self.mean_ @ self.weights_
+        return -on_host(self.mean_) @ self.weights_
 
     def weights_table(self, result: Any = None) -> pd.DataFrame:
         """Return the weights and shares of all columns of X as a frame, the largest share first.
@@ -214,11 +235,12 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         def frame(weights: Array, shares: Array) -> pd.DataFrame:
             return pd.DataFrame(np.vstack([weights, shares]).T, column_names(self), new)
 
-        table = frame(self.components_, self.feature_importances_)
+        components = on_host(self.components_)
+        table = frame(components, self.feature_importances_)
         order = np.argsort(-self.feature_importances_, kind="stable")
         if result is None:
             return table.iloc[order]
-        if not np.array_equal(result.components, self.components_):
+        if not np.array_equal(result.components, components):
             raise ValueError("`result` is of another fit; give that of `intervals` for this one")
         low = frame(result.components_low, result.shares_low)
         high = frame(result.components_high, result.shares_high)
@@ -248,7 +270,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         scikit-learn selects by them.
         """
         check_is_fitted(self)
-        return subspace_shares(self.components_)
+        return subspace_shares(on_host(self.components_))
 
     def get_support(self, indices: bool = False) -> Array:
         """Return which features have a weight in any new feature.
@@ -263,12 +285,21 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         (d,) boolean array, or the ascending indices (k,).
         """
         check_is_fitted(self)
-        support = (self.components_ != 0).any(axis=0)
+        support = (on_host(self.components_) != 0).any(axis=0)
         return np.flatnonzero(support) if indices else support
 
     @property
     def _n_features_out(self) -> int:
-        return len(self.components_)
+        return int(self.components_.shape[0])
+
+    def on_host(self) -> Self:
+        """Return the estimator with the arrays of its fit as those of NumPy."""
+        foreign = {name: on_host(each) for name, each in vars(self).items() if is_foreign(each)}
+        if not foreign:
+            return self
+        here = copy(self)
+        here.__dict__.update(foreign)
+        return here
 
     def _set_fitted(self, attributes: dict[str, Any]) -> None:
         """Set the attributes of a fit, in place of all of an earlier one but those of columns."""
@@ -334,10 +365,26 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
             check_choice("`rotation`", self.rotation, ROTATIONS)
 
 
+def in_library(attributes: dict[str, Any], library: Device | None) -> dict[str, Any]:
+    """Return fitted attributes with the arrays of numbers among them in a library."""
+    if library is None:
+        return attributes
+    return {
+        name: library.put(value) if isinstance(value, np.ndarray) else value
+        for name, value in attributes.items()
+    }
+
+
 def column_names(model: RowTransformer) -> list[str]:
     """Return the names of the d columns of a fit, or their numbers where X had no names."""
     numbered = [f"feature {j}" for j in range(model.n_features_in_)]
     return [*map(str, getattr(model, "feature_names_in_", numbered))]
+
+
+def _floats(X: Any) -> list[Any]:
+    """Return the floating types of the library of an array, those of NumPy for what is none."""
+    xp = namespace(X) if Device.of(X) is not None else np
+    return [xp.float64, xp.float32]
 
 
 def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:

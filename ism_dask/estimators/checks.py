@@ -10,6 +10,8 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length
 
 from ism_dask._types import Array
 from ism_dask.gamma.classes import is_missing
+from ism_dask.linalg.arrays import namespace, on_host
+from ism_dask.rows.devices import Device
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
@@ -98,6 +100,11 @@ def check_lazy(X: Any) -> None:
 
 def check_no_missing(X: Any) -> None:
     """Raise a ValueError with advice if rows X (n, d) have NaN, the mark of a missing number."""
+    if Device.of(X) is not None:
+        xp = namespace(X)
+        if bool(xp.isfinite(xp.sum(X))):
+            return
+        X = on_host(X)
     if X.dtype.kind != "f" or np.isfinite(X.sum()):  # a sum needs no (n, d) array of marks
         return
     if is_sparse(X):

@@ -18,6 +18,7 @@ from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.rows.devices import on_this_host
 
 # Rows on which the alignment is measured; larger data are sampled. Their kernel matrix is one tile.
 _ROWS = 2000
@@ -74,6 +75,7 @@ default "auto"
     >>> round(hsic(X, y, standardize=True), 4)
     0.0432
     """
+    X, y = map(on_this_host, (X, y))
     X, y = check_X_y(
         X, y, dtype="numeric", multi_output=len(getattr(y, "shape", ())) == 2, ensure_min_samples=2
     )

@@ -11,7 +11,7 @@ from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, is_whole, positive_float
-from ism_dask.engines import EngineOptions
+from ism_dask.engines import Blocks, EngineOptions
 from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.partial_targets import target_as_array
@@ -27,7 +27,8 @@ from ism_dask.gamma.side_information import SideInformation
 from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.rows.blocks import fits_memory
+from ism_dask.rows.blocks import PAIR_ROWS, fits_memory
+from ism_dask.rows.devices import AUTO, CPU, Device, on_this_host
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
@@ -58,6 +59,10 @@ class SupervisedProblem:
         What X W is to explain y beyond.
     source : SupervisedProblem or None
         Other rows, with a y of their own, that help to find W.
+    device : Device or None
+        Where the steps over all rows are computed, if not here by NumPy.
+    library : Device or None
+        Where the rows came from, and the fitted arrays go, if not NumPy's.
     """
 
     parameters: SupervisedIKDR
@@ -67,6 +72,8 @@ class SupervisedProblem:
     avoid: SideInformation | None = None
     given: SideInformation | None = None
     source: SupervisedProblem | None = field(default=None, kw_only=True)
+    device: Device | None = field(default=None, kw_only=True)
+    library: Device | None = field(default=None, kw_only=True)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -249,6 +256,10 @@ def as_given(
 ) -> SupervisedProblem:
     """Return the same problem with all rows in the order in which they are given."""
     check_parameters(parameters)
+    library = Device.of(row_source(X))
+    device = computing_device(parameters.engine, library)
+    parameters = parameters.on_host()
+    sample_weight, avoid, given = map(on_this_host, (sample_weight, avoid, given))
     X, y = rows_and_target(parameters, X, y)
     most, d = parameters.max_features, X.shape[1]
     if not (most is None or most == "auto" or (is_whole(most) and 1 <= most <= d)):
@@ -263,7 +274,20 @@ def as_given(
         None if side is None else SideInformation.of(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
     )
-    return SupervisedProblem(parameters, X, y, weights, avoided, known)
+    return SupervisedProblem(
+        parameters, X, y, weights, avoided, known, device=device, library=library
+    )
+
+
+def computing_device(engine: str | EngineOptions, of_rows: Device | None) -> Device | None:
+    """Return the device that an engine names, None for this machine's processor and NumPy."""
+    name = engine.device if isinstance(engine, Blocks) else AUTO
+    if name == CPU:
+        return None
+    device = of_rows if name == AUTO else Device.named(name)
+    if device is not None:
+        device.check_single()
+    return device
 
 
 def check_parameters(parameters: SupervisedIKDR) -> None:
@@ -288,6 +312,7 @@ def check_criterion(
     """Raise a ValueError if the kernel, solver or engine cannot serve the criterion."""
     check_choice("`criterion`", criterion, CRITERIA)
     predicts = criterion == PREDICTION
+    options = engine if isinstance(engine, Blocks) else Blocks()
     if predicts != isinstance(solver_for(criterion, solver), Ascent):
         raise ValueError(
             f"`solver`={solver!r} does not serve criterion={criterion!r}; take "
@@ -295,11 +320,18 @@ def check_criterion(
             + ("'dependence', which the spectral method solves" if predicts else "'prediction'")
         )
     if not predicts:
+        if options.device not in (AUTO, CPU):
+            raise ValueError(
+                f"`device`={options.device!r} is for criterion='prediction'; 'dependence' is "
+                "computed on the processor, with device='auto'"
+            )
         return
-    if engine != "auto":
+    if not (isinstance(engine, Blocks) or engine in ("auto", "blocks")) or (
+        options.rows != PAIR_ROWS
+    ):
         raise ValueError(
             f"`engine`={engine!r} is for criterion='dependence'; the prediction of y is "
-            "computed in blocks of rows, with engine='auto'"
+            "computed in blocks of rows, with engine='auto', or Blocks(device=...) without `rows`"
         )
     if not as_kernel(kernel).is_positive_definite:
         raise ValueError(
@@ -321,8 +353,8 @@ def rows_and_target(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
             f"{type(estimator).__name__} requires y to be passed, but the target y is None: give "
             "the labels or numbers that X W is to depend on"
         )
-    y = column_target(y)
-    X, y = check_rows(estimator, row_source(X), y, multi_output=y.ndim == 2)
+    y = column_target(on_this_host(y))
+    X, y = check_rows(estimator, on_this_host(row_source(X)), y, multi_output=y.ndim == 2)
     return X, y
 
 

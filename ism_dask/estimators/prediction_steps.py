@@ -13,7 +13,14 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.criteria.curvature import Tangents
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
-from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, RegressionBlocks
+from ism_dask.engines.blocks import (
+    BlocksInMemory,
+    BlocksOfShards,
+    RegressionBlocks,
+    dealt_ranges,
+    dealt_rows,
+)
+from ism_dask.engines.device_blocks import BlocksOnDevice
 from ism_dask.estimators.fit_rows import seed_of
 from ism_dask.estimators.pose import (
     PREDICTION,
@@ -148,6 +155,7 @@ class PredictionFit:
     def of_fitted(cls, problem: SupervisedProblem) -> Self:
         """Return a fit with the features and the q of the problem's estimator, which is fitted."""
         fitted = problem.parameters
+        problem = replace(problem, device=None)
         support = None if fitted.max_features is None else fitted.get_support()
         prepared = problem.prepared(as_kernel(fitted.kernel), support)
         return cls.of(problem, prepared, len(fitted.components_))
@@ -261,11 +269,9 @@ class PredictionFit:
         for rows in [*self._stages[1:], self._counting] if self._stages else []:
             joined = np.setdiff1d(rows, seen)
             unseen = self._block(target, _some(target.keys[joined], joined, self.seed))
-            setting = judged_by_unseen(sample, unseen, W, setting)
+            setting = judged_by_unseen(sample, unseen, W, setting, self.problem.device)
             if len(rows) < len(self._counting):
-                block = self._block(target, rows)
-                block_rows = rows_of_a_block(len(self._counting))
-                blocks = BlocksInMemory.dealt(block, target.keys[rows], self.seed, block_rows)
+                blocks = self._dealt(target, rows, rows_of_a_block(len(self._counting)))
                 evaluate = partial(blocks.explained, self._for_steps(sample.at(setting)))
                 W, _ = ascend_roughly(evaluate, W, sample.precondition, _STAGE_STEPS, curvature)
             seen = rows
@@ -284,7 +290,7 @@ class PredictionFit:
             ascent = replace(ascent, status=Status.START)
         else:
             W = choice.W
-            if isinstance(blocks, BlocksOfShards):
+            if self._is_in_ranges(target):
                 W = self._over_first_shards(blocks, regression, W, sample.precondition, curvature)
             ascent = self._ascent(blocks, regression, W, sample.precondition, curvature)
         solution = self._solution(ascent, sample, regression)
@@ -292,7 +298,7 @@ class PredictionFit:
 
     def _over_first_shards(
         self,
-        blocks: BlocksOfShards,
+        blocks: RegressionBlocks,
         regression: RidgeRegression,
         W: Array,
         precondition: Precondition,
@@ -383,6 +389,7 @@ class PredictionFit:
             residual_rows=self.n_rows,
             in_double=True,
             engine="blocks",
+            engine_note="" if self.problem.device is None else f"on {self.problem.device.title}",
         )
 
     @property
@@ -464,15 +471,40 @@ class PredictionFit:
             X = X[rows]
         return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
 
+    def _blocks_of(self, target: Target, numbers: Array) -> Block:
+        """Return rows with numbers (k, m), in any order, as k blocks in arrays (k, m, ...)."""
+        if self._in_memory is not None:
+            return Block(self._in_memory, target.Y, self.weights).part(numbers)
+        rows = np.unique(numbers)
+        return self._block(target, rows).part(np.searchsorted(rows, numbers))
+
+    def _dealt(
+        self, target: Target, rows: Array, block_rows: int | None = None
+    ) -> RegressionBlocks:
+        """Return some of the rows (k,), in ascending order, in blocks here or on the device."""
+        keys = target.keys[rows]
+        if self.problem.device is None:
+            return BlocksInMemory.dealt(self._block(target, rows), keys, self.seed, block_rows)
+        parts = [rows[part] for part in dealt_rows(keys, self.seed, block_rows)]
+        return BlocksOnDevice(self.problem.device, partial(self._blocks_of, target), parts)
+
     def _all_blocks(self, target: Target) -> RegressionBlocks:
         """Return all rows in blocks."""
-        shards = self._shards
-        if self._in_memory is None and is_balanced(target.keys):
+        shards, device = self._shards, self.problem.device
+        if not self._is_in_ranges(target):
+            # If sorted by y, shards have one class each: a random part of the rows serves better.
+            most = MEMORY_NUMBERS // shards.n_columns
+            rows = _some(target.keys[self._counting], self._counting, self.seed, most)
+            return self._dealt(target, rows)
+        if device is None:
             return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
-        # Rows sorted by y have shards of one class each: a random part of the rows serves better.
-        most = MEMORY_NUMBERS // shards.n_columns
-        rows = _some(target.keys[self._counting], self._counting, self.seed, most)
-        return BlocksInMemory.dealt(self._block(target, rows), target.keys[rows], self.seed)
+        n = self.n_rows
+        parts = dealt_ranges(target.Y[:, 0], self.weights, self.seed, rows_of_a_block(n))
+        return BlocksOnDevice(device, partial(self._blocks_of, target), [*parts])
+
+    def _is_in_ranges(self, target: Target) -> bool:
+        """Return whether blocks are dealt within ranges of rows, since these are not in memory."""
+        return self._in_memory is None and is_balanced(target.keys)
 
 
 def _some(keys: Array, rows: Array, seed: int, most: int = 4 * FIRST_ROWS) -> Array:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ism_dask._validation import check_open_interval
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import BlockEngine, EngineOptions, Problem
-from ism_dask.estimators.base import IKDR
+from ism_dask.estimators.base import IKDR, in_library
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_fit import fit_dependence
@@ -34,6 +34,7 @@ from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
+from ism_dask.rows.devices import on_this_host
 from ism_dask.rows.shards import cut
 from ism_dask.rows.sparse import as_dense
 from ism_dask.selection.sample import share_explained
@@ -89,12 +90,12 @@ default "auto"
         `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
     engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
 default "auto"
-        How "dependence" computes Phi; "prediction" computes it in blocks of some 600 rows. "auto"
-        takes the cheapest engine that applies, and the next one if that engine declines.
-        "landmarks", which "auto" considers from 4,000 rows up, approximates Phi; "blocks", from
-        10,000 rows up, estimates it from pairs within blocks of 2,500 rows; the other engines leave
-        nothing out. `engine_error_` says what that does to J. An engine may also be an object with
-        its options, such as
+        How "dependence" computes Phi; "prediction" computes it in blocks of some 600 rows, on a GPU
+        with `ism_dask.engines.Blocks(device="cuda:0")`. "auto" takes the cheapest engine that
+        applies, and the next one if that engine declines. "landmarks", which "auto" considers from
+        4,000 rows up, approximates Phi; "blocks", from 10,000 rows up, estimates it from pairs
+        within blocks of 2,500 rows; the other engines leave nothing out. `engine_error_` says what
+        that does to J. An engine may also be an object with its options, such as
         `ism_dask.engines.Landmarks(tol=1e-3)`.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
@@ -209,7 +210,8 @@ default "auto"
     engine_ : str
         Name of the engine that computed the result.
     engine_note_ : str
-        Why "auto" dropped an engine that it tried first; empty if it did not.
+        Why "auto" dropped an engine that it tried first, or the device that computed the steps;
+        empty for none of both.
     engine_error_ : float
         Bound on the relative error of `objective_` due to approximation, with a wide estimate of
         that due to rounding; infinite if it exceeds 1. With "blocks", the standard error of
@@ -276,8 +278,10 @@ default "auto"
         Parameters
         ----------
         X : (n, d) array, frame, sparse array, Dask array or opened data set
-            A Dask array of more than 50 million numbers is computed anew on each pass, two passes
-            per iteration, so it need not fit into memory. If it fits, `persist` it first.
+            Arrays of other libraries than NumPy, such as tensors of PyTorch on a GPU, are those of
+            scikit-learn's `array_api_dispatch`; see docs/gpu.md. A Dask array of more than 50
+            million numbers is computed anew on each pass, two passes per iteration, so it need not
+            fit into memory. If it fits, `persist` it first.
         y : (n,) labels, (n, t) labels, also as a sparse indicator, or (n,) or (n, t) numbers
         sample_weight : (n,) numbers, optional
             Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at
@@ -318,7 +322,7 @@ default "auto"
             classes = problem.dependence.classes
             self._set_fitted(
                 {
-                    **attributes,
+                    **in_library(attributes, problem.library),
                     "criterion_": self.criterion,
                     "sides_": problem.sides,
                     "target_remainder_": problem.dependence.remainder,
@@ -413,8 +417,8 @@ default "auto"
             Read as the parameter `target` says. Of numbers the mean is to be explained, or the law,
             if the fit has found that only this depends on X (`target_`).
         """
-        Z = np.asarray(self._new_features(X), dtype=np.float64)
-        y = column_target(y)
+        Z = np.asarray(on_this_host(self._new_features(X)), dtype=np.float64)
+        y = column_target(on_this_host(y))
         check_consistent_length(Z, y)
         if (y == y[:1]).all():
             raise ValueError(
@@ -488,4 +492,5 @@ default "auto"
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.sparse = True
+        tags.array_api_support = True
         return tags

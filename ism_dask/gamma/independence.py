@@ -23,6 +23,7 @@ from ism_dask.gamma.thin_factors import (
     squared_sum,
     thin_factor,
 )
+from ism_dask.rows.devices import on_this_host
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
 _AFFORDED, _PERMUTATIONS = 2e10, 999
@@ -120,6 +121,7 @@ def dependence_test(
     """
     check_choice("`kernel`", kernel, ["auto", *KERNELS])
     check_permutations(n_permutations)
+    X, y, given = map(on_this_host, (X, y, given))
     X, y = check_X_y(
         X,
         y,

@@ -118,5 +118,5 @@ def check_refit_count(n: Any) -> None:
 def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> BootstrapResult:
     """Return the intervals that the refits of a fitted estimator give."""
     check_is_fitted(fitted)
-    weights = [each.weights for each in refits]
-    return BootstrapResult.of(fitted, weights, n_converged=sum(each.converged for each in refits))
+    weights, here = [each.weights for each in refits], fitted.on_host()
+    return BootstrapResult.of(here, weights, n_converged=sum(each.converged for each in refits))

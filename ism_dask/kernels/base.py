@@ -15,6 +15,7 @@ from ism_dask._types import Array
 from ism_dask._validation import squarable_float
 from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import Pairing
+from ism_dask.linalg.arrays import into, namespace
 
 
 class Kernel(ABC):
@@ -234,11 +235,11 @@ class Proportional(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return beta times the amplitude."""
-        return np.multiply(beta, self.amplitude, out=out)
+        return namespace(beta).multiply(beta, self.amplitude, **into(out))
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return ones."""
-        filled = np.empty_like(beta) if out is None else out
+        filled = namespace(beta).empty_like(beta) if out is None else out
         filled[...] = 1.0
         return filled
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Self
 
-import numpy as np
-
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.kernels.widths import median_distance, neighbor_distances
+from ism_dask.linalg.arrays import into, namespace
 
 # The names of the rules that compute a width from the data.
 WIDTHS = ("root", "median")
@@ -73,13 +72,15 @@ class SharedWidth(PointwiseKernel):
 
 
 def clipped_exponential(exponent: Array) -> Array:
-    """Compute exp in place, clipped to at most 1: rounding can make an exponent far above 0.
+    """Return exp, clipped to at most 1: rounding can make an exponent far above 0.
 
-    It is at least 1e-26 (1e-260 in double precision), which is negligible beside 1: subnormal
-    numbers would make every product with them a hundred times slower.
+    Memory of NumPy is overwritten. The result is at least 1e-26 (1e-260 in double precision), which
+    is negligible beside 1: subnormal numbers would make every product with them a hundred times
+    slower.
     """
-    np.clip(exponent, -600.0 if exponent.dtype == np.float64 else -60.0, 0.0, out=exponent)
-    return np.exp(exponent, out=exponent)
+    xp, memory = namespace(exponent), into(exponent)
+    least = -600.0 if exponent.dtype == xp.float64 else -60.0
+    return xp.exp(xp.clip(exponent, least, 0.0, **memory), **memory)
 
 
 class _Exponential(PointwiseKernel):
@@ -98,7 +99,7 @@ class _Exponential(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-rate * beta)`."""
-        return clipped_exponential(np.multiply(beta, -self._rate, out=out))
+        return clipped_exponential(namespace(beta).multiply(beta, -self._rate, **into(out)))
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return f itself."""
@@ -195,18 +196,21 @@ class Laplacian(SharedWidth):
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-sqrt(2 (beta + c^2)) / sigma)`."""
         root = root_of(beta, self.offset, out)
-        return clipped_exponential(np.multiply(root, -sqrt(2.0) / self._width, out=root))
+        exponent = namespace(root).multiply(root, -sqrt(2.0) / self._width, **into(root))
+        return clipped_exponential(exponent)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `f / sqrt(beta + c^2)`."""
-        root = root_of(beta, self.offset, None)
-        value = np.exp(np.multiply(root, -sqrt(2.0) / self._width, out=out), out=out)
-        return np.divide(value, root, out=value)
+        xp, root = namespace(beta), root_of(beta, self.offset, None)
+        exponent = xp.multiply(root, -sqrt(2.0) / self._width, **into(out))
+        value = xp.exp(exponent, **into(out))
+        return xp.divide(value, root, **into(value))
 
 
 def root_of(beta: Array, offset: float, out: Array | None) -> Array:
     """Return `sqrt(beta + offset^2)`."""
     # Rounding can make beta negative, by more than c^2 if c is small.
-    root = np.maximum(beta, 0.0, out=out)
-    np.add(root, offset**2, out=root)
-    return np.sqrt(root, out=root)
+    xp = namespace(beta)
+    root = xp.maximum(beta, 0.0, **into(out))
+    root += offset**2
+    return xp.sqrt(root, **into(root))

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.linalg.arrays import into, namespace, squared_lengths, transposed
 
 # A squared distance computed from squared lengths has an error of some roundings of the lengths.
 # It does no harm up to this many roundings of the smallest beta that the kernel can resolve.
@@ -45,7 +46,7 @@ class Pairing(ABC):
 
         `resolution` is the beta at which the kernel begins to differ from its value at 0.
         """
-        return np.matmul(left, right.T, out=out)
+        return namespace(left).matmul(left, transposed(right), **into(out))
 
 
 class Inner(Pairing):
@@ -60,7 +61,7 @@ class Inner(Pairing):
 
     def own(self, Z: Array) -> Array:
         """Return the squared lengths of the rows."""
-        return np.einsum("ij,ij->i", Z, Z)
+        return squared_lengths(Z)
 
 
 class Distance(Pairing):
@@ -74,9 +75,10 @@ class Distance(Pairing):
 
         Cancellation can make beta slightly negative; kernels treat such a beta as zero.
         """
-        lengths = INNER.own(Z)[:, None]
-        ones = np.ones_like(lengths)
-        return np.hstack([-2.0 * Z, lengths, ones]), np.hstack([Z, ones, lengths])
+        xp, lengths = namespace(Z), INNER.own(Z)[..., None]
+        ones = xp.ones_like(lengths)
+        left, right = [-2.0 * Z, lengths, ones], [Z, ones, lengths]
+        return xp.concat(left, axis=-1), xp.concat(right, axis=-1)
 
     def beta(
         self,
@@ -86,7 +88,9 @@ class Distance(Pairing):
         resolution: float = np.inf,
     ) -> Array:
         """Return squared distances (a, b), by differences of rows if lengths would cancel."""
-        beta = np.matmul(left, right.T, out=out)
+        beta = super().beta(left, right, out)
+        if resolution == np.inf:
+            return beta
         lengths, others = left[:, -2], right[:, -1]
         reach = lengths.max(initial=0.0) + others.max(initial=0.0)
         if left.shape[1] * reach > TOLERATED_ROUNDINGS * resolution:

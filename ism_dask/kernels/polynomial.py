@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import PointwiseKernel, Proportional
 from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import INNER
+from ism_dask.linalg.arrays import into, namespace
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,18 @@ class Polynomial(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^p`."""
-        return _power(np.add(beta, self.offset, out=out), self.degree)
+        return _power(namespace(beta).add(beta, self.offset, **into(out)), self.degree)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^(p-1)`."""
-        return _power(np.add(beta, self.offset, out=out), self.degree - 1)
+        return _power(namespace(beta).add(beta, self.offset, **into(out)), self.degree - 1)
 
 
 def _power(base: Array, exponent: int) -> Array:
     # Repeated products are some thirty times faster than NumPy's general power.
-    factor = base.copy() if exponent > 1 else base
+    factor = namespace(base).asarray(base, copy=True) if exponent > 1 else base
     if exponent == 0:
         base[...] = 1.0
     for _ in range(exponent - 1):
-        np.multiply(base, factor, out=base)
+        base *= factor
     return base

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,8 +21,17 @@ _MOST_UNUSED = 64
 
 
 @contextmanager
-def square_matrices(n: int, count: int, dtype: DTypeLike = np.float64) -> Iterator[list[Array]]:
-    """Yield `count` matrices (n, n) with any content, which end with the block."""
+def square_matrices(
+    rows: Any, count: int, dtype: DTypeLike = np.float64
+) -> Iterator[list[Array | None]]:
+    """Yield `count` matrices (n, n) with any content for rows (n, d), which end with the block.
+
+    Rows of another library than NumPy get None: it reuses its memory itself.
+    """
+    if not isinstance(rows, np.ndarray):
+        yield [None] * count
+        return
+    n = len(rows)
     memory = [_memory(n * n) for _ in range(count)]
     try:
         yield [each.view(dtype)[: n * n].reshape(n, n) for each in memory]

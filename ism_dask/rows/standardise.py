@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.linalg.arrays import beside, namespace, on_host
 from ism_dask.rows.sparse import StandardisedSparse, is_sparse
 
 # Rows that are projected at a time.
@@ -86,12 +87,15 @@ def project(X: Any, mean: Array, scale: Array, components: Array) -> Array:
 
     It is computed in double precision; rows in single precision give results in single precision.
     """
+    mean, scale, components = map(on_host, (mean, scale, components))
     if is_sparse(X):
         return StandardisedSparse(X, mean, scale) @ components.T
-    Z = np.empty((len(X), len(components)), np.float32 if X.dtype == np.float32 else np.float64)
-    weights = (components / scale).T
-    for start in range(0, len(X), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    xp, n = namespace(X), X.shape[0]
+    dtype = X.dtype if X.dtype == xp.float32 else xp.float64
+    Z = xp.empty((n, len(components)), dtype=dtype, device=X.device)
+    mean, weights = (beside(each, X) for each in (mean, (components / scale).T))
+    for start in range(0, n, _ROWS_AT_ONCE):
+        rows = slice(start, min(start + _ROWS_AT_ONCE, n))
         # The mean is subtracted first: subtracted from the product, it would cancel the digits.
-        Z[rows] = (X[rows] - mean) @ weights
+        Z[rows, ...] = xp.astype((X[rows, ...] - mean) @ weights, dtype, copy=False)
     return Z

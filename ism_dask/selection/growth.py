@@ -10,8 +10,10 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block
-from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.engines.blocks import BlocksInMemory, dealt_rows
+from ism_dask.engines.device_blocks import BlocksOnDevice
 from ism_dask.rows.blocks import BLOCK_ROWS, deal
+from ism_dask.rows.devices import Device
 from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.sample import Sample, Setting
 
@@ -48,13 +50,19 @@ def stages(keys: Array, seed: int, most: int) -> list[Array]:
     return [np.sort(order[:size]) for size in sizes]
 
 
-def judged_by_unseen(sample: Sample, unseen: Block, W: Array, setting: Setting) -> Setting:
+def judged_by_unseen(
+    sample: Sample, unseen: Block, W: Array, setting: Setting, device: Device | None = None
+) -> Setting:
     """Return the width and ridge with which unseen rows predict each other best from X W."""
     keys = unseen.Y[:, 0]
     few = min(unseen.n_rows, _JUDGING_ROWS)
     hand = deal(keys, max(1, unseen.n_rows // few), sample.seed)[0]
     rows = unseen.part(hand)
-    judges = BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
+    judges = (
+        BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
+        if device is None
+        else BlocksOnDevice(device, rows.part, dealt_rows(rows.Y[:, 0], 0))
+    )
     widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
     grid = [[setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]
 

@@ -240,7 +240,7 @@ RUNS: dict[str, Callable[[], object]] = {
     ),
     "lease: a process below": _leased(pid=-1),
     "lease: a process that is text": _leased(pid="1"),
-    "lease: a time without end": _leased(renewed=1e300),
+    "lease: a time without end": _leased(taken=1e300),
     "lease: settings that are no mapping": _leased(settings="rm -rf"),
     "lease: more than there is": _leased(code="rm -rf"),
     "lease: a setting that is a list": _resumed(label=[1]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,7 +83,14 @@ def keep_results(accuracy: float = 0.9) -> None:
 
 def lease(run: str = "under-way") -> Lease:
     """Return the lease of a process that is gone."""
-    return Lease(run, "fit", {"dataset": "small"}, platform.node(), 2**22 + 1, 1.0, 1e9, 1e9)
+    return Lease(
+        run=run,
+        kind="fit",
+        settings={"dataset": "small"},
+        pid=2**22 + 1,
+        created=1.0,
+        taken=1e9,
+    )
 
 
 def stock() -> Path:

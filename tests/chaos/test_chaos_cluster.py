@@ -23,8 +23,8 @@ from tally import Tally, few_and_many
 from upkeep import free_port
 from waiting import wait
 
-from flows.services.records import live_record
-from flows.services.supervisor import stop_all
+from flows.services.service import live_record
+from flows.supervisor import stop_all
 from storage import Checkpoints, run_folder
 
 Begin = Callable[[str, int], Tally]

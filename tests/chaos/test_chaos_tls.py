@@ -27,7 +27,7 @@ from upkeep import free_port, start_up
 from flows.compute.connection import quiet_logs
 from flows.compute.tls import Tls, tls_files
 from flows.services.certificates import own_certificates
-from flows.services.supervisor import stop_all
+from flows.supervisor import stop_all
 
 Begin = Callable[[str, int], Tally]
 PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")

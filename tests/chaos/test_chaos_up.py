@@ -18,7 +18,7 @@ from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
 from waiting import wait
 
 from flows.runs.fit import fit_plain
-from flows.services.records import live_record
+from flows.services.service import live_record
 from flows.settings.runs import FitSettings
 from storage import Checkpoints, load_model, saved_run_path
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,11 +15,11 @@ from flows.builtin.download import fetch
 from flows.reports.html import write_report, write_tables
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
-from flows.runs.lease import hold_lease
 from flows.runs.transform import transform_rows
-from flows.services.records import ProcessRecord, services_folder
+from flows.services.leases import hold_lease
+from flows.services.liveness import ArtifactPage, RunReceipt
+from flows.services.service import ServiceRecord, services_folder
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.tracking.outbox import ArtifactPage, RunReceipt
 from storage import (
     Checkpoints,
     PartialResults,
@@ -96,13 +94,11 @@ def beside() -> Path:
 
 def _slip() -> None:
     name = "0" * 32
-    RunReceipt(
-        name, "http://127.0.0.1", platform.node(), 1, 1.0, pages=(ArtifactPage("a", "b", "c"),)
-    ).save()
+    RunReceipt(run=name, api="http://127.0.0.1", pages=(ArtifactPage("a", "b", "c"),)).write()
 
 
 def _record() -> None:
-    ProcessRecord("own", os.getpid(), 1.0, "http://127.0.0.1").write()
+    ServiceRecord(name="own", address="http://127.0.0.1").write()
 
 
 def _report() -> None:

@@ -26,11 +26,11 @@ def hook(event, given):
         if calls == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(hook)
-offer = resumable.CheckpointThrottle.offer
+offer = resumable.FitCheckpoints.offer
 def announced(self, checkpoint):
     print(len(checkpoint.runs[-1].history) if checkpoint.runs else 0, flush=True)
     offer(self, checkpoint)
-resumable.CheckpointThrottle.offer = announced
+resumable.FitCheckpoints.offer = announced
 from flows.cli import main
 main()
 """

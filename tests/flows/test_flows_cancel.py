@@ -6,17 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psutil
 import pytest
-from serving import Serving
+from serving import Serving, running_worker
 from support import EXACT, store_own
-from waiting import wait
+from waiting import ask, wait
 
-from storage import home
+from flows.services.leases import find_lease
+from storage import Checkpoints, home
 
 # Of a fit that would take many minutes.
 LONG = {
@@ -31,6 +33,13 @@ LONG = {
 COMMAND = ("fit", "own", "--sigma", "median", *EXACT, "--tol", "1e-12")
 COMMAND += ("--max-iter", "1000", "-q", "3")
 CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
+SUSPENDED = {
+    "state": {
+        "type": "PAUSED",
+        "name": "Suspended",
+        "state_details": {"pause_reschedule": True, "pause_timeout": "2100-01-01T00:00:00Z"},
+    }
+}
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +54,19 @@ def scheduler(cluster: Any) -> Iterator[Any]:
 
     with Client(cluster) as own:
         yield own
+
+
+@pytest.mark.long
+def test_deleted_in_the_ui_a_command_stops_and_says_so(serving: Serving) -> None:
+    with _started(*COMMAND) as command:
+        run = _link(command)
+        wait(lambda: _told(serving, run))
+        family = _family(command.pid)
+        ask("DELETE", f"{serving.api}/flow_runs/{run}").raise_for_status()
+        _, err = command.communicate(timeout=120)
+    assert (command.returncode, err) == (130, "ism-dask: deleted in the Prefect UI\n")
+    assert _gone(family)
+    assert list((home() / "flow-runs").iterdir()) == []
 
 
 @pytest.mark.long
@@ -81,6 +103,30 @@ def test_an_interrupted_command_does_not_stay_running(
     assert command.returncode in {130, -signal.SIGINT}
     assert serving.run(run)["state_type"] == "CANCELLED"
     assert _gone(family)
+
+
+@pytest.mark.chaos
+def test_suspended_in_the_ui_a_run_of_a_worker_stops_until_it_is_resumed(serving: Serving) -> None:
+    deployment = serving.deployed("suspend")
+    with running_worker(serving.api, "suspend"):
+        sent = {"parameters": {"settings": {**LONG, "run": "suspended", "checkpoint": 0}}}
+        run = serving.post(f"deployments/{deployment}/create_flow_run", sent)["id"]
+        wait(lambda: _held("suspended") and Checkpoints.of_run("suspended").numbers)
+        serving.post(f"flow_runs/{run}/set_state", SUSPENDED)
+        wait(lambda: not _held("suspended"))
+        # The state stays, whatever the worker and receipts say when the process has ended.
+        time.sleep(3)
+        assert serving.run(run)["state"]["name"] == "Suspended"
+        serving.post(f"flow_runs/{run}/resume", {})
+        wait(lambda: _held("suspended"))
+        assert serving.run(run)["state_type"] == "RUNNING"
+        serving.post(f"flow_runs/{run}/set_state", CANCELLING)
+        wait(lambda: serving.run(run)["state_type"] == "CANCELLED")
+
+
+def _held(run: str) -> bool:
+    lease = find_lease(run)
+    return lease is not None and lease.held
 
 
 @pytest.mark.chaos

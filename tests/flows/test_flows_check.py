@@ -8,7 +8,7 @@ import pytest
 from commandline import Command
 from support import Diary, store_own
 
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.runs.inventory import check_files
 from storage import (
     PartialResults,

@@ -12,10 +12,10 @@ from commandline import Command
 from support import EXACT, Diary, store_own
 
 import flows.compute.connection
-import flows.interface.progress
+import flows.progress.watching
 import flows.runs.data
 from flows.compute.places import Address
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from ism_dask.observe import fit_progress
 
 
@@ -54,7 +54,7 @@ def test_progress_comes_from_the_workers(
     here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
-    monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
+    monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
     store_own(3000)
     diary = Diary()
     command = ("fit", "own", "--sigma", "median", *EXACT, "--tol", 1e-12)

@@ -16,7 +16,7 @@ from support import Diary, artifacts_of, store_own
 
 from flows.builtin.ingestion import picture_pixels
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.reports.markdown import run_page
 from flows.runs.clustering import PARADIGMS, cluster_plain
 from flows.runs.data import ensure_stored

@@ -24,8 +24,8 @@ from flows.compute.health import ClusterLost
 from flows.compute.places import KINDS, cluster_place
 from flows.compute.session import joined_cluster, joined_cluster_at
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import watch_progress
-from flows.services.records import ProcessRecord, process_start, services_folder
+from flows.progress.watching import watch_progress
+from flows.services.service import ServiceRecord, services_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
 SLURM = 'kind = "slurm"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
@@ -274,8 +274,7 @@ def test_the_workers_of_a_running_cluster(
         (found,) = here("check-cluster", running, "--json").answer["workers"]
         assert "1 worker at tcp://127.0.0.1:" in here("check-cluster", running).out
         services_folder().mkdir(parents=True)
-        ours = psutil.Process()
-        ProcessRecord("dask-scheduler", ours.pid, process_start(ours), running).write()
+        ServiceRecord(name="dask-scheduler", address=running).write()
         assert here("check-cluster", "up", "--json").answer["address"] == running
     assert (found["threads"], found["memory"]) == (1, 2**30)
     assert found["versions"]["ism-dask"] == "0.1.0"

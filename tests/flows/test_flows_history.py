@@ -12,8 +12,8 @@ import pytest
 from commandline import Command
 from shop import RUN_FILE, open_shop, refreshed, write_part
 
-from flows.runs.lease import hold_lease
 from flows.runs.published import History, publish_newest
+from flows.services.leases import hold_lease
 from storage import (
     dataset_path,
     lease_path,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flows.interface.interrupts import (
+from flows.progress.interrupts import (
     install_signal_handlers,
     resend_lost_interrupts,
     was_interrupted,

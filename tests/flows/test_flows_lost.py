@@ -18,7 +18,7 @@ from waiting import wait
 
 from flows.compute.session import joined_cluster
 from flows.errors import FlowError
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings

@@ -16,10 +16,10 @@ from rich.progress import Progress
 from support import Diary, store_own
 from waiting import wait
 
-import flows.interface.progress
+import flows.progress.watching
 from flows.errors import FlowError
-from flows.interface.fit_progress_reports import FitReports, watched_fit
-from flows.interface.progress import ProgressShare, watch_progress
+from flows.progress.fits import FitReports, watched_fit
+from flows.progress.watching import ProgressShare, watch_progress
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.runs import CrossvalSettings, FitSettings
@@ -41,7 +41,7 @@ ROUNDS = FitPlan(STOPPING, Stopping(0.01, max_iter=20))
 def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Report passes that are over in no time."""
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
-    monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
+    monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
 
 
 def state(*changes: float, limit: float = 0.0, tol: float = 0.01) -> SimpleNamespace:

@@ -29,7 +29,7 @@ import flows.runs.resumable
 import flows.runs.unfolding
 import storage.dataset
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import progress_link, report_progress, watch_progress
+from flows.progress.watching import progress_link, report_progress, watch_progress
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
 from flows.runs.clustering import cluster_plain

@@ -18,13 +18,13 @@ from support import EXACT, Diary, artifacts_of, store_own, unbounded
 from waiting import wait
 
 from flows.builtin.raw_data import DownloadError
+from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.reports.summary import summarise
 from flows.results.base import FlowResult
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
-from flows.runs.resumable import ClusterAwayError
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.text import number
@@ -109,6 +109,28 @@ def test_ingest_shows_what_is_stored() -> None:
     assert artifacts["ingest-wine-progress"].data == 100
 
 
+def test_an_ingestion_that_loses_its_cluster_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import flows.ingest
+
+    store, losses = (
+        flows.ingest.store_dataset,
+        [ClusterLost("the scheduler was lost", "start it again")],
+    )
+
+    def store_at_last(settings: IngestSettings) -> Any:
+        if losses:
+            raise losses.pop()
+        return store(settings)
+
+    at_once = flows.ingest.store_step.with_options(retry_delay_seconds=0)
+    monkeypatch.setattr(flows.ingest, "store_dataset", store_at_last)
+    monkeypatch.setattr(flows.ingest, "store_step", at_once)
+    assert flows.ingest.run_ingest(IngestSettings(dataset="wine")).rows == 178
+    assert losses == []
+
+
 def test_fit_shows_what_it_keeps() -> None:
     from flows.fit import run_fit
 
@@ -124,6 +146,8 @@ def test_fit_shows_what_it_keeps() -> None:
     assert result.fitted.objective == plain.fitted.objective
     assert result.fitted.loadings == plain.fitted.loadings
     run = _run(result)
+    phases = {"iterations", "checking"}
+    assert _task_names(run.id) == {"ingest breast_cancer", "fit W", *phases}
     name = "two: breast_cancer linear q=2, engine auto, on this machine"
     assert (run.name, run.state.is_completed()) == (name, True)
     artifacts = artifacts_of(run.id)
@@ -136,12 +160,12 @@ def test_fit_shows_what_it_keeps() -> None:
 
 
 def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flows.interface.progress
+    import flows.progress.watching
     import flows.tracking.live
     from flows.fit import run_fit
 
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
-    monkeypatch.setattr(flows.interface.progress, "_EVERY", 1e-4)
+    monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
     monkeypatch.setattr(flows.tracking.live, "_SECONDS", 0.01)
     store_own(3000)
     diary = Diary()
@@ -172,11 +196,17 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
     logs = serving.find("logs", logs={"flow_run_id": {"any_": [run]}}, sort="TIMESTAMP_ASC")
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
     diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
-    assert diary[0].startswith("fit: dataset=own, sigma=median, engine=exact, tol=1e-12, max_iter")
+    assert diary[0].startswith(
+        "fit: dataset=own, run=told, sigma=median, engine=exact, tol=1e-12, "
+    )
     assert diary[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
     assert diary[1].endswith("label y, 3 classes; new features q: 2")
     assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in diary)
     assert "checkpoint saved: to go on at iteration 2" in diary
+    assert [line for line in lines if line.startswith("phase: ")] == [
+        "phase: iterations",
+        "phase: checking",
+    ]
     assert diary[-1].startswith("result: told: W of all rows of own: 3,000 rows, 4 columns, ")
     assert {each["level"] for each in logs} == {logging.INFO}
     assert 10 < len(lines) < 60
@@ -286,7 +316,7 @@ def test_what_may_go_right_later_is_tried_again() -> None:
     def tried(error: Exception) -> bool:
         return is_transient(None, None, Failed(data=error))
 
-    assert tried(ClusterAwayError("gone"))
+    assert tried(ClusterLost("the scheduler was lost", "start it again"))
     assert tried(DownloadError("no network"))
     assert not tried(FlowError("no such thing"))
     assert not tried(ValueError("wrong"))

@@ -571,7 +571,7 @@ def test_a_run_is_cancelled_from_another_process(here: Command, tmp_path: Path) 
     code = (
         "import time\n"
         "from flows.runs.published import publishing\n"
-        "from flows.interface.interrupts import install_signal_handlers\n"
+        "from flows.progress.interrupts import install_signal_handlers\n"
         "install_signal_handlers()\n"
         "with publishing('sales') as history:\n"
         "    history.begin('sales.toml')\n"

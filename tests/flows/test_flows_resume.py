@@ -22,11 +22,10 @@ from support import Diary, doomed_command, store_own
 from waiting import wait
 
 from flows.errors import FlowError
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.runs.fit import fit_plain
-from flows.runs.lease import hold_lease
 from flows.runs.resumable import resumable_run
-from flows.services.leases import Lease, find_lease
+from flows.services.leases import Lease, find_lease, hold_lease
 from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
 from storage import (
@@ -224,7 +223,7 @@ def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
             if state.iteration == 3:
                 raise CutOffError("no more")
 
-        patch.setattr("flows.interface.fit_progress_reports.FitReports.on_iteration", seen)
+        patch.setattr("flows.progress.fits.FitReports.on_iteration", seen)
         with pytest.raises(CutOffError):
             fit_plain(settings)
 
@@ -256,7 +255,7 @@ def test_a_fit_by_prediction_begins_its_steps_anew_and_ends_with_the_same_bits(
         raise CutOffError("no more")
 
     with monkeypatch.context() as patch:
-        patch.setattr("flows.interface.fit_progress_reports.FitReports.on_iteration", failed)
+        patch.setattr("flows.progress.fits.FitReports.on_iteration", failed)
         if whole.history:  # else it kept a start
             with pytest.raises(CutOffError):
                 fit_plain(settings)
@@ -307,12 +306,12 @@ def test_a_run_has_one_process_at_a_time(settings: FitSettings) -> None:
 def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: FitSettings) -> None:
     now = time.time()
     run_folder("mine").mkdir(parents=True)
-    lease = Lease("mine", "fit", settings.to_json(), "elsewhere", 1, 1.0, now, now)
+    lease = Lease(run="mine", kind="fit", settings=settings.to_json(), host="elsewhere", pid=1)
     lease.write()
     assert lease.held
     with pytest.raises(FlowError, match="process 1 on elsewhere computes it since"):
         fit_plain(settings)
-    replace(lease, renewed=now - 61).write()
+    os.utime(lease.path, (now - 61, now - 61))
     (begun,) = notes(settings)
     assert "process 1 on elsewhere, begun" in begun
     assert "ended without a word" in begun
@@ -339,7 +338,7 @@ def test_a_lease_that_is_damaged_is_named(settings: FitSettings) -> None:
 
 
 def _lease(settings: FitSettings) -> Lease:
-    return Lease("mine", "fit", settings.to_json(), "here", 1, 1.0, 1.0, 1.0)
+    return Lease(run="mine", kind="fit", settings=settings.to_json())
 
 
 def test_a_run_that_fails_before_there_is_anything_leaves_no_trace(settings: FitSettings) -> None:
@@ -358,7 +357,7 @@ def test_a_live_run_is_not_resumed(settings: FitSettings, here: Command) -> None
 def test_the_lease_of_a_process_that_lives_is_renewed(
     settings: FitSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.runs.lease._BEATS_EVERY", 0.05)
+    monkeypatch.setattr("flows.services.leases.SIGN_OF_LIFE", 0.05)
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         first = find_lease("mine")
         assert first is not None
@@ -416,9 +415,9 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(
 
     other = threading.Thread(target=take)
     with monkeypatch.context() as patch:
-        patch.setattr("flows.runs.lease.shutil.rmtree", slowly)
+        patch.setattr("flows.services.leases.shutil.rmtree", slowly)
         with hold_lease("mine", "fit", settings.to_json(), lambda: False):
-            patch.setattr("flows.runs.lease._refuse_held", lambda *_: None)
+            patch.setattr("flows.services.leases._refuse_held", lambda *_: None)
     other.join(120)
     assert [each.run for each in taken] == ["mine"]
 

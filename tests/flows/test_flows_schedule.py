@@ -12,20 +12,23 @@ from upkeep import RunningUp
 from waiting import wait
 
 from flows.runs.published import History
-from storage import load_model, model_hash, read_history
+from storage import home, load_model, model_hash, read_history, refresh_lock
 
 _OVER = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(500)
 def test_a_schedule_refreshes_what_has_changed(
     tmp_path: Path, up: RunningUp, apart: Command
 ) -> None:
     run_file = open_shop(tmp_path)
     # The first run begins by itself, within a minute.
     _schedule(apart, run_file, "* * * * *")
-    # One that is due while it runs, on a busy machine, is cancelled.
+    with refresh_lock("sales"):
+        overlapping = wait(lambda: _over(up, auto_scheduled=True), 240)
+    assert overlapping["state_type"] == "CANCELLED", overlapping["state"]
+    assert "another process refreshes 'sales' now" in overlapping["state"]["message"]
     done = {"auto_scheduled": True, "state_type": "COMPLETED"}
     first = wait(lambda: _over(up, **done), 240)
     assert first["state"]["name"] == "Published"
@@ -45,6 +48,15 @@ def test_a_schedule_refreshes_what_has_changed(
     last = read_history("sales")[-1]
     assert (last["state"], last["rows"]) == ("published", 440)
     assert last["by"].startswith("Prefect worker")
+    write_part(tmp_path, "c", 400, shift=30.0)
+    suspicious = _run_now(up)
+    ending = (suspicious["state"]["name"], suspicious["state_type"])
+    assert ending == ("Suspicious", "FAILED")
+    # `up` settles the receipts of runs whose process has ended.
+    wait(lambda: not (home() / "flow-runs" / f"{suspicious['id']}.json").exists())
+    state = up.request("GET", f"flow_runs/{suspicious['id']}").json()["state"]
+    assert (state["name"], state["type"]) == ending
+    assert "max_psi: the population stability index of 'x'" in state["message"]
 
     run_file.rename(tmp_path / "moved.toml")
     state = _run_now(up)["state"]

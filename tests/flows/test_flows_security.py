@@ -31,9 +31,9 @@ from waiting import ask, wait
 from flows.compute.places import read_cluster
 from flows.compute.session import joined_cluster_at
 from flows.services.certificates import own_certificates
-from flows.services.prefect import prefect_environment, without_password
-from flows.services.records import live_record, service_processes, services_folder
-from flows.services.status import running_services
+from flows.services.service import live_record, service_processes, services_folder
+from flows.supervisor import service_records
+from flows.tracking.server import prefect_environment, without_password
 from storage import home
 
 # All of `up`, encrypted and with a password, takes a minute: `make long`.
@@ -201,7 +201,7 @@ def test_nothing_is_left_when_it_ends(up: RunningUp) -> None:
     up.process.send_signal(signal.SIGINT)
     up.process.communicate(timeout=100)
     assert up.process.returncode == 0
-    assert (service_processes(), running_services()) == ([], None)
+    assert (service_processes(), service_records()) == (set(), [])
     assert not own_certificates().folder.exists()
 
 

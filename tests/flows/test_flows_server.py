@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,11 +15,13 @@ import httpx
 import pytest
 from commandline import Command
 from serving import Serving
+from support import store_own
 from waiting import ask
 
-from flows.services import prefect
-from flows.services.records import live_record, record_path, services_folder
-from flows.services.supervisor import stop_all
+from flows.services.service import ServiceRecord, WantedService, live_record, services_folder
+from flows.supervisor import stop_all
+from flows.tracking.server import PREFECT_SERVER, prepare_environment
+from storage import home
 from storage.records import to_sealed_json
 
 
@@ -46,15 +51,15 @@ def test_crossval_starts_a_server_that_shows_the_run(
     try:
         ended = apart("crossval", "wine", "--first", 1)
         assert (ended.status, ended.err) == (0, "")
-        in_use, how, started, linked = ended.out.splitlines()[:4]
+        in_use, how, started, stays, linked = ended.out.splitlines()[:5]
         assert in_use.startswith(f"port {theirs} is in use by process ")
         assert how.endswith(f"to use that, set PREFECT_API_URL={_serving.api}")
         own = live_record("prefect-server")
         assert own is not None
         address = str(own.page)
         assert urlsplit(address).port != theirs
-        assert address in started
-        assert f"kill {own.pid}" in started
+        assert started == f"starting the Prefect server at {address} (process {own.pid})"
+        assert "`ism-dask up --stop` ends it" in stays
         page = linked.removeprefix("run: ")
         assert page.startswith(f"{address}/runs/flow-run/")
         theirs_of_it = ask("GET", f"{_serving.api}/flow_runs/{page.rpartition('/')[2]}")
@@ -111,7 +116,7 @@ def test_nothing_to_stop(here: Command) -> None:
 
 def test_a_stale_record_is_not_another_process() -> None:
     services_folder().mkdir(parents=True)
-    record = record_path("prefect-server")
+    record = ServiceRecord(name="prefect-server").path
     mine = {"name": "prefect-server", "pid": os.getpid(), "created": 1.0, "address": "a"}
     for text in (
         to_sealed_json(mine),
@@ -124,14 +129,58 @@ def test_a_stale_record_is_not_another_process() -> None:
         record.write_text(text)
         assert live_record("prefect-server") is None
     assert stop_all() == []
-    assert not record.exists()
+
+
+def test_a_service_takes_its_last_port_again(
+    monkeypatch: pytest.MonkeyPatch, unused_port: int
+) -> None:
+    monkeypatch.delenv("PREFECT_SERVER_API_PORT", raising=False)
+    services_folder().mkdir(parents=True)
+    ServiceRecord(name="prefect-server", created=1.0, options={"port": unused_port}).write()
+    wanted = WantedService(PREFECT_SERVER)
+    assert wanted.made(print, set()).options == {"port": unused_port}
+    monkeypatch.setattr("flows.tracking.server._DEFAULT_PORT", unused_port)
+    with socket.create_server(("127.0.0.1", unused_port)):
+        # Else the next one, so that it stays the same as long as the other stays.
+        first, second = (wanted.made(print, set()).options["port"] for _ in range(2))
+    assert unused_port < first == second < unused_port + 10
+
+
+def test_a_full_disk_is_named_under_prefect(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _keep_environment(monkeypatch)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "small" / "prefect"))
+    (tmp_path / "small").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path / "small")]
+    if shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
+        pytest.skip("mounting a small tmpfs is not allowed here")
+    try:
+        line = here("fit", "wine").failed(1)
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path / "small")], check=True)
+    assert f"could not write {tmp_path / 'small' / 'prefect'} (No space left on device" in line
+    assert "the disk or quota is full" in line
+
+
+def test_the_home_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "new" / "home"))
+    store_own(20)
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "new", home())}
+    assert modes == {tmp_path / "new": 0o777 & ~_umask(), home(): 0o700}
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def test_the_environment_of_the_user_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_SERVER_UI_V2_ENABLED", "true")
     monkeypatch.setenv("NO_PROXY", "example.org")
-    prefect.prepare_environment(debug=False)
+    prepare_environment(debug=False)
     assert os.environ["PREFECT_SERVER_UI_V2_ENABLED"] == "true"
     assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert os.environ["NO_PROXY"] == "example.org,127.0.0.1"

@@ -15,7 +15,7 @@ from daskparts import needs, process
 from support import Diary
 from waiting import wait
 
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 
 # Nothing in it needs a daemon of the system, or listens anywhere but here.
 CONFIGURATION = """\

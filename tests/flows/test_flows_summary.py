@@ -17,7 +17,7 @@ import pytest
 from commandline import Command, Ended
 from support import ENDING
 
-from flows.interface.progress import shown_at
+from flows.progress.run_context import in_context
 from flows.reports import summary as summaries
 from flows.reports.blocks import Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality
@@ -313,7 +313,7 @@ def test_a_page_has_the_command_that_repeats_the_run(
 
 def test_a_flow_run_is_linked_from_its_page() -> None:
     page = "http://127.0.0.1:4200/runs/flow-run/7"
-    with shown_at(page):
+    with in_context(page=page):
         fit_plain(FitSettings(dataset="wine", n_components=2, max_iter=1, run="shown"))
     assert f'<a href="{page}">{page}</a>' in render_view(View.of("shown"))
 

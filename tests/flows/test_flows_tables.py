@@ -16,18 +16,18 @@ from support import Diary
 
 from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
-from flows.interface.progress import ProgressShare, watch_progress
 from flows.paper import cells, figures, methods, series
 from flows.paper.measure import plan, save, tables_plain
 from flows.paper.settings import DATA, METHODS, PARTS, TablesSettings
 from flows.paper.verdicts import cells_of, published
+from flows.progress.watching import ProgressShare, watch_progress
 from flows.reports.html import render_run
 from flows.reports.markdown import table_files
 from flows.reports.paper_tables import tables_by_part
 from flows.reports.summary import summarise
 from flows.results.paper import SeriesResult
 from flows.runs.fit import fit_plain
-from flows.runs.lease import hold_lease
+from flows.services.leases import hold_lease
 from flows.settings.runs import FitSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
@@ -340,7 +340,7 @@ def test_settings_say_what_there_is() -> None:
         ):
             replace(WINE, **{name: "wine,nonsense" if name == "data" else "nonsense"})
     with pytest.raises(SettingsError, match="`cap` is 0"):
-        replace(WINE, cap=0)
+        TablesSettings.parse({"cap": 0})
     with pytest.raises(SettingsError, match="run"):
         replace(WINE, run="../x")
     with pytest.raises(SettingsError, match=r"has 'pca', which .* add references to `parts`"):

@@ -19,7 +19,7 @@ from distributed import default_client
 from support import Diary, artifacts_of, store_own
 from waiting import wait
 
-from flows.interface.progress import watch_progress
+from flows.progress.watching import watch_progress
 from flows.reports.html import render_run
 from flows.runs.unfolding import unfold_plain
 from flows.settings.unfolding import UnfoldSettings

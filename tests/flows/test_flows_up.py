@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,11 +36,17 @@ from flows.errors import FlowError
 from flows.runs.fit import fit_plain
 from flows.services import supervisor
 from flows.services.ports import Ports
-from flows.services.records import ProcessRecord, live_record, service_processes, services_folder
-from flows.services.service import Service, StartupMessages
-from flows.services.status import report_url, running_services
-from flows.services.supervisor import stop_all
+from flows.services.report_server import report_url
+from flows.services.service import (
+    Service,
+    ServiceKind,
+    ServiceRecord,
+    live_record,
+    service_processes,
+    services_folder,
+)
 from flows.settings.runs import FitSettings
+from flows.supervisor import running_services, service_records, stop_all
 from storage import load_model, report_path
 
 DEPLOYMENTS = Path(__file__).parents[2] / "deploy" / "prefect.yaml"
@@ -73,17 +78,16 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> Non
 
 def test_all_answer_where_they_say(up: RunningUp) -> None:
     found = running_services()
-    assert found is not None
-    assert found.to_json().items() <= up.answer.items()
+    assert found.items() <= up.answer.items()
     assert [each["name"] for each in up.answer["services"]] == ["up", *SERVICES]
-    for link in (found.ui, found.dashboard, found.reports):
+    for link in (found["ui"], found["dashboard"], found["reports"]):
         reply = ask("GET", str(link), headers={"Accept": "text/html"}, follow_redirects=True)
         assert (reply.status_code, "<html" in reply.text) == (200, True)
-    pool = ask("GET", f"{found.api}/work_pools/{found.pool}").json()
-    assert (found.pool, pool["type"], pool["status"]) == ("local-process", "process", "READY")
+    pool = ask("GET", f"{found['api']}/work_pools/{found['pool']}").json()
+    assert (found["pool"], pool["type"], pool["status"]) == ("local-process", "process", "READY")
     from distributed import Client
 
-    with Client(found.scheduler) as client:
+    with Client(found["scheduler"]) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         sizes = [(worker["nthreads"], worker["memory_limit"]) for worker in workers]
         assert sizes == [(1, 500_000_000)] * 2
@@ -200,7 +204,7 @@ def test_whatever_is_killed_is_found_or_ended(
         third.kill()
         assert here("up", "--stop").out.startswith("ended: ")
         third.communicate()
-        assert _left() == ([], {".log"})
+        assert _left() == (set(), {".json", ".log"})
         assert _answers(up.answer["ui"])  # whose server was but found
     finally:
         stop_all()
@@ -216,7 +220,7 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
     process.send_signal(signal.SIGHUP)
     assert process.communicate()[1] == "ism-dask: interrupted\n"
     assert process.returncode == 130
-    assert _left() == ([], {".log"})
+    assert _left() == (set(), {".json", ".log"})
 
 
 @pytest.mark.long
@@ -238,7 +242,7 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
         states = dict(connection.execute("select replace(id, '-', ''), state_type from flow_run"))
     # Cancelled, where a run takes so long to end that its worker is told of it, too.
     assert states[run.replace("-", "")] in {"CRASHED", "CANCELLED"}
-    assert running_services() is None
+    assert service_records() == []
     assert report_url("soon").startswith("file:///")
 
 
@@ -249,48 +253,35 @@ def test_a_service_that_ends_again_and_again_is_given_up(
     monkeypatch.setattr(supervisor, "_PAUSE", 0.01)
     services_folder().mkdir(parents=True)
     (services_folder() / "ending.log").touch()
+    ending = Service(
+        kind=ServiceKind("ending", "service that ends", lambda: None),
+        options={},
+        address="nowhere",
+        command=["no.such.module"],
+        ready=lambda: False,
+    )
     with pytest.raises(FlowError, match=r"the 4th time .* ModuleNotFoundError|No module"):
-        supervisor._look_after([_Ending()], StartupMessages(print, lambda _: closing(_Nothing())))
+        supervisor._look_after([ending], print)
     assert capfd.readouterr().err.count("to be started again in") == 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Ending(Service):
-    """It cannot even begin."""
-
-    name = "ending"
-    title = "service that ends"
-    address = "nowhere"
-
-    def command(self) -> list[str]:
-        return ["no.such.module"]
-
-    def ready(self) -> bool:
-        return False
-
-
-class _Nothing:
-    def close(self) -> None:
-        pass
 
 
 def test_ports_in_use(here: Command) -> None:
     told: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ports = Ports(told.append)
-        free = ports.choose(None, port, "page server")
+        ports = Ports(told.append, "page server")
+        free = ports.choose("port", None, port)
         assert free != port
         assert f"port {port} is in use by process {os.getpid()} (" in told[0]
         assert told[0].endswith(f"the page server takes {free}")
         # With `--json` nothing else is printed, such as which other ports are in use.
         refused = here("up", "--report-port", port, "--json").failed(1)
         assert f"port {port}, asked for the report server, is in use by process" in refused
-        assert service_processes() == []
-    again = ports.choose(None, free, "other server")
+        assert service_processes() == set()
+    again = ports.choose("port", None, free)
     assert again not in (port, free)
     with pytest.raises(FlowError, match="in use by another of these services"):
-        ports.choose(again, 1, "third server")
+        ports.choose("port", again, 1)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +317,7 @@ def test_the_server_that_a_command_has_started_is_listed_as_ours(
 def test_nothing_runs(here: Command) -> None:
     assert here("up", "--status").out == "nothing runs; start it with `ism-dask up`\n"
     assert here("up", "--stop", "--json").answer == {"command": "up", "stopped": []}
-    assert running_services() is None
+    assert service_records() == []
 
 
 def _deploy(up: RunningUp, file: Path, *, soon: bool) -> None:
@@ -350,17 +341,17 @@ def _deploy(up: RunningUp, file: Path, *, soon: bool) -> None:
 def _gone(up: RunningUp) -> None:
     """Wait for the end of an `ism-dask up`, of which nothing is to be left."""
     up.process.communicate(timeout=100)
-    assert _left() == ([], {".log"})
+    assert _left() == (set(), {".json", ".log"})
     for link in (up.answer["scheduler"], up.answer["dashboard"], up.answer["reports"]):
         assert not listened(urlsplit(link).port or 0)
 
 
-def _left() -> tuple[list[psutil.Process], set[str]]:
+def _left() -> tuple[set[psutil.Process], set[str]]:
     """Return the processes that are left of services, and the kinds of their files."""
     return service_processes(), {path.suffix for path in services_folder().iterdir()}
 
 
-def _another(name: str, pid: int) -> ProcessRecord | None:
+def _another(name: str, pid: int) -> ServiceRecord | None:
     record = live_record(name)
     return record if record and record.pid != pid else None
 

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from waiting import ask, wait
 
-from flows.services.records import service_processes
-from flows.services.supervisor import stop_all
+from flows.services.service import service_processes
+from flows.supervisor import stop_all
 
 LOOPBACK = {"127.0.0.1", "::1"}
 

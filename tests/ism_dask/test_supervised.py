@@ -39,7 +39,8 @@ def _weights_differ(estimator):
     ],
     _weights_differ,
 )
-def test_the_contract_of_scikit_learn(estimator, check):
+def test_the_contract_of_scikit_learn(estimator, check, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else it skips its checks of other arrays
     check(estimator)
 
 

@@ -1,30 +1,40 @@
-"""The services of Prefect: its server, found or started on this machine, and a worker."""
+"""The services of Prefect: its server, found or started on this machine, and a worker.
+
+This module does not import Prefect, which takes a second and much memory.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import socket
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Self
+from tempfile import TemporaryFile
 from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from flows.errors import FlowError
 from flows.services.ports import HOST, HOSTS, Ports
-from flows.services.records import PRIVATE, live_record
-from flows.services.service import Service, StartupMessages, ensure_running
+from flows.services.service import (
+    Service,
+    ServiceKind,
+    Tell,
+    WantedService,
+    ensure_running,
+    live_record,
+)
 from flows.services.settings import POOL
 from storage import home
-from storage.atomic import explain_os_errors
+from storage.atomic import explain_os_errors, make_folder
 
-_DEFAULT_PORT = 4200
+_DEFAULT_PORT, _PORT_VARIABLE = 4200, "PREFECT_SERVER_API_PORT"
+# A server needs more than this for the records of one run.
+_PROBE_BYTES = 2**20
 
 _ENVIRONMENT = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -36,6 +46,7 @@ _ENVIRONMENT = {
     # ourselves which calls wait.
     "PREFECT_CLIENT_MAX_RETRIES": "3",
 }
+_WORKER_NAME = f"ism-dask on {socket.gethostname()}"
 _LEASES_ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
 _AUTH_VARIABLE = "PREFECT_API_AUTH_STRING"
 # Name and password may contain characters that are not allowed in an address, so the pattern
@@ -47,58 +58,81 @@ _LEVEL_VARIABLES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrefectServer(Service):
-    """The Prefect server: API, database and UI."""
+def _server(ports: Ports, *, port: int | None = None) -> Service:
+    """Return the Prefect server: API, database and UI.
 
-    name = "prefect-server"
-    title = "Prefect server"
-
-    port: int | None = None
-
-    @property
-    def address(self) -> str:
-        """Return the address of the API."""
-        return _api_address(self.port)
-
-    @property
-    def page(self) -> str:
-        """Return the address of the UI."""
-        return ui_address(self.address)
-
-    def command(self) -> list[str]:
-        """Return Prefect's command that starts a server."""
-        return ["prefect", "server", "start", "--host", HOST, "--port", str(self.port)]
-
-    def ready(self) -> bool:
-        """Return whether the API reports that it is healthy."""
-        return _is_healthy(self.address)
-
-    def usual_ports(self) -> Mapping[str, int]:
-        """Return the port in Prefect's environment variable, or its default."""
-        return {"port": _preferred_port()}
-
-    def with_defaults(self, ports: Ports) -> Self:
-        """Return the server with a port; say how to use another server that has the usual one."""
-        chosen, usual = super().with_defaults(ports), _api_address(_preferred_port())
-        if chosen.address != usual and self.port is None and _is_healthy(usual):
-            ports.tell(f"a Prefect server answers there; to use that, set PREFECT_API_URL={usual}")
-        return chosen
-
-    def environment(self) -> Mapping[str, str]:
-        """Return our settings of Prefect, and let only pages of this server use the API."""
-        return {
+    Its port is the one in Prefect's environment variable, else the last one.
+    """
+    preferred, option = _preferred_port(), "" if os.environ.get(_PORT_VARIABLE) else "port"
+    chosen, usual = ports.choose(option, port, preferred), _api_address(preferred)
+    api = _api_address(chosen)
+    if port is None and api != usual and is_healthy(usual):
+        ports.tell(f"a Prefect server answers there; to use that, set PREFECT_API_URL={usual}")
+    return Service(
+        kind=PREFECT_SERVER,
+        options={"port": chosen},
+        address=api,
+        page=ui_address(api),
+        command=["prefect", "server", "start", "--host", HOST, "--port", str(chosen)],
+        ready=partial(is_healthy, api),
+        environment={
             **prefect_environment(),
             # By default any page that a browser shows may use the API, and so start processes.
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(
-                f"http://{host}:{self.port}" for host in HOSTS
+                f"http://{host}:{chosen}" for host in HOSTS
             ),
             # By default the UI calls port 4200, whatever the port of the server.
-            "PREFECT_SERVER_UI_API_URL": self.address,
+            "PREFECT_SERVER_UI_API_URL": api,
             # By default a server that is restarted has forgotten the leases of limits that users
             # set, and Prefect ends each run whose lease is lost.
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": _LEASES_ON_DISK,
-        }
+        },
+    )
+
+
+def _worker(_ports: Ports, *, api: str | None = None, pool: str | None = None) -> Service:
+    """Return a Prefect worker of a work pool of type `process`, which it makes if need be."""
+    pool = pool or POOL
+    return Service(
+        kind=PREFECT_WORKER,
+        options={"api": api, "pool": pool},
+        # The name of the work pool whose flow runs it starts.
+        address=pool,
+        command=[
+            *("prefect", "worker", "start", "--install-policy", "never"),
+            *("--pool", pool, "--type", "process", "--name", _WORKER_NAME),
+        ],
+        ready=partial(_has_beaten, api, pool),
+        environment={
+            **prefect_environment(),
+            "PREFECT_API_URL": str(api),
+            # With each call tried for four minutes, the worker lives through an hour without its
+            # server. Else it would give up within ten minutes, and end its flow runs.
+            "PREFECT_CLIENT_MAX_RETRIES": "7",
+        },
+    )
+
+
+PREFECT_SERVER = ServiceKind("prefect-server", "Prefect server", _server)
+# If a flow run ends before its worker, the worker marks it as Crashed. If the worker ends first,
+# the run stays Running for ever. Flow runs need no worker to go on, and report their end.
+PREFECT_WORKER = ServiceKind("prefect-worker", "Prefect worker", _worker, starts_runs=True)
+
+
+def _has_beaten(api: str | None, pool: str) -> bool:
+    """Return whether the server has had a heartbeat of the worker since its start."""
+    record = live_record(PREFECT_WORKER.name)
+    process = record.process if record else None
+    if process is None:
+        return False
+    with suppress(httpx.HTTPError, ValueError):
+        url = f"{api}/work_pools/{pool}/workers/filter"
+        reply = httpx.post(url, json={}, auth=basic_auth(), timeout=5.0)
+        workers = reply.json() if reply.is_success else []
+        beats = [each["last_heartbeat_time"] for each in workers if each["name"] == _WORKER_NAME]
+        times = [datetime.fromisoformat(beat).astimezone(UTC).timestamp() for beat in beats]
+        return any(beat > process.create_time() for beat in times)
+    return False
 
 
 def prefect_environment() -> dict[str, str]:
@@ -123,18 +157,30 @@ def avoid_proxies() -> None:
         os.environ[name] = ",".join(dict.fromkeys([*hosts, HOST]))
 
 
-def ensure_server(telling: StartupMessages) -> str:
+def ensure_server(tell: Tell) -> str:
     """Find or start a Prefect server, let Prefect use it, and return the address of its API.
 
     If `PREFECT_API_URL` names a server, use that one or raise FlowError; never start another.
     """
-    folder = Path(prefect_environment()["PREFECT_HOME"])
-    # Prefect itself would not make parent folders, and would only warn if it cannot make its own.
-    with explain_os_errors(folder):
-        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-    api = external_api_address() or ensure_running([PrefectServer()], telling)[0].address
+    check_disk()
+    api = external_api_address()
+    if api is None:
+        is_new = live_record(PREFECT_SERVER.name) is None
+        api = ensure_running([WantedService(PREFECT_SERVER)], tell)[0].address
+        if is_new:
+            tell("it stays up for the next run: `ism-dask up --stop` ends it")
     os.environ["PREFECT_API_URL"] = api
     return api
+
+
+def check_disk() -> None:
+    """Raise StorageError if Prefect cannot write to its home, whose own errors do not say so."""
+    folder = Path(prefect_environment()["PREFECT_HOME"])
+    with explain_os_errors(folder):
+        make_folder(folder, private=True)
+        with TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
 
 
 def external_api_address() -> str | None:
@@ -145,7 +191,7 @@ def external_api_address() -> str | None:
     """
     configured = _configured_api()
     # It may be busy, and nothing else can be used in its place.
-    if configured and not _is_healthy(configured, seconds=20.0):
+    if configured and not is_healthy(configured, seconds=20.0):
         raise FlowError(
             f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
             "address ends in /api); start it, or unset the variable to have one started here"
@@ -204,88 +250,17 @@ def _api_address(port: int | None) -> str:
 
 
 def _preferred_port() -> int:
-    port = os.environ.get("PREFECT_SERVER_API_PORT") or str(_DEFAULT_PORT)
+    port = os.environ.get(_PORT_VARIABLE) or str(_DEFAULT_PORT)
     if port.isdecimal() and 0 < int(port) < 2**16:
         return int(port)
-    raise FlowError(f"PREFECT_SERVER_API_PORT is {port!r}; expected a number from 1 to 65535")
+    raise FlowError(f"{_PORT_VARIABLE} is {port!r}; expected a number from 1 to 65535")
 
 
-def _is_healthy(api: str, seconds: float = 5.0) -> bool:
+def is_healthy(api: str, seconds: float = 5.0) -> bool:
+    """Return whether a Prefect server answers whose API is at `api`."""
     try:
         reply = httpx.get(f"{api.rstrip('/')}/health", timeout=seconds)
     except (httpx.HTTPError, httpx.InvalidURL):
         return False
     # Another program that listens on the port would not reply like this.
     return reply.is_success and reply.text.strip() == "true"
-
-
-_WORKER_NAME = f"ism-dask on {socket.gethostname()}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrefectWorker(Service):
-    """A Prefect worker of a work pool of type `process`, which it creates if there is none."""
-
-    name = "prefect-worker"
-    title = "Prefect worker"
-    # If a flow run ends before its worker, the worker marks it as Crashed. If the worker ends
-    # first, the run stays Running for ever.
-    children_first = True
-    # Flow runs need no worker to go on, and report their end themselves.
-    children_go_on = True
-
-    api: str | None = None
-    pool: str | None = None
-
-    @property
-    def address(self) -> str:
-        """Return the name of the work pool whose flow runs it starts."""
-        return str(self.pool)
-
-    def command(self) -> list[str]:
-        """Return Prefect's command that starts a worker."""
-        pool = ["--pool", self.address, "--type", "process", "--name", _WORKER_NAME]
-        return ["prefect", "worker", "start", *pool, "--install-policy", "never"]
-
-    def ready(self) -> bool:
-        """Return whether the server has had a heartbeat of the worker since its start."""
-        record = live_record(self.name)
-        process = record.process if record else None
-        beats = [
-            each["last_heartbeat_time"]
-            for each in self._registered_workers()
-            if each["name"] == _WORKER_NAME
-        ]
-        return process is not None and any(
-            _timestamp(time) > process.create_time() for time in beats
-        )
-
-    def with_defaults(self, ports: Ports) -> Self:
-        """Return the worker with a work pool: its own, or the default pool."""
-        return replace(super().with_defaults(ports), pool=self.pool or POOL)
-
-    def environment(self) -> Mapping[str, str]:
-        """Return our settings of Prefect, and the address of the server for its flow runs."""
-        return {
-            **prefect_environment(),
-            "PREFECT_API_URL": str(self.api),
-            # With each call tried for four minutes, the worker lives through an hour without its
-            # server. Else it would give up within ten minutes, and end its flow runs.
-            "PREFECT_CLIENT_MAX_RETRIES": "7",
-        }
-
-    def _registered_workers(self) -> list[dict[str, str]]:
-        try:
-            reply = httpx.post(
-                f"{self.api}/work_pools/{self.pool}/workers/filter",
-                json={},
-                auth=basic_auth(),
-                timeout=5.0,
-            )
-            return list(reply.json()) if reply.is_success else []
-        except (httpx.HTTPError, ValueError):
-            return []
-
-
-def _timestamp(time: str) -> float:
-    return datetime.fromisoformat(time).astimezone(UTC).timestamp()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ism_dask._context import bound
+from flows.progress.run_context import in_context, run_context
 
 
 class Watcher(Protocol):
@@ -28,49 +28,38 @@ class Watcher(Protocol):
         """Receive a line for the log of the run, which is read later or by others."""
 
 
+# How a line of the log begins that names the phase that a run has entered.
+PHASE = "phase: "
 # Seconds between the repeated reports of one step, in which the time left counts down.
 _EVERY = 0.5
-# A context variable, because a Prefect flow takes JSON only: watchers cannot be its parameters.
-_WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
-_PAGE: ContextVar[str | None] = ContextVar("page", default=None)
 
 
 def watch_progress(watcher: Watcher) -> AbstractContextManager[None]:
     """Add `watcher` to those that receive the reports of the block."""
-    return bound(_WATCHERS, (*_WATCHERS.get(), watcher))
-
-
-def shown_at(url: str | None) -> AbstractContextManager[None]:
-    """Let the block know the address of the page that shows its run, if there is one."""
-    return bound(_PAGE, url)
-
-
-def page_of_run() -> str | None:
-    """Return the address of the page that shows the run of this block, or None."""
-    return _PAGE.get()
+    return in_context(watchers=(*run_context().watchers, watcher))
 
 
 def report_progress(share: float, text: str) -> None:
     """Report to all watchers that `share` of the run, 0 to 1, is done."""
-    for watcher in _WATCHERS.get():
+    for watcher in run_context().watchers:
         watcher.tick(share, text)
 
 
 def progress_link(url: str) -> None:
     """Send all watchers the address of the page that shows the run."""
-    for watcher in _WATCHERS.get():
+    for watcher in run_context().watchers:
         watcher.linked(url)
 
 
 def progress_note(text: str) -> None:
     """Send all watchers a message about the run."""
-    for watcher in _WATCHERS.get():
+    for watcher in run_context().watchers:
         watcher.noted(text)
 
 
 def progress_log(text: str) -> None:
     """Send all watchers a line for the log of the run."""
-    for watcher in _WATCHERS.get():
+    for watcher in run_context().watchers:
         watcher.logged(text)
 
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any, NoReturn
@@ -31,7 +30,7 @@ _END_REQUESTED = threading.Event()
 def install_signal_handlers() -> None:
     """Install handlers of SIGINT and SIGTERM that interrupt this command, and record that.
 
-    `asked_to_end` returns the record.
+    `was_interrupted` returns the record.
     """
     _END_REQUESTED.clear()
     # A process that was started with SIGINT ignored must go on ignoring it.
@@ -60,26 +59,22 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
     raise _Interruption
 
 
-@dataclass(eq=False)
-class _Block:
-    """A block in which lost interruptions are sent again, until one ends it or a block within."""
-
-    over: bool = False
-
-    def interrupt_again(self) -> None:
-        """Interrupt the command after a moment, unless the block has ended by then."""
-        time.sleep(_AGAIN_SECONDS)
-        if not self.over:
-            interrupt()
-
-
-_BLOCKS: list[_Block] = []
+# The innermost block in which lost interruptions are sent again, and those around it, unless an
+# interruption has ended it or a block within.
+_BLOCKS: list[object] = []
 
 
 def _send_again() -> None:
-    if _BLOCKS and not _BLOCKS[-1].over:
+    if _BLOCKS:
         # Not by `threading`: the code that was interrupted may have its locks.
-        _thread.start_new_thread(_BLOCKS[-1].interrupt_again, ())
+        _thread.start_new_thread(_interrupt_again, (_BLOCKS[-1],))
+
+
+def _interrupt_again(block: object) -> None:
+    """Interrupt the command after a moment, unless the block has ended by then."""
+    time.sleep(_AGAIN_SECONDS)
+    if _BLOCKS and _BLOCKS[-1] is block:
+        interrupt()
 
 
 @contextmanager
@@ -90,7 +85,7 @@ def resend_lost_interrupts() -> Iterator[None]:
     (importing a module calls some): it prints the exception, and goes on as if nobody had pressed
     Ctrl-C. Some libraries catch every exception.
     """
-    block, previous_hook = _Block(), sys.unraisablehook
+    previous_hook, around = sys.unraisablehook, [*_BLOCKS]
 
     def hook(lost: Any) -> None:
         if not isinstance(lost.exc_value, KeyboardInterrupt):
@@ -99,18 +94,16 @@ def resend_lost_interrupts() -> Iterator[None]:
             _send_again()
 
     sys.unraisablehook = hook
-    _BLOCKS.append(block)
+    _BLOCKS.append(object())
     replaced = _replace_sigint_handler()
     try:
         yield
     except BaseException:
         # The command is ending in order: do not interrupt it once more.
-        for each in _BLOCKS if was_interrupted() else ():
-            each.over = True
+        around = [] if was_interrupted() else around
         raise
     finally:
-        block.over = True
-        _BLOCKS.remove(block)
+        _BLOCKS[:] = around
         sys.unraisablehook = previous_hook
         if replaced:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -194,7 +187,7 @@ _SKIP_EXIT_HANDLERS = threading.Event()
 
 
 def skip_exit_handlers() -> None:
-    """Make `leave` end the process without running exit handlers.
+    """Make `exit_process` end the process without running exit handlers.
 
     That of Prefect would try for half a minute to send its events to a server that is away.
     """

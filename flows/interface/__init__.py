@@ -1,1 +1,0 @@
-"""The user's side of a run: fields of settings, progress, interrupts and images."""

@@ -1,0 +1,92 @@
+"""Arrays of any library that follows the array API standard, NumPy first.
+
+Functions of `namespace(array)` serve all libraries. Only NumPy is given memory to write to: fresh
+memory costs it as much as the arithmetic, and others reuse theirs. Its methods are called directly
+where the detour by functions would be felt in blocks of a hundred rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ism_dask._types import Array
+
+
+def namespace(array: Any) -> Any:
+    """Return the functions of the standard for the library of an array."""
+    if isinstance(array, np.ndarray):
+        return np
+    from sklearn.externals.array_api_compat import array_namespace  # noqa: PLC0415 - it is slow
+
+    return array_namespace(array)
+
+
+def into(memory: Any) -> dict[str, Array]:
+    """Return the arguments by which a function writes its result to memory, if that is NumPy's."""
+    return {"out": memory} if isinstance(memory, np.ndarray) else {}
+
+
+def in_type(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array in a floating type, itself if it has that type."""
+    if isinstance(array, np.ndarray):
+        return array.astype(dtype, copy=False)
+    xp = namespace(array)
+    return xp.astype(array, getattr(xp, dtype.name), copy=False)
+
+
+def on_host(array: Any) -> Array:
+    """Return an array of any library and device as one of NumPy."""
+    if isinstance(array, np.ndarray | np.generic):
+        return np.asarray(array)
+    from sklearn.utils._array_api import _convert_to_numpy  # noqa: PLC0415 - it is slow
+
+    return np.asarray(_convert_to_numpy(array, namespace(array)))
+
+
+def beside(array: Any, other: Any) -> Any:
+    """Return an array of NumPy in the library and on the device of another array."""
+    if isinstance(other, np.ndarray):
+        return array
+    return namespace(other).asarray(array, device=other.device)
+
+
+def in_type_of(array: Any, other: Any) -> Any:
+    """Return an array in the type of another one of its library."""
+    if isinstance(array, np.ndarray):
+        return array.astype(other.dtype, copy=False)
+    return namespace(array).astype(array, other.dtype, copy=False)
+
+
+def total(array: Any, axis: int) -> Any:
+    """Return the sums of an array along an axis."""
+    if isinstance(array, np.ndarray):
+        return array.sum(axis=axis)
+    return namespace(array).sum(array, axis=axis)
+
+
+def with_diagonal(matrices: Any, values: Any) -> Any:
+    """Return matrices (..., n, n), overwritten, with values, a number or (..., n), added."""
+    n = matrices.shape[-1]
+    if isinstance(matrices, np.ndarray):
+        matrices.flat[:: n + 1] += values
+        return matrices
+    xp = namespace(matrices)
+    entries = xp.reshape(matrices, (*matrices.shape[:-2], -1))
+    entries[..., :: n + 1] += values
+    return xp.reshape(entries, matrices.shape)
+
+
+def transposed(matrices: Any) -> Any:
+    """Return the transposes of matrices (..., a, b)."""
+    if isinstance(matrices, np.ndarray):
+        return matrices.swapaxes(-1, -2)
+    return namespace(matrices).matrix_transpose(matrices)
+
+
+def squared_lengths(rows: Any) -> Any:
+    """Return the squared lengths (..., n) of rows (..., n, k)."""
+    if isinstance(rows, np.ndarray):
+        return np.einsum("...ij,...ij->...i", rows, rows)
+    return namespace(rows).vecdot(rows, rows)

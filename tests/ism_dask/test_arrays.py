@@ -1,0 +1,294 @@
+"""Arrays of other libraries than NumPy: the criterion, its blocks on a device, and whole fits.
+
+`array_api_strict` has the functions of the standard and no others, and devices of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import array_api_strict as strict
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn import config_context
+from sklearn.datasets import load_wine
+
+from ism_dask import SupervisedIKDR, dependence_test, hsic
+from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.engines import Blocks, device_blocks
+from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
+from ism_dask.engines.device_blocks import BlocksOnDevice, MemoryPlan
+from ism_dask.estimators.pose import pose
+from ism_dask.estimators.prediction_steps import PredictionFit
+from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
+from ism_dask.linalg import cholesky
+from ism_dask.linalg.arrays import on_host
+from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.rows import blocks as dealing
+from ism_dask.rows import devices
+from ism_dask.rows.devices import Device
+
+WINE, CULTIVAR = load_wine(return_X_y=True)
+PLACE = strict.Device("device1")
+DEVICE = Device(strict, PLACE)
+
+
+@pytest.fixture
+def dispatching(monkeypatch):
+    """Let scikit-learn dispatch on arrays."""
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    with config_context(array_api_dispatch=True):
+        yield
+
+
+def _batch(rng, *, weighted=False, k=3, n=45):
+    """Return k blocks of n rows."""
+    weights = rng.integers(1, 4, size=(k, n)).astype(float) if weighted else None
+    return Block(rng.normal(size=(k, n, 6)), rng.normal(size=(k, n, 3)), weights)
+
+
+def _placed(block):
+    weights = None if block.weights is None else DEVICE.put(block.weights)
+    return Block(DEVICE.put(block.X), DEVICE.put(block.Y), weights)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Gaussian(1.5),
+        Laplacian(2.0),
+        Linear(),
+        Polynomial(3, 1.0),
+        0.5 * Gaussian(2.0) + 0.1 * Polynomial(2),
+    ],
+)
+def test_a_batch_of_another_library_has_the_numbers_of_its_blocks(kernel, weighted, monkeypatch):
+    monkeypatch.setattr(cholesky, "_LEAF", 8)
+    rng = np.random.default_rng(0)
+    batch, W = _batch(rng, weighted=weighted), rng.normal(size=(6, 2))
+    placed = _placed(batch)
+    regression = RidgeRegression(kernel, 1e-2, np.array([1.0, 1.0, -0.5]))
+    value, errors = regression.explained(placed, W), regression.leave_one_out(placed, W)
+    for number in range(3):
+        block, one = batch.part(number), _placed(batch.part(number))
+        own = regression.explained(block, W)
+        assert on_host(value.objective)[number] == pytest.approx(own.objective, rel=1e-9)
+        assert_allclose(on_host(value.product)[number], own.product, rtol=1e-7, atol=1e-9)
+        own_errors = regression.leave_one_out(block, W)
+        assert_allclose(on_host(errors)[number], own_errors, rtol=1e-7)
+        assert regression.evidence(one, W) == pytest.approx(regression.evidence(block, W))
+        phi = on_host(regression.phi(one, W))
+        assert_allclose(phi, regression.phi(block, W), rtol=1e-7, atol=1e-8)
+        predicted = on_host(regression.predicted(one, W, one.X))
+        assert_allclose(predicted, regression.predicted(block, W, block.X), rtol=1e-7, atol=1e-8)
+
+
+def test_single_precision_is_that_of_numpy():
+    rng = np.random.default_rng(1)
+    batch, W = _batch(rng, n=200), np.linalg.qr(rng.normal(size=(6, 2)))[0]
+    batch = replace(batch, X=batch.X.astype(np.float32))
+    regression = RidgeRegression(Gaussian(1.5), 1e-2)
+    exact = regression.explained(_placed(batch), W)
+    single = regression.in_single.explained(_placed(batch), W)
+    assert on_host(single.objective).dtype == np.float64
+    assert_allclose(on_host(single.objective), on_host(exact.objective), rtol=1e-5)
+    here = regression.in_single.explained(batch.part(0), W)
+    assert on_host(single.objective)[0] == pytest.approx(here.objective, rel=1e-5)
+
+
+def test_a_kernel_matrix_that_is_not_positive_definite_is_an_error():
+    batch = _placed(Block(np.zeros((1, 5, 2)), np.ones((1, 5, 1))))
+    with pytest.raises(ValueError, match="is not positive definite"):
+        RidgeRegression(Linear(), -1.0).explained(batch, np.eye(2))
+
+
+# Blocks on a device.
+
+
+def _blocks(weighted=False):
+    """Return 95 rows in 10 blocks, which differ in size, here and on the device."""
+    rng = np.random.default_rng(2)
+    rows = _batch(rng, weighted=weighted, k=1, n=95).part(0)
+    parts = np.array_split(rng.permutation(95), 10)
+    here = BlocksInMemory(tuple(map(rows.part, parts)))
+    regression = RidgeRegression(Gaussian(1.5), 1e-2)
+    W = np.linalg.qr(rng.normal(size=(6, 2)))[0]
+    return BlocksOnDevice(DEVICE, rows.part, parts), here, regression, W
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("resident", [False, True])
+def test_blocks_on_a_device_have_j_its_slope_and_noise_of_those_in_memory(resident, weighted):
+    blocks, here, regression, W = _blocks(weighted)
+    expected = here.explained(regression, W)
+    blocks._plan = MemoryPlan(resident, 8 * 10 * (70 + 12) * 3)
+    assert [each.shape for each in blocks._numbers] == [(3, 9), (2, 9), (3, 10), (2, 10)]
+    value = blocks.explained(regression, W)
+    assert isinstance(value.objective, float)
+    assert value.objective == pytest.approx(expected.objective, rel=1e-12)
+    assert_allclose(value.product, expected.product, rtol=1e-9, atol=1e-12)
+    assert value.noise == pytest.approx(expected.noise)
+    errors = np.sort(blocks.leave_one_out(regression, W))
+    assert_allclose(errors, np.sort(here.leave_one_out(regression, W)), rtol=1e-8)
+    assert ("_resident" in vars(blocks)) == resident
+
+
+class OutOfMemoryError(RuntimeError):
+    """What libraries call theirs."""
+
+
+def test_a_device_that_runs_out_of_memory_takes_smaller_batches(monkeypatch):
+    blocks, here, regression, W = _blocks()
+    expected = here.explained(regression, W)
+    sums_of_batch, sizes = device_blocks._sums_of_batch, []
+
+    def limited(regression, W, batch):
+        sizes.append(batch.Y.shape[0])
+        if sizes[-1] > most:
+            raise OutOfMemoryError
+        return sums_of_batch(regression, W, batch)
+
+    monkeypatch.setattr(device_blocks, "_sums_of_batch", limited)
+    most = 1
+    assert blocks.explained(regression, W).objective == pytest.approx(expected.objective)
+    assert sizes[0] == 5
+    assert sizes[-10:] == [1] * 10
+    most = 0
+    with pytest.raises(OutOfMemoryError):
+        blocks.explained(regression, W)
+
+
+def test_rows_of_which_few_fit_stream_and_those_of_which_many_do_stay():
+    small, large = MemoryPlan.of(10**9, 4 * 10**9), MemoryPlan.of(10**10, 4 * 10**9)
+    assert (small.resident, large.resident) == (True, False)
+    assert small.batch_bytes == 1.5 * 10**9
+    assert MemoryPlan.of(1, 10**12).batch_bytes == device_blocks._BATCH_BYTES
+    assert small.smaller(loaded=True) == MemoryPlan(True, 0.75 * 10**9)
+    assert not small.smaller(loaded=False).resident
+    assert small.most_blocks(400, 784) > 3 * small.most_blocks(800, 784) / 2
+    assert small.most_blocks(10**6, 10) == 1
+
+
+def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(2500, 4))
+    y, weights = X[:, 0] ** 2, rng.integers(0, 3, size=2500).astype(float)
+    problem = pose(SupervisedIKDR(2), X, y, weights)
+    monkeypatch.setattr(dealing, "MEMORY_NUMBERS", 1000)
+    monkeypatch.setattr("ism_dask.estimators.prediction_steps.MEMORY_NUMBERS", 1000)
+    kernel = Gaussian(1.5)
+    W = np.linalg.qr(rng.normal(size=(4, 2)))[0]
+    sums = []
+    for device, kind in ((None, BlocksOfShards), (DEVICE, BlocksOnDevice)):
+        posed = replace(problem, device=device)
+        fit = PredictionFit.of(posed, posed.prepared(kernel), 2)
+        blocks = fit._all_blocks(fit.targets["mean"])
+        assert isinstance(blocks, kind)
+        for some in (blocks, blocks.first(1000)):
+            sums.append(some.explained(RidgeRegression(kernel, 1e-2), W))
+    for here, there in zip(sums[:2], sums[2:], strict=True):
+        assert there.objective == pytest.approx(here.objective, rel=1e-10)
+        assert_allclose(there.product, here.product, rtol=1e-8, atol=1e-12)
+
+
+# Fits.
+
+
+@pytest.mark.usefixtures("dispatching")
+@pytest.mark.parametrize("criterion", ["prediction", "dependence"])
+def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion):
+    fitted = SupervisedIKDR(2, criterion=criterion).fit(WINE, CULTIVAR)
+    X, y = DEVICE.put(WINE), DEVICE.put(CULTIVAR)
+    other = SupervisedIKDR(2, criterion=criterion).fit(X, y)
+    for name in ("components_", "mean_", "scale_", "eigenvalues_"):
+        assert getattr(other, name).device == PLACE
+        here = getattr(other.on_host(), name)
+        assert_allclose(here, getattr(fitted, name), rtol=1e-6, atol=1e-8)
+    Z = other.transform(X)
+    assert Z.device == other.inverse_transform(Z).device == PLACE
+    assert_allclose(on_host(Z), fitted.transform(WINE), atol=1e-6)
+    assert other.score(X, y) == pytest.approx(fitted.score(WINE, CULTIVAR), abs=1e-6)
+    assert_allclose(other.feature_importances_, fitted.feature_importances_, atol=1e-6)
+    assert_allclose(other.weights_, fitted.weights_, atol=1e-6)
+    if criterion == "prediction":
+        assert other.engine_note_ == f"on array_api_strict on {PLACE}"
+        assert other.certify(X, y).is_certified
+        again = other.set_params(warm_start=True).fit(X, y)
+        assert again.n_iter_ == 1
+    with pytest.raises(ValueError, match="they are of NumPy, the fit is of array_api_strict"):
+        other.transform(WINE)
+
+
+def test_numpy_goes_to_a_device_and_comes_back(monkeypatch):
+    monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
+    fitted = SupervisedIKDR(2).fit(WINE, CULTIVAR)
+    on_device = SupervisedIKDR(2, engine=Blocks(device="cuda:0")).fit(WINE, CULTIVAR)
+    assert isinstance(on_device.components_, np.ndarray)
+    assert subspace_sine(on_device.components_.T, fitted.components_.T) < 1e-8
+    assert on_device.engine_note_ == f"on array_api_strict on {PLACE}"
+
+
+@pytest.mark.usefixtures("dispatching")
+def test_missing_numbers_of_another_library_are_named():
+    X = WINE.copy()
+    fitted = SupervisedIKDR(2, criterion="dependence").fit(DEVICE.put(X), DEVICE.put(CULTIVAR))
+    X[3, 4] = np.nan
+    with pytest.raises(ValueError, match="1 of 178 rows have missing numbers, in 1 of 13 columns"):
+        fitted.transform(DEVICE.put(X))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": Blocks(device="cuda:97")}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
+        (
+            {"engine": Blocks(device="cuda:0"), "criterion": "dependence"},
+            "`device`='cuda:0' is for criterion='prediction'",
+        ),
+        ({"engine": Blocks(rows=500)}, r"or Blocks\(device=...\) without `rows`"),
+    ],
+)
+def test_a_device_that_cannot_serve_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(2, **options).fit(WINE, CULTIVAR)
+
+
+def test_the_name_of_a_device_is_text():
+    with pytest.raises(ValueError, match='must be "auto", "cpu" or a name such as "cuda:0"; got 0'):
+        Blocks(device=0)
+
+
+@pytest.mark.usefixtures("dispatching")
+def test_a_device_without_double_precision_is_refused(monkeypatch):
+    monkeypatch.setattr(type(strict.__array_namespace_info__()), "dtypes", lambda *_, **__: {})
+    with pytest.raises(ValueError, match=r"array_api_strict on .* has no float64"):
+        SupervisedIKDR(2).fit(DEVICE.put(WINE), DEVICE.put(CULTIVAR))
+
+
+@pytest.mark.usefixtures("dispatching")
+def test_measures_of_dependence_take_arrays_of_another_library():
+    X, y = DEVICE.put(WINE), DEVICE.put(CULTIVAR)
+    assert hsic(X, y) == hsic(WINE, CULTIVAR)
+    there = dependence_test(X, y, given=X[:, 0], random_state=0)
+    assert there.pvalue == dependence_test(WINE, CULTIVAR, given=WINE[:, 0], random_state=0).pvalue
+
+
+def test_single_precision_of_few_digits_is_refused(monkeypatch):
+    DEVICE.check_single()
+    monkeypatch.setattr(devices, "_SINGLE", 2.0**-30)  # which float32 does not add to 1 either
+    with pytest.raises(ValueError, match="products in float32 have three digits with array_api"):
+        DEVICE.check_single()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("dispatching")
+def test_a_fit_to_tensors_of_pytorch_is_that_of_numpy():
+    torch = pytest.importorskip("torch")
+    fitted = SupervisedIKDR(2).fit(WINE, CULTIVAR)
+    X, y = torch.asarray(WINE), torch.asarray(CULTIVAR)
+    other = SupervisedIKDR(2).fit(X, y)
+    assert isinstance(other.components_, torch.Tensor)
+    assert subspace_sine(other.on_host().components_.T, fitted.components_.T) < 1e-6
+    assert isinstance(other.transform(X), torch.Tensor)
