@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.utilities.annotations import quote
 
 from flows.ingest import ingest_step
-from flows.results.unfolding import UnfoldResult
+from flows.results.runs import UnfoldResult
 from flows.runs.unfolding import run_name, unfold_and_save
 from flows.settings.unfolding import UnfoldSettings
 from flows.tracking.flow_run import run_flow, step, track_run

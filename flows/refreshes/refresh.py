@@ -45,7 +45,7 @@ from storage import (
     refreshed_names,
     saved_run_path,
 )
-from storage.tables.files import check_pyarrow, table_name
+from storage.tables.files import table_name
 
 
 def refresh(settings: RefreshSettings) -> RefreshResult:
@@ -163,7 +163,6 @@ class _Refresh:
 
     def run(self, *, force: bool) -> RefreshResult:
         """Return the result of the refresh, which is in the history then."""
-        check_pyarrow()
         settings, files = self._settings(), self._files()
         has_run = saved_run_path(self._name) is not None
         if has_run and not self._history.runs:
@@ -248,13 +247,13 @@ class _Refresh:
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""
-        # They import pyarrow, an extra.
+        # They import pyarrow, which takes a while.
         from storage.tables.files import have_versions  # noqa: PLC0415
         from storage.tables.formats import open_table  # noqa: PLC0415
 
         check_credentials(self._ingest.credentials)
         options = table_options(self._ingest)
-        files = open_table(self._ingest.dataset, passed=options.keep).versions()
+        files = open_table(self._ingest.dataset, options).versions()
         return tuple(map(asdict, files)) if have_versions(files) else ()
 
     def _fit(self, run: str, published: Model | None) -> tuple[LabelledDataset, FitResult]:

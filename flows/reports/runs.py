@@ -20,8 +20,7 @@ from flows.reports.refresh_metrics import refresh_families
 from flows.reports.summary import summarise
 from flows.reports.view import View, ranked_weights, saved_result
 from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult
-from flows.results.unfolding import UnfoldResult
+from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
 from flows.services.leases import Lease, list_leases
 from flows.text import byte_size
 from storage import Run, list_runs, picture_path

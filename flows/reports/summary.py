@@ -19,8 +19,7 @@ from flows.reports.unfolding import unfold_summary
 from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult
-from flows.results.unfolding import UnfoldResult
+from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
 from flows.settings.fields import decisive_names
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, NamedRunSettings
 from flows.settings.unfolding import UnfoldSettings

@@ -10,7 +10,7 @@ from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.fit_quality import ending_words
 from flows.reports.pictures import Figure, drawn, drawn_rows
 from flows.reports.view import View
-from flows.results.unfolding import UnfoldResult
+from flows.results.runs import UnfoldResult
 from flows.text import count_noun, number, share
 from ism_dask.pictures import drawing
 from storage import result_arrays

@@ -12,8 +12,14 @@ import numpy as np
 from flows.errors import FlowError, SettingsError
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult, column_names, top_loadings
-from flows.results.unfolding import UnfoldResult
+from flows.results.runs import (
+    ClusterResult,
+    CrossvalResult,
+    FitResult,
+    UnfoldResult,
+    column_names,
+    top_loadings,
+)
 from ism_dask.linalg.subspaces import subspace_shares
 from storage import (
     Model,

@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from flows.errors import SettingsError
 from flows.progress.watching import progress_log, report_progress
-from flows.results.unfolding import UnfoldResult
+from flows.results.runs import UnfoldResult
 from flows.runs.data import (
     Array,
     LabelledDataset,

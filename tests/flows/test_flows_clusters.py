@@ -155,7 +155,7 @@ def test_no_round_is_announced_that_does_not_come(most: int) -> None:
 )
 def test_settings_that_cannot_be(given: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        ClusterSettings(dataset="wine", **given)  # type: ignore[arg-type]
+        ClusterSettings.parse({"dataset": "wine", **given})
 
 
 @pytest.mark.parametrize(
@@ -364,4 +364,4 @@ def test_a_flow_shows_its_pictures() -> None:
     name = "wine unsupervised gaussian k=3"
     assert run.name == f"flown: {name}, engine auto, on this machine"
     where = {"engine auto", "this machine"}
-    assert set(run.tags) == {"flown", "wine", "unsupervised", "gaussian"} | where
+    assert set(run.tags) == {"flown", "wine", "unsupervised", "gaussian", "k=3"} | where
