@@ -98,7 +98,7 @@ def _compared_by_the_definition(comparison: dict[str, Any], before: Any, after: 
     shift = (before.transform(X).mean(axis=0) - learned.mean(axis=0)) / learned.std(axis=0)
     means = (X.mean(axis=0) - before.mean) / before.scale
     listed = {each["name"]: each["mean_shift"] for each in comparison["drift"]}
-    names = (*"vwxyz", "supervisedikdr0", "supervisedikdr1")
+    names = (*"vwxyz", "new feature 1", "new feature 2")
     expected = dict(zip(names, (*means, *shift), strict=True))
     assert listed == pytest.approx(expected, abs=1e-6)
 
@@ -249,7 +249,8 @@ def test_a_refresh_reads_its_run_file_once_and_each_model_once(
         monkeypatch.setattr(module, name, call)
 
     counting("flows.settings.run_file", "read_run_file")
-    counting("flows.runs.saving", "load_model")
+    counting("flows.refreshes.refresh", "load_model")
+    counting("flows.runs.fit", "load_model")
     assert refresh(RefreshSettings(file=str(run_file))).state == "published"
     assert counted == {
         "read_run_file run.toml": 1, "load_model sales": 1, "load_model sales-0002": 1,
