@@ -33,15 +33,17 @@ SHARED = ("up", "cluster", "thread_cluster")
 SERVERS = {"serving", "_serving", "prefect_server", "doomed"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Deal tests that share something expensive to one process; xdist looks for groups later."""
+    if group := _group(item):
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Deal tests that share something expensive to one process, and begin with what takes longest.
+    """Begin with what takes longest.
 
     Groups are dealt whole, so that they come first, and single tests fill the time that is left.
     """
-    for item in items:
-        if group := _group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_rank)
 
 
