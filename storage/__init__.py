@@ -39,12 +39,11 @@ from storage.models import (
 from storage.partial_results import Checkpoints, PartialResults
 from storage.paths import home, safe_name
 from storage.refreshes import (
-    add_to_history,
-    mark_pruned,
     read_history,
     refresh_lock,
     refresh_run,
     refreshed_names,
+    write_history,
 )
 from storage.runs import (
     UNFOLD,

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.standardise import project
 from storage.errors import UnfitRows, misfit
@@ -150,6 +151,8 @@ class Model(SavedTransformer):
     labels : ndarray of shape (n,), optional
         The cluster of each row, if the run is one that clusters.
     sample : Sample, optional
+    distribution : Distribution, optional
+        That of the columns, over the rows of the sample.
     image_shape : tuple of int, optional
         (height, width) if a row is a picture.
     history : sequence of Mapping
@@ -163,6 +166,7 @@ class Model(SavedTransformer):
     class_names: tuple[str, ...] | None = None
     labels: NDArray[Any] | None = None
     sample: Sample | None = None
+    distribution: Distribution | None = None
     image_shape: tuple[int, ...] | None = None
     history: Sequence[Mapping[str, Any]] = ()
 

@@ -1,8 +1,8 @@
-"""The history of refreshes of a published run: one file of records, and a lock."""
+"""The history of a published run: one file of records, and a lock."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,11 @@ def refresh_folder(name: str) -> Path:
     return resolve_under(refreshes_folder(), safe_name(name, "run"))
 
 
+def history_path(name: str) -> Path:
+    """Return the file of the history of run `name`, whether or not it exists."""
+    return refresh_folder(name) / HISTORY
+
+
 def refresh_run(name: str, number: int) -> str:
     """Return the name of the run that the refresh with a number, from 1, of run `name` makes."""
     return f"{name}-{number:04d}"
@@ -52,7 +57,7 @@ def read_history(name: str) -> list[dict[str, Any]]:
     DamagedStore
         If the file is not as it was written.
     """
-    path = refresh_folder(name) / HISTORY
+    path = history_path(name)
     with explain_os_errors(path, "read"):
         if not path.exists():
             return []
@@ -66,30 +71,21 @@ def read_history(name: str) -> list[dict[str, Any]]:
     return list(content["refreshes"])
 
 
-def add_to_history(name: str, record: Mapping[str, Any]) -> None:
-    """Add the record of a refresh of run `name`: all of it is written, or nothing."""
-    _write(name, [*read_history(name), record])
-
-
-def mark_pruned(name: str, runs: Collection[str]) -> None:
-    """Mark runs in the history of run `name` as those whose files are removed."""
-    records = [
-        {**each, "pruned": True} if each.get("run") in runs else each for each in read_history(name)
-    ]
-    _write(name, records)
-
-
-def _write(name: str, records: Sequence[Mapping[str, Any]]) -> None:
+def write_history(name: str, records: Sequence[Mapping[str, Any]]) -> None:
+    """Write the records of run `name`, oldest first: all of them are written, or nothing."""
     make_folder(refresh_folder(name))
-    content = {"format_version": FORMAT_VERSION, "refreshes": records}
-    replace_synced(refresh_folder(name) / HISTORY, to_sealed_json(content))
+    content = {"format_version": FORMAT_VERSION, "refreshes": list(records)}
+    replace_synced(history_path(name), to_sealed_json(content))
 
 
 @contextmanager
-def refresh_lock(name: str) -> Iterator[None]:
-    """Let one process at a time refresh run `name`; raise BlockingIOError for another."""
+def refresh_lock(name: str, *, wait: bool = False) -> Iterator[None]:
+    """Let one process at a time publish as `name`; another one waits, or BlockingIOError is raised.
+
+    A refresh holds the lock for as long as it takes.
+    """
     folder = refresh_folder(name)
     with explain_os_errors(folder):
         make_folder(folder)
-    with lock_file(folder / LOCK, wait=False):
+    with lock_file(folder / LOCK, wait=wait):
         yield

@@ -205,14 +205,15 @@ def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
 
 def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
     """Yield the runs of a history that are missing; and the published run if it is none of them."""
-    runs = {str(each["run"]): each for each in history if "run" in each}
+    runs = {str(each["run"]): each for each in history if each.get("run")}
     kept = {run: each["model_hash"] for run, each in runs.items() if not each.get("pruned")}
     for run in kept:
         if saved_run_path(run) is None:
             yield Problem(
                 run_folder(run), f"the run is missing, but the history of {name!r} has it"
             )
-    if not any(each.get("state") == "published" for each in runs.values()):
+    # Dated runs, which have no run file, may be removed.
+    if not any(each.get("state") == "published" and each.get("file") for each in history):
         return
     # A refresh that is under way, or was killed, has published the next run already.
     published, upcoming = model_hash(name), model_hash(refresh_run(name, len(runs) + 1))

@@ -40,6 +40,7 @@ from benchmarks.figures.ingested import (
     newcomer,
 )
 from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
+from benchmarks.figures.nightly import bad_nights, sound_nights
 from benchmarks.figures.optima import optima
 from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, graphs, guided
@@ -124,6 +125,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         ingest_parquet,
         ingest_workers,
         ingest_grown,
+        sound_nights,
+        bad_nights,
         newcomer,
         level,
         independence60k,

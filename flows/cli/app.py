@@ -11,9 +11,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib.metadata import version
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from flows.cli import compute, refresh, run_file, services, stored
 from flows.cli.options import Command, CommandGroup, with_flags, with_options
@@ -55,6 +57,7 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
         (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
         (compute.resume, "ism-dask resume mnist-gaussian-q10"),
+        (refresh.cancel, "ism-dask cancel mnist-gaussian-q10"),
     ),
     "Use and manage runs": (
         (stored.runs, "ism-dask runs"),
@@ -70,6 +73,8 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (run_file.run, "ism-dask run sales.toml --dry-run"),
         (refresh.refresh, "ism-dask refresh sales.toml"),
         (refresh.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
+        (refresh.schedules, "ism-dask schedules sales pause"),
+        (refresh.alert, "ism-dask alert https://hooks.example.com/nights"),
         (refresh.history, "ism-dask history sales -o history.html"),
         (refresh.rollback, "ism-dask rollback sales-0003"),
     ),
@@ -84,7 +89,11 @@ for _panel, _commands in _COMMANDS.items():
         _name = _command.__name__.replace("_", "-")
         _BY_NAME[_name] = with_options(_command)
         _register = app.command(
-            _name, cls=Command, epilog=f"Example: {_example}", rich_help_panel=_panel
+            _name,
+            cls=Command,
+            help=escape(getdoc(_command) or ""),
+            epilog=f"Example: {_example}",
+            rich_help_panel=_panel,
         )
         _register(_BY_NAME[_name])
 

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
@@ -117,7 +118,8 @@ def _options(kind: Any) -> list[inspect.Parameter]:
 
 
 def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
-    about = field.metadata["description"]
+    # Typer reads help as markup, in which [data] is a style.
+    about = escape(field.metadata["description"])
     required = field.default is dataclasses.MISSING
     panel, names = field.metadata["panel"], field.metadata["names"]
 

@@ -47,12 +47,12 @@ def run(
     result = computed_run(plan.flow, plan.settings, output, plain=plain)
     with output.watched():
         written = list(write_outputs(plan, result.run))
-    for each in written:
-        if each.counts:
-            show_projected(each.counts, output)
+    for path, counts in written:
+        if counts:
+            show_projected(counts, output)
         else:
-            output.say(each.path)
-    answer = {**result.to_json(), "written": [each.path for each in written]}
+            output.say(path)
+    answer = {**result.to_json(), "written": [path for path, _ in written]}
     if plan.crossval is not None:
         validated = computed_run("crossval", plan.crossval, output, plain=plain)
         answer["crossval"] = validated.to_json()

@@ -17,7 +17,7 @@ from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
 from flows.progress.watching import ProgressShare
 from flows.results.paper import SeriesResult, TablesResult
-from flows.runs.dated import dated_name, publish_newest
+from flows.runs.published import dated_name, publish_newest
 from flows.runs.saving import check_name_is_free, versions
 from flows.services.leases import hold_lease
 from storage import PartialResults, save_results

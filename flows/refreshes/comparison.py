@@ -1,34 +1,44 @@
-"""Compare a new fit of a table with the published one, and say what is suspicious about it."""
+"""Compare a new fit of a table with the published one, and check it against the limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from sklearn.neighbors import NearestNeighbors
 
-from flows.results.refresh import ColumnDrift, Comparison, FeatureDrift, MovedWeight
+from flows.results.refresh import Comparison, Drift, LimitCheck, MovedWeight
 from flows.results.runs import FitResult
-from flows.runs.data import Array, LabelledDataset, target_of
-from flows.runs.projection import Drift
-from flows.settings.kernels import fitted_kernel
+from flows.runs.data import Array, LabelledDataset
+from flows.runs.saving import sample_rows
 from flows.settings.run_file import RefreshTable
-from flows.settings.runs import FitSettings
 from flows.text import new_feature
-from ism_dask import hsic
+from ism_dask.rows.distribution import Distribution
 from ism_dask.status import Status
 from storage import Model
+from storage.tables.schema import TableSchema
 
-# The objective is compared on a sample of this many rows.
-_SAMPLE_ROWS, _ROWS_PER_READ = 2000, 4096
-_MOST_MOVED = 5
+_ROWS_PER_READ = 4096
+# So many weights and columns are listed.
+_MOST_MOVED, _LEAST_STABLE = 5, 10
+# A difference that chance explains is within so many of its standard errors.
+_ERRORS = 3.0
+# A limit, the value that it limits, and the value in words.
+Value = tuple[str, float, str]
 # Ends of a fit that need no attention; "approximate" is what sampling or an engine leaves.
 _GOOD_ENDS = (Status.CONVERGED.value, Status.APPROXIMATE.value, Status.START.value)
 
 
 def compare(
-    name: str, published: Model, new: Model, labelled: LabelledDataset, settings: FitSettings
+    name: str,
+    published: Model,
+    new: Model,
+    labelled: LabelledDataset,
+    limits: RefreshTable,
 ) -> Comparison:
-    """Return a new model beside the published one, on the rows of the new data.
+    """Return a new model beside the published one, on a sample of the rows of the new data.
 
     Parameters
     ----------
@@ -37,104 +47,216 @@ def compare(
     published, new : Model
     labelled : LabelledDataset
         The new data.
-    settings : FitSettings
-        Those of the new fit.
+    limits : RefreshTable
     """
-    before, after = frozenset(published.feature_names or ()), new.feature_names or ()
+    before, after = published.feature_names or (), new.feature_names or ()
+    X = _sampled(labelled, int(new.config["seed"]))
+    # Columns that the new data lack count as their mean.
+    lacks = [each not in after for each in before]
+    Z = published.transform(_in_columns_of(published, X, new) + published.mean * lacks)
+    numbers = new.class_names is None
+    assert published.sample is not None
+    assert new.sample is not None
+    explained, then, by_published = (
+        Explained.of(points, values, numbers=numbers)
+        for points, values in (
+            (new.sample.points, new.sample.values),
+            (published.sample.points, published.sample.values),
+            (Z, new.sample.values),
+        )
+    )
+    turn = _turn(Z, new.sample.points)
+    drift = sorted(_drift(published, new, X, Z), key=lambda each: -each.instability)
+    values = (
+        _fall(explained, then, "than those of the published run did of its rows", limits),
+        _fall(explained, by_published, "than the published ones do of the same rows", limits),
+        (
+            "max_turn",
+            turn,
+            f"the new features have turned against the published ones by a sine of {turn:.3g}",
+        ),
+        *_row_values(published, new),
+        *_class_values(published, new),
+        *_drift_values(drift, limits),
+    )
     return Comparison(
         published=name,
-        turn=float(subspace_sines(published, new)[0]),
-        objective_ratio=_objective_ratio(published, new, labelled, settings),
+        turn=turn,
+        explained=explained.share,
+        explained_before=then.share,
+        gain=explained.share / by_published.share if by_published.share > 0 else 1.0,
+        checks=tuple(LimitCheck.of(*each, limits) for each in values),
         moved=moved_weights(published, new),
-        drift=_drift(published, labelled),
-        columns=_moved_columns(published, new),
+        drift=tuple(drift[:_LEAST_STABLE]),
         added=tuple(each for each in after if each not in before),
-        dropped=tuple(sorted(before - frozenset(after))),
+        dropped=tuple(each for each in before if each not in after),
     )
 
 
-def doubts(result: FitResult, comparison: Comparison | None, limits: RefreshTable) -> list[str]:
+def doubts(result: FitResult, comparison: Comparison | None) -> tuple[str, ...]:
     """Return why a new fit should not be published unseen; empty if there is no reason."""
-    reasons = []
-    ending = result.fitted.ending
-    if ending.status not in _GOOD_ENDS:
-        reasons.append(f"the fit did not converge ({ending.status})")
-    if comparison is not None:
-        reasons += [*_doubts_of_w(comparison, limits), *_doubts_of_rows(comparison, limits)]
-    return reasons
+    status = result.fitted.ending.status
+    # Predictions are judged by the share that they explain: their last steps hardly change it.
+    ended = status in _GOOD_ENDS or (result.fitted.predicts and status == Status.MAX_ITER.value)
+    reasons = () if ended else (f"the fit did not converge ({status})",)
+    return reasons if comparison is None else (*reasons, *comparison.reasons)
 
 
-def _doubts_of_w(comparison: Comparison, limits: RefreshTable) -> Iterator[str]:
-    if comparison.turn > limits.max_turn:
-        yield (
-            "W has turned: the sine of the largest angle to the published one is "
-            f"{comparison.turn:.3g}, expected at most {limits.max_turn:g}"
-        )
-    if comparison.objective_ratio < limits.min_objective:
-        yield (
-            f"the new features depend on the label {comparison.objective_ratio:.3g} times as "
-            f"strongly as the published ones, expected at least {limits.min_objective:g}"
-        )
+def _turn(before: Array, after: Array) -> float:
+    """Return the sine of the largest angle between two sets of features (m, q) of the same rows.
 
-
-def _doubts_of_rows(comparison: Comparison, limits: RefreshTable) -> Iterator[str]:
-    for each in comparison.drift:
-        if each.share_outside > limits.max_outside:
-            yield (
-                f"{each.share_outside:.1%} of the rows are outside the range that "
-                f"{new_feature(each.feature)} had, expected at most {limits.max_outside:.1%}"
-            )
-        if abs(each.mean_shift) > limits.max_shift:
-            yield (
-                f"the mean of {new_feature(each.feature)} has moved by "
-                f"{each.mean_shift:+.2f} deviations, expected at most {limits.max_shift:g}"
-            )
-    for column in comparison.columns:
-        if abs(column.mean_shift) > limits.max_shift:
-            yield (
-                f"the mean of the column {column.column!r} has moved by "
-                f"{column.mean_shift:+.2f} deviations, expected at most {limits.max_shift:g}"
-            )
-    for words, names in (("lack", comparison.dropped), ("have new", comparison.added)):
-        if names:
-            yield f"the data {words} columns: {', '.join(names[:8])}"
-
-
-def _in_columns_of(new: Model, published: Model) -> Array:
-    """Return the published components (q, d) in the order of the columns of the new model.
-
-    They are in the standardised units of the published model. Columns that it lacks have 0.
+    W may turn far without any consequence in directions in which the rows hardly vary.
     """
-    places = {name: number for number, name in enumerate(published.feature_names or ())}
-    components = np.zeros((len(published.components), new.components.shape[1]))
-    for number, name in enumerate(new.feature_names or ()):
-        if name in places:
-            components[:, number] = published.components[:, places[name]]
-    return components
+    bases = [np.linalg.qr(each - each.mean(axis=0))[0] for each in (before, after)]
+    return float(_sines(*bases)[0])
 
 
-def _published_basis(published: Model, new: Model) -> Array:
-    """Return orthonormal columns (d, q): the published subspace in the new standardised units."""
-    places = {name: number for number, name in enumerate(published.feature_names or ())}
-    scale = np.array(
-        [
-            published.scale[places[name]] if name in places else 1.0
-            for name in new.feature_names or ()
-        ]
+@dataclass(frozen=True)
+class Explained:
+    """The share of a label that new features explain, and its standard error.
+
+    A row is predicted by the mean of its nearest neighbours. Noise of the neighbours is taken off,
+    so that the share is about 0 for features that say nothing, whatever the number of rows.
+    """
+
+    share: float
+    error: float
+
+    @classmethod
+    def of(cls, points: Array, values: Array, *, numbers: bool) -> Explained:
+        """Return it for points (m, q) with their numbers, or the codes of their classes, (m,)."""
+        Y = values[:, None] if numbers else values[:, None] == np.unique(values)
+        Y = Y - Y.mean(axis=0)
+        k = max(1, round(len(points) ** 0.5))
+        neighbours = NearestNeighbors(n_neighbors=k).fit(points).kneighbors(return_distance=False)
+        losses = ((Y - Y[neighbours].mean(axis=1)) ** 2).sum(axis=1) / (1 + 1 / k)
+        totals = (Y**2).sum(axis=1)
+        if not totals.any():
+            return cls(0.0, 0.0)
+        ratio = losses.mean() / totals.mean()
+        spread = np.std(losses - ratio * totals) / totals.mean()
+        return cls(float(1 - ratio), float(spread / len(points) ** 0.5))
+
+
+def _fall(now: Explained, then: Explained, what: str, limits: RefreshTable) -> Value:
+    """Return the share of it by which the explained share has fallen, beyond chance."""
+    if then.share <= 0:
+        return "max_fall", 0.0, "the published features explain nothing of the label"
+    fall, error = (
+        1 - now.share / then.share,
+        np.hypot(now.error, (1 - limits.max_fall) * then.error),
     )
-    basis: Array = np.linalg.qr((_in_columns_of(new, published) * (new.scale / scale)).T)[0]
-    return basis
+    words = f"the new features explain {now.share:.3g} of the label, {fall:.0%} less {what}"
+    return "max_fall", float(fall - _ERRORS * error / then.share), f"{words} ({then.share:.3g})"
+
+
+def _row_values(published: Model, new: Model) -> Iterator[Value]:
+    before, after = published.metrics["rows"], new.metrics["rows"]
+    ratio = after / before
+    words = f"there are {ratio:.3g} times as many rows as before ({after:,}, before {before:,})"
+    yield "max_rows", ratio, words
+    yield "min_rows", ratio, words
+
+
+def _class_values(published: Model, new: Model) -> Iterator[Value]:
+    """Yield how many classes came or went, and how far their shares have moved, beyond chance."""
+    before, after = _class_counts(published), _class_counts(new)
+    if not before or not after:
+        return
+    words = [f"new {each}" for each in after if each not in before]
+    words += [f"gone {each}" for each in before if each not in after]
+    yield "max_class_changes", len(words), f"classes of the label are {', '.join(words[:8])}"
+    names = list({**before, **after})
+    old, now = (np.array([each.get(name, 0) for name in names]) for each in (before, after))
+    step = 1 / old.sum() + 1 / now.sum()
+    together, change = (old + now) / (old + now).sum(), now / now.sum() - old / old.sum()
+    # The mean of the distance where nothing has changed, and some deviations of it.
+    chance = np.sqrt(together * (1 - together) * step / (2 * np.pi)).sum()
+    chance += _ERRORS * 0.5 * step**0.5
+    moved, largest = np.abs(change).sum() / 2, int(np.argmax(np.abs(change)))
+    yield (
+        "max_class_shift",
+        max(0.0, float(moved - chance)),
+        f"{moved:.1%} of the rows, {max(0.0, moved - chance):.1%} beyond chance, are of another "
+        f"class than before, of {names[largest]} {change[largest]:+.1%}",
+    )
+
+
+def _class_counts(model: Model) -> dict[str, int]:
+    """Return the number of rows of each class; empty for a label of numbers."""
+    if model.class_names is None or model.table is None:
+        return {}
+    label = model.metrics["label"]
+    columns = (each for each in TableSchema.from_json(model.table).labels if each.key == label)
+    return next((dict(zip(each.levels, each.sizes, strict=True)) for each in columns), {})
+
+
+def _drift(published: Model, new: Model, X: Array, Z: Array) -> Iterator[Drift]:
+    """Yield how far columns, published features and a label of numbers have moved.
+
+    `X` (m, d) are rows of the new data, and `Z` (m, q) the same rows in the published features.
+    """
+    assert published.sample is not None
+    assert new.sample is not None
+    if published.distribution is not None:
+        here = {each: number for number, each in enumerate(new.feature_names or ())}
+        named = published.feature_names or ()
+        there = [number for number, each in enumerate(named) if each in here]
+        names = [named[number] for number in there]
+        old = published.distribution.part(np.array(there, dtype=int))
+        mean, deviation = published.mean[there], published.scale[there]
+        yield from _drifts(names, old, X[:, [here[each] for each in names]], mean, deviation)
+    learned = published.statistics
+    if learned is not None:
+        names, old = (
+            [new_feature(each) for each in range(Z.shape[1])],
+            Distribution.of(published.sample.points),
+        )
+        yield from _drifts(names, old, Z, learned.mean, learned.deviation)
+    if new.class_names is None and published.class_names is None:
+        then, now = published.sample.values[:, None], new.sample.values[:, None]
+        names, old = [str(new.metrics["label"])], Distribution.of(then)
+        yield from _drifts(names, old, now, then.mean(axis=0), then.std(axis=0))
+
+
+def _drifts(
+    names: Sequence[str], old: Distribution, X: Array, mean: Array, deviation: Array
+) -> Iterator[Drift]:
+    shift = (X.mean(axis=0) - mean) / np.where(deviation > 0, deviation, 1.0)
+    for name, index, each in zip(names, old.instability(X), shift, strict=True):
+        yield Drift(name=name, instability=float(index), mean_shift=float(each))
+
+
+def _drift_values(drift: Sequence[Drift], limits: RefreshTable) -> Iterator[Value]:
+    """Yield the least stable ones: all beyond the limit, and one if none is."""
+    for each in drift[:_LEAST_STABLE]:
+        if each.instability > limits.max_psi or each is drift[0]:
+            yield (
+                "max_psi",
+                each.instability,
+                f"the population stability index of {each.name!r} is {each.instability:.3g} beyond "
+                f"chance, its mean has moved by {each.mean_shift:+.2f} deviations",
+            )
 
 
 def subspace_sines(published: Model, new: Model) -> Array:
     """Return the sines of the angles between the two subspaces of the columns, largest first.
 
-    All are 1 if a published feature has weights only on columns that the new model lacks.
+    The published one counts in the standardised units of the new model. All are 1 if a published
+    feature has weights only on columns that the new model lacks.
     """
-    if not _in_columns_of(new, published).any(axis=1).all():
+    before = _in_columns_of(new, published.components, published)
+    if not before.any(axis=1).all():
         return np.ones(min(len(published.components), len(new.components)))
-    bases = (_published_basis(published, new), np.linalg.qr(new.components.T)[0])
-    smaller, larger = sorted(bases, key=np.size)
+    scale = _in_columns_of(new, published.scale[None], published)[0]
+    units = np.divide(new.scale, scale, out=np.zeros_like(scale), where=scale > 0)
+    bases = [np.linalg.qr(each.T)[0] for each in (before * units, new.components)]
+    return _sines(*bases)
+
+
+def _sines(one: Array, other: Array) -> Array:
+    """Return the sines of the angles between the spaces of orthonormal columns, largest first."""
+    smaller, larger = sorted((one, other), key=np.size)
     outside = smaller - larger @ (larger.T @ smaller)
     sines: Array = np.minimum(np.linalg.svd(outside, compute_uv=False), 1.0)
     return sines
@@ -142,7 +264,7 @@ def subspace_sines(published: Model, new: Model) -> Array:
 
 def moved_weights(published: Model, new: Model) -> tuple[MovedWeight, ...]:
     """Return the weights that moved most, with the signs of the new features aligned."""
-    before = _in_columns_of(new, published)
+    before = _in_columns_of(new, published.components, published)
     q = min(len(before), len(new.components))
     before, after = before[:q], new.components[:q]
     before = before * np.where((before * after).sum(axis=1) < 0, -1.0, 1.0)[:, None]
@@ -160,72 +282,23 @@ def moved_weights(published: Model, new: Model) -> tuple[MovedWeight, ...]:
     )
 
 
-def _moved_columns(published: Model, new: Model) -> tuple[ColumnDrift, ...]:
-    """Return the columns whose means moved most, of those that both have."""
-    places = {name: number for number, name in enumerate(published.feature_names or ())}
-    drifts = [
-        ColumnDrift(
-            column=name,
-            mean_shift=float((new.mean[here] - published.mean[there]) / published.scale[there]),
-            deviation_ratio=float(new.scale[here] / published.scale[there]),
-        )
-        for here, name in enumerate(new.feature_names or ())
-        if (there := places.get(name)) is not None
-    ]
-    return tuple(sorted(drifts, key=lambda each: -abs(each.mean_shift))[:_MOST_MOVED])
+def _in_columns_of(wanted: Model, rows: Array, given: Model) -> Array:
+    """Return rows of the columns of the given model in those of the wanted one, 0 for others."""
+    places = {name: number for number, name in enumerate(given.feature_names or ())}
+    named = wanted.feature_names or ()
+    here = [number for number, name in enumerate(named) if name in places]
+    moved = np.zeros((len(rows), len(named)))
+    moved[:, here] = rows[:, [places[named[number]] for number in here]]
+    return moved
 
 
-def _objective_ratio(
-    published: Model, new: Model, labelled: LabelledDataset, settings: FitSettings
-) -> float:
-    """Return the dependence of the new features on the label over that of the published ones.
-
-    The published subspace counts in the standardised units of the new rows, as W does.
-    """
-    n = len(labelled.y)
-    random = np.random.default_rng(settings.seed)
-    chosen = np.sort(random.choice(n, min(n, _SAMPLE_ROWS), replace=False))
-    X = np.concatenate([rows[near] for rows, near in _parts(labelled, chosen)])
-    y = labelled.y[chosen]
-    kernel = fitted_kernel(new.metrics["fitted_kernel"])
-    target = target_of(y, settings.target)
-    standardised = (X - new.mean) / new.scale
-    projected = (standardised @ _published_basis(published, new), new.transform(X))
-    old, now = (np.asarray(hsic(Z, y, kernel=kernel, target=target)) for Z in projected)
-    return float(now / old) if old > 0 else np.inf
-
-
-def _parts(labelled: LabelledDataset, chosen: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield the rows with the ascending numbers `chosen` by blocks, and their places in them."""
-    for start, rows in _blocks(labelled):
-        first, last = np.searchsorted(chosen, [start, start + len(rows)])
-        yield rows, chosen[first:last] - start
-
-
-def _blocks(labelled: LabelledDataset) -> Iterator[tuple[int, Array]]:
-    X = labelled.data.X
+def _sampled(labelled: LabelledDataset, seed: int) -> Array:
+    """Return the rows (m, d) of the data that the model of a fit with a seed has a sample of."""
+    X: Any = labelled.data.X
+    chosen = sample_rows(len(X), seed)
+    parts = []
     for start in range(0, len(X), _ROWS_PER_READ):
-        yield start, X.read(start, min(start + _ROWS_PER_READ, len(X)))
-
-
-def _drift(published: Model, labelled: LabelledDataset) -> tuple[FeatureDrift, ...]:
-    drift = Drift(published)
-    for _, rows in _blocks(labelled):
-        drift.add(_projected(published, labelled, rows))
-    return tuple(FeatureDrift.from_json(each) for each in drift.report())
-
-
-def _projected(published: Model, labelled: LabelledDataset, rows: Array) -> Array:
-    """Return rows (m, d) of the new data in the published features.
-
-    Columns that the data no longer have count as their mean.
-    """
-    names = labelled.data.feature_names
-    if names == published.feature_names:
-        return published.transform(rows)
-    places = {name: number for number, name in enumerate(names or ())}
-    before = np.tile(published.mean, (len(rows), 1))
-    for number, name in enumerate(published.feature_names or ()):
-        if name in places:
-            before[:, number] = rows[:, places[name]]
-    return published.transform(before)
+        stop = min(start + _ROWS_PER_READ, len(X))
+        first, last = np.searchsorted(chosen, [start, stop])
+        parts.append(X.read(start, stop)[chosen[first:last] - start])
+    return np.concatenate(parts)

@@ -10,31 +10,43 @@ from pathlib import Path
 import numpy as np
 
 from flows.errors import SettingsError
-from flows.refreshes.published import history_of, published_run
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.html import render_history, write_page
 from flows.reports.markdown import render_markdown
 from flows.reports.pictures import Figure, drawn
-from flows.results.refresh import RefreshResult
+from flows.results.refresh import BEGUN, ROLLED_BACK, RefreshResult
+from flows.runs.published import History, RefreshProcess
 from flows.text import new_feature, number
 from storage import refreshed_names
 from storage.errors import did_you_mean
 
-COLUMNS = ("run", "time (UTC)", "rows", "J", "gain", "turn", "steps", "state")
+COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state", "by")
+# The numbers of those that 80 columns of a terminal have room for.
+_ON_TERMINAL = (0, 1, 2, 4, 5, 6, 7)
 # The columns whose weights the page draws: those with the largest weights in the last run.
 _MOST_LINES = 6
 _SECONDS_PER_DAY = 86_400
 
 
-def history_rows(history: Sequence[RefreshResult], published: str | None) -> list[tuple[str, ...]]:
-    """Return the cells (`COLUMNS`) of each refresh."""
-    return [_cells(each, published) for each in history]
+def history_table(records: Sequence[RefreshResult], published: str | None) -> Table:
+    """Return a table with a row for each record; * marks the run that is published."""
+    rows = tuple(_cells(each, published) for each in records)
+    return Table("Each refresh.", COLUMNS, rows, left=2, terminal=_ON_TERMINAL)
 
 
-def known_history(name: str) -> list[RefreshResult]:
-    """Return the results of all refreshes of a run; raise SettingsError if there are none."""
-    history = history_of(name)
-    if not history:
+def reason_lines(records: Sequence[RefreshResult]) -> list[str]:
+    """Return a line for each record with reasons, such as those of a failed refresh."""
+    return [
+        f"{_time(each)} {_state(each)}, by {each.by}: {'; '.join(each.reasons) or each.run}"
+        for each in records
+        if each.reasons or each.state == ROLLED_BACK
+    ]
+
+
+def known_history(name: str) -> History:
+    """Return the history of a published run; raise SettingsError if there is none."""
+    history = History(name)
+    if not history.records:
         hint = did_you_mean(name, refreshed_names())
         raise SettingsError(
             f"no run {name!r} was refreshed; {hint}`ism-dask refresh FILE` refreshes one"
@@ -44,144 +56,146 @@ def known_history(name: str) -> list[RefreshResult]:
 
 def history_page(name: str) -> str:
     """Return the history of a published run as Markdown."""
-    return render_markdown(history_summary(name))
+    return render_markdown(history_summary(known_history(name)))
 
 
-def write_history(name: str, path: Path) -> Path:
+def write_history(history: History, path: Path) -> Path:
     """Write the history of a published run as a page: HTML, or Markdown if its name ends in .md."""
-    summary = history_summary(name)
+    summary = history_summary(history)
     is_markdown = path.suffix.lower() == ".md"
     text = render_markdown(summary) + "\n" if is_markdown else render_history(summary)
     write_page(path, text, "-o")
     return path
 
 
-def history_summary(name: str) -> Summary:
+def history_summary(history: History) -> Summary:
     """Return the history of a published run with its pictures."""
-    history, published = known_history(name), published_run(name)
-    last = history[-1]
-    reasons = Block("Why it was not published", notes=last.reasons)
-    blocks = [
-        *([reasons] if last.reasons else []),
-        Block(
-            "Refreshes",
-            about="Oldest first; * is published. Gain: the dependence of the new features on the "
-            "label over that of the published ones. Turn: the sine of the largest angle to them. "
-            "State in brackets: the files of the run are removed.",
-            tables=(Table("Each refresh.", COLUMNS, tuple(history_rows(history, published))),),
-        ),
-        *_last_comparison(last),
-        Block("Over the runs", draw=partial(_figures, history)),
-    ]
+    name, records, published = history.name, history.records, history.published
+    last = records[-1]
+    compared = next((each for each in reversed(records) if each.comparison), None)
+    reasons = tuple(reason_lines(records))
     return Summary(
         run=name,
         kind="refresh",
-        subject=f"{len(history)} refreshes of {name}; published: {published or 'none of them'}",
-        facts=(Fact("Last refresh", last.state, last.time),),
-        blocks=tuple(blocks),
+        subject=f"{name} has {len(history.runs)} runs; published: {published or 'none of them'}",
+        facts=(Fact("Last refresh", _state(last), f"{_time(last)} UTC, by {last.by}"),),
+        blocks=(
+            Block(
+                "Refreshes",
+                about="Oldest first; * is published. Explained: the share of the label that the "
+                "new features explain. Gain: this share over that of the published features, on "
+                "the same rows. Turn: the sine of the largest angle between both. State in "
+                "brackets: the files of the run are removed.",
+                tables=(history_table(records, published),),
+                notes_title="What did not go its usual way, oldest first:",
+                notes=reasons,
+            ),
+            *([] if compared is None else [_comparison_block(compared)]),
+            Block("Over the runs", draw=partial(_figures, records)),
+        ),
     )
 
 
 def _cells(each: RefreshResult, published: str | None) -> tuple[str, ...]:
     comparison = each.comparison
     return (
-        each.run + (" *" if each.run == published else ""),
-        each.time[:16].replace("T", " "),
-        f"{each.rows:,}",
-        number(each.objective),
-        "" if comparison is None else f"{comparison.objective_ratio:.4g}",
+        (each.run or "none") + (" *" if each.run and each.run == published else ""),
+        _time(each),
+        f"{each.rows:,}" if each.run else "",
+        number(each.objective) if each.run else "",
+        "" if comparison is None else f"{comparison.explained:.3f}",
+        "" if comparison is None else f"{comparison.gain:.3f}",
         "" if comparison is None else f"{comparison.turn:.3f}",
-        str(each.iterations),
-        f"({each.state})" if each.pruned else each.state,
+        f"({_state(each)})" if each.pruned else _state(each),
+        each.by,
     )
 
 
-def _last_comparison(last: RefreshResult) -> list[Block]:
+def _time(each: RefreshResult) -> str:
+    return each.time[:16].replace("T", " ")
+
+
+def _state(each: RefreshResult) -> str:
+    """Return the state of a record, and how often it was so in a row."""
+    if each.state == BEGUN and each.process is not None:
+        return "goes on" if RefreshProcess(**each.process).may_live else "ended without a word"
+    return each.state if each.times == 1 else f"{each.state}, {each.times} times"
+
+
+def _comparison_block(last: RefreshResult) -> Block:
     comparison = last.comparison
-    if comparison is None:
-        return []
+    assert comparison is not None
+    checks = tuple(
+        (each.limit, f"{each.value:.3g}", f"{each.bound:g}", "yes" if each.exceeded else "no")
+        for each in comparison.checks
+    )
     moved = tuple(
         (new_feature(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
         for each in comparison.moved
     )
     drift = tuple(
-        (new_feature(each.feature), f"{each.share_outside:.2%}", f"{each.mean_shift:+.3f}")
+        (each.name, f"{each.instability:.3f}", f"{each.mean_shift:+.3f}")
         for each in comparison.drift
     )
-    columns = tuple(
-        (each.column, f"{each.mean_shift:+.3f}", f"{each.deviation_ratio:.3f}")
-        for each in comparison.columns
-    )
-    return [
-        Block(
-            "The last run beside the published one",
-            tables=(
-                Table(
-                    "Weights that moved most.", ("feature", "column", "before", "after"), moved,
-                    left=2,
-                ),
-                Table(
-                    "Rows, in the published features.",
-                    ("feature", "outside the earlier range", "shift of the mean"),
-                    drift,
-                ),
-                Table(
-                    "Columns that moved most.",
-                    ("column", "shift of the mean", "deviation, times"),
-                    columns,
-                ),
+    return Block(
+        f"{last.run} beside {comparison.published}, which was published",
+        tables=(
+            Table("Limits.", ("limit", "value", "allowed", "exceeded"), checks),
+            Table(
+                "Weights that moved most.", ("feature", "column", "before", "after"), moved, left=2
             ),
-        )
-    ]  # fmt: skip
+            Table(
+                "Columns and published features, the least stable first.",
+                ("column or feature", "population stability index", "shift of the mean"),
+                drift,
+            ),
+        ),
+    )
 
 
-def _figures(history: Sequence[RefreshResult]) -> list[Figure]:
-    """Draw J per row pair and the largest weights, by the time of the refresh."""
-    runs = list({each.run: each for each in history if each.components}.values())
+def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
+    """Draw the share that is explained, the stability and the largest weights, by date."""
+    runs = list({each.run: each for each in records if each.components}.values())
     if len(runs) < 2:
         return []
-    days = [datetime.fromisoformat(each.time).timestamp() / _SECONDS_PER_DAY for each in runs]
-    return [
-        _objective(runs, days),
-        *(_weights(runs, days, k) for k in range(len(runs[-1].components))),
-    ]
+    compared = [(each, each.comparison) for each in runs if each.comparison is not None]
+    figures = []
+    if len(compared) > 1:
+        dates = [each for each, _ in compared]
+        shares = [one.explained for _, one in compared]
+        drift = [one.largest_drift for _, one in compared]
+        figures = [
+            _by_date("Explained", "The share of the label.", dates, {"explained": shares}),
+            _by_date("Drift", "The least stable column or feature.", dates, {"index": drift}),
+        ]
+    return figures + [_weights(runs, k) for k in range(len(runs[-1].components))]
 
 
-def _objective(runs: Sequence[RefreshResult], days: Sequence[float]) -> Figure:
-    values = [each.objective / max(each.rows - 1, 1) ** 2 for each in runs]
-    ends = f"from {number(values[0])} to {number(values[-1])}"
-    return _by_date(
-        "Objective",
-        f"J / (n - 1)^2, {ends}: comparable, whatever the rows.",
-        {"J / (n - 1)^2": list(zip(days, values, strict=True))},
-        "objective J",
-    )
-
-
-def _weights(runs: Sequence[RefreshResult], days: Sequence[float], k: int) -> Figure:
-    """Draw the largest weights of feature k of the last run, with aligned signs."""
+def _weights(runs: Sequence[RefreshResult], k: int) -> Figure:
+    """Draw the largest weights of feature k of the last run, by date, with aligned signs."""
     last = runs[-1]
     names = [last.columns[j] for j in np.argsort(-np.abs(last.components[k]))[:_MOST_LINES]]
     reference = dict(zip(last.columns, last.components[k], strict=True))
-    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    for day, each in zip(days, runs, strict=True):
+    lines: dict[str, list[float]] = {name: [] for name in names}
+    for each in runs:
         row = each.components[k] if k < len(each.components) else ()
         weights = dict(zip(each.columns, row, strict=False))
         sign = np.sign(sum(weights.get(name, 0.0) * reference[name] for name in reference)) or 1.0
         for name in names:
-            if name in weights:
-                lines[name].append((day, float(sign) * weights[name]))
-    ends = ", ".join(f"{name} {points[-1][1]:+.2f}" for name, points in lines.items())
-    caption = f"Its largest weights; signs are aligned. The last: {ends}."
-    return _by_date(new_feature(k), caption, lines, "weight")
+            lines[name].append(float(sign) * weights.get(name, np.nan))
+    return _by_date(new_feature(k), "Its largest weights; signs are aligned.", runs, lines)
 
 
 def _by_date(
-    title: str, caption: str, lines: Mapping[str, list[tuple[float, float]]], quantity: str
+    title: str, caption: str, runs: Sequence[RefreshResult], lines: Mapping[str, Sequence[float]]
 ) -> Figure:
-    """Draw lines through points of days since 1970 and values."""
+    """Draw lines with a value for each run, NaN for none, by the dates of the runs."""
     # It imports matplotlib, which tables of the history do not need.
     from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
 
-    named = [(name, np.array(points)) for name, points in lines.items()]
-    return drawn(title, caption, draw_dated_lines, lines=named, quantity=quantity)
+    days = [datetime.fromisoformat(each.time).timestamp() / _SECONDS_PER_DAY for each in runs]
+    points = {name: np.column_stack([days, values]) for name, values in lines.items()}
+    named = [(name, each[np.isfinite(each[:, 1])]) for name, each in points.items()]
+    ends = ", ".join(f"{name} {each[-1, 1]:+.2f}" for name, each in named if len(each))
+    caption = f"{caption} The last: {ends}."
+    return drawn(title, caption, draw_dated_lines, lines=named, quantity=title.lower())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,19 @@ from flows.errors import FlowError, SettingsError
 from flows.progress.run_context import check_credentials
 from flows.progress.watching import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
-from flows.refreshes.outputs import write_outputs
-from flows.refreshes.published import history_of, prune, published_run, refreshing
-from flows.results.refresh import PUBLISHED, SUSPICIOUS, UNCHANGED, RefreshResult
+from flows.refreshes.outputs import outputs_or_reason
+from flows.results.refresh import (
+    ADOPTED,
+    FAILED,
+    PUBLISHED,
+    SUSPICIOUS,
+    UNCHANGED,
+    RefreshResult,
+)
 from flows.results.runs import FitResult
 from flows.runs.data import LabelledDataset, label_of
 from flows.runs.fit import fit_and_save
+from flows.runs.published import NUMBERS, History, publishing
 from flows.settings.choices import table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
@@ -26,30 +33,53 @@ from flows.settings.runs import FitSettings
 from ism_dask.status import Status
 from storage import (
     Model,
-    add_to_history,
+    StorageError,
+    dataset_path,
+    is_complete,
     load_model,
     model_hash,
+    open_dataset,
+    open_run,
     publish_run,
-    read_history,
     refresh_run,
+    refreshed_names,
     saved_run_path,
 )
+from storage.tables.files import table_name
 
 
 def refresh(settings: RefreshSettings) -> RefreshResult:
-    """Refresh the run that a run file names, and add the result to its history."""
-    plan = read_run_file(Path(settings.file), force=True)
-    name = check_refreshable(plan)
-    with refreshing(name):
-        result = _Refresh(plan, name).run(force=settings.force)
-        prune(name, plan.limits.keep)
+    """Refresh the run that a run file names; its history has the result, a failure too."""
+    try:
+        plan = settings.plan
+        name = check_refreshable(plan)
+    except SettingsError as error:
+        _record_bad_file(settings.file, error)
+        raise
+    with publishing(name) as history:
+        history.begin(_file_of(plan))
+        try:
+            result = _Refresh(plan, history).run(force=settings.force)
+        except BaseException as error:
+            reason = str(error) if isinstance(error, Exception) else "it was interrupted"
+            with suppress(StorageError):  # the disk may be full
+                _record_failure(history, reason or type(error).__name__)
+            raise
+        history.prune(plan.limits.keep)
+    if result.state in (PUBLISHED, FAILED) and result.reasons:
+        raise FlowError(f"{result.run} is published, but {'; '.join(result.reasons)}")
     return result
 
 
 def credentials_of(settings: RefreshSettings) -> str | None:
-    """Return the Prefect block with the credentials of a run file's table, None without one."""
-    ingest = read_run_file(Path(settings.file), force=True).ingest
-    return None if ingest is None else ingest.credentials
+    """Return the Prefect block with the credentials of a run file's table, None without one.
+
+    A file that is wrong has none: the refresh reports it.
+    """
+    with suppress(SettingsError):
+        ingest = settings.plan.ingest
+        return None if ingest is None else ingest.credentials
+    return None
 
 
 def check_refreshable(plan: RunFile) -> str:
@@ -61,12 +91,53 @@ def check_refreshable(plan: RunFile) -> str:
     name = plan.settings.run
     if name is None:
         raise SettingsError(f"{plan.path}: a refresh needs `run`, the name of the published run")
-    if saved_run_path(name) is not None and not read_history(name):
+    history = History(name)
+    if history.file not in ("", _file_of(plan)) and _names_run(history.file, name):
+        raise SettingsError(
+            f"{plan.path}: `run` is {name!r}, which is refreshed by {history.file}; choose another "
+            "name, or remove that file"
+        )
+    if saved_run_path(name) is not None and not history.file and not _is_fit_of(plan, name):
         raise FlowError(
-            f"there is a run {name!r} already, which no refresh has published; choose another "
+            f"there is a run {name!r} already, which is no fit of this table; choose another "
             "`run`, or remove it"
         )
     return name
+
+
+def _file_of(plan: RunFile) -> str:
+    return str(plan.path.resolve())
+
+
+def _names_run(file: str, name: str) -> bool:
+    """Return whether a run file is there still, and names a run."""
+    try:
+        return read_run_file(Path(file)).settings.run == name
+    except SettingsError:
+        return False
+
+
+def _is_fit_of(plan: RunFile, name: str) -> bool:
+    """Return whether a saved run is a fit of the table of a run file, and no dated run."""
+    assert plan.ingest is not None
+    run = open_run(name)
+    stored = plan.ingest.name or table_name(plan.ingest.dataset)
+    return run.kind == "fit" and not run.copy_of and run.config["dataset"] == stored
+
+
+def _record_failure(history: History, reason: str) -> None:
+    history.add(
+        RefreshResult(name=history.name, state=FAILED, file=history.file, reasons=(reason,))
+    )
+
+
+def _record_bad_file(file: str, error: SettingsError) -> None:
+    """Record a run file that cannot be read, or that is wrong, where it was refreshed before."""
+    for name in refreshed_names():
+        with suppress(StorageError, FlowError):
+            if History(name).file == str(Path(file).resolve()):
+                with publishing(name) as history:
+                    _record_failure(history, str(error))
 
 
 def _can_continue(published: Model, settings: FitSettings) -> bool:
@@ -81,76 +152,102 @@ class _Refresh:
     Parameters
     ----------
     plan : RunFile
-    name : str
-        The published run.
+    history : History
+        That of the run, which this process has locked.
     """
 
-    def __init__(self, plan: RunFile, name: str) -> None:
+    def __init__(self, plan: RunFile, history: History) -> None:
         assert plan.ingest is not None
-        self._plan, self._name, self._ingest = plan, name, plan.ingest
-        self._history = history_of(name)
-        number = 1 + len({each.run for each in self._history})
-        self._run = refresh_run(name, number)
+        self._plan, self._history, self._ingest = plan, history, plan.ingest
+        self._name, self._file = history.name, _file_of(plan)
 
     def run(self, *, force: bool) -> RefreshResult:
         """Return the result of the refresh, which is in the history then."""
-        settings = self._record()
-        files = self._files()
-        last = self._history[-1] if self._history else None
+        settings, files = self._settings(), self._files()
+        has_run = saved_run_path(self._name) is not None
+        if has_run and not self._history.runs:
+            self._adopt(settings)
+            self._history.begin(self._file)
+        last = self._history.last_made
         if last and not force and files and (last.files, last.settings) == (files, settings):
-            progress_note("the source is as it was: nothing to fit")
-            state = SUSPICIOUS if last.state == SUSPICIOUS else UNCHANGED
-            return self._added(replace(last, state=state, written=(), flow_run=None))
-        fit_settings, labelled, fitted = self._fit()
-        comparison = None
-        if self._published is not None:
+            return self._unchanged(last)
+        published = load_model(self._name) if has_run else None
+        run = refresh_run(self._name, 1 + len(self._history.runs))
+        labelled, fitted = self._fit(run, published)
+        new, comparison = load_model(run), None
+        if published is not None:
             report_progress(0.97, "compare with the published run")
-            new = load_model(self._run)
-            comparison = compare(
-                published_run(self._name) or self._name,
-                self._published,
-                new,
-                labelled,
-                fit_settings,
-            )
-        reasons = doubts(fitted, comparison, self._plan.limits)
+            current = self._history.published or self._name
+            comparison = compare(current, published, new, labelled, self._plan.limits)
+        reasons = doubts(fitted, comparison)
+        state = SUSPICIOUS if reasons else PUBLISHED
         written: tuple[str, ...] = ()
         if not reasons:
-            publish_run(self._run, self._name)
-            written = tuple(each.path for each in write_outputs(self._plan, self._name))
-        model = load_model(self._run)
-        return self._added(
-            RefreshResult(
-                name=self._name,
-                state=SUSPICIOUS if reasons else PUBLISHED,
-                run=self._run,
-                reasons=tuple(reasons),
-                rows=fitted.rows,
-                objective=fitted.fitted.objective,
-                seconds=fitted.fitted.ending.seconds,
-                iterations=fitted.fitted.ending.iterations,
-                components=tuple(map(tuple, model.components.tolist())),
-                columns=model.feature_names or (),
+            publish_run(run, self._name)
+            written, reasons = outputs_or_reason(self._plan, self._name)
+        return self._history.add(
+            replace(
+                self._record_of(run, new, state),
+                reasons=reasons,
                 comparison=comparison,
                 files=files,
                 settings=settings,
-                model_hash=model_hash(self._run),
                 written=written,
-                dataset=labelled.data.info.folder,
             )
         )
 
-    @property
-    def _published(self) -> Model | None:
-        return load_model(self._name) if saved_run_path(self._name) is not None else None
+    def _record_of(self, run: str, model: Model, state: str) -> RefreshResult:
+        """Return the record of a run that was made or taken over, without its source."""
+        numbers = {key: model.metrics[key] for key in NUMBERS}
+        return RefreshResult(
+            name=self._name,
+            state=state,
+            run=run,
+            file=self._file,
+            components=tuple(map(tuple, model.components.tolist())),
+            columns=model.feature_names or (),
+            model_hash=model_hash(run),
+            dataset=model.config["dataset"],
+            **numbers,
+        )
 
-    def _record(self) -> dict[str, Any]:
+    def _unchanged(self, last: RefreshResult) -> RefreshResult:
+        """Record that there is nothing to fit; write outputs that are stale."""
+        progress_note("the source is as it was: nothing to fit")
+        if last.state == SUSPICIOUS:
+            return self._history.add(replace(last, written=()))
+        written: tuple[str, ...] = ()
+        stale: tuple[str, ...] = ()
+        later = self._history.records[self._history.records.index(last) :]
+        if last.reasons and not any(each.state == UNCHANGED for each in later):
+            written, stale = outputs_or_reason(self._plan, self._name)
+        record = replace(last, components=(), columns=(), comparison=None, files=(), settings={})
+        state = FAILED if stale else UNCHANGED
+        return self._history.add(replace(record, state=state, reasons=stale, written=written))
+
+    def _adopt(self, settings: Mapping[str, Any]) -> None:
+        """Make the run that `ism-dask run` has saved the first one of the history."""
+        run, model = refresh_run(self._name, 1), load_model(self._name)
+        files: tuple[Mapping[str, Any], ...] = ()
+        stored = model.config["dataset"]
+        if is_complete(dataset_path(stored)):
+            data = open_dataset(stored)
+            if data.data_hash == model.metrics["data_hash"] and data.info.table is not None:
+                files = tuple(data.info.table["files"])
+        wanted = deciding(self._plan.stored_as(stored).settings)
+        publish_run(self._name, run)
+        progress_note(f"the run {self._name!r} is {run} of the history from now on")
+        known = settings if wanted.items() <= model.config.items() else {}
+        record = self._record_of(run, model, ADOPTED)
+        self._history.add(replace(record, files=files, settings=known))
+
+    def _settings(self) -> dict[str, Any]:
         """Return all settings of table and fit that decide the result."""
         return {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""
-        # They import pyarrow, an extra.
+        # They import pyarrow, which takes a while.
         from storage.tables.files import have_versions  # noqa: PLC0415
         from storage.tables.formats import open_table  # noqa: PLC0415
 
@@ -159,24 +256,19 @@ class _Refresh:
         files = open_table(self._ingest.dataset, options).versions()
         return tuple(map(asdict, files)) if have_versions(files) else ()
 
-    def _fit(self) -> tuple[FitSettings, LabelledDataset, FitResult]:
+    def _fit(self, run: str, published: Model | None) -> tuple[LabelledDataset, FitResult]:
         """Ingest the table and fit W, from the published one if the columns are the same."""
         from flows.runs.table_ingestion import ingest_changed  # noqa: PLC0415 - imports pyarrow
 
         data = ingest_changed(self._ingest)
         settings = self._plan.stored_as(data.info.folder).settings
         assert isinstance(settings, FitSettings)
-        settings = replace(settings, run=self._run, keep_runs=None)
-        published = self._published
+        settings = replace(settings, run=run, keep_runs=None)
+        start = None
         if published is not None and published.feature_names == data.feature_names:
             q = len(published.components)
             if settings.n_components in (None, q):
-                start = self._name if _can_continue(published, settings) else None
-                settings = replace(settings, n_components=q, start_from=start)
-        return settings, label_of(data, settings), fit_and_save(settings, data)
-
-    def _added(self, result: RefreshResult) -> RefreshResult:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        result = replace(result, time=now)
-        add_to_history(self._name, result.to_json())
-        return result
+                start = published if _can_continue(published, settings) else None
+                started = self._name if start else None
+                settings = replace(settings, n_components=q, start_from=started)
+        return label_of(data, settings), fit_and_save(settings, data, start)

@@ -14,7 +14,6 @@ from flows.results.refresh import MovedWeight
 from flows.settings.fields import decisive_names
 from flows.settings.runs import NamedRunSettings
 from flows.text import new_feature
-from storage import Model
 
 # Weights whose difference is below the digits that are shown are not listed.
 _LEAST_MOVE = 5e-4
@@ -31,30 +30,15 @@ class Difference(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class RunComparison(JsonRecord):
-    """Two runs beside each other.
-
-    Attributes
-    ----------
-    first, second : str
-    settings : tuple of Difference
-        Settings, fitted kernel parameters, data and versions that differ.
-    figures : tuple of Difference
-        Numbers of both, such as the objective.
-    sines : tuple of float
-        Sines of the angles between the two subspaces of columns, largest first.
-    moved : tuple of MovedWeight
-        The weights that differ most, largest difference first; signs are aligned.
-    note : str
-        Why W is not compared; empty if it is.
-    """
+    """Two runs beside each other."""
 
     first: str
     second: str
-    settings: tuple[Difference, ...]
-    figures: tuple[Difference, ...]
-    sines: tuple[float, ...] = ()
-    moved: tuple[MovedWeight, ...] = ()
-    note: str = ""
+    settings: tuple[Difference, ...]  # settings, kernel parameters, data, versions that differ
+    figures: tuple[Difference, ...]  # numbers of both, such as the objective
+    sines: tuple[float, ...] = ()  # of the angles between the two subspaces, largest first
+    moved: tuple[MovedWeight, ...] = ()  # largest difference first; signs are aligned
+    note: str = ""  # why W is not compared; empty if it is
 
     def summary(self, names: tuple[str, ...]) -> Summary:
         """Return the comparison as tables; `names` are those of the new features."""
@@ -102,7 +86,10 @@ def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...
         settings=settings,
         figures=tuple(_beside(*map(_figures, views))),
     )
-    before, after = map(_named, views)
+    # The models of the runs, with names for their columns.
+    before, after = (
+        each.model and replace(each.model, feature_names=features_of(each.model)) for each in views
+    )
     if before is None or after is None:
         return replace(comparison, note="W is not compared: one of the runs has none"), ()
     names = tuple(map(new_feature, range(after.n_components)))
@@ -110,13 +97,6 @@ def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...
         return replace(comparison, note="W is not compared: the runs share no column"), names
     sines = tuple(subspace_sines(before, after).tolist())
     return replace(comparison, sines=sines, moved=moved_weights(before, after)), names
-
-
-def _named(view: View) -> Model | None:
-    """Return the model of a run with names for its columns, None if it has none."""
-    return (
-        None if view.model is None else replace(view.model, feature_names=features_of(view.model))
-    )
 
 
 def _settings(view: View) -> dict[str, Any]:
@@ -138,11 +118,9 @@ def _figures(view: View) -> dict[str, Any]:
     means = dict(view.run.metrics.get("mean", {}))
     if "cost" in means:
         means["objective"] = -means.pop("cost")
-    return {key: value for key, value in {**view.run.metrics, **means}.items() if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    values = {**view.run.metrics, **means}
+    numbers = {key: each for key, each in values.items() if isinstance(each, int | float)}
+    return {key: each for key, each in numbers.items() if not isinstance(each, bool)}
 
 
 def _beside(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import chain, groupby
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from flows.reports.pictures import Figure, drawn
+from flows.reports.refresh_metrics import refresh_families
 from flows.reports.summary import summarise
 from flows.reports.view import View, ranked_weights, saved_result
 from flows.results.base import RunResult
@@ -268,7 +269,7 @@ def render_metrics() -> str:
     # A run that is computed anew has an earlier result until it ends.
     finished = [run for run in list_runs() if run.name not in names][:_MOST]
     runs = [*unfinished, *map(ListedRun.of, finished)]
-    return generate_latest(_Families(_families(runs))).decode()
+    return generate_latest(_Families(chain(_families(runs), refresh_families()))).decode()
 
 
 def _families(runs: Sequence[ListedRun]) -> Iterator[Metric]:

@@ -10,6 +10,10 @@ from flows.results.base import FlowResult, JsonRecord
 
 # How a refresh ends: the source is as it was; the new run is published; it is not.
 UNCHANGED, PUBLISHED, SUSPICIOUS = "unchanged", "published", "suspicious"
+# What else a history holds: a refresh that goes on, or whose process died; one that failed; a run
+# of `ism-dask run` that the first refresh took over; an earlier run that was published again.
+BEGUN, FAILED, ADOPTED, ROLLED_BACK = "begun", "failed", "adopted", "rolled back"
+STATES = (UNCHANGED, PUBLISHED, SUSPICIOUS, BEGUN, FAILED, ADOPTED, ROLLED_BACK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,39 +27,55 @@ class MovedWeight(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureDrift(JsonRecord):
-    """How far the new rows are from those that the published W was fitted to, in one feature.
+class Drift(JsonRecord):
+    """How far a column, a published feature or a label of numbers is from where it was.
 
     Attributes
     ----------
-    feature : int
-    share_outside : float
-        Share of rows outside the range of the earlier rows.
+    name : str
+    instability : float
+        The population stability index, beyond chance: 0 if it is distributed as before.
     mean_shift : float
-        In units of the deviation among the earlier rows.
+        In units of the deviation that it had.
     """
 
-    feature: int
-    share_outside: float
+    name: str
+    instability: float
     mean_shift: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnDrift(JsonRecord):
-    """How far a column is from where it was.
+class LimitCheck(JsonRecord):
+    """What a limit of the table [refresh] says of a new run.
 
     Attributes
     ----------
-    column : str
-    mean_shift : float
-        In units of the deviation that it had.
-    deviation_ratio : float
-        The deviation that it has over the one that it had.
+    limit : str
+        The key of the limit.
+    value, bound : float
+    exceeded : bool
+    words : str
+        The value in words.
     """
 
-    column: str
-    mean_shift: float
-    deviation_ratio: float
+    limit: str
+    value: float
+    bound: float
+    exceeded: bool
+    words: str
+
+    @classmethod
+    def of(cls, limit: str, value: float, words: str, limits: Any) -> LimitCheck:
+        """Return the check of a value against its limit, a field of `limits`."""
+        bound = float(getattr(limits, limit))
+        exceeded = value < bound if limit.startswith("min_") else value > bound
+        return cls(limit=limit, value=value, bound=bound, exceeded=exceeded, words=words)
+
+    @property
+    def reason(self) -> str:
+        """Why the run is suspicious by this limit."""
+        side = "at least" if self.limit.startswith("min_") else "at most"
+        return f"{self.limit}: {self.words}, expected {side} {self.bound:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,88 +87,83 @@ class Comparison(JsonRecord):
     published : str
         The run that was published.
     turn : float
-        Sine of the largest angle between the two subspaces.
-    objective_ratio : float
-        How strongly the new features depend on the label, as a multiple of how strongly the
-        published ones do, on the same rows of the new data.
+        Sine of the largest angle between the new features and the published ones, of the same rows.
+    explained : float
+        The share of the label that the new features of a sample of the new rows explain: what
+        the neighbours of a row tell of it, beyond chance.
+    explained_before : float
+        The share that the published features of the published run's rows explain.
+    gain : float
+        `explained` over the share that the published features of the new rows explain.
+    checks : tuple of LimitCheck
     moved : tuple of MovedWeight
         The weights that moved most, largest change first.
-    drift : tuple of FeatureDrift
-    columns : tuple of ColumnDrift
-        The columns whose means moved most, the largest move first.
+    drift : tuple of Drift
+        The least stable columns, features and labels, the least stable first.
     added, dropped : tuple of str
         Columns that only the new data have, and that they no longer have.
     """
 
     published: str
     turn: float
-    objective_ratio: float
+    explained: float
+    explained_before: float
+    gain: float
+    checks: tuple[LimitCheck, ...] = ()
     moved: tuple[MovedWeight, ...] = ()
-    drift: tuple[FeatureDrift, ...] = ()
-    columns: tuple[ColumnDrift, ...] = ()
+    drift: tuple[Drift, ...] = ()
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+
+    @property
+    def largest_drift(self) -> float:
+        """The population stability index of the least stable column or feature."""
+        return self.drift[0].instability if self.drift else 0.0
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the new run should not be published unseen."""
+        spoke = tuple(each.reason for each in self.checks if each.exceeded)
+        named = (("lack", self.dropped), ("have new", self.added))
+        return spoke + tuple(
+            f"the data {words} columns: {', '.join(names[:8])}" for words, names in named if names
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshResult(FlowResult):
-    """The result of a refresh.
-
-    Attributes
-    ----------
-    name : str
-        The published run, which the refresh replaces or leaves as it is.
-    state : str
-        `UNCHANGED`, `PUBLISHED` or `SUSPICIOUS`.
-    run : str
-        The new run; the last one if nothing has changed.
-    time : str
-        When it ended, in UTC (ISO 8601).
-    reasons : tuple of str
-        Why it is suspicious.
-    rows : int
-    objective, seconds : float
-    iterations : int
-    components : tuple of tuple of float
-        The components (q, d) of the new run, for the history.
-    columns : tuple of str
-    comparison : Comparison, optional
-        None for the first run.
-    files : tuple of Mapping
-        The files that were read, with their versions.
-    settings : Mapping
-        Those of table and fit, to see whether they have changed.
-    model_hash : str
-        Digest of the saved model.
-    written : tuple of str
-        Outputs of the run file.
-    dataset : str
-        Folder name of the data set that it was fitted to.
-    pruned : bool
-        Whether the files of the run have been removed; the record stays.
-    """
+    """The result of a refresh, or another event in the history of a published run."""
 
     command: ClassVar[str] = "refresh"
-    name: str
-    state: str
-    run: str
-    time: str = ""
-    reasons: tuple[str, ...] = ()
+    name: str  # the published run, which a refresh replaces or leaves as it is
+    state: str  # one of `STATES`
+    run: str = ""  # the new run; the last one if nothing has changed; empty if there is none
+    time: str = ""  # when it ended, in UTC (ISO 8601)
+    by: str = ""  # who or what began it
+    times: int = 1  # how often it ended so in a row, without a new run
+    file: str = ""  # the run file; empty for dated runs
+    process: Mapping[str, Any] | None = None  # that of a refresh that has begun
+    reasons: tuple[str, ...] = ()  # why it is suspicious, has failed, or left something as it was
     rows: int = 0
     objective: float = 0.0
     seconds: float = 0.0
     iterations: int = 0
-    components: tuple[tuple[float, ...], ...] = ()
+    components: tuple[tuple[float, ...], ...] = ()  # (q, d), for the pictures of the history
     columns: tuple[str, ...] = ()
-    comparison: Comparison | None = None
-    files: tuple[Mapping[str, Any], ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    model_hash: str = ""
-    written: tuple[str, ...] = ()
-    dataset: str = ""
-    pruned: bool = False
+    comparison: Comparison | None = None  # None for the first run
+    files: tuple[Mapping[str, Any], ...] = ()  # those that were read, with their versions
+    settings: Mapping[str, Any] = field(default_factory=dict)  # all that decide the result
+    model_hash: str = ""  # digest of the saved model
+    written: tuple[str, ...] = ()  # outputs of the run file
+    dataset: str = ""  # folder name of the data set that the run was fitted to
+    pruned: bool = False  # whether the files of the run have been removed; the record stays
 
     @property
     def line(self) -> str:
         """The published run, what became of it, and why the new run is suspicious if it is."""
         return "; ".join((f"{self.name}: {self.state}, run {self.run}", *self.reasons))
+
+    @property
+    def made_run(self) -> bool:
+        """Whether the run of the record was made, or taken over, by it."""
+        return self.state in (PUBLISHED, SUSPICIOUS, ADOPTED)

@@ -15,7 +15,7 @@ from flows.compute.checks import check_files_visible
 from flows.errors import SettingsError
 from flows.progress.watching import report_progress
 from flows.results.base import IngestResult
-from flows.runs.dated import dated_name
+from flows.runs.published import dated_name
 from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys, split_names

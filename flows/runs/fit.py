@@ -35,13 +35,16 @@ _REFIT = "refit"
 _TOP_SHARES = 10
 
 
-def fit_and_save(settings: FitSettings, data: Dataset) -> FitResult:
-    """Fit W to all rows of a stored data set, and save the model."""
+def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = None) -> FitResult:
+    """Fit W to all rows of a stored data set, and save the model.
+
+    `start` is the model that `settings.start_from` names, if the caller has loaded it.
+    """
     labelled = label_of(data, settings)
     run, y, weights = run_name(settings, labelled), labelled.y, data.weights
     report_progress(0.0, f"fit {settings.title}")
     progress_log(labelled.describe(settings))
-    sides, start = side_labels(settings, labelled), _start(settings, data)
+    sides, start = side_labels(settings, labelled), _start(settings, data, start)
     # Without refits, the fit is nearly all of the work; with them, about half of it.
     part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
 
@@ -95,11 +98,11 @@ def run_name(settings: FitSettings, labelled: LabelledDataset) -> str:
     return settings.run or labelled.default_name(settings)
 
 
-def _start(settings: FitSettings, data: Dataset) -> Model | None:
+def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model | None:
     """Return the model of the run to start from, if there is one; its columns must be the same."""
     if settings.start_from is None:
         return None
-    start = load_model(settings.start_from)
+    start = start or load_model(settings.start_from)
     criterion = start.config.get("criterion", DEPENDENCE)
     if criterion != settings.criterion:
         raise SettingsError(

@@ -12,6 +12,7 @@ from typing import Any
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare
+from flows.runs.published import History
 from flows.services.leases import find_lease, list_leases
 from flows.text import byte_size
 from storage import (
@@ -22,7 +23,6 @@ from storage import (
     StoredItem,
     list_datasets,
     open_run,
-    read_history,
     refreshed_names,
     remove_dataset,
     remove_run,
@@ -90,8 +90,8 @@ def remove_stored(name: str, *, force: bool = False) -> Path:
     for lease in list_leases():
         if lease.held and lease.settings.get("dataset") == name:
             raise FlowError(f"{lease.description} and reads {name!r}: stop it first")
-    histories = {run: read_history(run) for run in refreshed_names()}
-    refreshed = [run for run, each in histories.items() if each and each[-1].get("dataset") == name]
+    made = {run: History(run).last_made for run in refreshed_names()}
+    refreshed = [run for run, last in made.items() if last and last.dataset == name]
     if refreshed and not force:
         raise FlowError(
             f"`ism-dask refresh` fits {', '.join(map(repr, refreshed))} to {name!r}; remove it all "
@@ -115,17 +115,19 @@ def remove_saved_run(name: str, *, force: bool = False) -> Path:
     if (use := _use_of_run(name)) and not force:
         raise FlowError(f"{use}; --force removes it all the same")
     remove_run(name)
+    for history in map(History, refreshed_names()):
+        if name in history.runs:
+            history.remove([name])
     return folder
 
 
 def _use_of_run(name: str) -> str:
     """Return what a run is used for, which speaks against its removal; empty if nothing does."""
-    if read_history(name):
+    if History(name).file:
         return f"{name!r} is what `ism-dask refresh` publishes"
-    for published in refreshed_names():
-        runs = {each["run"] for each in read_history(published) if not each.get("pruned")}
-        if name in runs:
-            return f"{name!r} belongs to the refreshes of {published!r}"
+    for history in map(History, refreshed_names()):
+        if history.file and name in {each.run for each in history.records if not each.pruned}:
+            return f"{name!r} belongs to the refreshes of {history.name!r}"
     with suppress(StorageError):  # a damaged run may go
         if original := open_run(name).copy_of:
             return f"{name!r} is published: it is a copy of {original!r}"

@@ -19,7 +19,7 @@ from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
 from flows.progress.fits import ThinnedLog
 from flows.progress.watching import progress_note
-from flows.runs.dated import publish_newest
+from flows.runs.published import publish_newest
 from flows.runs.saving import check_name_is_free
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding

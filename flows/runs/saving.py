@@ -19,6 +19,7 @@ from flows.results.base import RunResult
 from flows.settings.base import DataSettings
 from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
+from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
 from storage import Dataset, Model, Sample, open_run, run_folder, runs_folder, saved_run_path
 from storage.atomic import explain_os_errors, make_folder
@@ -91,7 +92,7 @@ def model_to_save(
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
     `more` are other fields of the record.
     """
-    sample, statistics = _projected_rows(model, data, values, settings.seed)
+    sample, distribution, statistics = _projected_rows(model, data, values, settings.seed)
     return Model(
         components=model.components_,
         mean=model.mean_,
@@ -99,11 +100,18 @@ def model_to_save(
         eigenvalues=model.eigenvalues_,
         image_shape=data.image_shape,
         sample=sample,
+        distribution=distribution,
         statistics=statistics,
         history=[asdict(record) for record in model.history_],
         **saved_facts(settings, data, result),
         **more,
     )
+
+
+def sample_rows(n: int, seed: int) -> Array:
+    """Return the numbers, ascending, of the rows of n that a model is saved with."""
+    drawn = np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False)
+    return np.asarray(np.sort(drawn))
 
 
 def versions() -> dict[str, str]:
@@ -116,16 +124,21 @@ def versions() -> dict[str, str]:
 
 def _projected_rows(
     model: IKDR, data: Dataset, values: Array, seed: int
-) -> tuple[Sample, ColumnMoments]:
-    """Return the new features of rows drawn at random, and statistics of those of all rows."""
+) -> tuple[Sample, Distribution, ColumnMoments]:
+    """Return the new features of rows drawn at random, and statistics of those of all rows.
+
+    The distribution is that of the columns of the rows drawn.
+    """
     n = len(data.X)
-    chosen = np.sort(np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False))
-    points, moments = [], []
+    chosen = sample_rows(n, seed)
+    rows, points, moments = [], [], []
     for start in range(0, n, _ROWS_PER_READ):
         stop = min(start + _ROWS_PER_READ, n)
-        new = model.transform(data.X.read(start, stop))
+        X = data.X.read(start, stop)
+        new = model.transform(X)
         moments.append(ColumnMoments.of(new))
         first, last = np.searchsorted(chosen, [start, stop])
         points.append(new[chosen[first:last] - start])
+        rows.append(X[chosen[first:last] - start])
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
-    return sample, reduce(add, moments)
+    return sample, Distribution.of(np.concatenate(rows)), reduce(add, moments)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flows.errors import SettingsError
 from flows.settings.base import FlowSettings
 from flows.settings.fields import saving_setting, setting
+
+if TYPE_CHECKING:
+    from flows.settings.run_file import RunFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,16 +22,21 @@ class RefreshSettings(FlowSettings):
     file: str = setting(about="A run file (.toml) with the tables [data] and [fit].")
     force: bool = saving_setting(False, about="Fit again even if the source has not changed.")
 
+    @cached_property
+    def plan(self) -> RunFile:
+        """The run file, which is read once; raises SettingsError for one that is not valid."""
+        from flows.settings.run_file import read_run_file  # noqa: PLC0415 - imports pydantic
+
+        return read_run_file(Path(self.file), force=True)
+
     @property
     def title(self) -> str:
         """Name of the flow run: that of the published run, or of a file that cannot be read."""
-        from flows.settings.toml_tables import parse_toml  # noqa: PLC0415 - imports pydantic
-
         try:
-            name = parse_toml(Path(self.file), "run file", "").get("run")
+            name = self.plan.settings.run
         except SettingsError:  # the flow itself reports it
             name = None
-        return name if isinstance(name, str) else Path(self.file).stem
+        return name or Path(self.file).stem
 
     @property
     def subject(self) -> tuple[str, ...]:

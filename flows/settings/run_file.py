@@ -132,29 +132,39 @@ class TransformTable(Checked):
 class RefreshTable(Checked):
     """The table [refresh] of a run file: when a refresh is suspicious, and what it keeps."""
 
+    max_fall: float = setting(
+        0.15,
+        about="By which share of it the share of the label that the new features explain may fall, "
+        "against the published run, and against the published features on the new rows.",
+        ge=0,
+        le=1,
+    )
     max_turn: float = setting(
-        0.5,
-        about="Sine of the largest angle by which W may turn against the published one.",
+        0.85,
+        about="Sine of the largest angle by which the new features of the rows may turn against "
+        "the published ones, as W turns.",
         gt=0,
         le=1,
     )
-    min_objective: float = setting(
-        0.95,
-        about="The new features must depend on the label at least this many times as strongly as "
-        "the published ones, on the new rows.",
-        ge=0,
+    max_class_changes: int = setting(
+        0, about="Classes of the label that may be new, or may have gone.", ge=0
     )
-    max_outside: float = setting(
-        0.05,
-        about="Share of new rows that may lie outside the range of the earlier rows, in any new "
-        "feature.",
+    max_class_shift: float = setting(
+        0.1,
+        about="Share of the rows, beyond chance, that may be of another class than before.",
         ge=0,
         le=1,
     )
-    max_shift: float = setting(
-        1.0,
-        about="How far the mean of a column or a new feature may move, in units of the standard "
-        "deviation that it had.",
+    min_rows: float = setting(
+        0.8, about="The rows must be at least this many times as many as before.", ge=0, le=1
+    )
+    max_rows: float = setting(
+        1.5, about="The rows may be at most this many times as many as before.", ge=1
+    )
+    max_psi: float = setting(
+        0.25,
+        about="How far the distribution of a column, a published feature or a label of numbers may "
+        "move: its population stability index, beyond chance.",
         ge=0,
     )
     keep: int = setting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import Any, get_args, get_origin, get_type_hints
@@ -33,8 +34,11 @@ def commented_run_file(flow: str, source: str | None = None, label: str | None =
 
     Settings that are at their default are comments.
     """
-    name = table_name(source or _SOURCE) or "table"
+    given = table_name(source or _SOURCE)  # that of the folder of a glob, if there is one
+    name = re.sub(r"[^\w.-]+", "-", given).strip("-.") or "table"
     data = {"source": source or _SOURCE, "label": label or _LABEL}
+    if not given:
+        data["name"] = name
     lines = [
         "# A run of ism-dask: `ism-dask run FILE` computes it, `--dry-run` shows what it would do.",
         "# Lines that begin with # are comments; remove the # to change a default.",

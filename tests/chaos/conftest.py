@@ -13,6 +13,7 @@ _MINUTE = (
     "test_chaos_cluster",
     "test_chaos_driver",
     "test_chaos_prefect",
+    "test_chaos_refresh",
     "test_chaos_tls",
     "test_chaos_up",
     "test_a_worker_is_killed_during_an_ingestion",

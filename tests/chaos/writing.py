@@ -23,10 +23,10 @@ from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import (
     Checkpoints,
     PartialResults,
-    add_to_history,
     home,
     ingest_table,
     save_results,
+    write_history,
 )
 
 _LONG = bytes(range(256)) * 200
@@ -81,7 +81,7 @@ def furnish() -> None:
     rows = "".join(f"{n % 7},{n % 5},{'no' if n % 2 else 'yes'}\n" for n in range(2000))
     (beside() / "own.csv").write_text(f"a,b,y\n{rows}")
     _table()
-    add_to_history("own", {"state": "published"})
+    write_history("own", [{"state": "published"}])
     for write in (_slip, _record, _report, _transform, _tables):
         write()
     (home() / "raw" / "own" / "file").write_bytes(b"old")
@@ -142,7 +142,7 @@ WRITES: dict[str, Callable[[], object]] = {
     "new features": _transform,
     "a slip": _slip,
     "a record": _record,
-    "a history": lambda: add_to_history("own", {"state": "unchanged"}),
+    "a history": lambda: write_history("own", [{"state": "unchanged"}]),
     "a fit": lambda: fit_plain(fit("new")),
     "folds": lambda: crossval_plain(
         CrossvalSettings(dataset="wine", criterion="dependence", first=1, run="new")

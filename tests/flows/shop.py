@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,65 @@ def write_part(folder: Path, name: str, n: int, shift: float = 0.0, columns: str
     frame["x"] += shift
     (folder / "parts").mkdir(exist_ok=True)
     frame.to_parquet(folder / "parts" / f"{name}.parquet")
+
+
+def change_part(
+    folder: Path, name: str, change: Callable[[pd.DataFrame, np.random.Generator], pd.DataFrame]
+) -> None:
+    """Write a part of the table anew, as a function changes it."""
+    path = folder / "parts" / f"{name}.parquet"
+    change(pd.read_parquet(path), np.random.default_rng(0)).to_parquet(path)
+
+
+def half_random_labels(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    drawn = rng.choice(["no", "yes"], len(frame))
+    return frame.assign(churned=np.where(rng.random(len(frame)) < 0.5, drawn, frame["churned"]))
+
+
+def third_class(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    return frame.assign(churned=frame["churned"].where(rng.random(len(frame)) > 0.2, "maybe"))
+
+
+def doubled(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
+    return pd.concat([frame, frame], ignore_index=True)
+
+
+def shifted(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
+    return frame.assign(x=frame["x"] + 2 * frame["x"].std())
+
+
+def renamed(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
+    return frame.rename(columns={"y": "why", "z": "zed"})
+
+
+def more_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    drawn = frame.sample(len(frame) // 20, random_state=rng)
+    noise = rng.normal(size=(len(drawn), 5))
+    return pd.concat(
+        [
+            frame,
+            drawn.assign(
+                **dict(zip("vwxyz", noise.T, strict=True)),
+                churned=(np.where(noise[:, 0] * noise[:, 1] > 0, "yes", "no")),
+            ),
+        ],
+        ignore_index=True,
+    )
+
+
+def small_drift(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
+    return frame.assign(x=frame["x"] + 0.1 * frame["x"].std())
+
+
+# Changes of a part that make a refresh suspicious, each with what it names; and sound changes.
+BAD = {
+    "half of all labels at random": (half_random_labels, "max_fall: "),
+    "a third class in a fifth of a file": (third_class, "max_class_changes: "),
+    "all rows doubled": (doubled, "max_rows: "),
+    "a column shifted by two deviations": (shifted, "max_psi: "),
+    "two columns renamed": (renamed, "the data lack columns: y, z"),
+}
+SOUND = {"5% more rows": more_rows, "a small drift": small_drift}
 
 
 def refreshed(here: Command, run_file: Path, *more: object) -> Any:

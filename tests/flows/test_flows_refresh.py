@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+import getpass
+import importlib
+import json
 import os
+import shutil
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import boto3
 import numpy as np
 import pytest
 from commandline import Command
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from prefect.filesystems import RemoteFileSystem
 from scipy.linalg import subspace_angles
 from serving import Serving
-from shop import RUN_FILE, open_shop, refreshed, write_part
+from shop import BAD, RUN_FILE, SOUND, change_part, open_shop, refreshed, write_part
 from support import artifacts_of
 from waiting import wait
 
-from flows.refreshes.published import published_run
-from ism_dask import hsic
-from ism_dask.kernels import Gaussian
-from storage import home, load_model, model_hash, open_dataset, read_history
+from flows.errors import SettingsError
+from flows.refreshes.refresh import check_refreshable, refresh
+from flows.reports.runs import render_metrics
+from flows.runs.published import History
+from flows.settings.refresh import RefreshSettings
+from flows.settings.run_file import read_run_file
+from storage import (
+    home,
+    load_model,
+    model_hash,
+    open_dataset,
+    publish_run,
+    read_history,
+)
 from storage.records import to_sealed_json
 
 
@@ -57,26 +77,61 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     ended = here("history", "sales", "-o", run_file.parent / "h.html")
     assert "sales-0003 *" in ended.out
     page = (run_file.parent / "h.html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert "new feature 2" in page
+    assert f"{datetime.now(UTC):%b %d}" in page  # dates below the pictures
 
 
 def _compared_by_the_definition(comparison: dict[str, Any], before: Any, after: Any) -> None:
     """Check the comparison of two models of the same columns against what its fields mean."""
     data = open_dataset("shop")
     X, y = np.asarray(data.X.read(0, len(data.X)), dtype=float), data.labels["churned"]
-    ratio = after.scale / before.scale
-    old, new = (before.components * ratio).T, after.components.T
-    assert comparison["turn"] == pytest.approx(np.sin(subspace_angles(old, new)[0]), abs=1e-6)
-    standardised = (X - after.mean) / after.scale
-    kernel = Gaussian(after.metrics["fitted_kernel"]["sigma"])
-    J = [hsic(standardised @ W, y, kernel=kernel) for W in (np.linalg.qr(old)[0], new)]
-    assert comparison["objective_ratio"] == pytest.approx(J[1] / J[0], rel=1e-6)
+    old, new = (Z - Z.mean(axis=0) for Z in (before.transform(X), after.transform(X)))
+    assert comparison["turn"] == pytest.approx(np.sin(subspace_angles(old, new)[0]), abs=1e-4)
+    now, by_published = (_explained(each.transform(X), y) for each in (after, before))
+    assert comparison["explained"] == pytest.approx(now, abs=1e-3)
+    assert comparison["explained_before"] == pytest.approx(
+        _explained(before.transform(X[:400]), y[:400]), abs=1e-3
+    )
+    assert comparison["gain"] == pytest.approx(now / by_published, abs=5e-3)
     learned = before.transform(X[:400])
     shift = (before.transform(X).mean(axis=0) - learned.mean(axis=0)) / learned.std(axis=0)
-    assert_allclose([each["mean_shift"] for each in comparison["drift"]], shift, atol=1e-6)
-    means = np.sort(np.abs((after.mean - before.mean) / before.scale))[::-1]
-    assert_allclose([abs(each["mean_shift"]) for each in comparison["columns"]], means, atol=1e-9)
+    means = (X.mean(axis=0) - before.mean) / before.scale
+    listed = {each["name"]: each["mean_shift"] for each in comparison["drift"]}
+    names = (*"vwxyz", "supervisedikdr0", "supervisedikdr1")
+    expected = dict(zip(names, (*means, *shift), strict=True))
+    assert listed == pytest.approx(expected, abs=1e-6)
+
+
+def _explained(Z: Any, y: Any) -> float:
+    """Return the share of classes that the nearest neighbours in Z explain, by its definition."""
+    k = round(len(Z) ** 0.5)
+    Y = np.eye(2)[y]
+    apart = ((Z[:, None] - Z) ** 2).sum(axis=2)
+    np.fill_diagonal(apart, np.inf)
+    means = Y[np.argsort(apart, axis=1)[:, :k]].mean(axis=1)
+    loss, total = ((Y - means) ** 2).sum(), ((Y - Y.mean(axis=0)) ** 2).sum()
+    return float(1 - loss / (1 + 1 / k) / total)
+
+
+@pytest.mark.long
+def test_bad_data_are_not_published_and_sound_ones_are(here: Command, run_file: Path) -> None:
+    refreshed(here, run_file)
+    published, part = model_hash("sales"), run_file.parent / "parts" / "a.parquet"
+    good = part.read_bytes()
+    for change, words in BAD.values():
+        part.write_bytes(good)
+        change_part(run_file.parent, "a", change)
+        ended = here("refresh", run_file, "--plain")
+        assert ended.status == 1
+        assert words in ended.err
+        assert model_hash("sales") == published
+    for change in SOUND.values():
+        part.write_bytes(good)
+        change_part(run_file.parent, "a", change)
+        assert refreshed(here, run_file)["state"] == "published"
+    page = here("history", "sales", "-o", run_file.parent / "h.md")
+    assert "max_class_changes: classes of the label are new maybe, expected at most 0" in page.out
 
 
 @pytest.mark.long
@@ -86,16 +141,18 @@ def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Pat
     write_part(run_file.parent, "b", 400, shift=30.0)
     ended = here("refresh", run_file, "--plain")
     assert ended.status == 1
-    assert "the mean of the column 'x' has moved by +1" in ended.err
+    assert "max_psi: the population stability index of 'x' is 3" in ended.err
+    assert "its mean has moved by +1" in ended.err
     assert "ism-dask rollback sales-0002" in ended.err
     assert model_hash("sales") == published
     assert load_model("sales-0002").components.shape == (2, 5)
     # As long as the source stays so, each refresh says so.
     assert here("refresh", run_file, "--plain", "--quiet").status == 1
-    assert [each["state"] for each in read_history("sales")] == [
-        "published", "suspicious", "suspicious",
-    ]  # fmt: skip
-    limits = "\n[refresh]\nmax_turn = 1.0\nmax_shift = 100.0\nmax_outside = 1.0\n"
+    assert [(each["state"], each["times"]) for each in read_history("sales")] == [
+        ("published", 1),
+        ("suspicious", 2),
+    ]
+    limits = "\n[refresh]\nmax_turn = 1.0\nmax_psi = 100.0\nmax_rows = 9.0\n"
     run_file.write_text(RUN_FILE + limits)
     ended = refreshed(here, run_file, "--force")
     assert (ended["state"], ended["reasons"]) == ("published", [])
@@ -106,15 +163,97 @@ def test_a_rollback_publishes_an_earlier_run(here: Command, run_file: Path) -> N
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
     refreshed(here, run_file)
-    assert here("rollback", "sales").out == "sales is sales-0001\n"
-    assert published_run("sales") == "sales-0001"
+    before = (run_file.parent / "new.csv").read_text()
+    ended = here("rollback", "sales", "--json").answer
+    assert (ended["state"], ended["run"], ended["reasons"]) == ("rolled back", "sales-0001", [])
+    assert ended["by"] == getpass.getuser()
+    # What the run file writes is that of the run that is published now.
+    assert ended["written"] == [str(run_file.parent / name) for name in ("new.csv", "sales.html")]
+    assert (run_file.parent / "new.csv").read_text() != before
+    assert History("sales").published == "sales-0001"
     assert model_hash("sales") == model_hash("sales-0001")
     assert "no run of 'sales' was published before" in here("rollback", "sales").failed(1)
-    assert here("rollback", "sales-0002").status == 0
-    assert published_run("sales") == "sales-0002"
+    # Without the run file, or with a table that the earlier run cannot read, they are stale.
+    run_file.rename(run_file.parent / "moved.toml")
+    ended = here("rollback", "sales-0002")
+    assert ended.out.startswith("sales is sales-0002\noutputs of the run file are stale: ")
+    assert History("sales").published == "sales-0002"
     assert "there are sales-0001, sales-0002" in here("rollback", "sales-0003").failed(2)
     assert "no run of a refresh" in here("rollback", "other").failed(2)
     assert "did you mean 'sales'" in here("history", "salse").failed(2)
+    states = [each["state"] for each in read_history("sales")]
+    assert states == ["published", "published", "rolled back", "rolled back"]
+
+
+@pytest.mark.long
+def test_a_history_holds_every_night(here: Command, run_file: Path) -> None:
+    part = run_file.parent / "parts" / "a.parquet"
+    refreshed(here, run_file)
+    for _ in range(2):
+        assert refreshed(here, run_file)["state"] == "unchanged"
+    good = part.read_bytes()
+    part.write_bytes(good[:-100])
+    for _ in range(2):
+        assert "a.parquet" in here("refresh", run_file, "--plain").failed(1)
+    part.unlink()
+    assert here("refresh", run_file, "--plain").status == 1
+    part.write_bytes(good)
+    records = History("sales").records
+    assert [(each.state, each.times) for each in records] == [
+        ("published", 1),
+        ("unchanged", 2),
+        ("failed", 2),
+        ("failed", 1),
+    ]
+    assert "a.parquet" in records[2].reasons[0]
+    assert {each.by for each in records} == {getpass.getuser()}
+    assert "failed, 2 times" in here("history", "sales").out
+    # A file that is wrong is a failed night, too, if a schedule has begun it.
+    run_file.write_text("[")
+    with pytest.raises(SettingsError):
+        refresh(RefreshSettings(file=str(run_file)))
+    assert "is no TOML" in History("sales").records[-1].reasons[0]
+
+
+@pytest.mark.long
+def test_stale_outputs_are_written_by_the_next_night(here: Command, run_file: Path) -> None:
+    text = run_file.read_text()
+    run_file.write_text(text.replace('source = "parts/a.parquet"', 'source = "new.parquet"'))
+    message = "sales-0001 is published, but outputs of the run file are stale: "
+    for _ in range(2):
+        ended = here("refresh", run_file, "--plain")
+        assert (ended.status, message in ended.err) == (1, True)
+    shutil.copy(run_file.parent / "parts" / "a.parquet", run_file.parent / "new.parquet")
+    again = refreshed(here, run_file)
+    assert (again["state"], len(again["written"])) == ("unchanged", 2)
+    assert refreshed(here, run_file)["written"] == again["written"]  # as they were
+
+
+@pytest.mark.long
+def test_a_refresh_reads_its_run_file_once_and_each_model_once(
+    here: Command, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_file.write_text(RUN_FILE.partition("[[")[0].replace('report = "sales.html"\n', ""))
+    refreshed(here, run_file)
+    write_part(run_file.parent, "b", 40)
+    counted: Counter[str] = Counter()
+
+    def counting(owner: str, name: str) -> None:
+        module = importlib.import_module(owner)
+        original = getattr(module, name)
+
+        def call(first: Any, *more: Any, **options: Any) -> Any:
+            counted[f"{name} {Path(str(first)).name}"] += 1
+            return original(first, *more, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    counting("flows.settings.run_file", "read_run_file")
+    counting("flows.runs.saving", "load_model")
+    assert refresh(RefreshSettings(file=str(run_file))).state == "published"
+    assert counted == {
+        "read_run_file run.toml": 1, "load_model sales": 1, "load_model sales-0002": 1,
+    }  # fmt: skip
 
 
 def test_other_columns_are_named(here: Command, run_file: Path) -> None:
@@ -148,10 +287,28 @@ def test_files_that_cannot_be_refreshed(
     assert message in here("refresh", run_file, "--plain").failed(2)
 
 
-def test_a_run_of_that_name_that_no_refresh_made_stays(here: Command, run_file: Path) -> None:
+def test_a_run_of_the_same_file_is_adopted(here: Command, run_file: Path) -> None:
     assert here("run", run_file, "--plain").status == 0
     saved = model_hash("sales")
-    assert "which no refresh has published" in here("refresh", run_file, "--plain").failed(1)
+    # Neither of these settings changes the result.
+    run_file.write_text(RUN_FILE.replace("[fit]", "[fit]\nstall = 30.0\ncheckpoint = 9.0"))
+    assert refreshed(here, run_file)["state"] == "unchanged"
+    assert [each["state"] for each in read_history("sales")] == ["adopted", "unchanged"]
+    assert model_hash("sales") == model_hash("sales-0001") == saved
+    other = run_file.with_name("other.toml")
+    other.write_text(RUN_FILE)
+    message = here("refresh", other, "--plain").failed(2)
+    assert f"`run` is 'sales', which is refreshed by {run_file}" in message
+    run_file.rename(run_file.with_name("moved.toml"))
+    assert refreshed(here, other)["state"] == "unchanged"
+
+
+def test_a_run_of_that_name_that_is_another_fit_stays(
+    here: Command, run_file: Path, fitted_wine: str
+) -> None:
+    publish_run(fitted_wine, "sales")
+    saved = model_hash("sales")
+    assert "which is no fit of this table" in here("refresh", run_file, "--plain").failed(1)
     assert model_hash("sales") == saved
 
 
@@ -161,9 +318,9 @@ _MOMENTS = {
     "flows.refreshes.refresh.fit_and_save": "sales-0001",
     "flows.refreshes.refresh.compare": "sales-0001",
     "storage.runs.shutil.copytree": "sales-0001",
-    "flows.refreshes.refresh.write_outputs": "sales-0002",
-    "flows.refreshes.refresh.add_to_history": "sales-0002",
-    "flows.refreshes.refresh.prune": "sales-0002",
+    "flows.refreshes.refresh.outputs_or_reason": "sales-0002",
+    "flows.runs.published.History.add": "sales-0002",
+    "flows.runs.published.History.prune": "sales-0002",
 }
 
 
@@ -190,9 +347,11 @@ def test_a_killed_refresh_leaves_a_whole_run_published(
     result = refreshed(here, run_file)
     ended = "unchanged" if moment.endswith("prune") else "published"
     assert (result["state"], result["run"]) == (ended, "sales-0002")
-    assert published_run("sales") == "sales-0002"
-    runs = dict.fromkeys(each["run"] for each in read_history("sales"))
-    assert list(runs) == ["sales-0001", "sales-0002"]
+    assert History("sales").published == "sales-0002"
+    assert History("sales").runs == ["sales-0001", "sales-0002"]
+    died = ("its process ended without a word",)
+    reasons = [each.reasons for each in History("sales").records if each.state == "failed"]
+    assert reasons == ([] if moment.endswith("prune") else [died])
 
 
 def test_two_refreshes_at_once_are_refused(here: Command, run_file: Path) -> None:
@@ -244,7 +403,7 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
     assert "sales-0002 is not published: " in ended.err
     run = serving.run(ended.out.splitlines()[0].rpartition("/")[2])
     assert (run["state"]["name"], run["state"]["type"]) == ("Suspicious", "FAILED")
-    assert "the mean of the column 'x' has moved" in run["state"]["message"]
+    assert "max_psi: the population stability index of 'x'" in run["state"]["message"]
     # What an automation acts on.
     about = {"resource": {"id": ["ism-dask.run.sales"]}}
     wait(lambda: len(serving.events(**about)) == 3)
@@ -281,19 +440,21 @@ def test_a_prefect_block_has_the_credentials(
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_schedule_is_replaced_by_the_next(
+def test_schedules_are_made_replaced_listed_paused_and_removed(
     here: Command, run_file: Path, serving: Serving
 ) -> None:
-    assert "`--cron` is 'nightly'; expected" in here(
-        "schedule", run_file, "--cron", "nightly"
-    ).failed(2)
-    for cron in ("0 2 * * *", "30 3 * * 1"):
-        answer = here("schedule", run_file, "--cron", cron, "--json").answer
+    wrong = here("schedule", run_file, "--cron", "nightly").failed(2)
+    assert "`--cron` is 'nightly'; expected five fields, such as '0 2 * * *'\n" in wrong
+    wrong = here("schedule", run_file, "--cron", "0 2 * * *", "--timezone", "Mars").failed(2)
+    assert "`--timezone` is 'Mars'; expected the name of one, such as Europe/Berlin" in wrong
+    for cron, zone in (("0 2 * * *", "UTC"), ("30 3 * * 1", "Europe/Berlin")):
+        answer = here("schedule", run_file, "--cron", cron, "--timezone", zone, "--json").answer
         assert (answer["name"], answer["cron"]) == ("sales", cron)
         deployment = serving.get("deployments/name/refresh/sales")
         assert answer["url"].endswith(deployment["id"])
         (schedule,) = deployment["schedules"]
         assert schedule["schedule"]["cron"] == cron
+        assert schedule["schedule"]["timezone"] == zone
         assert deployment["parameters"] == {"settings": {"file": str(run_file)}}
         # The worker copies no folder; it starts beside the run file.
         (step,) = deployment["pull_steps"]
@@ -301,3 +462,156 @@ def test_a_schedule_is_replaced_by_the_next(
         assert deployment["path"] is None
         # The flow itself lets one run compute at a time.
         assert deployment["global_concurrency_limit"] is None
+    other = run_file.with_name("other.toml")
+    other.write_text(RUN_FILE)
+    assert f"which has a schedule by {run_file}" in here(
+        "schedule", other, "--cron", "0 2 * * *"
+    ).failed(2)
+
+    def listed(*options: str) -> list[Any]:
+        return list(here("schedules", *options, "--json").answer["schedules"])
+
+    (mine,) = listed()
+    assert (mine["name"], mine["cron"], mine["timezone"], mine["paused"]) == (
+        "sales", "30 3 * * 1", "Europe/Berlin", False,
+    )  # fmt: skip
+    assert listed("sales", "pause")[0]["paused"]
+    assert "paused" in here("schedules").out
+    assert not listed("sales", "resume")[0]["paused"]
+    assert listed("sales", "remove") == []
+    assert "no refresh of 'sales' has a schedule" in here("schedules", "sales", "pause").failed(2)
+    assert "without a change" in here("schedules", "sales").failed(2)
+    assert "no schedules; " in here("schedules").out
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("prefect_server")
+def test_an_alert_calls_a_webhook(
+    here: Command, run_file: Path, serving: Serving, called: list[dict[str, Any]], hook: str
+) -> None:
+    assert here("alert").out == "refreshes alert nobody; `ism-dask alert URL` changes that\n"
+    assert "expected a webhook" in here("alert", "me").failed(2)
+    for _ in range(2):
+        assert "127.0.0.1" in here("alert", hook).out
+    assert len(serving.find("automations")) == 2
+    assert here("refresh", run_file, "--json").answer["state"] == "published"
+    write_part(run_file.parent, "b", 400, shift=30.0)
+    assert here("refresh", run_file).status == 1
+    (run_file.parent / "parts" / "a.parquet").write_bytes(b"PAR1")
+    assert here("refresh", run_file).status == 1
+    wait(lambda: len(called) == 2)
+    suspicious, failed = called
+    assert suspicious["subject"].endswith("sales is Suspicious")
+    assert "max_psi: the population stability index of 'x'" in suspicious["text"]
+    assert failed["subject"].endswith("sales is Failed")
+    assert "a.parquet" in failed["content"]
+    assert here("alert", "--off").out.startswith("refreshes alert nobody")
+    assert serving.find("automations") == []
+
+
+@pytest.fixture
+def called() -> list[dict[str, Any]]:
+    """Return what the webhook was called with."""
+    return []
+
+
+@pytest.fixture
+def hook(called: list[dict[str, Any]]) -> Iterator[str]:
+    """Serve a webhook, and return its address."""
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            called.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/hook"
+        server.shutdown()
+
+
+@pytest.mark.long
+def test_a_home_is_backed_up_and_restored(
+    here: Command, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/operators.md says: a copy of the folder is a home, wherever it lies."""
+    refreshed(here, run_file)
+    backup = run_file.parent / "backup"
+    subprocess.run(["cp", "-a", str(home()), str(backup)], check=True)
+    write_part(run_file.parent, "b", 40)
+    assert refreshed(here, run_file)["run"] == "sales-0002"
+    monkeypatch.setenv("ISM_DASK_HOME", str(backup))
+    assert here("check").status == 0
+    assert History("sales").published == "sales-0001"
+    assert refreshed(here, run_file)["run"] == "sales-0002"
+    assert model_hash("sales") == model_hash("sales-0002")
+
+
+def test_metrics_of_refreshes(here: Command, run_file: Path) -> None:
+    refreshed(here, run_file)
+    write_part(run_file.parent, "b", 40)
+    refreshed(here, run_file)
+    (run_file.parent / "parts" / "a.parquet").write_bytes(b"PAR1")
+    assert here("refresh", run_file, "--plain").status == 1
+    lines = dict(line.rsplit(" ", 1) for line in render_metrics().splitlines() if line[0] != "#")
+    prefix = "ism_dask_refresh_"
+    assert lines[f'{prefix}state{{run="sales",state="failed"}}'] == "1.0"
+    assert 0 <= time.time() - float(lines[f'{prefix}last_success{{run="sales"}}']) < 300
+    comparison = next(each.comparison for each in History("sales").records if each.comparison)
+    assert float(lines[f'{prefix}drift{{run="sales"}}']) == comparison.drift[0].instability
+    assert float(lines["ism_dask_home_free_bytes"]) > 0
+
+
+def test_a_run_is_cancelled_from_another_process(here: Command, tmp_path: Path) -> None:
+    assert "no process computes the run 'sales'" in here("cancel", "sales").failed(2)
+    code = (
+        "import time\n"
+        "from flows.runs.published import publishing\n"
+        "from flows.progress.interrupts import install_signal_handlers\n"
+        "install_signal_handlers()\n"
+        "with publishing('sales') as history:\n"
+        "    history.begin('sales.toml')\n"
+        "    print('begun', flush=True)\n"
+        "    try:\n"
+        "        time.sleep(600)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted', flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "begun\n"
+        waiting = Thread(target=one.wait)
+        waiting.start()
+        assert here("cancel", "sales").out.endswith(f"process {one.pid} has ended\n")
+        assert one.stdout.readline() == "interrupted\n"
+        waiting.join()
+
+
+def test_a_missing_run_file_is_an_error_at_once(
+    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.cli.refresh.connect_to_prefect", pytest.fail)
+    monkeypatch.setattr("flows.cli.compute.connect_to_prefect", pytest.fail)
+    path = tmp_path / "sales.toml"
+    assert f"the run file {path} cannot be read" in here("refresh", path).failed(2)
+    assert f"the run file {path} cannot be read" in here(
+        "schedule", path, "--cron", "0 2 * * *"
+    ).failed(2)
+
+
+def test_help_names_the_tables(here: Command) -> None:
+    words = here("refresh", "--help").out
+    assert "with the tables [data] and [fit]." in words
+    assert "[refresh]" in words
+
+
+def test_a_new_run_file_for_a_glob_is_valid(here: Command, run_file: Path) -> None:
+    for data, name in (("parts/*.parquet", "parts"), ("*.parquet", "table"), ("a b.csv", "a-b")):
+        path = run_file.with_name(f"{name}.toml")
+        assert here("init", path, "--data", data, "--label", "churned").status == 0
+        plan = read_run_file(path)
+        assert check_refreshable(plan) == name

@@ -11,7 +11,7 @@ from shop import open_shop, write_part
 from upkeep import RunningUp
 from waiting import wait
 
-from flows.refreshes.published import published_run
+from flows.runs.published import History
 from storage import home, load_model, model_hash, read_history, refresh_lock
 
 _OVER = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
@@ -32,7 +32,7 @@ def test_a_schedule_refreshes_what_has_changed(
     done = {"auto_scheduled": True, "state_type": "COMPLETED"}
     first = wait(lambda: _over(up, **done), 240)
     assert first["state"]["name"] == "Published"
-    assert published_run("sales") == "sales-0001"
+    assert History("sales").published == "sales-0001"
     assert (tmp_path / "new.csv").exists()
     assert (tmp_path / "sales.html").exists()
 
@@ -42,11 +42,12 @@ def test_a_schedule_refreshes_what_has_changed(
     before = model_hash("sales")
     write_part(tmp_path, "b", 40)
     assert _run_now(up)["state"]["name"] == "Published"
-    assert published_run("sales") == "sales-0002"
+    assert History("sales").published == "sales-0002"
     assert model_hash("sales") != before
     assert load_model("sales").config["start_from"] == "sales"
     last = read_history("sales")[-1]
     assert (last["state"], last["rows"]) == ("published", 440)
+    assert last["by"].startswith("Prefect worker")
     write_part(tmp_path, "c", 400, shift=30.0)
     suspicious = _run_now(up)
     ending = (suspicious["state"]["name"], suspicious["state_type"])
@@ -55,7 +56,13 @@ def test_a_schedule_refreshes_what_has_changed(
     wait(lambda: not (home() / "flow-runs" / f"{suspicious['id']}.json").exists())
     state = up.request("GET", f"flow_runs/{suspicious['id']}").json()["state"]
     assert (state["name"], state["type"]) == ending
-    assert "the mean of the column 'x' has moved" in state["message"]
+    assert "max_psi: the population stability index of 'x'" in state["message"]
+
+    run_file.rename(tmp_path / "moved.toml")
+    state = _run_now(up)["state"]
+    assert state["type"] == "FAILED"
+    assert f"the run file {run_file} cannot be read" in state["message"]
+    assert read_history("sales")[-1]["state"] == "failed"
 
 
 def _schedule(apart: Command, run_file: Path, cron: str) -> None:

@@ -1,0 +1,245 @@
+"""Nights of a refresh: bad tables, damaged files, a full disk, and machines that were off."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from serving import Serving, running_worker
+from shop import BAD, RUN_FILE, open_shop
+from tally import LONG, Tally, few_and_many
+from waiting import wait
+
+from flows.refreshes.refresh import refresh
+from flows.results.refresh import RefreshResult
+from flows.runs.published import History, publishing
+from flows.settings.refresh import RefreshSettings
+from storage import StorageError, TableError, load_model, model_hash
+
+Begin = Callable[[str, int], Tally]
+ROWS = {
+    "labels corrupted: half of them at random": ["half of all labels at random"],
+    "classes new: a third one in a fifth of a file": ["a third class in a fifth of a file"],
+    "columns renamed, or one shifted by two deviations, or rows doubled": [
+        "two columns renamed",
+        "a column shifted by two deviations",
+        "all rows doubled",
+    ],
+}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """Return the run file of a table that is refreshed once."""
+    run_file = open_shop(tmp_path)
+    run_file.write_text(RUN_FILE.partition("[[")[0])
+    _night(run_file)
+    return run_file
+
+
+def _night(run_file: Path) -> RefreshResult:
+    return refresh(RefreshSettings(file=str(run_file)))
+
+
+@few_and_many(few=3, many=20)
+@pytest.mark.parametrize("fault", ROWS)
+def test_a_table_is_bad(tally: Begin, count: int, fault: str, shop: Path) -> None:
+    row = tally(f"{fault}: not published, and the limit is named", count)
+    part, published = shop.parent / "parts" / "a.parquet", model_hash("sales")
+    good = pd.read_parquet(part)
+    for number in range(count):
+        change, words = BAD[ROWS[fault][number % len(ROWS[fault])]]
+        change(good, np.random.default_rng(number)).to_parquet(part)
+        night = _night(shop)
+        named = any(words in each for each in night.reasons)
+        row.add(
+            survived=night.state == "suspicious" and named,
+            wrong=model_hash("sales") != published,
+        )
+
+
+@few_and_many(few=5, many=100)
+def test_a_file_is_damaged(tally: Begin, count: int, shop: Path) -> None:
+    row = tally("a file of the table is cut or overwritten: named in the history", count)
+    part, published = shop.parent / "parts" / "a.parquet", model_hash("sales")
+    good, rng = part.read_bytes(), random.Random(count)
+    for number in range(count):
+        at = rng.randrange(4, len(good) - 1)
+        noise = good[:at] + rng.randbytes(len(good) - at)
+        part.write_bytes(noise if number % 2 else good[:at])
+        with pytest.raises((TableError, StorageError)):
+            _night(shop)
+        last = History("sales").records[-1]
+        row.add(
+            survived=last.state == "failed" and "a.parquet" in last.reasons[0],
+            wrong=model_hash("sales") != published,
+        )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Mount a disk of three megabytes, and make it the home."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    mounts = shutil.which("mount") and subprocess.run(command, check=False, capture_output=True)
+    if not mounts or mounts.returncode:
+        pytest.skip("mounting a small tmpfs is not allowed here")
+    monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@few_and_many(few=2, many=20)
+def test_the_disk_is_full_in_the_middle(
+    tally: Begin, count: int, small_disk: Path, tmp_path: Path
+) -> None:
+    """A whole run stays published; with room again, the next night does its work."""
+    row = tally("disk full in the middle of a refresh", count)
+    run_file, rng = open_shop(tmp_path), random.Random(count)
+    run_file.write_text(RUN_FILE.partition("[[")[0] + "\n[refresh]\nkeep = 2\nmax_turn = 1.0\n")
+    _night(run_file)
+    part = tmp_path / "parts" / "a.parquet"
+    frame, ballast = pd.read_parquet(part), small_disk / "ballast"
+    for number in range(count):
+        before = model_hash("sales")
+        frame.iloc[: 399 - number].to_parquet(part)
+        _fill(ballast, room=rng.randrange(0, 250_000))
+        ended = ""
+        try:
+            ended = _night(run_file).state
+        except StorageError as error:
+            ended = "named" if "free some space" in str(error) else str(error)
+        whole = model_hash("sales") in (before, model_hash(History("sales").runs[-1]))
+        load_model("sales")
+        ballast.unlink(missing_ok=True)
+        again = _night(run_file).state
+        row.add(
+            survived=ended in ("named", "published") and again in ("published", "unchanged"),
+            wrong=not whole,
+        )
+
+
+def _fill(ballast: Path, room: int) -> None:
+    """Fill the disk but for some bytes."""
+    free = shutil.disk_usage(ballast.parent).free
+    ballast.write_bytes(bytes(max(0, free - room)))
+
+
+POOL = "local-process"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "count", [pytest.param(1, id="few"), pytest.param(3, id="many", marks=LONG)]
+)
+def test_two_schedules_in_one_minute(
+    tally: Begin, count: int, serving: Serving, tmp_path: Path
+) -> None:
+    """Both are carried out; a run of one that another process refreshes meanwhile is cancelled."""
+    row = tally("two schedules in one minute, and one that overlaps", count)
+    files = [_own_shop(tmp_path, name) for name in ("left", "right")]
+    with running_worker(serving.api, POOL):
+        for number in range(count):
+            for each in files:
+                frame = pd.read_parquet(each.parent / "parts" / "a.parquet")
+                frame.iloc[number:].to_parquet(each.parent / "parts" / "a.parquet")
+            known = {name: len(_ended(serving, name)) for name in ("left", "right")}
+            for each in files:
+                _schedule(serving, each, "* * * * *")
+            done = [_next_end(serving, name, count) for name, count in known.items()]
+            survived = [each["state"]["name"] == "Published" for each in done]
+            with publishing("left"):
+                late = _next_end(serving, "left", len(_ended(serving, "left")))
+            survived.append(late["state_type"] == "CANCELLED")
+            for each in files:
+                _schedule(serving, each, "0 2 29 2 *")
+            states = [each.state for each in History("right").records]
+            row.add(survived=all(survived), wrong="failed" in states)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "count", [pytest.param(1, id="few"), pytest.param(3, id="many", marks=LONG)]
+)
+def test_the_machine_is_off_at_night(
+    tally: Begin, count: int, doomed: Serving, tmp_path: Path
+) -> None:
+    """Server and worker are away while runs are due: afterwards the last one does the work."""
+    row = tally("the machine is off while refreshes are due", count)
+    run_file = _own_shop(tmp_path, "left")
+    _schedule(doomed, run_file, "* * * * *")
+    for number in range(count):
+        frame = pd.read_parquet(run_file.parent / "parts" / "a.parquet")
+        frame.iloc[number:].to_parquet(run_file.parent / "parts" / "a.parquet")
+        known = {each["id"] for each in _ended(doomed, "left")}
+        records = len(History("left").records)
+        doomed.kill()
+        time.sleep(150)  # two are due, and one of them was missed by more than a minute
+        doomed.start()
+        back = datetime.now(UTC)
+        with running_worker(doomed.api, POOL):
+            wait(lambda records=records: len(History("left").records) > records, 240)
+            mine = wait(lambda known=known, back=back: _all_over(doomed, back, known), 240)
+        gave_way = [each for each in mine if each["state_type"] == "CANCELLED"]
+        did = [each for each in mine if each["state_type"] == "COMPLETED"]
+        row.add(
+            survived=len(did) >= 1 and len(did) + len(gave_way) == len(mine),
+            wrong=any(each.state == "failed" for each in History("left").records),
+        )
+
+
+def _own_shop(folder: Path, name: str) -> Path:
+    own = folder / name
+    own.mkdir()
+    run_file = open_shop(own)
+    text = (
+        RUN_FILE.partition("[[")[0].replace('"sales"', f'"{name}"').replace('"shop"', f'"{name}"')
+    )
+    run_file.write_text(text)
+    return run_file
+
+
+def _schedule(serving: Serving, run_file: Path, cron: str) -> None:
+    command = [sys.executable, "-m", "flows.cli", "schedule", str(run_file), "--cron", cron]
+    subprocess.run(command, check=True, env={**os.environ, "PREFECT_API_URL": serving.api})
+
+
+def _runs(serving: Serving, name: str) -> list[Any]:
+    """Return the runs of a schedule, oldest first."""
+    only = {"name": {"any_": [name]}}
+    return list(serving.find("flow_runs", deployments=only, sort="EXPECTED_START_TIME_ASC"))
+
+
+def _is_over(run: Any) -> bool:
+    return run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+def _ended(serving: Serving, name: str) -> list[Any]:
+    return [each for each in _runs(serving, name) if _is_over(each)]
+
+
+def _next_end(serving: Serving, name: str, known: int) -> Any:
+    """Return the run of a schedule that ends after so many others."""
+    return wait(lambda: _ended(serving, name)[known:], 240)[0]
+
+
+def _all_over(serving: Serving, when: datetime, known: set[str]) -> list[Any]:
+    """Return the new runs that were due at a time; none if one of them goes on."""
+    due = [
+        each
+        for each in _runs(serving, "left")
+        if datetime.fromisoformat(each["expected_start_time"]) < when and each["id"] not in known
+    ]
+    return due if all(map(_is_over, due)) else []
