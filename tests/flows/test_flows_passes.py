@@ -307,7 +307,9 @@ def test_the_log_of_a_long_fit_is_short(iterations: int, lines: int) -> None:
             current = SimpleNamespace(objective=2.0)
             done = SimpleNamespace(history=history[:number], iteration=number, current=current)
             reports.on_iteration(done)
-    logged = [int(re.findall(r"^iteration (\d+): J 2, change ", line)[0]) for line in diary.log]
+    assert diary.log[0] == "phase: iterations"
+    steps = [line for line in diary.log if not line.startswith("phase: ")]
+    logged = [int(re.findall(r"^iteration (\d+): J 2, change ", line)[0]) for line in steps]
     assert logged == sorted(set(logged))
     assert logged[:7] == [1, 2, 3, 4, 5, 6, 7]
     assert logged[-1] == iterations
@@ -327,7 +329,8 @@ def test_a_fold_has_its_share_of_the_log() -> None:
             for number in range(1, 90):
                 reports.on_iteration(state(*np.geomspace(1.0, 0.1, 90)[:number]))
     assert len(diary.log) <= 45
-    assert all(line.startswith("fold 1 of 10, iteration ") for line in diary.log)
+    starts = ("fold 1 of 10, iteration ", "fold 1 of 10, phase: ")
+    assert all(line.startswith(starts) for line in diary.log)
 
 
 def test_an_error_of_the_fit_comes_through() -> None:

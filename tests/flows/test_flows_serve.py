@@ -259,7 +259,7 @@ def samples(address: str) -> Mapping[Sample, float]:
     for family in text_string_to_metric_families(reply.text):
         assert family.documentation
         for each in family.samples:
-            of = " ".join(filter(None, (each.labels["run"], each.labels.get("state"))))
+            of = " ".join(filter(None, (each.labels.get("run"), each.labels.get("state"))))
             found[each.name.removeprefix("ism_dask_run_"), of] = each.value
     return found
 

@@ -369,13 +369,13 @@ def test_any_chunking_gives_the_same(engine, kernel, rows):
 @pytest.mark.parametrize(
     ("n", "kernel", "q", "names"),
     [
-        (500, Linear(), 2, {"closed"}),
-        (500, 2.0 * Linear() + 0.5 * Squared(), 2, {"closed"}),
-        (500, Gaussian(2.0), 2, {"exact"}),
-        (4000, Gaussian(2.0), 2, {"landmarks"}),
-        (4000, Polynomial(3), 2, {"monomials"}),
-        (4000, Polynomial(15), 5, {"landmarks", "exact"}),
-        (4000, RelativeGaussian(3), 2, {"exact"}),
+        (500, Linear(), 2, ["closed"]),
+        (500, 2.0 * Linear() + 0.5 * Squared(), 2, ["closed"]),
+        (500, Gaussian(2.0), 2, ["exact"]),
+        (4000, Gaussian(2.0), 2, ["landmarks"]),
+        (4000, Polynomial(3), 2, ["monomials"]),
+        (4000, Polynomial(15), 5, ["landmarks", "exact"]),
+        (4000, RelativeGaussian(3), 2, ["exact"]),
     ],
     ids=repr,
 )
