@@ -62,7 +62,6 @@ from storage.runs import (
     save_results,
     saved_run_path,
 )
-from storage.tables.files import check_pyarrow
 from storage.tables.schema import TableOptions
 from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
 from storage.verify import Problem, StoredItem, stored_items
@@ -80,8 +79,8 @@ def ingest_table(
     """Store a table as a data set, encoded as numbers, and return it opened.
 
     Numbers stay as they are, booleans become 0 and 1, and strings one column per level, called
-    `region=north`. Dates, free text, infinite values and, unless `missing` says otherwise, gaps
-    are errors that name the column.
+    `region=north`. Free text, infinite values, dates unless `dates` is true and, unless `missing`
+    says otherwise, gaps are errors that name the column.
 
     Parameters
     ----------
@@ -111,14 +110,13 @@ def ingest_table(
     TableError
         If the table cannot be read or encoded; the message names the file or column.
     """
-    check_pyarrow()
     # They import pyarrow, which takes a while.
     from storage.table_ingestion import dataset_name, store_unless_stored  # noqa: PLC0415
     from storage.tables.formats import open_table  # noqa: PLC0415
 
     chosen = TableOptions(**options)
     return store_unless_stored(
-        open_table(source, passed=chosen.keep),
+        open_table(source, chosen),
         dataset_name(source, name),
         chosen,
         force=force,

@@ -17,7 +17,6 @@ from storage.errors import UnfitRows, misfit
 from storage.manifest import checked_bytes, read_manifest
 from storage.paths import resolve_under, safe_name
 from storage.runs import MODELS, load_result, save_run
-from storage.tables.files import check_pyarrow
 
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED = "supervised"
@@ -111,8 +110,7 @@ class SavedTransformer(ABC):
             return X
         if self.table is None:
             return X[list(self.feature_names or ())]
-        check_pyarrow()
-        # They import pyarrow, which rows of arrays do not need.
+        # They import pyarrow, which takes a while.
         from storage.tables.new_rows import encode_frame  # noqa: PLC0415
         from storage.tables.schema import TableSchema  # noqa: PLC0415
 

@@ -68,22 +68,13 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Rows that were written.
-
-    Attributes
-    ----------
-    chunks : dict of int to Chunk
-        The whole chunks, by number.
-    ends : list of (int, array)
-        The rows (m, d) before and after them, with the number of the first one.
-    labels : dict of str to (rows,) array
-        By their keys in the data set.
-    """
+    """Rows that were written."""
 
     rows: int
-    chunks: dict[int, Chunk] = field(default_factory=dict)
+    chunks: dict[int, Chunk] = field(default_factory=dict)  # the whole chunks, by number
+    # The rows (m, d) before and after them, with the number of the first one.
     ends: list[tuple[int, Array]] = field(default_factory=list)
-    labels: dict[str, Array] = field(default_factory=dict)
+    labels: dict[str, Array] = field(default_factory=dict)  # by their keys in the data set
 
 
 def preview_table(

@@ -22,8 +22,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "ISM_DASK_HOME": folder}
         command = str(Path(sys.executable).with_name("ism-dask"))
-        for line in ("--version", "datasets", "fit wine -q 2 --plain --run two", "report two"):
-            subprocess.run([command, *line.split()], env=environment, check=True)
+        rows = "".join(f"{k};{k % 7},5;{'yes' if k % 7 > 3 else 'no'}\n" for k in range(50))
+        Path(folder, "sales.csv").write_text(f"id;income;churned\n{rows}")
+        for line in (
+            "--version",
+            "datasets",
+            "fit wine -q 2 --plain --run two",
+            "report two",
+            "ingest sales.csv --label churned --keep id --plain",
+        ):
+            subprocess.run([command, *line.split()], env=environment, check=True, cwd=folder)
         os.environ["ISM_DASK_HOME"] = folder
         check_saved_model()
     print(f"ism_dask {ism_dask.__version__}: the wheel works")

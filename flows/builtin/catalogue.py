@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from flows.builtin.bundled import (
-    load_bundled_breast_cancer,
-    load_bundled_digits,
-    load_bundled_wine,
+from flows.builtin.loaders import (
+    RawData,
+    load_bundled,
+    load_cancer,
+    load_colours,
+    load_faces,
+    load_mnist,
 )
-from flows.builtin.cancer import load_cancer
-from flows.builtin.faces import load_faces
-from flows.builtin.idx import load_mnist
-from flows.builtin.picture import load_colours
-from flows.builtin.raw_data import RawData
 from flows.builtin.raw_files import RawFile
 from storage.dataset import folder_name
 from storage.errors import DatasetNotFound
@@ -25,50 +24,25 @@ _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 
 @dataclass(frozen=True)
 class Split:
-    """One part of a data set.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    content_sha256 : str
-        Digest of X and labels, as `content_digest` returns it. Raw files come in several editions
-        and packings; their values are the same.
-    raw : tuple of RawFile
-        The files that the loader reads, in the order of its parameters.
-    """
+    """One part of a data set."""
 
     rows: int
+    # Digest of X and labels, as `content_digest` returns it. Raw files come in several editions
+    # and packings; their values are the same.
     content_sha256: str
-    raw: tuple[RawFile, ...] = ()
+    raw: tuple[RawFile, ...] = ()  # the files that the loader reads, in the order of its parameters
 
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A data set that can be ingested by name.
-
-    Attributes
-    ----------
-    name, title : str
-        Short name, and a title of one line.
-    source : str
-        Where the values come from.
-    columns : int
-        Number of features.
-    load : callable
-        Takes the path of each raw file and returns a RawData.
-    splits : Mapping[str, Split]
-        By name; the first is the default.
-    default_label : str or None
-        The label that tables and flows use by default.
-    """
+    """A data set that can be ingested by name."""
 
     name: str
     title: str
-    source: str
+    source: str  # where the values come from
     columns: int
-    load: Callable[..., RawData]
-    splits: Mapping[str, Split]
+    load: Callable[..., RawData]  # takes the path of each raw file
+    splits: Mapping[str, Split]  # by name; the first is the default
     default_label: str | None = None
 
     def split_name(self, split: str | None) -> str:
@@ -102,16 +76,19 @@ def _mnist_split(prefix: str, rows: int, content: str, images: str, labels: str)
     return Split(rows, content, raw)
 
 
+def _all(rows: int, content: str, *raw: RawFile) -> dict[str, Split]:
+    """Return the only split of a data set that is not split."""
+    return {"all": Split(rows, content, raw)}
+
+
 _SPECS = (
     DatasetSpec(
         name="wine",
         title="Wine: chemical analysis of three Italian cultivars",
         source="UCI, as bundled with scikit-learn",
         columns=13,
-        load=load_bundled_wine,
-        splits={
-            "all": Split(178, "9730a7accc166f2b08f9caf3c16bcb2df2770e93fa189842438f935c96626043")
-        },
+        load=partial(load_bundled, "load_wine", "cultivar"),
+        splits=_all(178, "9730a7accc166f2b08f9caf3c16bcb2df2770e93fa189842438f935c96626043"),
         default_label="cultivar",
     ),
     DatasetSpec(
@@ -120,18 +97,14 @@ _SPECS = (
         source="UCI breast-cancer-wisconsin.data, rows with missing values left out",
         columns=9,
         load=load_cancer,
-        splits={
-            "all": Split(
-                683,
-                "bc73e21a012ac38cf3cd029e744986f2a52738643c3a29ff818b131004d40ef0",
-                (
-                    RawFile(
-                        ("breast-cancer-wisconsin.data",),
-                        _UCI + "breast-cancer-wisconsin/breast-cancer-wisconsin.data",
-                    ),
-                ),
-            )
-        },
+        splits=_all(
+            683,
+            "bc73e21a012ac38cf3cd029e744986f2a52738643c3a29ff818b131004d40ef0",
+            RawFile(
+                ("breast-cancer-wisconsin.data",),
+                _UCI + "breast-cancer-wisconsin/breast-cancer-wisconsin.data",
+            ),
+        ),
         default_label="diagnosis",
     ),
     DatasetSpec(
@@ -140,13 +113,11 @@ _SPECS = (
         source="UCI CMU face images, quarter size",
         columns=960,
         load=load_faces,
-        splits={
-            "all": Split(
-                624,
-                "4cdd713a96060d1b51379e313c84ac3d8c6b034b60b69f84640e6ddb24e9c263",
-                (RawFile(("faces_4.tar.gz", "faces.tar.gz"), _UCI + "faces-mld/faces_4.tar.gz"),),
-            )
-        },
+        splits=_all(
+            624,
+            "4cdd713a96060d1b51379e313c84ac3d8c6b034b60b69f84640e6ddb24e9c263",
+            RawFile(("faces_4.tar.gz", "faces.tar.gz"), _UCI + "faces-mld/faces_4.tar.gz"),
+        ),
         default_label="identity",
     ),
     DatasetSpec(
@@ -179,23 +150,19 @@ _SPECS = (
         source="flower.png",
         columns=3,
         load=load_colours,
-        splits={
-            "all": Split(
-                256,
-                "f11a32d7b3262444496610d7572b726596bc6182225c6e5c2f6a62f524e83540",
-                (RawFile(("flower.png",)),),
-            )
-        },
+        splits=_all(
+            256,
+            "f11a32d7b3262444496610d7572b726596bc6182225c6e5c2f6a62f524e83540",
+            RawFile(("flower.png",)),
+        ),
     ),
     DatasetSpec(
         name="digits",
         title="Handwritten digits, 8 x 8",
         source="UCI, as bundled with scikit-learn",
         columns=64,
-        load=load_bundled_digits,
-        splits={
-            "all": Split(1797, "f390087eb1eb79fcfb997ff41a3aed5edeea36673b3e0912ecf06e3eeacd472f")
-        },
+        load=partial(load_bundled, "load_digits", "digit", (8, 8)),
+        splits=_all(1797, "f390087eb1eb79fcfb997ff41a3aed5edeea36673b3e0912ecf06e3eeacd472f"),
         default_label="digit",
     ),
     DatasetSpec(
@@ -203,10 +170,8 @@ _SPECS = (
         title="Wisconsin breast cancer, diagnostic: thirty measures of cell nuclei",
         source="UCI, as bundled with scikit-learn",
         columns=30,
-        load=load_bundled_breast_cancer,
-        splits={
-            "all": Split(569, "797e699df7ede6477912a35ed633ea9d43380e605082a41564d9b80579ae116f")
-        },
+        load=partial(load_bundled, "load_breast_cancer", "diagnosis"),
+        splits=_all(569, "797e699df7ede6477912a35ed633ea9d43380e605082a41564d9b80579ae116f"),
         default_label="diagnosis",
     ),
 )

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.builtin.catalogue import DATASETS, DatasetSpec, folder_of, spec_of
-from flows.builtin.picture import colours_of, load_colours, load_pixels
-from flows.builtin.raw_data import RawData, RawFileError
-from flows.builtin.raw_files import find_or_download
+from flows.builtin.loaders import RawData, colours_of, load_colours, load_pixels
+from flows.builtin.raw_files import RawFileError, find_or_download
 from storage.atomic import remove_leftovers
 from storage.dataset import Dataset, DatasetInfo, dataset_path, is_complete, open_dataset
 from storage.dataset_writing import default_chunk_rows, write_dataset
@@ -26,7 +25,7 @@ def ingest(
     force: bool = False,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Dataset:
-    """Store a built-in data set in the home, unless it is stored already.
+    """Store a built-in data set in the home, unless it is stored already, and return it opened.
 
     Parameters
     ----------
@@ -38,11 +37,6 @@ def ingest(
         Replace even a complete data set. The old one stays until the new one is complete.
     progress : callable, optional
         Called with the number of rows written so far and in total.
-
-    Returns
-    -------
-    Dataset
-        The opened data set.
     """
     spec = spec_of(name)
     split = spec.split_name(split)

@@ -129,29 +129,28 @@ def check_cluster(
     output: Output,
 ) -> None:
     """Check a cluster file and show what it would start, or the workers of a running cluster."""
-    from flows.compute.base import PlannedCluster  # noqa: PLC0415
     from flows.compute.places import cluster_place  # noqa: PLC0415
 
     place = cluster_place(where)
-    if isinstance(place, PlannedCluster):
-        plan = place.plan()
+    plan = place.plan()
+    if plan is None:
+        facts = _show_workers(place, output)
+    else:
         facts = {"kind": type(place).__name__.lower(), **plan.facts}
         for line in plan.lines:
             output.say(line)
-    else:
-        facts = _show_workers(place, output)
     output.finish({"command": "check-cluster", "cluster": where, **facts})
 
 
 def _show_workers(place: Any, output: Output) -> dict[str, Any]:
-    from flows.compute.checks import VERSIONS, list_workers  # noqa: PLC0415
+    from flows.compute.checks import VERSIONS, list_workers, worker_cells  # noqa: PLC0415
     from flows.compute.session import joined_cluster_at  # noqa: PLC0415
 
     with output.watched(), joined_cluster_at(place) as client:
         address, workers = client.scheduler.address, list_workers(client)
     columns = ("worker", "threads", "memory", *VERSIONS)
-    output.table(columns, [each.cells() for each in workers], left=1)
+    output.table(columns, [worker_cells(each) for each in workers], left=1)
     output.say(
         f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"
     )
-    return {"kind": "address", "address": address, "workers": [w.to_json() for w in workers]}
+    return {"kind": "address", "address": address, "workers": workers}

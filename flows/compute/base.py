@@ -1,89 +1,59 @@
-"""The interface of the places that a run can compute on, and what their kinds share."""
+"""The base class of the places that a run can compute on, and what their kinds share."""
 
 from __future__ import annotations
 
-import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
 
 from flows.errors import FlowError
+from flows.services.certificates import Certificates
 from flows.services.dask import scheduler_settings
+from flows.settings.toml_tables import RelativePath
+from flows.text import count_noun
 
-# Seconds within which a scheduler that runs already has to answer; a busy one may take some.
-ANSWER_SECONDS = 15.0
-_MEMORY = re.compile(r"\d+(\.\d+)? ?([kMGT]i?)?B")
+
+def _memory(text: str) -> str:
+    if not re.fullmatch(r"\d+(\.\d+)? ?([kMGT]i?)?B", text):
+        raise ValueError(f"{text!r} is no size; expected one such as '4 GiB'")
+    return text
+
+
+# What pydantic checks in the tables of cluster files.
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=1)]
+Memory = Annotated[str, AfterValidator(_memory)]
 
 
 @dataclass(frozen=True)
 class ClusterAddress:
-    """The address of a scheduler to join, and how long to wait for its workers.
-
-    Attributes
-    ----------
-    address : str
-        Address of the scheduler.
-    security : distributed.Security or None
-        Certificates to join with. None takes those of Dask's own configuration.
-    workers : int
-        Number of workers to wait for; more may come later.
-    wait : float
-        Seconds that these workers may take to come.
-    awaited : str
-        Text for the progress display that names what the run waits for.
-    none_came : str
-        Advice for the error message if the workers do not come in time.
-    """
+    """The scheduler to join, and how long to wait for its workers."""
 
     address: str
-    security: Any = None
-    workers: int = 1
-    wait: float = 10.0
-    awaited: str = "a worker"
-    none_came: str = "see the log of the scheduler"
+    security: Any = None  # certificates to join with; None takes those of Dask's configuration
+    workers: int = 1  # so many have to come; more may come later
+    wait: float = 10.0  # seconds that they may take
+    awaited: str = "a worker"  # what the run waits for, in its progress
+    none_came: str = "see the log of the scheduler"  # advice if they do not come in time
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """A description of the cluster that a place would start.
-
-    Attributes
-    ----------
-    lines : tuple of str
-        The description as text.
-    facts : dict
-        The same for programs, in plain JSON.
-    """
+    """A description of the cluster that a place would start, for people and for programs."""
 
     lines: tuple[str, ...]
     facts: dict[str, Any]
 
 
-@runtime_checkable
-class ClusterPlace(Protocol):
-    """A place that a run can compute its tiles on."""
-
-    def check(self) -> None:
-        """Raise FlowError unless the packages that the place needs are installed."""
-
-    def opened(self) -> AbstractContextManager[ClusterAddress]:
-        """Start the cluster if it does not run already; end what was started with the block."""
-
-
-@runtime_checkable
-class PlannedCluster(ClusterPlace, Protocol):
-    """A place that starts a cluster, and can describe it beforehand."""
-
-    def plan(self) -> ClusterPlan:
-        """Return a description of the cluster that `opened` would start."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class ClusterPlaceBase:
-    """Base class of the kinds of cluster, with the check that their package is installed."""
+class ClusterPlace(ABC):
+    """A place that a run can compute its tiles on."""
 
     extra: ClassVar[str | None] = None
     package: ClassVar[str] = "distributed"
@@ -95,6 +65,45 @@ class ClusterPlaceBase:
                 f"this kind of cluster needs `pip install 'ism-dask[{self.extra}]'` (the package "
                 f"{self.package.replace('_', '-')})"
             )
+
+    def plan(self) -> ClusterPlan | None:
+        """Return a description of the cluster that `opened` would start; None if it runs."""
+        return None
+
+    @abstractmethod
+    def opened(self) -> AbstractContextManager[ClusterAddress]:
+        """Start the cluster if it does not run already; end what was started with the block."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Paths of PEM files such as `deploy/tls/make-certificates` writes."""
+
+    ca_file: RelativePath  # certificate of the authority to trust
+    cert: RelativePath
+    key: RelativePath
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            path = getattr(self, each.name)
+            if not path.is_file():
+                raise ValueError(f"{each.name}: there is no file {path}")
+
+    @classmethod
+    def of(cls, certificates: Certificates) -> Tls:
+        """Return the paths of certificates that we made; raise ValueError if a file is missing."""
+        return cls(certificates.ca_file, certificates.cert, certificates.key)
+
+    def security(self) -> Any:
+        """Return a `distributed.Security` with the same certificate for every role."""
+        from distributed import Security  # noqa: PLC0415
+
+        roles = ("client", "scheduler", "worker")
+        keys = {f"tls_{role}_key": str(self.key) for role in roles}
+        certificates = {f"tls_{role}_cert": str(self.cert) for role in roles}
+        return Security(
+            require_encryption=True, tls_ca_file=str(self.ca_file), **keys, **certificates
+        )
 
 
 @dataclass(frozen=True)
@@ -112,17 +121,11 @@ class AdaptiveSize:
             )
 
 
-def check_numbers(at_least: float, **numbers: float) -> None:
-    """Raise ValueError unless every number is finite and not below `at_least`."""
-    for name, number in numbers.items():
-        if not math.isfinite(number) or number < at_least:
-            raise ValueError(f"`{name}` is {number}; expected {at_least} or more")
-
-
-def check_memory(memory: str) -> None:
-    """Raise ValueError unless `memory` is a number of bytes with its unit."""
-    if not _MEMORY.fullmatch(memory):
-        raise ValueError(f"`memory` is {memory!r}; expected a size such as '4 GiB'")
+def size_in_words(size: int | AdaptiveSize, noun: str) -> str:
+    """Return the size of a cluster in words, such as "1 to 8 jobs"."""
+    if isinstance(size, AdaptiveSize):
+        return f"{size.minimum} to {size.maximum} {noun}s"
+    return count_noun(size, noun)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Connect a client to a Dask scheduler, or explain a failure soon and in one line."""
+"""A Dask client whose blocking calls another thread can end, and how it joins a scheduler.
+
+`distributed.Client` waits for ever for a scheduler that hangs.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,28 @@ import logging
 import ssl
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from flows.compute.base import ANSWER_SECONDS, ClusterAddress
+import dask
+from distributed import Client, Security
+from distributed.comm.core import connect
+from distributed.versions import VersionMismatchWarning
+
+from flows.compute.base import ClusterAddress
 from flows.errors import FlowError
 from flows.progress.interrupts import delay_interrupts
 from flows.progress.watching import report_progress
 from flows.services.dask import client_settings
 from flows.text import count_noun
 
+Ask = Callable[..., Awaitable[Any]]
+
+# Seconds within which a scheduler that runs already has to answer; a busy one may take some.
+ANSWER_SECONDS = 15.0
+# Seconds that workers may take to answer: one may import a large package from a slow disk.
+_WORKER_SECONDS = 60.0
 # These loggers repeat, at length and more than once, the one line of our error.
 _SILENCED_LOGGERS = ("distributed", "distributed.client", "asyncio", "tornado.application")
 _POLL_SECONDS = 0.5
@@ -32,14 +46,97 @@ _TLS_ADVICE = {
     # A scheduler may also hang up before this arrives.
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust `cert`, which must come from its ca_file",
 }
+# Only half of the methods of Client have type annotations.
+_Client: Any = Client
+
+
+class EndableClient(_Client):  # type: ignore[misc]
+    """A client that reports whether a thread waits for its cluster, and can end such waits."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._waits: set[object] = set()
+        self._error: Exception | None = None
+        self._ended = asyncio.Event()
+        super().__init__(*args, **options)
+
+    @property
+    def awaited(self) -> bool:
+        """Return whether a thread waits for the cluster now."""
+        return bool(self._waits)
+
+    @property
+    def workers(self) -> dict[str, Any]:
+        """The description of each worker that the scheduler has, by address."""
+        workers: dict[str, Any] = self.scheduler_info(n_workers=-1)["workers"]
+        return workers
+
+    def sync(self, func: Ask, *args: Any, asynchronous: bool | None = None, **more: Any) -> Any:
+        """Run the coroutine `func` and return its result; all blocking calls of Dask come here."""
+        if asynchronous or self.asynchronous:
+            return super().sync(func, *args, asynchronous=asynchronous, **more)
+        wait = object()
+        self._waits.add(wait)
+        try:
+            return super().sync(self._run_until_ended, func, *args, **more)
+        finally:
+            self._waits.remove(wait)
+
+    def result_within(self, func: Ask, *args: Any, within: float, **more: Any) -> Any:
+        """Return the result of the coroutine `func`, or raise TimeoutError after `within` seconds.
+
+        `awaited` does not count this call.
+        """
+        return super().sync(func, *args, callback_timeout=within, **more)
+
+    def answer(self, func: Ask, *args: Any, **more: Any) -> Any:
+        """Return the result of the coroutine `func`, or raise FlowError if it takes too long."""
+        try:
+            return self.result_within(func, *args, within=_WORKER_SECONDS, **more)
+        except (TimeoutError, OSError) as error:
+            raise FlowError(
+                f"the Dask cluster at {self.scheduler.address} does not answer within "
+                f"{_WORKER_SECONDS:g} s ({error}); see the logs of its workers, and that "
+                "scheduler and workers reach each other both ways"
+            ) from error
+
+    def end_waits(self, why: Exception) -> None:
+        """Raise `why` in every thread that waits for the cluster, and in every later wait."""
+        self._error = why
+        with suppress(RuntimeError):  # the loop may have ended
+            self.loop.add_callback(self._ended.set)
+
+    async def _run_until_ended(self, func: Ask, *args: Any, **more: Any) -> Any:
+        self._raise_if_ended()
+        call = asyncio.ensure_future(func(*args, **more))
+        end = asyncio.ensure_future(self._ended.wait())
+        try:
+            # Cancelling `call` would not be enough, because it may not notice a cancellation.
+            await asyncio.wait((call, end), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        finally:
+            end.cancel()
+        # The call ends when the client closes. If it were cancelled now, coroutines that it has
+        # started would stay behind and log errors.
+        call.add_done_callback(_consume_exception)
+        self._raise_if_ended()
+        return call.result()
+
+    def _raise_if_ended(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def _consume_exception(call: asyncio.Future[Any]) -> None:
+    """Retrieve the error of a call that nobody waits for any more, so that asyncio is silent."""
+    if not call.cancelled():
+        call.exception()
 
 
 @contextmanager
 def quiet_logs() -> Iterator[None]:
     """Silence, in the block, the log messages of Dask that repeat our errors."""
-    # distributed sets these levels when it is imported, so it has to be imported before.
-    import distributed  # noqa: F401, PLC0415
-
     loggers = [logging.getLogger(name) for name in _SILENCED_LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -52,13 +149,8 @@ def quiet_logs() -> Iterator[None]:
 
 
 @contextmanager
-def joined_client(reached: ClusterAddress) -> Iterator[Any]:
+def joined_client(reached: ClusterAddress) -> Iterator[EndableClient]:
     """Yield a client of the scheduler; in the block it is the default client of all threads."""
-    import dask  # noqa: PLC0415
-    from distributed.versions import VersionMismatchWarning  # noqa: PLC0415
-
-    from flows.compute.endable_client import EndableClient  # noqa: PLC0415
-
     with ExitStack() as opened:
         try:
             # If another program listens on the port, the client would wait for ever: it has a
@@ -77,10 +169,10 @@ def joined_client(reached: ClusterAddress) -> Iterator[Any]:
         yield client
 
 
-def await_workers(client: Any, reached: ClusterAddress) -> None:
+def await_workers(client: EndableClient, reached: ClusterAddress) -> None:
     """Wait for the first workers and report it as progress; raise FlowError if they do not come."""
     until = time.monotonic() + reached.wait
-    while (running := n_workers(client)) < reached.workers:
+    while (running := len(client.workers)) < reached.workers:
         if time.monotonic() > until:
             raise FlowError(
                 f"the Dask scheduler at {reached.address} has {count_noun(running, 'worker')}, "
@@ -90,15 +182,7 @@ def await_workers(client: Any, reached: ClusterAddress) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def n_workers(client: Any) -> int:
-    """Return the number of workers of the cluster."""
-    return len(client.scheduler_info(n_workers=-1)["workers"])
-
-
 async def _shake_hands(reached: ClusterAddress) -> None:
-    from distributed import Security  # noqa: PLC0415
-    from distributed.comm.core import connect  # noqa: PLC0415
-
     security = reached.security or Security()
     comm = await connect(reached.address, **security.get_connection_args("client"))
     await comm.close()

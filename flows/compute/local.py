@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 
 from flows.compute.base import (
     ClusterAddress,
-    ClusterPlaceBase,
+    ClusterPlace,
     ClusterPlan,
-    check_memory,
-    check_numbers,
+    Count,
+    Memory,
     scheduler_defaults,
 )
 from flows.progress.interrupts import delay_interrupts
@@ -22,39 +22,21 @@ from flows.text import count_noun
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(ClusterPlaceBase):
-    """A cluster of worker processes on this machine, which other machines cannot reach.
+class Local(ClusterPlace):
+    """A cluster of worker processes on this machine, which other machines cannot reach."""
 
-    Attributes
-    ----------
-    workers : int
-        Number of processes.
-    threads : int
-        Number of threads of each worker.
-    memory : str, optional
-        Memory of each worker. Default: an equal share of the memory of the machine.
-    tls : bool
-        Whether connections are encrypted, with certificates that are made for the run and never
-        leave its memory.
-    """
-
-    workers: int = 1
-    threads: int = 2
-    memory: str | None = None
-    tls: bool = False
-
-    def __post_init__(self) -> None:
-        check_numbers(1, workers=self.workers, threads=self.threads)
-        if self.memory is not None:
-            check_memory(self.memory)
+    workers: Count = 1
+    threads: Count = 2  # of each worker
+    memory: Memory | None = None  # of each worker; None is an equal share of that of the machine
+    tls: bool = False  # encrypt, with certificates that never leave the memory of the run
 
     def plan(self) -> ClusterPlan:
         """Return a description of the workers that `opened` would start."""
         memory = "its share of the memory" if self.memory is None else self.memory
         tls = ", encrypted" if self.tls else ""
         line = (
-            f"{self._workers_text} of {count_noun(self.threads, 'thread')} and {memory} on "
-            f"{HOST}{tls}"
+            f"{count_noun(self.workers, 'worker')} of {count_noun(self.threads, 'thread')} and "
+            f"{memory} on {HOST}{tls}"
         )
         return ClusterPlan((line,), asdict(self))
 
@@ -90,10 +72,6 @@ class Local(ClusterPlaceBase):
                 security,
                 workers=self.workers,
                 wait=60.0,
-                awaited=f"{self._workers_text} to start",
+                awaited=f"{count_noun(self.workers, 'worker')} to start",
                 none_came="--debug may show why",
             )
-
-    @property
-    def _workers_text(self) -> str:
-        return count_noun(self.workers, "worker")

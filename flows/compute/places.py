@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.compute.base import ClusterAddress, ClusterPlace, ClusterPlaceBase
+from flows.compute.base import ClusterAddress, ClusterPlace, Tls
+from flows.compute.jobqueue import JobQueue
 from flows.compute.kubernetes import Kubernetes
 from flows.compute.local import Local
-from flows.compute.slurm import Slurm
-from flows.compute.tls import Tls, tls_files
 from flows.errors import FlowError, SettingsError
 from flows.services.certificates import own_certificates
 from flows.services.dask import DASK_SCHEDULER
@@ -24,22 +23,13 @@ from flows.settings.toml_tables import TableError, parse_toml, read_table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address(ClusterPlaceBase):
-    """A scheduler that runs already, given by its address.
+class Address(ClusterPlace):
+    """A scheduler that runs already, given by its address."""
 
-    Attributes
-    ----------
-    address : str
-        Address of the scheduler, such as tcp://127.0.0.1:8786.
-    tls : Tls, optional
-        Certificates for a tls:// address. Default: those of Dask's own configuration.
-    """
+    wait: ClassVar[float] = 8.0  # seconds for the first worker
 
-    # Seconds to wait for the first worker.
-    wait: ClassVar[float] = 8.0
-
-    address: str
-    tls: Tls | None = None
+    address: str  # such as tcp://127.0.0.1:8786
+    tls: Tls | None = None  # for tls://; None takes the certificates of Dask's own configuration
 
     def __post_init__(self) -> None:
         if not is_address(self.address):
@@ -64,7 +54,7 @@ _VARIABLE = "ISM_DASK_SCHEDULER"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalServices(ClusterPlaceBase):
+class LocalServices(ClusterPlace):
     """The Dask cluster that `ism-dask up` runs on this machine, or that stands in for it.
 
     In containers, which do not run `up`, the environment variable `ISM_DASK_SCHEDULER` has the
@@ -88,25 +78,23 @@ class LocalServices(ClusterPlaceBase):
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
                 "with `ism-dask up`, or leave out --scheduler to compute here"
             )
-        security = _own_security() if scheduler.address.startswith("tls://") else None
-        yield ClusterAddress(scheduler.address, security, none_came="see `ism-dask up --status`")
-
-
-def _own_security() -> Any:
-    try:
-        return tls_files(own_certificates()).security()
-    except ValueError as error:
-        raise FlowError(
-            f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "
-            "`ism-dask up --stop`, and start it again"
-        ) from error
+        address, security = scheduler.address, None
+        if address.startswith("tls://"):
+            try:
+                security = Tls.of(own_certificates()).security()
+            except ValueError as error:
+                raise FlowError(
+                    f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "
+                    "`ism-dask up --stop`, and start it again"
+                ) from error
+        yield ClusterAddress(address, security, none_came="see `ism-dask up --status`")
 
 
 # The values that the key `kind` of a cluster file may have.
 KINDS: dict[str, type[Any]] = {
     "local": Local,
     "address": Address,
-    "slurm": Slurm,
+    "jobqueue": JobQueue,
     "kubernetes": Kubernetes,
 }
 
@@ -124,7 +112,7 @@ def cluster_place(scheduler: str) -> ClusterPlace:
 def read_cluster(file: Path) -> ClusterPlace:
     """Return the place that a cluster file describes; raise SettingsError if the file is wrong."""
     table = parse_toml(file, "cluster file", "those in docs/clusters.md")
-    kind = str(table.pop("kind", None))
+    kind = str(table.pop("kind", "missing"))
     try:
         described = KINDS[check_choice("kind", kind, list(KINDS))]
         place: ClusterPlace = read_table(described, table, file.parent)

@@ -19,29 +19,12 @@ _EXCLUDED = ("run_spec", "config")
 
 @dataclass(frozen=True)
 class Pulse:
-    """A sign of life of a cluster.
+    """A sign of life of a cluster."""
 
-    Attributes
-    ----------
-    scheduler : str
-        Id of the scheduler. A restarted scheduler has the same address, but another id.
-    addresses : tuple of str
-        Addresses of the workers.
-    done : int
-        Number of tasks that have finished since the scheduler started.
-    left : int
-        Number of workers that have left since then: that died, were lost or retired.
-    """
-
-    scheduler: str
-    addresses: tuple[str, ...]
-    done: int
-    left: int
-
-    @property
-    def workers(self) -> int:
-        """Number of workers."""
-        return len(self.addresses)
+    scheduler: str  # its id; after a restart it has the same address, but another id
+    workers: tuple[str, ...]  # their addresses
+    done: int  # tasks that have finished since the scheduler started
+    left: int  # workers that have left since then: that died, were lost or retired
 
 
 def pulse(dask_scheduler: Any) -> Pulse:
@@ -53,14 +36,9 @@ def pulse(dask_scheduler: Any) -> Pulse:
     return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done, left)
 
 
-def state_of_scheduler(dask_scheduler: Any) -> Any:
-    """Return the state of the scheduler, in plain JSON."""
-    return dask_scheduler._to_dict(exclude=_EXCLUDED)
-
-
-def state_of_worker(dask_worker: Any) -> Any:
-    """Return the state of the worker, in plain JSON."""
-    return dask_worker._to_dict(exclude=_EXCLUDED)
+def state_of(dask_scheduler: Any = None, dask_worker: Any = None) -> Any:
+    """Return the state of the scheduler or the worker that it runs on, in plain JSON."""
+    return (dask_scheduler or dask_worker)._to_dict(exclude=_EXCLUDED)
 
 
 def _drop_finished_groups(scheduler: Any) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
+
+import cloudpickle
+from distributed import span
 
 from flows.compute.base import ClusterAddress, ClusterPlace
 from flows.compute.checks import check_versions
-from flows.compute.connection import await_workers, joined_client, n_workers, quiet_logs
+from flows.compute.connection import EndableClient, await_workers, joined_client, quiet_logs
 from flows.compute.health import ClusterLost, explain_loss, watch_health
 from flows.compute.places import cluster_place
 from flows.compute.probe import SPAN
@@ -19,34 +24,27 @@ from flows.errors import FlowError
 from flows.progress.run_context import in_context, run_context
 from flows.progress.watching import progress_log, report_progress
 from flows.text import count_noun
+from storage.tables.side_by_side import do_held, held_work, map_in_order
 
-if TYPE_CHECKING:
-    from flows.compute.endable_client import EndableClient
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # Seconds within which a lost cluster has to be back, and seconds between two attempts to join it.
 _REJOIN_SECONDS, _RETRY_SECONDS = 60.0, 1.0
 # Seconds to wait for the end of a cluster that no longer answers.
 _CLOSE_SECONDS = 30.0
+# Pieces for each thread of the cluster that are computed, or wait for their turn, at one time.
+_PIECES_PER_THREAD = 2
+# Work of fewer bytes than this travels with each piece. Larger work may take this share of the
+# memory of a worker: the pieces need some, too.
+_SMALL_WORK, _MEMORY_SHARE = 2 * 2**20, 0.5
 
 
 class Session:
-    """A connection to a Dask cluster that has workers with versions like ours.
-
-    Parameters
-    ----------
-    place : ClusterPlace
-        The place to compute on.
-
-    Attributes
-    ----------
-    reached : JoinedCluster
-        The cluster that is joined.
-    client : EndableClient
-        The default client of Dask. `renew` may replace it by another.
-    """
+    """A connection to a Dask cluster that has workers with versions like ours."""
 
     reached: ClusterAddress
-    client: EndableClient
+    client: EndableClient  # the default client of Dask; `renew` may replace it by another
 
     def __init__(self, place: ClusterPlace) -> None:
         self._place = place
@@ -66,19 +64,7 @@ class Session:
 
     @contextmanager
     def watched(self, stall: float, folder: Path, on_left: Callable[[int], None]) -> Iterator[None]:
-        """Raise ClusterLost, too, if the block waits for a cluster that hangs.
-
-        Parameters
-        ----------
-        stall : float
-            Seconds without a finished task after which the cluster counts as lost.
-        folder : Path
-            Folder for the dump of the state of such a cluster.
-        on_left : callable
-            Called with the numbers of workers that leave the cluster meanwhile.
-        """
-        from distributed import span  # noqa: PLC0415
-
+        """Raise ClusterLost, too, if the block waits for a cluster that hangs: `watch_health`."""
         # By default each computation is a span of its own, and a scheduler never forgets a span.
         # With one span for all computations their number does not grow.
         health = watch_health(self.client, self.reached, stall, folder, on_left)
@@ -109,6 +95,43 @@ class Session:
             )
             time.sleep(_RETRY_SECONDS)
 
+    @property
+    def executor(self) -> Executor:
+        """What runs work on the workers of the cluster."""
+        executor: Executor = self.client.get_executor(pure=False)
+        return executor
+
+    def map_by_model(
+        self, work: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Iterator[Result]:
+        """Yield `work(item)` for each item in order, with work of any size, such as a model.
+
+        Few results wait here at one time, however slowly they are taken. A piece whose worker dies
+        is computed again. Large work is sent to each worker once, and not with each piece. Raise a
+        FlowError if the workers have too little memory for it.
+        """
+        size = len(cloudpickle.dumps(work))
+        if size < _SMALL_WORK:
+            return map_in_order(self.executor, work, items, self._most_waiting)
+        limits = [each["memory_limit"] or sys.maxsize for each in self.client.workers.values()]
+        least = min(limits, default=sys.maxsize)
+        if size > _MEMORY_SHARE * least:
+            raise FlowError(
+                f"the model takes {size / 2**20:.0f} MiB on each worker, but one has "
+                f"{least / 2**20:.0f} MiB, of which it may take half; give the workers more "
+                "memory, or leave out the scheduler"
+            )
+        # Made by a task, it is made again if the workers that hold it die.
+        held = self.client.submit(held_work, work, pure=False)
+        self.client.replicate(held)
+        pairs = ((held, item) for item in items)
+        return map_in_order(self.executor, do_held, pairs, self._most_waiting)
+
+    def _most_waiting(self) -> int:
+        """Return how many pieces may be at work; workers may come and go on the way."""
+        threads = sum(self.client.nthreads().values())
+        return _PIECES_PER_THREAD * max(int(threads), 1)
+
     def close(self) -> None:
         """Disconnect from the cluster, and end what was started for it."""
         if self._lost:
@@ -122,21 +145,22 @@ class Session:
             self.client = stack.enter_context(joined_client(self.reached))
             await_workers(self.client, self.reached)
             check_versions(self.client)
-            workers = count_noun(n_workers(self.client), "worker")
+            workers = count_noun(len(self.client.workers), "worker")
             progress_log(f"joined the Dask cluster at {self.reached.address}, {workers}")
             self._stack, self._lost = stack.pop_all(), False
 
     def _close_lost(self) -> None:
         """End what remains of a lost cluster, but do not wait long, because it may hang."""
-        thread = threading.Thread(target=self._close_quietly, name="end of a cluster", daemon=True)
+
+        def close_quietly(stack: ExitStack) -> None:
+            # Half of the cluster is gone, so errors are expected and say nothing new.
+            with suppress(Exception):
+                stack.close()
+
+        stack, self._stack = self._stack, ExitStack()
+        thread = threading.Thread(target=close_quietly, args=(stack,), daemon=True)
         thread.start()
         thread.join(_CLOSE_SECONDS)
-        self._stack = ExitStack()
-
-    def _close_quietly(self) -> None:
-        # Half of the cluster is gone, so errors are expected and say nothing new.
-        with suppress(Exception):
-            self._stack.close()
 
 
 @contextmanager
@@ -161,7 +185,17 @@ def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
 
 
 @contextmanager
-def joined_cluster_at(place: ClusterPlace) -> Iterator[Any]:
+def joined_cluster_at(place: ClusterPlace) -> Iterator[EndableClient]:
     """Yield a client of the cluster at `place`, which has workers, all with versions like ours."""
     with quiet_logs(), closing(Session(place)) as session, session.explained():
         yield session.client
+
+
+@contextmanager
+def joined_workers(scheduler: str | None) -> Iterator[Session | None]:
+    """Join the cluster that `scheduler` names for work of many pieces, such as files of a table.
+
+    The errors of a lost cluster are explained in the block.
+    """
+    with joined_cluster(scheduler) as session, session.explained() if session else nullcontext():
+        yield session

@@ -34,7 +34,6 @@ from storage import (
     refresh_run,
     saved_run_path,
 )
-from storage.tables.files import check_pyarrow
 
 
 def refresh(settings: RefreshSettings) -> RefreshResult:
@@ -95,7 +94,6 @@ class _Refresh:
 
     def run(self, *, force: bool) -> RefreshResult:
         """Return the result of the refresh, which is in the history then."""
-        check_pyarrow()
         settings = self._record()
         files = self._files()
         last = self._history[-1] if self._history else None
@@ -158,7 +156,7 @@ class _Refresh:
 
         check_credentials(self._ingest.credentials)
         options = table_options(self._ingest)
-        files = open_table(self._ingest.dataset, passed=options.keep).versions()
+        files = open_table(self._ingest.dataset, options).versions()
         return tuple(map(asdict, files)) if have_versions(files) else ()
 
     def _fit(self) -> tuple[FitSettings, LabelledDataset, FitResult]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from flows.compute.workers import Workers, joined_workers
+from flows.compute.session import Session, joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import report_progress
 from flows.runs.data import ensure_stored
@@ -167,7 +167,7 @@ def _check_output(path: Path) -> None:
 
 
 def _projected(
-    table: Table, projector: Projector, rows: ProjectedRows, workers: Workers | None
+    table: Table, projector: Projector, rows: ProjectedRows, workers: Session | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the new features of a table in its order; add what is known of its rows to `rows`.
 
@@ -196,7 +196,7 @@ def _map_in_threads(
 
 
 def _write_parts(
-    table: Table, projector: Projector, rows: ProjectedRows, out: Path, workers: Workers | None
+    table: Table, projector: Projector, rows: ProjectedRows, out: Path, workers: Session | None
 ) -> int:
     """Write a Parquet file for each file of a table into a new folder; return their number.
 

@@ -185,6 +185,18 @@ class IngestSettings(DataSettings):
         None,
         about="Table: the column with the weights of rows: a fit counts a row of weight 2 as two.",
     )
+    dates: bool = data_setting(
+        False, about="Table: read dates as days since 1970-01-01.", flags=("--dates",)
+    )
+    delimiter: str | None = data_setting(
+        None, about="Text files: what separates columns, such as ';' or tab. Default: as it looks."
+    )
+    decimal: str | None = data_setting(
+        None, about="Text files: the mark of decimals, . or a comma. Default: as it looks."
+    )
+    encoding: str | None = data_setting(
+        None, about="Text files: the encoding, such as cp1252. Default: as it looks."
+    )
     max_levels: int = data_setting(50, about="Table: most levels of a column of texts.", ge=2)
     dry_run: bool = saving_setting(
         False, about="Table: show how it would be stored, and store nothing."

@@ -19,11 +19,12 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
+from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Completed, Failed
+from prefect.states import Cancelled, Completed, Failed, Pending
 from prefect.utilities.urls import url_for
 
-from flows.builtin.raw_data import DownloadError
+from flows.builtin.raw_files import DownloadError
 from flows.errors import FlowError, Interrupted, RunHeldError
 from flows.progress.interrupts import (
     go_on_without_readers,
@@ -99,13 +100,18 @@ def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
 
 def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
     """Run a flow in this process; return its result even if the server goes away meanwhile."""
+    parameters: dict[str, Any] = {"settings": settings}
     with prefect_client() as client:
         client.hello()  # an error that says so if a password is missing
+        # Prefect would call it by two random words until it runs.
+        made = client.create_flow_run(
+            flow, settings.flow_run_name, flow.serialize_parameters(parameters), state=Pending()
+        )
     begun: list[TrackedRun] = []
     try:
         # Heartbeats are not needed: the receipt tells the server of a run whose process dies.
         with in_context(begun=begun), without_heartbeats():
-            flow(settings)
+            run_by_prefect(flow, made, parameters)
     except (Abort, httpx.HTTPError) as error:
         if not (begun and begun[0].has_ended):
             check_disk()

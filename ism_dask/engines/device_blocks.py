@@ -159,10 +159,10 @@ class BlocksOnDevice(RegressionBlocks):
     def _streamed(self) -> Iterator[Block]:
         """Yield batches; while one is computed, a thread brings the next one to the device."""
         with ThreadPoolExecutor(1) as pool:
-            load = partial(pool.submit, copy_context().run, self._loaded)
-            coming = load(self._numbers[0])
-            for following in self._numbers[1:]:
-                here, coming = coming.result(), load(following)
+            calls = [partial(copy_context().run, self._loaded, each) for each in self._numbers]
+            coming = pool.submit(calls[0])
+            for following in calls[1:]:
+                here, coming = coming.result(), pool.submit(following)
                 yield here
             yield coming.result()
 

@@ -18,9 +18,9 @@ def namespace(array: Any) -> Any:
     """Return the functions of the standard for the library of an array."""
     if isinstance(array, np.ndarray):
         return np
-    from sklearn.externals.array_api_compat import array_namespace  # noqa: PLC0415 - it is slow
+    from sklearn.utils._array_api import array_api_compat  # noqa: PLC0415 - it is slow
 
-    return array_namespace(array)
+    return array_api_compat.array_namespace(array)
 
 
 def into(memory: Any) -> dict[str, Array]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn._config import get_config
-from sklearn.externals.array_api_compat import is_array_api_obj
+from sklearn.utils._array_api import array_api_compat
 
 from ism_dask._types import Array
 from ism_dask.linalg.arrays import namespace, on_host
@@ -27,7 +27,7 @@ def is_foreign(array: Any) -> bool:
     """Return whether something is an array in memory, but not one of NumPy."""
     if isinstance(array, np.ndarray | np.generic) or is_dask(array):
         return False
-    return bool(is_array_api_obj(array))
+    return bool(array_api_compat.is_array_api_obj(array))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Tables in files that pyarrow reads: CSV, TSV, Parquet, Feather and Arrow."""
+"""Tables in files that pyarrow reads: Parquet, Feather and Arrow, and what text files share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
@@ -20,10 +19,9 @@ from storage.atomic import explain_os_errors
 from storage.errors import TableError
 from storage.tables.encoding import read_columns
 from storage.tables.files import TableFiles
+from storage.tables.schema import TableOptions
 from storage.tables.sources import Part, Read, Table, batch_rows, is_piece
 
-# Bytes of a block of a CSV file.
-_BLOCK_BYTES = 2**22
 # Bytes that are read ahead for each column of a Parquet file.
 _BUFFER_BYTES = 2**18
 # The most text of a column in a batch, which would be levels of 8,000 letters in each row.
@@ -38,11 +36,18 @@ Types = Mapping[str, pa.DataType]
 
 
 def _read_fragment(
-    fragment: pa_dataset.Fragment, schema: pa.Schema, columns: list[str]
+    fragment: pa_dataset.Fragment, schema: pa.Schema, scan: Any, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in batches; few are read ahead."""
+    """Yield the rows of a file in batches; few are read ahead.
+
+    `scan` has the encoding of a text file, which a fragment loses when it is pickled.
+    """
     yield from fragment.to_batches(
-        schema=schema, columns=columns, batch_size=batch_rows(len(columns)), batch_readahead=4
+        schema=schema,
+        columns=columns,
+        batch_size=batch_rows(len(columns)),
+        batch_readahead=4,
+        fragment_scan_options=scan,
     )
 
 
@@ -63,7 +68,7 @@ def _read_parquet(
     stored = [field for field in fields if field.name not in folders]
     if not stored:
         some = fragment if row_groups is None else fragment.subset(row_group_ids=row_groups)
-        yield from _read_fragment(some, schema, columns)
+        yield from _read_fragment(some, schema, None, columns)
         return
     texts = [field.name for field in stored if _is_text(field.type)]
     with fragment.filesystem.open_input_file(fragment.path) as file:
@@ -99,40 +104,22 @@ def _split_parquet(fragment: pa_dataset.ParquetFileFragment, schema: pa.Schema) 
     return [partial(_read_parquet, fragment, schema, groups) for groups in pieces]
 
 
-def _part(fragment: pa_dataset.Fragment, schema: pa.Schema) -> Part:
+def _part(fragment: pa_dataset.Fragment, schema: pa.Schema, scan: Any = None) -> Part:
     """Return the part of a table with this schema that has the rows of a file."""
     if not isinstance(fragment, pa_dataset.ParquetFileFragment):
-        return Part(fragment.path, schema, partial(_read_fragment, fragment, schema))
+        return Part(fragment.path, schema, partial(_read_fragment, fragment, schema, scan))
     read = partial(_read_parquet, fragment, schema, None)
     return Part(fragment.path, schema, read, partial(_split_parquet, fragment, schema))
 
 
-def open_columnar(files: TableFiles, _types: Types, file_format: str) -> Table:
+def open_columnar(
+    files: TableFiles, _types: Types, _options: TableOptions, file_format: str
+) -> Table:
     """Open Parquet or Feather files; raise a TableError unless their columns agree."""
-    dataset = _open_dataset(files, file_format)
-    for name, kinds in _types_by_file(dataset).items():
-        _check_one_type(name, kinds)
-    return _table(files, dataset, is_slow=not files.is_local)
-
-
-def open_text(files: TableFiles, types: Types, delimiter: str) -> Table:
-    """Open CSV files; types that are not given are inferred from the first rows of each file.
-
-    Whole numbers are read as float64, since a later row may have decimals. So is a column whose
-    first rows are empty.
-    """
-    dataset = _open_dataset(files, _text_format(delimiter))
-    found = _types_by_file(dataset)
-    _check_header(files, list(found))
-    fields = [
-        pa.field(name, types[name] if name in types else _common_type(name, kinds))
-        for name, kinds in found.items()
-    ]
-    folders = [field for field in dataset.schema if field.name not in found]
-    # A row of one empty cell is an empty line, which is no row where there are more columns.
-    text_format = _text_format(delimiter, empty_lines=len(found) == 1)
-    dataset = _open_dataset(files, text_format, pa.schema([*fields, *folders]))
-    return _table(files, dataset, is_slow=True)
+    dataset = open_dataset(files, file_format)
+    for name, kinds in types_by_file(dataset).items():
+        check_one_type(name, kinds)
+    return dataset_table(files, dataset, is_slow=not files.is_local)
 
 
 def copied_pieces(table: Table, kinds: Mapping[str, str], folder: Path) -> Iterator[Part]:
@@ -154,14 +141,17 @@ def copied_pieces(table: Table, kinds: Mapping[str, str], folder: Path) -> Itera
         yield _part(fragment, first.schema)
 
 
-def _table(files: TableFiles, dataset: pa_dataset.Dataset, *, is_slow: bool) -> Table:
+def dataset_table(
+    files: TableFiles, dataset: pa_dataset.Dataset, *, is_slow: bool, scan: Any = None
+) -> Table:
+    """Return the table of files that were opened as a data set."""
     schema = pa.schema(field for field in dataset.schema if not _INDEX.fullmatch(field.name))
     fragments = {each.path: each for each in dataset.get_fragments()}
-    parts = tuple(_part(fragments[path], schema) for path in files.paths)
+    parts = tuple(_part(fragments[path], schema, scan) for path in files.paths)
     return Table(files.description, schema, parts, files, is_slow)
 
 
-def _types_by_file(dataset: pa_dataset.Dataset) -> dict[str, Types]:
+def types_by_file(dataset: pa_dataset.Dataset) -> dict[str, Types]:
     """Return the type of each column in each file; raise a TableError if a file lacks one."""
     columns = {each.path: each.physical_schema for each in dataset.get_fragments()}
     path, first = next(iter(columns.items()))
@@ -175,26 +165,9 @@ def _types_by_file(dataset: pa_dataset.Dataset) -> dict[str, Types]:
     }
 
 
-def _common_type(name: str, kinds: Types) -> pa.DataType:
-    """Return the type that a column of CSV files has, from what its first rows in each file are."""
-    given = {path: kind for path, kind in kinds.items() if not pa.types.is_null(kind)}
-    numeric = [
-        path
-        for path, kind in given.items()
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    ]
-    if len(numeric) == len(given):
-        return pa.float64()
-    others = {path: kind for path, kind in given.items() if path not in numeric}
-    if numeric:
-        _check_one_type(name, {numeric[0]: given[numeric[0]], **others})
-    kind, *rest = set(others.values())
-    return pa.string() if rest else kind
-
-
-def _check_one_type(name: str, kinds: Types) -> None:
-    """Raise a TableError if a column has not the same type in each file."""
-    (path, first), *rest = kinds.items()
+def check_one_type(name: str, kinds: Types) -> None:
+    """Raise a TableError if a column has not the same type in each file; there may be none."""
+    (path, first), *rest = kinds.items() or [("", None)]
     for other_path, other in rest:
         if other != first:
             raise TableError(
@@ -207,32 +180,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _check_header(files: TableFiles, names: Sequence[str]) -> None:
-    """Raise a TableError if the header of CSV files has no names, or another separator."""
-    if "" in names:
-        raise TableError(
-            f"column {names.index('') + 1} of {files.paths[0]} has no name; if it is the index "
-            "of a frame, write the file without it (index=False)"
-        )
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-        raise TableError(
-            f"{files.paths[0]} has one column, {names[0]!r}; expected columns separated by commas "
-            "(.csv) or tabs (.tsv)"
-        )
-
-
-def _text_format(delimiter: str, *, empty_lines: bool = False) -> pa_dataset.CsvFileFormat:
-    return pa_dataset.CsvFileFormat(
-        parse_options=pa_csv.ParseOptions(
-            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=not empty_lines
-        ),
-        read_options=pa_csv.ReadOptions(block_size=_BLOCK_BYTES),
-        # "NA" and the like are gaps among numbers, and texts among texts, as in other formats.
-        convert_options=pa_csv.ConvertOptions(strings_can_be_null=False),
-    )
-
-
-def _open_dataset(
+def open_dataset(
     files: TableFiles, file_format: Any, schema: pa.Schema | None = None
 ) -> pa_dataset.Dataset:
     """Open files as one data set; `key=value` folders below a given folder are columns."""

@@ -17,6 +17,7 @@ from storage.tables.schema import (
     BOOLEAN,
     CATEGORY,
     CLASSES,
+    DATE,
     DROP,
     NUMBER,
     REFUSE,
@@ -40,13 +41,19 @@ _UNFIT: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_binary, "bytes"),
     (pa.types.is_large_binary, "bytes"),
 )
+_TICKS_OF_A_DAY = {"D": 1.0, "s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
 # The most levels that an error lists.
 _MOST_LEVELS = 5
 
 
-def kind_of(column: pa.Field) -> str:
-    """Return the kind of a column by its type; raise a TableError if there is none for it."""
+def kind_of(column: pa.Field, *, dates: bool = False) -> str:
+    """Return the kind of a column by its type; raise a TableError if there is none for it.
+
+    `dates` is whether there is one for dates and times.
+    """
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if dates and pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return DATE
     if isinstance(kind, pa.BaseExtensionType):  # such as periods and intervals of pandas
         raise TableError(f"the column {column.name!r} holds values of the type {kind}")
     for is_unfit, words in _UNFIT:
@@ -188,8 +195,19 @@ def _as_float64(values: pa.Array) -> pa.Array:
     return values if values.type == _FLOAT64 else values.cast(_FLOAT64, safe=False)
 
 
+def _as_days(values: pa.Array) -> pa.Array:
+    """Return dates and times as days since 1970-01-01, times of the day as shares of a day."""
+    kind = values.type
+    if not pa.types.is_temporal(kind):  # read before, or without any value
+        return _as_numbers(values)
+    unit = getattr(kind, "unit", "ms" if pa.types.is_date64(kind) else "D")
+    integers = pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64()
+    return pc.divide(_as_float64(values.cast(integers)), _TICKS_OF_A_DAY[unit])
+
+
 _READ: Mapping[str, Callable[[pa.Array], pa.Array]] = {
     NUMBER: _as_numbers,
+    DATE: _as_days,
     BOOLEAN: lambda values: values.cast(pa.bool_()),
     CATEGORY: as_texts,
 }
@@ -197,42 +215,22 @@ _READ: Mapping[str, Callable[[pa.Array], pa.Array]] = {
 
 @dataclass(frozen=True, eq=False)
 class EncodedRows:
-    """Rows of a table as numbers.
+    """Rows of a table as numbers."""
 
-    Attributes
-    ----------
-    labels : dict of str to (n,) array
-        Class codes, or float64 numbers, by their keys in the data set.
-    passed : RecordBatch
-        The columns that are passed through, for the same rows.
-    left_out : (m,) array of bool
-        Which rows of the batch were left out, for they lack a value.
-    """
-
-    X: Array
-    labels: dict[str, Array]
-    passed: pa.RecordBatch
-    left_out: Array
+    X: Array  # (n, d)
+    labels: dict[str, Array]  # class codes, or float64 numbers (n,), by their keys in the data set
+    passed: pa.RecordBatch  # the columns that are passed through, for the same rows
+    left_out: Array  # (m,) of bool: which rows of the batch were left out, for they lack a value
 
 
 @dataclass(eq=False)
 class Problems:
-    """The reasons why rows do not fit a schema, collected over batches for one error.
+    """The reasons why rows do not fit a schema, collected over batches for one error."""
 
-    Attributes
-    ----------
-    ignore_unseen : bool
-        Whether a level that the schema lacks is no problem: its row has 0 for each level.
-    unseen : dict of str to (set of str)
-        For each column, the levels or classes that the schema lacks.
-    gaps, infinite : Counter
-        For each column, the number of rows without a value, or with an infinite one.
-    """
-
-    ignore_unseen: bool = False
-    unseen: dict[str, set[str]] = field(default_factory=dict)
-    gaps: Counter[str] = field(default_factory=Counter)
-    infinite: Counter[str] = field(default_factory=Counter)
+    ignore_unseen: bool = False  # whether unseen levels are no problem: such rows have 0 for each
+    unseen: dict[str, set[str]] = field(default_factory=dict)  # by column, what the schema lacks
+    gaps: Counter[str] = field(default_factory=Counter)  # by column, rows without a value
+    infinite: Counter[str] = field(default_factory=Counter)  # by column, rows with infinite ones
 
     def merge(self, other: Problems) -> None:
         """Add the problems of later rows."""

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,12 +20,15 @@ COLUMNAR = (".parquet", ".feather", ".arrow")
 ZARR = ".zarr"
 # Suffixes of all formats that can be read.
 SUFFIXES = (".csv", ".tsv", *COLUMNAR, ".npy", ".npz", ZARR, ".h5", ".hdf5")
+_SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 _READABLE = ", ".join(sorted(SUFFIXES))
 _GLOB = frozenset("*?[")
 # What pyarrow says before the reason why it cannot open a file; the path is all that matters.
 _WORDY = re.compile(r"Error creating dataset.*?input source '([^']*)': (?:Invalid: )?", re.DOTALL)
 # How pyarrow words a cell that does not fit the type of its column.
 _MISFIT = re.compile(r"column #?'?(.+?)'?: .*?conversion error to (.+?): invalid value '(.*)'")
+# How it says that a text is in another encoding.
+NOT_UTF8 = "invalid UTF8 data"
 # What a file system may record of a file's version, best first.
 _VERSIONS = (
     "ETag",
@@ -43,29 +45,11 @@ _VERSIONS = (
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that a table was read from, and the version that it had then.
+    """A file that a table was read from, and the version that it had then."""
 
-    Attributes
-    ----------
-    path : str
-        With its protocol, such as `s3://`, unless it is local.
-    bytes : int or None
-        None if its server does not tell.
-    version : str
-        Its etag or its time of modification; empty if neither is recorded.
-    """
-
-    path: str
-    bytes: int | None
-    version: str
-
-
-def check_pyarrow() -> None:
-    """Raise a TableError if pyarrow is not installed, which reads and encodes tables."""
-    if find_spec("pyarrow") is None:
-        raise TableError(
-            "tables need pyarrow, which is not installed: pip install 'ism-dask[tables]'"
-        )
+    path: str  # with its protocol, such as `s3://`, unless it is local
+    bytes: int | None  # None if its server does not tell
+    version: str  # its etag or its time of modification; empty if neither is recorded
 
 
 def have_versions(files: Sequence[SourceFile]) -> bool:
@@ -75,22 +59,12 @@ def have_versions(files: Sequence[SourceFile]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class TableFiles:
-    """The files of a table in the order of its rows, all in one file system.
-
-    Attributes
-    ----------
-    paths : tuple of str
-        Without protocol, as the file system takes them.
-    suffix : str
-        The format, such as ".csv": the last suffix, `.gz` aside.
-    folder : str or None
-        The folder that was given, if it was one: `key=value` folders below it are columns.
-    """
+    """The files of a table in the order of its rows, all in one file system."""
 
     filesystem: AbstractFileSystem
-    paths: tuple[str, ...]
-    suffix: str
-    folder: str | None = None
+    paths: tuple[str, ...]  # without protocol, as the file system takes them
+    suffix: str  # the format, such as ".csv": the last suffix, `.gz` aside
+    folder: str | None = None  # that was given, if it was one; folders `key=value` are columns
 
     @property
     def is_local(self) -> bool:
@@ -116,6 +90,11 @@ class TableFiles:
         if self.folder is None:
             return [PurePosixPath(path).name for path in self.paths]
         return [path.removeprefix(self.folder).lstrip("/") for path in self.paths]
+
+    def start(self, size: int) -> bytes:
+        """Return the first bytes of the first file, unpacked, at most `size`."""
+        with self.filesystem.open(self.paths[0], "rb", compression="infer") as handle:
+            return bytes(handle.read(size))
 
     def _version(self, path: str) -> SourceFile:
         shown = path if self.is_local else self.filesystem.unstrip_protocol(path)
@@ -185,6 +164,8 @@ def explain_errors(description: str, names: Sequence[str] = ()) -> Iterator[None
 
 def _reason(error: Exception, names: Sequence[str]) -> str:
     misfit = _MISFIT.search(str(error))
+    if NOT_UTF8 in str(error):
+        return "some of its text is not UTF-8; name its encoding, such as --encoding cp1252"
     if misfit is None:
         words = getattr(error, "strerror", None) or ": ".join(map(str, error.args))
         return _WORDY.sub(r"\1: ", words)
@@ -238,6 +219,11 @@ def _common_suffix(paths: Sequence[str]) -> str:
         raise TableError(
             f"the files have different formats, {', '.join([suffix, *others])}; name those of one "
             "format"
+        )
+    if suffix in _SHEETS:
+        raise TableError(
+            f"{paths[0]} is a spreadsheet; save it as CSV, with any separator and encoding, or in "
+            "Python give `ingest_table` the frame of pandas.read_excel"
         )
     if suffix not in SUFFIXES:
         raise TableError(f"{paths[0]} ends in {suffix or 'no suffix'!r}; expected {_READABLE}")

@@ -13,10 +13,11 @@ import pyarrow as pa
 import zarr
 
 from storage.errors import TableError
-from storage.tables.arrow_files import open_columnar, open_text
+from storage.tables.arrow_files import open_columnar
 from storage.tables.files import ZARR, TableFiles, explain_errors, find_files, format_suffix
-from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER
+from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER, TableOptions
 from storage.tables.sources import Part, Read, Table, batch_rows, matrix_table, spans
+from storage.tables.text_files import open_text
 
 _TYPES = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
 # An archive of NumPy is unpacked into memory.
@@ -24,22 +25,23 @@ _MOST_UNPACKED = 2**31
 
 
 def open_table(
-    source: Any, kinds: Mapping[str, str] | None = None, *, passed: Sequence[str] = ()
+    source: Any, options: TableOptions | None = None, kinds: Mapping[str, str] | None = None
 ) -> Table:
     """Return a table from a path, address, glob, a list of these, or a frame or array in memory.
 
     `kinds` are those of the columns that are known; those of other columns of text files are
-    inferred. The columns `passed` are to pass through unchanged: text files have them as texts.
-    Raise a TableError for another source, or one that cannot be opened.
+    inferred, but for those to pass through unchanged, which are texts. Raise a TableError for
+    another source, or one that cannot be opened.
     """
     given = source if isinstance(source, Sequence) and not isinstance(source, str) else [source]
     if not all(isinstance(each, str | Path) for each in given):
         return _open_frame(source)
-    types = {name: _TYPES[kind] for name, kind in (kinds or {}).items()}
-    types |= dict.fromkeys(passed, pa.string())
+    options = options or TableOptions()
+    types = {name: _TYPES[kind] for name, kind in (kinds or {}).items() if kind in _TYPES}
+    types |= dict.fromkeys(options.keep, pa.string())
     files = find_files(source)
     with explain_errors(files.description):
-        return FORMATS[files.suffix](files, types)
+        return FORMATS[files.suffix](files, types, options)
 
 
 def _open_frame(frame: Any) -> Table:
@@ -171,7 +173,7 @@ class _MatrixFile:
         return Part(self.path, schema, partial(self.read, 0, self.array.shape[0]), self.split)
 
 
-def _open_matrices(files: TableFiles, _types: object) -> Table:
+def _open_matrices(files: TableFiles, _types: object, _options: object) -> Table:
     """Open files with a matrix each; raise a TableError unless these have the same columns."""
     if not files.is_local:
         raise TableError(

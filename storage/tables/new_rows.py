@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from storage.errors import TableError
 from storage.tables.encoding import EncodedRows, Problems, encode_batch, kind_of
 from storage.tables.formats import open_table
-from storage.tables.schema import CATEGORY, TableSchema
+from storage.tables.schema import CATEGORY, DATE, TableSchema
 from storage.tables.sources import Part, Table
 
 
@@ -38,7 +38,7 @@ def encode_new_rows(
 def open_new_rows(source: Any, schema: TableSchema) -> Table:
     """Open a table with new rows; the columns of text files have the types of the schema."""
     kinds = {feature.name: feature.kind for feature in schema.features}
-    return open_table(source, kinds, passed=schema.options.keep)
+    return open_table(source, schema.options, kinds)
 
 
 def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
@@ -120,7 +120,7 @@ def _fits(column: pa.Field, kind: str) -> bool:
     if pa.types.is_null(column.type):
         return True
     try:
-        given = kind_of(column)
+        given = kind_of(column, dates=kind == DATE)
     except TableError:
         return False
     # Levels that are whole numbers, such as "3", may come as numbers.

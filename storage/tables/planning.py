@@ -23,6 +23,7 @@ from storage.tables.schema import (
     AUTO,
     CATEGORY,
     CLASSES,
+    DATE,
     DROP,
     NUMBER,
     NUMBERS,
@@ -49,23 +50,13 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """A table that was scanned, and how it is to be stored.
-
-    Attributes
-    ----------
-    files : tuple of SourceFile
-        The files, with the versions that were scanned.
-    jobs : list of Job
-        The parts with the rows to store, one after the other.
-    keeps_earlier : bool
-        Whether the rows of the first files stay as they are stored; the parts have the others.
-    """
+    """A table that was scanned, and how it is to be stored."""
 
     table: Table
     schema: TableSchema
-    files: tuple[SourceFile, ...]
-    jobs: list[Job]
-    keeps_earlier: bool
+    files: tuple[SourceFile, ...]  # with the versions that were scanned
+    jobs: list[Job]  # the parts with the rows to store, one after the other
+    keeps_earlier: bool  # whether the rows of the first files stay; the parts have the others
 
 
 def plan_table(
@@ -93,7 +84,7 @@ def plan_table(
     """
     files = table.versions()
     features = _feature_names(table, options)
-    kinds = _kinds(table, [*features, *options.apart])
+    kinds = _kinds(table, [*features, *options.apart], dates=options.dates)
     before = None if earlier is None else TableSchema.from_json(earlier["schema"])
     scan, count = empty_scan(kinds, options), 0
     if earlier is not None and before is not None and before.kinds == kinds:
@@ -156,15 +147,18 @@ def _feature_names(table: Table, options: TableOptions) -> list[str]:
     return chosen
 
 
-def _kinds(table: Table, names: Sequence[str]) -> dict[str, str]:
+def _kinds(table: Table, names: Sequence[str], *, dates: bool) -> dict[str, str]:
     """Return the kind of each column; raise one TableError that lists all that cannot be read."""
     kinds, problems = {}, []
     for name in dict.fromkeys(names):
         try:
-            kinds[name] = kind_of(table.schema.field(name))
+            kinds[name] = kind_of(table.schema.field(name), dates=dates)
         except TableError as error:
             problems.append(str(error))
-    _raise_if_any(problems, "drop such columns, or convert them to numbers first")
+    advice = "drop such columns, or convert them to numbers first"
+    if any("holds dates" in problem for problem in problems):
+        advice = f"read dates as days with --dates (dates=True), {advice}"
+    _raise_if_any(problems, advice)
     return kinds
 
 
@@ -250,13 +244,14 @@ def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions)
 def _fits_float32(kind: pa.DataType) -> bool:
     if pa.types.is_integer(kind):
         return bool(kind.bit_width <= 16)
-    return not (pa.types.is_float64(kind) or pa.types.is_decimal(kind))
+    many_digits = (pa.types.is_float64, pa.types.is_decimal, pa.types.is_temporal)
+    return not any(has_many(kind) for has_many in many_digits)
 
 
 def _weights(column: Column) -> Column:
     """Return the column with the weights of rows; raise a TableError if it has other values."""
-    if column.kind == CATEGORY:
-        raise TableError(f"the weights {column.name!r} are texts; expected numbers from 0 up")
+    if column.kind in (CATEGORY, DATE):
+        raise TableError(f"the weights {column.name!r} are no numbers; expected such from 0 up")
     if column.infinite:
         raise TableError(f"the weights {column.name!r} are infinite in {column.infinite:,} rows")
     if column.kind == NUMBER and (column.low < 0 or column.high == 0):
@@ -284,7 +279,8 @@ def _label(column: Column, options: TableOptions) -> Column:
             f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
             "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
         )
-    has_numbers = numeric and options.target == AUTO and not column.whole
+    is_date = column.kind == DATE
+    has_numbers = is_date or (numeric and options.target == AUTO and not column.whole)
     if options.target == NUMBERS or has_numbers or unclear:
         if column.kind == CATEGORY:
             raise TableError(

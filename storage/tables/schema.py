@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -13,8 +14,7 @@ from typing import Any
 from storage.errors import StorageError, TableError
 from storage.records import restored
 
-SCHEMA_VERSION = 2
-NUMBER, BOOLEAN, CATEGORY = "number", "boolean", "category"
+NUMBER, BOOLEAN, CATEGORY, DATE = "number", "boolean", "category", "date"
 AUTO, CLASSES, NUMBERS = LABEL_KINDS = ("auto", "classes", "numbers")
 # What other columns serve as. The weights of rows are stored like a label.
 FEATURE, WEIGHTS = "feature", "weights"
@@ -23,36 +23,23 @@ REFUSE, DROP, MEAN, INDICATOR = MISSING = ("refuse", "drop", "mean", "indicator"
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How to read a table.
+    """How to read a table."""
 
-    Attributes
-    ----------
-    label : str or sequence of str
-        The column or columns to be explained; the first is the default.
-    drop, keep : sequence of str
-        Columns that are no features; `transform` passes those to `keep` through.
-    columns : str or sequence of str
-        Patterns of the columns to use, such as `x_*`. Default: all.
-    missing : {"refuse", "drop", "mean", "indicator"}
-        What to do where a value is missing: raise an error, leave the row out, fill in the mean
-        of the column, or that and add a column that marks the gaps.
-    target : {"auto", "classes", "numbers"}
-        What labels of numbers are. "auto": up to 20 different whole numbers are classes.
-    max_levels : int
-        Most levels of a category.
-    weights : str, optional
-        The column with the weights of rows, numbers from 0 up: `fit` counts a row of weight 2 as
-        two equal rows.
-    """
-
-    label: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()  # the columns to be explained; the first is the default
+    drop: tuple[str, ...] = ()  # columns that are no features
+    keep: tuple[str, ...] = ()  # columns that are no features, but that `transform` passes through
+    columns: tuple[str, ...] = ()  # patterns of the columns to use, such as `x_*`; none: all
+    # Where a value is missing: an error, leave the row out, fill in the mean of the column, or
+    # that and add a column that marks the gaps.
     missing: str = REFUSE
-    target: str = AUTO
-    max_levels: int = 50
-    weights: str | None = None
+    target: str = AUTO  # what labels of numbers are; auto: up to 20 whole numbers are classes
+    max_levels: int = 50  # most levels of a category
+    weights: str | None = None  # column with the weights of rows: one of weight 2 counts as two
+    dates: bool = False  # whether dates are read, as days since 1970-01-01
+    # How text files are written; None: as they look.
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("label", "drop", "keep", "columns"):
@@ -67,6 +54,25 @@ class TableOptions:
             raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
         if self.weights in self.label:
             raise TableError(f"`weights` is {self.weights!r}, which is the label; name another")
+        self._check_text()
+
+    def _check_text(self) -> None:
+        """Raise a TableError if no text file could be written in this way."""
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(self.delimiter or "", self.delimiter)
+        object.__setattr__(self, "delimiter", delimiter)
+        if delimiter is not None and (len(delimiter) != 1 or delimiter == self.decimal):
+            raise TableError(
+                f"`delimiter` is {delimiter!r}; expected one character, or tab, that is not the "
+                "mark of decimals"
+            )
+        if self.decimal not in (None, ".", ","):
+            raise TableError(f"`decimal` is {self.decimal!r}; expected '.' or ','")
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError as error:
+            raise TableError(
+                f"`encoding` is {self.encoding!r}; expected one such as utf-8, cp1252 or utf-16"
+            ) from error
 
     @property
     def apart(self) -> tuple[str, ...]:
@@ -78,41 +84,22 @@ class TableOptions:
 class Column:
     """A column of the table: what a scan has counted of it, and what it serves as.
 
-    Attributes
-    ----------
-    kind : str
-        `NUMBER`, `BOOLEAN` (0 and 1) or `CATEGORY` (as a feature one number per level, 0 or 1).
-    role : str
-        `FEATURE`; or, of a label, `CLASSES`, `NUMBERS` or `WEIGHTS`.
-    most : int
-        The most different values to count.
-    missing : int
-        Number of rows without a value; the other numbers concern rows with one.
-    infinite, present : int
-        Numbers of rows with an infinite and with a finite number.
-    total, low, high : float
-        Sum and range of the finite numbers.
-    counts : dict of str to int
-        Number of rows with each level or class; complete unless `overflows`.
-    overflows : bool
-        Whether there are more different values than were counted.
-    whole : bool
-        Whether all numbers are whole, where different numbers were counted.
+    `missing` counts rows without a value; the other numbers are of rows with one.
     """
 
     name: str
-    kind: str
-    role: str = FEATURE
-    most: int = 0
+    kind: str  # NUMBER, DATE, BOOLEAN (0, 1) or CATEGORY (one number for each level, 0 or 1)
+    role: str = FEATURE  # or of a label: CLASSES, NUMBERS or WEIGHTS
+    most: int = 0  # the most different values to count
     missing: int = 0
-    infinite: int = 0
-    present: int = 0
+    infinite: int = 0  # rows with an infinite number
+    present: int = 0  # rows with a finite number, of which `total` is the sum
     total: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
-    overflows: bool = False
-    whole: bool = True
+    counts: dict[str, int] = field(default_factory=dict)  # rows with each level or class
+    overflows: bool = False  # whether there are more different values than were counted
+    whole: bool = True  # whether all numbers are whole, where different ones were counted
 
     @property
     def key(self) -> str:
@@ -195,29 +182,15 @@ class TableScan:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """How the rows of a table become rows of numbers, as decided when it was ingested.
-
-    Attributes
-    ----------
-    features : tuple of Column
-        In the order of the table.
-    labels : tuple of Column
-        The first is the default; the column with the weights of rows comes last.
-    dropped : tuple of str
-        Columns that are not used.
-    rows : int
-        Number of rows of the table, those included that `missing="drop"` leaves out.
-    dtype : str
-        Of the encoded rows: float32 if no column needs more digits, else float64.
-    """
+    """How the rows of a table become rows of numbers, as decided when it was ingested."""
 
     options: TableOptions
-    features: tuple[Column, ...]
-    labels: tuple[Column, ...] = ()
-    dropped: tuple[str, ...] = ()
-    rows: int = 0
+    features: tuple[Column, ...]  # in the order of the table
+    labels: tuple[Column, ...] = ()  # the first is the default; the weights of rows come last
+    dropped: tuple[str, ...] = ()  # columns that are not used
+    rows: int = 0  # of the table, those included that `missing="drop"` leaves out
     rows_left_out: int = 0
-    dtype: str = "float64"
+    dtype: str = "float64"  # of the encoded rows: float32 if no column needs more digits
 
     @property
     def encoded_names(self) -> tuple[str, ...]:
@@ -261,19 +234,17 @@ class TableSchema:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> TableSchema:
-        """Return the schema that `to_json` wrote; raise StorageError for another version."""
-        if record.get("schema_version") != SCHEMA_VERSION:
+        """Return the schema that `to_json` wrote; raise StorageError for another record."""
+        try:
+            schema: TableSchema = restored(cls, record)
+        except (TypeError, ValueError) as error:
             raise StorageError(
-                f"`schema_version` is {record.get('schema_version')!r}; this version reads "
-                f"{SCHEMA_VERSION}. Upgrade the package, or ingest the table again."
-            )
-        schema: TableSchema = restored(
-            cls, {key: value for key, value in record.items() if key != "schema_version"}
-        )
+                f"the schema of the table is of another version ({error}); ingest it again"
+            ) from error
         return schema
 
 

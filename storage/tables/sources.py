@@ -26,22 +26,12 @@ class Part:
     """Rows of a table that can be read several times, always in the same order.
 
     Parts of files can be pickled.
-
-    Attributes
-    ----------
-    description : str
-        For people, such as the path.
-    schema : pyarrow.Schema
-        Names and types of the columns.
-    read : Read
-    split : callable, optional
-        Returns what reads its pieces, one after the other.
     """
 
-    description: str
+    description: str  # for people, such as the path
     schema: pa.Schema
     read: Read
-    split: Callable[[], Sequence[Read]] | None = None
+    split: Callable[[], Sequence[Read]] | None = None  # returns what reads its pieces in order
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
@@ -57,23 +47,14 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of any origin, with a description and a schema like those of its parts.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        Each has some of the rows, in their order: for a table in files, those of one file.
-    files : TableFiles, optional
-        None for a frame.
-    is_slow : bool
-        Whether a copy on disk would be much faster to read a second time.
-    """
+    """A table of any origin, with a description and a schema like those of its parts."""
 
     description: str
     schema: pa.Schema
-    parts: tuple[Part, ...]
-    files: TableFiles | None = None
-    is_slow: bool = False
+    parts: tuple[Part, ...]  # each has some of the rows, in their order: those of one file
+    files: TableFiles | None = None  # None for a frame
+    is_slow: bool = False  # whether a copy on disk would be much faster to read a second time
+    note: str = ""  # what is unusual about how its files are written
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
@@ -107,9 +88,14 @@ def batch_rows(columns: int) -> int:
     return max(256, min(2**17, _BATCH_BYTES // (8 * max(columns, 1))))
 
 
+def default_names(columns: int) -> list[str]:
+    """Return the names of columns that have none: `column_0` and so on."""
+    return [f"column_{number}" for number in range(columns)]
+
+
 def matrix_table(values: NDArray[Any], names: Sequence[str] | None = None) -> pa.Table:
     """Return a matrix (n, d) as a Table; without names, the columns are `column_0` and so on."""
     # pyarrow needs the byte order of this machine.
     values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    names = names or [f"column_{j}" for j in range(values.shape[1])]
-    return pa.table([np.ascontiguousarray(column) for column in values.T], names=list(names))
+    columns = [np.ascontiguousarray(column) for column in values.T]
+    return pa.table(columns, names=list(names or default_names(len(columns))))

@@ -16,10 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.builtin.cancer import load_cancer
-from flows.builtin.faces import load_faces
-from flows.builtin.idx import read_idx
-from flows.builtin.picture import load_colours
+from flows.builtin.loaders import load_cancer, load_colours, load_faces, read_idx
 
 FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(960)

@@ -11,7 +11,7 @@ from pathlib import Path
 from stock import PIECE, REQUEST, checkpoint, keep_model, keep_results, stock, store_small
 
 from flows.builtin import ingest
-from flows.builtin.download import fetch
+from flows.builtin.raw_files import fetch
 from flows.reports.html import write_report, write_tables
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain

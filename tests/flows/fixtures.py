@@ -232,17 +232,27 @@ def up(_started_up: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return the one `LocalCluster` of all tests: two processes of a thread each."""
+    with _local_cluster(tmp_path_factory, processes=True, host="127.0.0.1") as local:
+        yield local
+
+
+@pytest.fixture(scope="session")
+def thread_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return a `LocalCluster` in this process, for many small tasks."""
+    with _local_cluster(tmp_path_factory, processes=False) as local:
+        yield local
+
+
+def _local_cluster(tmp_path_factory: pytest.TempPathFactory, **kind: Any) -> Any:
     from distributed import LocalCluster
 
-    with LocalCluster(
+    return LocalCluster(
         n_workers=2,
         threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         local_directory=str(tmp_path_factory.mktemp("dask")),
-    ) as local:
-        yield local
+        **kind,
+    )
 
 
 @pytest.fixture(scope="session")

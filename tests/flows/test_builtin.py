@@ -12,8 +12,7 @@ import pytest
 from flows.builtin import ingest
 from flows.builtin.catalogue import DATASETS
 from flows.builtin.ingestion import content_digest
-from flows.builtin.raw_data import RawFileError
-from flows.builtin.raw_files import find_or_download
+from flows.builtin.raw_files import RawFileError, find_or_download
 from storage import (
     DatasetNotFound,
     StorageError,

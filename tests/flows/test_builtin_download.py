@@ -12,9 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.builtin.download import fetch
-from flows.builtin.raw_data import DownloadError
-from flows.builtin.raw_files import RawFile, find_or_download
+from flows.builtin.raw_files import DownloadError, RawFile, fetch, find_or_download
 
 BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()

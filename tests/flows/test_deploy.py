@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
 import ssl
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
@@ -21,9 +23,15 @@ import kubernetes_validate
 import pytest
 import yaml
 from commandline import Command
+from dask_kubernetes.operator import KubeCluster
 from daskparts import made, needs, process
+from distributed import Client, LocalCluster
 from upkeep import free_port
 from waiting import wait
+
+from flows.compute.base import AdaptiveSize
+from flows.compute.kubernetes import Kubernetes
+from flows.errors import FlowError
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
@@ -62,9 +70,47 @@ def test_compose_has_all_parts(services: dict[str, Any]) -> None:
         ports = [str(port) for port in service.get("ports", [])]
         assert name == "proxy" or all(port.startswith("127.0.0.1:") for port in ports), ports
     assert services["proxy"]["profiles"] == ["tls"]
-    assert "one" in services["server"]["environment"]["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
     assert services["worker"]["environment"]["PREFECT_CLIENT_MAX_RETRIES"] == "7"
     assert services["worker"]["environment"]["ISM_DASK_SCHEDULER"] == "tcp://scheduler:8786"
+
+
+# A password that would break an address.
+PASSWORD = "p@ss:w/ord %40?#"
+
+
+def _connects_with(environment: dict[str, Any]) -> str | None:
+    """Return the password with which a Prefect server of this environment would connect."""
+    code = (
+        "from prefect.settings import get_current_settings as now; from sqlalchemy import make_url;"
+        "url = make_url(now().server.database.connection_url.get_secret_value());"
+        "assert (url.host, url.username, url.database) == ('postgres', 'prefect', 'prefect');"
+        "print(url.password, end='')"
+    )
+    own = {name: str(value) for name, value in environment.items() if "DATABASE" in name}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **own},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_password_of_postgres_may_have_any_characters(manifests: list[dict[str, Any]]) -> None:
+    # Compose reads `$` as a variable.
+    done = composed(POSTGRES_PASSWORD=PASSWORD, PREFECT_AUTH="a:b", REPORTS_AUTH="a:b")
+    server = yaml.safe_load(done.stdout)["services"]["server"]
+    assert _connects_with(server["environment"]) == PASSWORD
+    (server,) = (
+        each
+        for each in manifests
+        if (each["kind"], each["metadata"]["name"]) == ("Deployment", "prefect-server")
+    )
+    (container,) = server["spec"]["template"]["spec"]["containers"]
+    given = {each["name"]: each.get("value", PASSWORD) for each in container["env"]}
+    assert _connects_with(given) == PASSWORD
 
 
 def test_compose_has_another_address_if_there_is_one() -> None:
@@ -137,6 +183,10 @@ def test_compose_wants_secrets() -> None:
 
 def test_the_image_is_made_of_what_there_is() -> None:
     lines = (DEPLOY / "compose/Dockerfile").read_text().splitlines()
+    (extras,) = re.findall(r"'\.\[(.*)\]'", "\n".join(lines))
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    # It reads tables in all formats and places.
+    assert {"hdf5", "s3", "gcs"} <= set(extras.split(",")) <= set(project["optional-dependencies"])
     ignored = (DEPLOY / "compose/Dockerfile.dockerignore").read_text().splitlines()
     kept = [line[1:] for line in ignored if line.startswith("!")]
     sources = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
@@ -210,12 +260,33 @@ def test_no_pod_has_more_than_it_needs(manifests: list[dict[str, Any]]) -> None:
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for volume in pod.get("volumes", []):
+            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"]
         for container in pod["containers"]:
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert container["resources"]["limits"]["memory"]
+            assert container["livenessProbe"]
             assert re.search(r":\d+\.\d+", container["image"])
     assert {each["metadata"].get("namespace", "ism-dask") for each in manifests} == {"ism-dask"}
+
+
+def test_pods_end_in_time_and_reach_what_they_need(manifests: list[dict[str, Any]]) -> None:
+    by_name = {(each["kind"], each["metadata"]["name"]): each for each in manifests}
+    workers = by_name["DaskCluster", "ism-dask"]["spec"]["worker"]["spec"]
+    assert workers["terminationGracePeriodSeconds"] == 60
+    for kind, name in (("Deployment", "prefect-worker"), ("StatefulSet", "postgres")):
+        pod = by_name[kind, name]["spec"]["template"]["spec"]
+        assert pod["terminationGracePeriodSeconds"] == 120
+    claim = by_name["PersistentVolumeClaim", "data"]["metadata"]
+    assert claim["annotations"]["helm.sh/resource-policy"] == "keep"
+    policy = by_name["NetworkPolicy", "prefect-worker"]["spec"]
+    labels = by_name["Deployment", "prefect-worker"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["policyTypes"] == ["Egress"]
+    *_, outside = policy["egress"]
+    assert outside["ports"] == [{"port": 443}]
+    assert outside["to"][0]["ipBlock"]["except"] == ["169.254.169.254/32"]
 
 
 def test_the_ingress_leads_to_services_that_policies_let_it_reach(
@@ -385,6 +456,44 @@ def test_a_cluster_file_makes_a_dask_cluster(here: Command, tmp_path: Path) -> N
     assert yaml.safe_load(shown.partition("\n")[2])["kind"] == "DaskCluster"
 
 
+def test_a_run_makes_its_dask_cluster_and_joins_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator is played by a cluster on this machine, which is made as that would be."""
+    given_by_us: dict[str, Any] = {}
+    real = inspect.signature(KubeCluster.__init__)
+
+    class Operated(LocalCluster):
+        def __init__(self, **given: Any) -> None:
+            given_by_us.update(real.bind(None, **given).arguments)
+            super().__init__(n_workers=0, processes=False, dashboard_address="127.0.0.1:0")
+
+        def adapt(self, **given: Any) -> None:
+            given_by_us.update(given)
+
+    monkeypatch.setattr("dask_kubernetes.operator.KubeCluster", Operated)
+    place = Kubernetes(
+        image="example.org/ism-dask:0.1.0",
+        workers=AdaptiveSize(1, 4),
+        namespace="ism-dask",
+        wait=60.0,
+    )
+    with place.opened() as reached, Client(reached.address) as client:
+        assert client.scheduler_info()["workers"] == {}
+        assert reached.awaited == "1 to 4 Kubernetes workers to start"
+        _keeps_to_the_operator(given_by_us["custom_cluster_spec"])
+    assert (given_by_us["namespace"], given_by_us["resource_timeout"]) == ("ism-dask", 60)
+    assert (given_by_us["minimum"], given_by_us["maximum"]) == (1, 4)
+
+    def refused(**_given: Any) -> None:
+        raise ConnectionError("no context")
+
+    monkeypatch.setattr("dask_kubernetes.operator.KubeCluster", refused)
+    with (
+        pytest.raises(FlowError, match=r"no cluster .* on Kubernetes .*no context"),
+        place.opened(),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("script", ["slurm/driver.sbatch", "tls/make-certificates"])
 def test_scripts_are_scripts(script: str) -> None:
     subprocess.run(["bash", "-n", DEPLOY / script], check=True)
@@ -431,4 +540,4 @@ def test_the_jobs_of_a_cluster_file(
         assert line in lines
     assert "--nthreads 4 --memory-limit 16.00GiB --nworkers 4" in lines[-1]
     assert "--protocol tls://" in lines[-1]
-    assert answer["sbatch"] is None
+    assert answer["answer"] is None

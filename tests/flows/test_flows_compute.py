@@ -19,8 +19,8 @@ from daskparts import worker as a_worker
 from support import EXACT, Diary
 from waiting import wait
 
-from flows.compute.checks import worker_versions
 from flows.compute.health import ClusterLost
+from flows.compute.jobqueue import SYSTEMS
 from flows.compute.places import KINDS, cluster_place
 from flows.compute.session import joined_cluster, joined_cluster_at
 from flows.errors import FlowError, SettingsError
@@ -28,7 +28,8 @@ from flows.progress.watching import watch_progress
 from flows.services.service import ServiceRecord, services_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
-SLURM = 'kind = "slurm"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
+JOBS = 'kind = "jobqueue"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
+SLURM = f'{JOBS}system = "slurm"\n'
 KUBERNETES = 'kind = "kubernetes"\nimage = "example.org/ism-dask:0.1.0"\nworkers = 2\n'
 
 
@@ -36,14 +37,21 @@ KUBERNETES = 'kind = "kubernetes"\nimage = "example.org/ism-dask:0.1.0"\nworkers
     ("text", "said"),
     [
         ('kind = "local', "is no TOML"),
-        ("workers = 2", "`kind` is 'None'; expected one of local, address, slurm, kubernetes"),
-        ('kind = "slrum"', "`kind` is 'slrum'; did you mean 'slurm'. expected one of local"),
+        (
+            "workers = 2",
+            "`kind` is 'missing'; expected one of local, address, jobqueue, kubernetes",
+        ),
+        ('kind = "locla"', "`kind` is 'locla'; did you mean 'local'. expected one of local"),
+        (JOBS + 'system = "slrum"', "`system` is 'slrum'; did you mean 'slurm'"),
         ("kind = [1]", r"`kind` is '\[1\]'"),
         ('kind = "local"\nwrokers = 2', "`wrokers` is no setting; did you mean 'workers'"),
         ('kind = "local"\nworkers = "2"', "`workers` is '2'; expected a whole number"),
         ('kind = "local"\nworkers = true', "`workers` is True; expected a whole number"),
         ('kind = "local"\nworkers = 0', "`workers` is 0; expected 1 or more"),
-        ('kind = "local"\nmemory = "much"', "`memory` is 'much'; expected a size such as '4 GiB'"),
+        (
+            'kind = "local"\nmemory = "much"',
+            "memory: 'much' is no size; expected one",
+        ),
         ('kind = "address"', "`address` is missing"),
         ('kind = "address"\naddress = "here"', "`address` is 'here'; expected one such as tcp://"),
         (
@@ -83,13 +91,59 @@ def test_a_wrong_file_is_told_before_any_work(here: Command, tmp_path: Path) -> 
     assert not Path(os.environ["ISM_DASK_HOME"]).exists()
 
 
-@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
+# What each system has of its own in the script of a job.
+SCRIPTS = {
+    "slurm": ["#SBATCH -p fast", "#SBATCH -A me", "#SBATCH --mem=4G", "#SBATCH -t 02:00:00"],
+    "pbs": ["#PBS -q fast", "#PBS -A me", "#PBS -l select=1:ncpus=2:mem=4096MB"],
+    "moab": ["#PBS -q fast", "#PBS -A me", "#PBS -l walltime=02:00:00"],
+    "sge": ["#$ -q fast", "#$ -P me", "#$ -l h_rt=02:00:00"],
+    "lsf": ["#BSUB -q fast", '#BSUB -P "me"', "#BSUB -W 02:00:00"],
+    "oar": ["#OAR -q fast", "#OAR --project me", "#OAR -l /nodes=1/core=2,walltime=02:00:00"],
+    "htcondor": ["MY.DaskWorkerCores = 2", "MY.DaskWorkerDisk = 4000000000", "nice_user = true"],
+}
+OPTIONS = {
+    "oar": 'options = {memory_per_core_property_name = "not_applicable"}',
+    "htcondor": 'options = {disk = "4 GB"}\ndirectives = ["nice_user = true"]',
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_jobs_of_each_batch_system(
+    here: Command, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No system is asked: one that is here may not know the queue.
+    monkeypatch.setattr("flows.compute.jobqueue.shutil.which", lambda _: None)
+    file = tmp_path / "jobs.toml"
+    text = JOBS.replace("cores = 1", "cores = 2").replace("1 GiB", "4 GiB")
+    queue = 'queue = "fast"\naccount = "me"\nwalltime = "02:00:00"'
+    file.write_text(
+        f'{text}system = "{system}"\nprologue = ["module load x"]\n'
+        f"{'' if system == 'htcondor' else queue}\n{OPTIONS.get(system, '')}\n"
+    )
+    answer = here("check-cluster", file, "--json").answer
+    assert set(SCRIPTS[system]) <= set(answer["script"].splitlines())
+    assert "module load x" in answer["script"]
+    assert "--nthreads 2 --memory-limit 4.00GiB" in answer["script"]
+    assert "--protocol tls://" in answer["script"]
+    said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
+    assert f"there is no `{answer['submitted_by']}` on this machine" in said
+
+
+def test_options_that_a_batch_system_does_not_have(here: Command, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text(f'{JOBS}system = "htcondor"\nqueue = "fast"\noptions = {{disk = "1 GB"}}\n')
+    said = here("check-cluster", file).failed(1)
+    assert "HTCondor needs other `options`" in said
+    assert "unexpected keyword argument 'queue'" in said
+
+
+@pytest.mark.parametrize("kind", ["jobqueue", "kubernetes"])
 def test_an_extra_that_is_not_installed(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(KINDS[kind], "package", "not_installed_anywhere")
     file = tmp_path / "file.toml"
-    file.write_text(SLURM if kind == "slurm" else KUBERNETES)
+    file.write_text(SLURM if kind == "jobqueue" else KUBERNETES)
     with pytest.raises(SettingsError, match=rf"needs `pip install 'ism-dask\[{kind}\]'`"):
         cluster_place(str(file))
 
@@ -245,25 +299,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_workers_that_have_other_versions(
     here: Command, running: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ism_dask").mkdir()
-    (tmp_path / "ism_dask/__init__.py").write_text('__version__ = "0.0.1"\n')
-    (tmp_path / "dask-2025.1.0.dist-info").mkdir()
-    (tmp_path / "dask-2025.1.0.dist-info/METADATA").write_text("Name: dask\nVersion: 2025.1.0\n")
+    for name, version in (("ism-dask", "0.0.1"), ("dask", "2025.1.0")):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
     monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     with a_worker(running, "--no-nanny", PYTHONPATH=str(tmp_path)):
         said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
     assert "the worker at tcp://127.0.0.1:" in said
     assert "has dask 2025.1.0, ism-dask 0.0.1, but this process has dask " in said
-
-
-def test_workers_without_ism_dask(
-    here: Command, running: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ism_dask.py").write_text("raise ModuleNotFoundError('No module named sklearn')\n")
-    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
-    with a_worker(running, "--no-nanny", PYTHONPATH=str(tmp_path)):
-        said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
-    assert "cannot import ism_dask (No module named sklearn); install ism-dask 0.1.0 there" in said
 
 
 def test_the_workers_of_a_running_cluster(
@@ -301,21 +345,3 @@ def test_nothing_is_up(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no Dask scheduler of `ism-dask up` runs here" in here(*command).failed(1)
     monkeypatch.setenv("ISM_DASK_SCHEDULER", "scheduler:8786")
     assert "ISM_DASK_SCHEDULER is 'scheduler:8786'; expected" in here(*command).failed(2)
-
-
-def test_of_many_workers_some_are_asked() -> None:
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=40,
-            threads_per_worker=1,
-            processes=False,
-            protocol="tcp",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            memory_limit=0,
-        ) as many,
-        Client(many) as client,
-    ):
-        assert 10 < len(worker_versions(client)) <= 32

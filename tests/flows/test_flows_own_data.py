@@ -173,6 +173,8 @@ def test_unseen_levels_can_be_ignored(here: Command, sales: pd.DataFrame, tmp_pa
         ("--name wine", 1, "built-in data set"),
         ("--name ../x", 2, "`--name` is '../x'"),
         ("--max-levels 1", 2, "`--max-levels` is 1; expected 2 or more"),
+        ("--encoding klingon", 2, "`--encoding` is 'klingon'; expected one such as utf-8"),
+        ("--delimiter ab", 2, "`--delimiter` is 'ab'; expected one character"),
     ],
 )
 @pytest.mark.usefixtures("sales")
@@ -314,6 +316,34 @@ def test_numbers_too_large_to_project_are_no_answer(
     message = here("transform", "two", tmp_path / "huge.parquet", "-o", out).failed(1)
     assert f"{N} rows of {tmp_path / 'huge.parquet'}, the first number 1, hold" in message
     assert not out.exists()
+
+
+def test_rows_without_names_are_taken_in_their_order(
+    here: Command, fitted_wine: str, tmp_path: Path
+) -> None:
+    rows = open_dataset("wine").X.read(0, 20)
+    source, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    pd.DataFrame(rows).to_csv(source, index=False, header=False, sep=";", decimal=",")
+    assert here("transform", fitted_wine, source, "-o", out).status == 0
+    assert_allclose(pd.read_csv(out), load_model(fitted_wine).transform(rows), atol=1e-9)
+    source.write_text("1;2\n3;4\n")
+    message = here("transform", fitted_wine, source, "-o", out).failed(1)
+    assert "lacks 'alcohol'" in message
+
+
+def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+    sales.insert(1, "customerId", np.random.default_rng(0).permutation(10**6)[:N])
+    path = tmp_path / "verkauf.csv"
+    sales.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-16")
+    shown = here("ingest", path, "--dry-run").out
+    for part in (
+        "columns are separated by semicolons; decimals have commas; the encoding is utf-16",
+        "'id', 'customerId' look like a number of each row, which explains nothing: leave them",
+        "no --label is given, and 'churned' looks like one",
+    ):
+        assert part in " ".join(shown.split())
+    shown = here("ingest", path, "--label", "churned", "--drop", "id,customerId", "--dry-run").out
+    assert "look" not in shown
 
 
 @pytest.mark.usefixtures("sales")
@@ -476,7 +506,7 @@ def test_a_row_of_weight_two_is_two_rows(here: Command, tmp_path: Path) -> None:
     is_label = here("ingest", tmp_path / "negative.csv", *label, "sold").failed(2)
     assert "which is the label" in is_label
     table.assign(w="2 kg").to_csv(tmp_path / "texts.csv", index=False)
-    assert "are texts" in here("ingest", tmp_path / "texts.csv", *label, "w").failed(1)
+    assert "are no numbers" in here("ingest", tmp_path / "texts.csv", *label, "w").failed(1)
 
 
 def test_columns_to_avoid_and_given_ones_are_no_features(

@@ -17,7 +17,7 @@ from serving import Serving
 from support import EXACT, Diary, artifacts_of, store_own, unbounded
 from waiting import wait
 
-from flows.builtin.raw_data import DownloadError
+from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
@@ -157,6 +157,23 @@ def test_fit_shows_what_it_keeps() -> None:
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
         run_fit(settings)
+
+
+def test_a_flow_run_has_its_name_from_birth(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.client.orchestration import SyncPrefectClient
+
+    from flows.ingest import run_ingest
+
+    create, names = SyncPrefectClient.create_flow_run, []
+
+    def watched(*given: Any, **more: Any) -> Any:
+        made = create(*given, **more)
+        names.append(made.name)
+        return made
+
+    monkeypatch.setattr(SyncPrefectClient, "create_flow_run", watched)
+    run_ingest(IngestSettings(dataset="wine"))
+    assert names == ["wine"]
 
 
 def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:

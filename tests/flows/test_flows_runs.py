@@ -100,8 +100,14 @@ def test_what_is_no_run_of_ours_is_in_nobodys_way(here: Command, tmp_path: Path)
     for command in ("show", "report"):
         assert "'foreign' has no record of how it came about" in here(command, "foreign").failed(1)
     assert here("fit", "wine", "--plain", "--sigma", "median", "--run", "mine").status == 0
+    # Its features have no names: columns are taken in their order, named or not.
     np.save(tmp_path / "rows.npy", np.ones((2, 3)))
-    assert here("transform", "foreign", tmp_path / "rows.npy", "-o", tmp_path / "x.csv").status == 0
+    (tmp_path / "rows.csv").write_text("c,a,b\n1,1,1\n1,1,1\n")
+    for source in (tmp_path / "rows.npy", tmp_path / "rows.csv"):
+        assert here("transform", "foreign", source, "-o", tmp_path / "x.csv").status == 0
+    np.save(tmp_path / "rows.npy", np.ones((2, 4)))
+    said = here("transform", "foreign", tmp_path / "rows.npy", "-o", tmp_path / "x.csv").failed(1)
+    assert "has 4 columns, but the model was fitted to 3" in said
 
 
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])

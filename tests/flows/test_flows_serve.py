@@ -169,9 +169,10 @@ def save_crossval(run: str, J: float, seconds: float) -> None:
 def test_the_list_of_runs_is_sorted_and_filtered(port: int, browser: Browsing) -> None:
     for day, seconds in enumerate((100.0, 3.0, 20.0), start=1):
         save_crossval(f"n-2026-11-0{day}", 10.0 * day, seconds)
-    lease = Lease("dead", "fit", {"dataset": "wine"}, "elsewhere", 1, 1.0, 9.0, 10.0)
+    lease = Lease(run="dead", kind="fit", settings={"dataset": "wine"}, host="elsewhere")
     run_folder("dead").mkdir()
     lease.write()
+    os.utime(lease.path, (9, 9))
 
     def look(page: Any) -> dict[str, Any]:
         def names() -> list[str]:

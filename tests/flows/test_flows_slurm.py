@@ -45,7 +45,8 @@ NodeName=localhost NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=compute Nodes=localhost Default=YES State=UP
 """
 FILE = """\
-kind = "slurm"
+kind = "jobqueue"
+system = "slurm"
 queue = "compute"
 interface = "lo"
 cores = 1
@@ -106,7 +107,7 @@ def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
     assert "waiting for 1 to 2 SLURM jobs to start: 0 running" in diary.texts
     wait(lambda: _said("squeue", "--noheader") == "")
-    logs = Path(os.environ["ISM_DASK_HOME"]) / "slurm"
+    logs = Path(os.environ["ISM_DASK_HOME"]) / "jobs"
     texts = [log.read_text() for log in logs.glob("*.err")]
     # The folds share them; and the certificates are gone when it is over.
     assert len(texts) in (1, 2)
@@ -116,7 +117,7 @@ def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
 
 def test_what_slurm_would_refuse_is_not_submitted(here: Command, file: Path) -> None:
     shown = here("check-cluster", file, "--json").answer
-    assert "to start at" in shown["sbatch"]
+    assert "to start at" in shown["answer"]
     file.write_text(FILE.replace('"compute"', '"nowhere"'))
     for asked in (("check-cluster", file), ("fit", "wine", "--plain", "--cluster", file)):
         said = here(*asked).failed(1)
@@ -124,7 +125,8 @@ def test_what_slurm_would_refuse_is_not_submitted(here: Command, file: Path) -> 
         assert "invalid partition specified: nowhere" in said
     file.write_text(FILE.replace('"lo"', '"ib7"'))
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
-    assert "`interface` is 'ib7'; expected one of this machine: " in said
+    assert "`interface`: 'ib7' is not a valid network interface" in said
+    assert "'lo'" in said
 
 
 def test_jobs_that_do_not_start(here: Command, file: Path) -> None:

@@ -440,52 +440,60 @@ def _fact(found: tuple[Fact, ...], name: str) -> Fact:
 
 
 @pytest.mark.parametrize(
-    ("error", "value", "word"),
+    ("changes", "name", "value", "meaning"),
     [
-        (0.0, "0.0e+00 at most", "leaves nothing out"),
-        (2.345e-11, "2.3e-11 at most", "leaves nothing out"),
-        (7.1e-4, "7.1e-04 at most", "approximates"),
-        (math.inf, "no bound", "no bound"),
+        ({"engine_error": 0.0}, "Error of J", "0.0e+00 at most", "leaves nothing out"),
+        ({"engine_error": 2.345e-11}, "Error of J", "2.3e-11 at most", "leaves nothing out"),
+        ({"engine_error": 7.1e-4}, "Error of J", "7.1e-04 at most", "approximates"),
+        ({"engine_error": math.inf}, "Error of J", "no bound", "no bound"),
+        (
+            {"engine": "blocks", "engine_error": 3e-3},
+            "Error of J",
+            "3.0e-03, a standard error",
+            "between blocks",
+        ),
+        ({"residual": 1e-5}, "Residual", "1e-05, true", "This one is small."),
+        ({"residual": 0.1}, "Residual", "0.1, true", "is not small"),
+        ({"rows": 178}, "Residual", "0.0018, true kernel, all 178 rows", ""),
+        ({"rows": 10**6}, "Residual", "a sample of 178 rows against all 1,000,000", ""),
+        (
+            {"tolerance": 1e-4},
+            "Tolerance",
+            "residual at most 0.0001",
+            "only such a W counts as converged",
+        ),
+        (
+            {"tolerance": 0.01, "measure": "change", "settings": {"tol": 0.01}},
+            "Tolerance",
+            "change of the eigenvalues below 0.01",
+            "Set by --tol",
+        ),
+        (
+            {"tolerance": 0.01, "measure": "change"},
+            "Tolerance",
+            "change of the eigenvalues below 0.01",
+            "rule of all rounds but",
+        ),
+        (
+            {"tolerance": 0.01, "settings": {"outer_tol": 0.01}},
+            "Tolerance",
+            "residual at most 0.01",
+            "Set by --outer-tol",
+        ),
     ],
 )
-def test_words_for_the_error_of_an_engine(error: float, value: str, word: str) -> None:
-    fact = _fact(fit_quality(_fit(engine_error=error)), "Error of J")
-    assert fact.value == value
-    assert word in fact.meaning
-
-
-def test_the_error_of_blocks_is_a_standard_error() -> None:
-    fact = _fact(fit_quality(_fit(engine="blocks", engine_error=3e-3)), "Error of J")
-    assert fact.value == "3.0e-03, a standard error"
-    assert "between blocks" in fact.meaning
-
-
-@pytest.mark.parametrize(
-    ("residual", "word"),
-    [(1e-5, "This one is small."), (0.1, "is not small"), (0.9, "try --sigma median")],
-)
-def test_words_for_a_residual(residual: float, word: str) -> None:
-    fact = _fact(fit_quality(_fit(residual=residual)), "Residual")
-    assert word in fact.explanation
-    assert bool(fact.warnings) is (residual == 0.9)
-
-
-@pytest.mark.parametrize(
-    ("ending", "settings", "value", "reason"),
-    [
-        (("residual", 1e-4), {}, "residual at most 0.0001", "only such a W counts as converged"),
-        (("change", 0.01), {"tol": 0.01}, "change of the eigenvalues below 0.01", "Set by --tol"),
-        (("change", 0.01), {}, "change of the eigenvalues below 0.01", "rule of all rounds but"),
-        (("residual", 0.01), {"outer_tol": 0.01}, "residual at most 0.01", "Set by --outer-tol"),
-    ],
-)
-def test_words_for_the_tolerance_in_force(
-    ending: tuple[str, float], settings: dict[str, Any], value: str, reason: str
+def test_words_for_a_figure_of_the_fit(
+    changes: dict[str, Any], name: str, value: str, meaning: str
 ) -> None:
-    measure, tolerance = ending
-    found = fit_quality(_fit(measure=measure, tolerance=tolerance, settings=settings))
-    assert _fact(found, "Tolerance").value == value
-    assert reason in _fact(found, "Tolerance").meaning
+    fact = _fact(fit_quality(_fit(**changes)), name)
+    assert value in fact.value
+    assert meaning in fact.meaning
+    assert not fact.warnings
+
+
+def test_a_large_residual_is_warned_of() -> None:
+    (warning,) = _fact(fit_quality(_fit(residual=0.9)), "Residual").warnings
+    assert "try --sigma median" in warning
 
 
 def test_a_tolerance_that_is_met_while_w_still_turns_is_warned_of() -> None:
@@ -528,15 +536,6 @@ def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it() -> Non
     )
     tables = TablesResult.from_json({**SAVED["tables"], "run": "x"})
     assert summarise(tables).finding == "ISM loses something in 1 of 1 cell"
-
-
-def test_words_for_how_a_residual_was_checked() -> None:
-    for rows, words in (
-        (178, "all 178 rows"),
-        (10**6, "a sample of 178 rows against all 1,000,000"),
-    ):
-        value = _fact(fit_quality(_fit(rows=rows)), "Residual").value
-        assert value == f"0.0018, true kernel, {words}"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -17,9 +18,10 @@ import pytest
 from commandline import Command
 
 import storage.tables.sources
-from flows.compute.workers import Workers
+from flows.compute.session import Session
 from ism_dask.rows.moments import ColumnMoments
 from storage import Model, ingest_table, save_model
+from storage.tables.side_by_side import map_in_order
 
 PARTS, ROWS = 9, 300
 
@@ -148,7 +150,7 @@ def test_a_piece_of_a_killed_worker_is_projected_again(
 ) -> None:
     from distributed import Client
 
-    monkeypatch.setattr("flows.compute.workers._SMALL_WORK", small)
+    monkeypatch.setattr("flows.compute.session._SMALL_WORK", small)
     (tmp_path / "far").mkdir()
     alone = here("transform", run, source, "-o", tmp_path / out, "--json").answer
     with Client(cluster) as client:
@@ -241,7 +243,8 @@ def test_few_pieces_wait_at_one_time() -> None:
     client: Any = SimpleNamespace(nthreads=lambda: {"one": 1, "other": 2})
     with ThreadPoolExecutor(3) as executor:
         taken = []
-        for number in Workers(client, executor).map_in_order(work, range(50)):
+        most_waiting = partial(Session._most_waiting, SimpleNamespace(client=client))
+        for number in map_in_order(executor, work, range(50), most_waiting):
             taken.append(number)
             with lock:
                 waiting -= 1

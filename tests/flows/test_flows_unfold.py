@@ -192,7 +192,7 @@ def test_smooth_coordinates_have_the_places_that_python_gives_them(here: Command
 def test_workers_place_rows_to_the_same_bits(
     here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.compute.workers._SMALL_WORK", 0)
+    monkeypatch.setattr("flows.compute.session._SMALL_WORK", 0)
     monkeypatch.setattr("storage.tables.sources._PIECE_ROWS", 20)
     _write_sales(here, tmp_path)
     for part in range(4):
@@ -205,7 +205,7 @@ def test_workers_place_rows_to_the_same_bits(
             far = tmp_path / f"far-{name}"
             assert here(*command, far, "--scheduler", address).status == 0
             assert far.read_bytes() == (tmp_path / name).read_bytes()
-        monkeypatch.setattr("flows.compute.workers._MEMORY_SHARE", 0)
+        monkeypatch.setattr("flows.compute.session._MEMORY_SHARE", 0)
         message = here(*command, far, "--scheduler", address).failed(1)
         assert "give the workers more memory" in " ".join(message.split())
 

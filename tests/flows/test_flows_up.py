@@ -32,9 +32,9 @@ from upkeep import (
 )
 from waiting import ask, wait
 
+from flows import supervisor
 from flows.errors import FlowError
 from flows.runs.fit import fit_plain
-from flows.services import supervisor
 from flows.services.ports import Ports
 from flows.services.report_server import report_url
 from flows.services.service import (

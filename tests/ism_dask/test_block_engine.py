@@ -186,7 +186,9 @@ def _evaluated(rows, y, engine_rows=100):
 
 
 @pytest.mark.parametrize("numbers_in_memory", [None, 0])
-def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, cluster, numbers_in_memory):
+def test_the_same_bits_wherever_the_rows_are(
+    monkeypatch, tmp_path, thread_cluster, numbers_in_memory
+):
     if numbers_in_memory is not None:  # then blocks are dealt within shards
         monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", numbers_in_memory)
     rows, y = _designed(1500)
@@ -197,7 +199,7 @@ def test_the_same_bits_wherever_the_rows_are(monkeypatch, tmp_path, cluster, num
             np.testing.assert_array_equal(found, expected)
     with dask.config.set(scheduler="synchronous"):
         np.testing.assert_array_equal(_evaluated(rows, y)[0], known[0])
-    with Client(cluster):
+    with Client(thread_cluster):
         for found, expected in zip(_evaluated(rows, y), known, strict=True):
             np.testing.assert_array_equal(found, expected)
 

@@ -203,7 +203,7 @@ def test_the_intervals_hold_the_truth():
     assert separated == 20
 
 
-def test_frames_arrays_and_clusters_give_the_same(fitted, cluster):
+def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
     X, y = _rows(150)
     names = ["one", "two", "three", "four", "five"]
     frame = pd.DataFrame(X, columns=names)
@@ -216,7 +216,7 @@ def test_frames_arrays_and_clusters_give_the_same(fitted, cluster):
     assert not np.array_equal(here.distances, bootstrap(fitted, X, y, 19).distances)
     lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), y, 19, random_state=4)
     np.testing.assert_allclose(lazy.distances, here.distances, rtol=0.02)
-    with Client(cluster):
+    with Client(thread_cluster):
         spread = bootstrap(fitted, X, y, 19, random_state=4)
     np.testing.assert_array_equal(spread.distances, here.distances)
     np.testing.assert_array_equal(spread.shares_high, here.shares_high)

@@ -41,13 +41,13 @@ def _apart(fits: list[SupervisedIKDR]) -> float:
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
-    criterion, tmp_path, cluster
+    criterion, tmp_path, thread_cluster
 ):
     X, y = _bytes(200)
     lazy, stored = da.from_array(X, chunks=(90, 5)), _stored(X * 1.0, tmp_path, 100)
     places = [X * 1.0, X, X.astype(np.float32), csr_array(X), stored, lazy]
     fits = [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in places]
-    with Client(cluster):
+    with Client(thread_cluster):
         fits += [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in (X, lazy)]
     for alone, spread in ((fits[1], fits[-2]), (fits[5], fits[-1])):
         np.testing.assert_array_equal(spread.components_, alone.components_)
@@ -55,12 +55,13 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
 
 
-def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_path, cluster):
+def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_path, thread_cluster):
     X = _bytes(200)[0] * 1.0
     lazy = da.from_array(X, chunks=(90, 5))
-    fits = [UnsupervisedIKDR(3).fit(place) for place in (X, csr_array(X), _stored(X, tmp_path, 90))]
-    with Client(cluster):
-        fits.append(UnsupervisedIKDR(3).fit(lazy))
+    places = (X, csr_array(X), _stored(X, tmp_path, 90))
+    fits = [UnsupervisedIKDR(3, n_init=1).fit(place) for place in places]
+    with Client(thread_cluster):
+        fits.append(UnsupervisedIKDR(3, n_init=1).fit(lazy))
     for other in fits[1:]:
         np.testing.assert_array_equal(other.components_, fits[0].components_)
         np.testing.assert_array_equal(other.labels_, fits[0].labels_)
@@ -68,19 +69,19 @@ def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_pat
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
-    criterion, tmp_path, monkeypatch, cluster
+    criterion, tmp_path, monkeypatch, thread_cluster
 ):
-    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 5000)
-    X, y = _bytes(3000, 3)
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 2500)
+    X, y = _bytes(1500, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
-    lazy, stored = da.from_array(X, chunks=(1500, 3)), _stored(X * 1.0, tmp_path, 512)
+    lazy, stored = da.from_array(X, chunks=(750, 3)), _stored(X * 1.0, tmp_path, 256)
     engine = "auto" if criterion == "prediction" else "blocks"
 
     def fitted(place: Any) -> SupervisedIKDR:
         return SupervisedIKDR(1, criterion=criterion, engine=engine).fit(place, y, weights)
 
-    fits = [fitted(place) for place in (X, csr_array(X), stored, _stored(X, tmp_path, 4096))]
-    with Client(cluster):
+    fits = [fitted(place) for place in (X, csr_array(X), stored, _stored(X, tmp_path, 2048))]
+    with Client(thread_cluster):
         fits.append(fitted(lazy))
     assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
 

@@ -1,8 +1,12 @@
+"""Rows cut into shards: folds, sources, threads, clusters, moments, and the memory of workers."""
+
 from __future__ import annotations
 
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -13,6 +17,9 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin
 from distributed.utils import key_split
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from models import hsic_model
 
 from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
@@ -20,6 +27,7 @@ from ism_dask.blas_threads import _libraries, _set_threads, single_threaded_blas
 from ism_dask.kernels import Gaussian
 from ism_dask.observe.progress import watching_passes
 from ism_dask.rows.execution import task_budget
+from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
 from ism_dask.rows.standardise import tile_dtype
@@ -304,3 +312,74 @@ def test_a_child_of_a_fork_computes_with_threads_of_its_own():
             pytest.fail("the child did not come to an end")
         time.sleep(0.05)
     assert os.waitstatus_to_exitcode(ended[1]) == 0
+
+
+# Moments of columns.
+
+
+@given(
+    arrays(np.float64, (12, 2), elements=st.floats(-1e6, 1e6)),
+    st.floats(-1e8, 1e8),
+    st.integers(1, 11),
+    st.none() | arrays(np.float64, 12, elements=st.sampled_from([0.0, 0.5, 1.0, 3.0])),
+)
+def test_moments_of_parts_add_up(
+    X: np.ndarray, offset: float, cut: int, weights: np.ndarray | None
+) -> None:
+    X = X + offset
+    cuts = [slice(cut), slice(cut, None)]
+    parts = [ColumnMoments.of(X[s], None if weights is None else weights[s]) for s in cuts]
+    whole, counts = parts[0] + parts[1], np.ones(12) if weights is None else weights
+    assert (whole.n_rows, whole.weight) == (12, counts.sum())
+    np.testing.assert_array_equal([whole.low, whole.high], [X.min(axis=0), X.max(axis=0)])
+    if not counts.any():
+        return
+    exact = X.astype(np.longdouble)
+    mean = (counts @ exact) / counts.sum()
+    # Numbers below the normal ones have fewer digits.
+    rounding = max(1e-15 * np.abs(X).max(), np.finfo(float).tiny)
+    np.testing.assert_allclose(whole.mean, mean.astype(float), rtol=1e-13, atol=4 * rounding)
+    expected = np.sqrt(counts @ (exact - mean) ** 2 / counts.sum()).astype(float)
+    found = np.sqrt(whole.squares / whole.weight)
+    free = expected < 1e-150  # squares have lost digits, or all of them
+    np.testing.assert_allclose(found[~free], expected[~free], rtol=1e-9, atol=8 * rounding)
+
+
+# Worker processes use freed memory again, where Dask would have it returned.
+
+_FAULTS = """
+import resource
+import numpy as np
+from ism_dask.rows.worker import prepare_worker
+if {settled}:
+    prepare_worker()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+np.ones(2**21)
+before = faults()
+for _ in range(10):
+    np.ones(2**21)
+print(faults() - before)
+"""
+
+
+def _faults(settled: bool, threshold: str) -> int:
+    """Return the pages that ten arrays of 16 MiB cost, one after the other, after a first one."""
+    env = {**os.environ, "MALLOC_TRIM_THRESHOLD_": threshold}
+    # Huge pages would hide what is counted here.
+    env["NUMPY_MADVISE_HUGEPAGE"] = "0"
+    script = _FAULTS.format(settled=settled)
+    out = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, check=True)
+    return int(out.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the thresholds")
+def test_a_worker_uses_freed_memory_again():
+    ten_arrays = 10 * 16 * 2**20 // os.sysconf("SC_PAGESIZE")
+    assert _faults(False, "65536") >= ten_arrays
+    assert _faults(True, "65536") < ten_arrays / 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the thresholds")
+def test_thresholds_that_somebody_chose_stay():
+    assert _faults(True, "131072") >= 10 * 16 * 2**20 // os.sysconf("SC_PAGESIZE")

@@ -264,17 +264,12 @@ def test_chunks_frames_and_precisions_give_the_same(colored):
     assert short.objective_ == pytest.approx(colored.objective_, abs=0.01)
 
 
-def test_a_cluster_comes_to_the_same_bits(colored, monkeypatch, cluster):
-    edges = program._EDGES_PER_TASK
+def test_a_cluster_comes_to_the_same_bits(colored, monkeypatch, thread_cluster):
     monkeypatch.setattr(searches, "_ROWS_PER_TASK", 50)
     monkeypatch.setattr(program, "_EDGES_PER_TASK", 300)
     alone = ColoredMVU().fit(X, Y)
-    with Client(cluster) as client:
-        client.run(setattr, program, "_EDGES_PER_TASK", 300)
-        try:
-            spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
-        finally:
-            client.run(setattr, program, "_EDGES_PER_TASK", edges)
+    with Client(thread_cluster):
+        spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
     np.testing.assert_array_equal(spread.embedding_, alone.embedding_)
     assert alone.n_edges_ > 900
     assert alone.program_objective_ == pytest.approx(colored.program_objective_, rel=1e-8)

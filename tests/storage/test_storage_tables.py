@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import pickle
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
@@ -26,9 +27,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from storage import StorageError, TableError, ingest_table, list_datasets, open_dataset
+from storage.tables.encoding import Problems
 from storage.tables.files import SUFFIXES
 from storage.tables.formats import FORMATS as READERS
-from storage.tables.schema import TableSchema
+from storage.tables.formats import open_table
+from storage.tables.new_rows import check_columns, encode_frame, encode_new_rows, open_new_rows
+from storage.tables.schema import TableOptions, TableSchema
 
 N = 300
 
@@ -346,7 +350,13 @@ def test_what_cannot_be_read_is_named(case: str) -> None:
 
 FILES = {
     "no file": ("none.csv", None, "there is no file"),
-    "unknown format": ("a.xlsx", b"PK", "expected .arrow, .csv"),
+    "unknown format": ("a.docx", b"PK", "expected .arrow, .csv"),
+    "spreadsheet": ("a.xlsx", b"PK", "a.xlsx is a spreadsheet; save it as CSV"),
+    "texts in another encoding": (
+        "a.csv",
+        b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n",
+        "not UTF-8; name its encoding, such as --encoding cp1252",
+    ),
     "empty folder": ("empty", None, "no file that can be read"),
     "damaged parquet": ("a.parquet", b"PAR1 nothing", "cannot read .*a.parquet"),
     "header twice": ("a.csv", b"x,x,y\n1,2,a\n3,4,b\n", "multiple columns named x"),
@@ -427,7 +437,7 @@ def _values(source: Any, **options: Any) -> pd.DataFrame:
 
 
 def test_a_line_break_in_quotes_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.tables.arrow_files._BLOCK_BYTES", 64)
+    monkeypatch.setattr("storage.tables.text_files._BLOCK_BYTES", 64)
     rows = "".join(f'{k},"no\nrth"\n' for k in range(40))
     (tmp_path / "a.csv").write_text(f"x,c\n{rows}")
     values = _values(tmp_path / "a.csv")
@@ -491,10 +501,118 @@ def test_a_list_keeps_its_order_and_an_index_is_no_feature(tmp_path: Path) -> No
         ingest_table(tmp_path / "indexed.csv", "bad")
 
 
-def test_other_separators_are_named(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("x;y\n1;2\n")
-    with pytest.raises(TableError, match="has one column, 'x;y'"):
+PEOPLE = [("größe", "born", "city"), ("1,5", "01.02.2020", "Köln"), ("2,25", "29.02.2020", "Ulm")]
+
+
+def _written(delimiter: str, rows: Any = PEOPLE, decimal: str = ",") -> str:
+    lines = (delimiter.join(row) + "\n" for row in rows)
+    return "".join(lines).replace(",", decimal) if decimal == "." else "".join(lines)
+
+
+WRITTEN: dict[str, tuple[str, bytes, dict[str, str], str]] = {
+    "semicolons": ("a.csv", _written(";").encode(), {}, "separated by semicolons"),
+    "tabs": ("a.csv", _written("\t").encode(), {}, "decimals have commas"),
+    "bars": ("a.csv", _written("|", decimal=".").encode(), {}, "separated by bars"),
+    "a byte order mark": ("a.csv", _written(";").encode("utf-8-sig"), {}, "semicolons"),
+    "Latin-1": ("a.csv", _written(";").encode("latin-1"), {}, "the encoding is cp1252"),
+    "UTF-16": ("a.tsv", _written("\t").encode("utf-16"), {}, "the encoding is utf-16"),
+    "packed": ("a.csv.gz", gzip.compress(_written(";").encode("cp1252")), {}, "cp1252"),
+    "as it is given": (
+        "a.csv",
+        _written("~").encode("cp1250"),
+        {"delimiter": "~", "decimal": ",", "encoding": "cp1250"},
+        "separated by '~'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_text_files_as_people_write_them(case: str, tmp_path: Path) -> None:
+    name, content, options, note = WRITTEN[case]
+    (tmp_path / name).write_bytes(content)
+    table = open_table(tmp_path / name, TableOptions(**options))
+    assert note in table.note
+    # Workers of a cluster get the parts pickled.
+    part = pickle.loads(pickle.dumps(table.parts[0]))
+    (batch,) = part.batches(["größe", "city"])
+    assert batch.to_pylist()[0] == {"größe": 1.5, "city": "Köln"}
+    values = _values(tmp_path / name, dates=True, **options)
+    assert list(values) == ["größe", "born", "city=Köln", "city=Ulm"]
+    assert_array_equal(values, [[1.5, 18293, 1, 0], [2.25, 18321, 0, 1]])
+
+
+def test_commas_stay_where_they_are_no_decimals(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('x,place\n1.5,"Ulm, a;b"\n2,"1,5"\n')
+    assert list(_values(tmp_path / "a.csv")) == ["x", "place=1,5", "place=Ulm, a;b"]
+    (tmp_path / "b.csv").write_text("x;y\n1,5;2.5\n2,5;3.5\n")
+    assert_array_equal(_values(tmp_path / "b.csv")["y"], [2.5, 3.5])
+
+
+def test_a_first_line_of_numbers_is_a_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2.5\n3,4\n")
+    values = _values(tmp_path / "a.csv")
+    assert list(values) == ["column_0", "column_1"]
+    assert_array_equal(values, [[1, 2.5], [3, 4]])
+    # As pandas writes a frame whose columns have no names.
+    pd.DataFrame([[1, 2.5], [3, 4]]).to_csv(tmp_path / "b.csv", index=False)
+    assert list(_values(tmp_path / "b.csv")) == ["0", "1"]
+
+
+def test_another_separator_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x;y\n1;2;3\n")
+    with pytest.raises(TableError, match=r"has one column, 'x;y'.*--delimiter"):
         ingest_table(tmp_path / "a.csv", "bad")
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"delimiter": "ab"}, "`delimiter` is 'ab'; expected one character"),
+        ({"delimiter": ",", "decimal": ","}, "that is not the mark of decimals"),
+        ({"decimal": ";"}, "`decimal` is ';'"),
+        ({"encoding": "klingon"}, "`encoding` is 'klingon'; expected one such as utf-8"),
+    ],
+)
+def test_text_that_no_file_can_have(option: dict[str, str], message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        TableOptions(**option)
+    assert TableOptions(delimiter="tab").delimiter == "\t"
+
+
+TIMES: dict[str, tuple[pa.Array, float]] = {
+    "dates": (pa.array([18293], pa.date32()), 18293),
+    "dates in milliseconds": (pa.array([18293 * 86_400_000], pa.date64()), 18293),
+    "timestamps": (pa.array([18293 * 86_400 + 43_200], pa.timestamp("s")), 18293.5),
+    "with a zone": (pa.array([18293 * 86_400_000_000], pa.timestamp("us", "Asia/Tokyo")), 18293),
+    "times of the day": (pa.array([21_600], pa.time32("s")), 0.25),
+    "durations": (pa.array([172_800_000_000_000], pa.duration("ns")), 2),
+}
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_dates_are_days_on_request(case: str) -> None:
+    times, days = TIMES[case]
+    table = pa.table({"x": [1.0, 2.0], "when": pa.concat_arrays([times, pa.nulls(1, times.type)])})
+    with pytest.raises(TableError, match=r"'when' holds dates.*: read dates as days with --dates"):
+        ingest_table(table, "t")
+    values = _values(table, dates=True, missing="mean")
+    assert_array_equal(values["when"], [days, days])
+    data = ingest_table(table, "l", label="when", dates=True, missing="drop")
+    assert_array_equal(data.y, [days])
+
+
+def test_new_rows_have_dates_too(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,when\n1,2020-02-01\n2,2020-02-29\n")
+    data = ingest_table(tmp_path / "a.csv", "t", dates=True)
+    schema = TableSchema.from_json((data.info.table or {})["schema"])
+    (tmp_path / "b.csv").write_text("when;x\n01.02.2020;1\n")
+    table = open_new_rows(tmp_path / "b.csv", schema)
+    assert check_columns(table, schema) == ()
+    (rows,) = encode_new_rows(table, schema, Problems())
+    assert_array_equal(rows.X, [[1, 18293]])
+    wrong = pd.DataFrame({"x": [1.0], "when": ["soon"]})
+    with pytest.raises(TableError, match=r"has .*string in 'when', which was a date"):
+        encode_frame(wrong, schema)
 
 
 def test_a_zarr_array_that_changed_is_read_again(tmp_path: Path) -> None:
