@@ -24,9 +24,9 @@ from flows.tracking.server import password_message, without_password
 
 # A busy server takes some seconds for an artifact with pictures.
 _TIMEOUT_SECONDS = 20.0
-# Changed copies of settings, by the id of the original and the name of the changed setting. The
-# original is held here, too, so that no other object can get its id.
-_SETTINGS_CACHE: dict[tuple[int, str], tuple[Settings, Settings]] = {}
+# Changed copies of settings, by the id of the original, the name of the setting and its value.
+# The original is held here, too, so that no other object can get its id.
+_SETTINGS_CACHE: dict[tuple[int, str, int | None], tuple[Settings, Settings]] = {}
 
 
 class ServerUnreachable(FlowError):  # noqa: N818 - nothing of ours went wrong
@@ -34,15 +34,15 @@ class ServerUnreachable(FlowError):  # noqa: N818 - nothing of ours went wrong
 
 
 @contextmanager
-def prefect_client() -> Iterator[SyncPrefectClient]:
+def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
     """Yield a client of the server in use; raise ServerUnreachable if the server is away.
 
     By default Prefect's client would wait a minute for it, but a computation must not wait for the
-    server.
+    server. `retries` is for calls before it begins, to a server that may be busy.
     """
     try:
         with (
-            _temporary_setting(PREFECT_CLIENT_MAX_RETRIES, 0),
+            _temporary_setting(PREFECT_CLIENT_MAX_RETRIES, retries),
             get_client(httpx_settings=_httpx_settings(), sync_client=True) as client,
         ):
             yield client
@@ -93,7 +93,7 @@ def _temporary_setting(setting: Any, value: int | None) -> Iterator[None]:
     takes 0.1 s.
     """
     context = get_settings_context()
-    key = id(context.settings), setting.name
+    key = id(context.settings), setting.name, value
     if key not in _SETTINGS_CACHE:
         changed = context.settings.copy_with_update({setting: value})
         _SETTINGS_CACHE[key] = context.settings, changed

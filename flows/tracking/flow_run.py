@@ -53,6 +53,8 @@ from storage import StorageError
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
 _SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
+# How often a run is announced to a server that is busy.
+_BUSY_RETRIES = 3
 # Seconds that a finished run waits for a server that is away, and seconds between two attempts.
 _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 # A scheduled run that begins later than this was missed: its machine was off, or had no worker.
@@ -103,6 +105,8 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
     parameters: dict[str, Any] = {"settings": settings}
     with prefect_client() as client:
         client.hello()  # an error that says so if a password is missing
+    # A database of SQLite is locked for a moment while another run writes.
+    with prefect_client(retries=_BUSY_RETRIES) as client:
         # Prefect would call it by two random words until it runs.
         made = client.create_flow_run(
             flow, settings.flow_run_name, flow.serialize_parameters(parameters), state=Pending()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 
 import psutil
 import pytest
@@ -110,3 +112,32 @@ def _tasks(doomed: Serving, run: str) -> dict[str, str]:
     """Return the states of the tasks of a run by their names."""
     found = doomed.find("task_runs", flow_runs={"id": {"any_": [run]}})
     return {task["name"]: task["state_type"] for task in found}
+
+
+class _Busy(BaseHTTPRequestHandler):
+    """Refuses every other call, as a server does whose database is locked for a moment."""
+
+    calls = 0
+
+    def do_GET(self) -> None:
+        type(self).calls += 1
+        self.send_response(503 if self.calls % 2 else 200)
+        self.send_header("Retry-After", "0")
+        self.end_headers()
+
+
+def test_a_call_before_a_run_waits_for_a_busy_server() -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.tracking.client import ServerUnreachable, prefect_client
+
+    with HTTPServer(("127.0.0.1", 0), _Busy) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{server.server_port}/api"}):
+            with pytest.raises(ServerUnreachable, match="has trouble"), prefect_client() as client:
+                client.hello()
+            _Busy.calls = 0
+            with prefect_client(retries=1) as client:
+                assert client.hello().is_success
+            assert _Busy.calls == 2
+        server.shutdown()
