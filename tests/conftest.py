@@ -29,7 +29,7 @@ pytest_plugins = ["tests.flows.fixtures"]
 
 # Tests that share one of these run in one process, one after the other.
 SHARED = ("up", "cluster", "thread_cluster")
-# So do those of a file that use one of these: each looks at what the tests before it have left.
+# Those of a file that use one of these do, too: each looks at what the tests before it have left.
 SERVERS = {"serving", "_serving", "prefect_server", "doomed"}
 
 

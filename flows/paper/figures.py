@@ -124,7 +124,7 @@ def _seconds(
     engine: str,
     solver: Solver,
 ) -> Result:
-    """Fit W to so many rows."""
+    """Fit W to this number of rows."""
     X, y = rows_in_memory(_MNIST, GROWTH_SPLIT)
     chosen, _ = sampled_rows(_MNIST, GROWTH_SPLIT, rows, settings.seed)
     request = Request(_Q, kernel, min(_SECONDS, settings.cap), settings.seed)

@@ -21,9 +21,9 @@ from storage import Model
 from storage.tables.schema import TableSchema
 
 _ROWS_PER_READ = 4096
-# So many weights and columns are listed.
+# The number of weights and of columns that are listed.
 _MOST_MOVED, _LEAST_STABLE = 5, 10
-# A difference that chance explains is within so many of its standard errors.
+# A difference that chance explains is within this number of its standard errors.
 _ERRORS = 3.0
 # A limit, the value that it limits, and the value in words.
 Value = tuple[str, float, str]

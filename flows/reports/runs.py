@@ -36,7 +36,7 @@ _MEASURES = {
     "seconds": ("seconds", ",.2f"),
 }
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-# At most so many unfinished runs have metrics, and at most so many finished ones: the newest.
+# The most unfinished runs that have metrics, and the most finished ones: the newest.
 _MOST = 50
 _STATES = ("computing", "interrupted", "failed", "died", "finished", "damaged")
 _SECONDS_PER_DAY = 86_400

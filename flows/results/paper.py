@@ -30,7 +30,7 @@ class Cell(JsonRecord):
     rows: int
     q: int
     folds: int  # that were measured
-    of: int  # so many folds
+    of: int  # the number of folds
     score: Spread | None  # each is None if the method has no such measure
     seconds: Spread | None
     objective: Spread | None

@@ -15,7 +15,7 @@ from flows.errors import FlowError
 HOST = "127.0.0.1"
 # The names under which a browser on this machine may open our pages.
 HOSTS = (HOST, "localhost")
-# So many ports are tried, from the default port on, before any other.
+# The number of ports that are tried, from the default port on, before any other.
 _NEXT = 10
 
 

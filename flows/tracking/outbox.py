@@ -40,7 +40,7 @@ def deliver(receipt: RunReceipt) -> None:
 
     If a worker cancels the run, it reports so some seconds after the process has ended. Were the
     run Cancelled before, a user could retry it at once, and the report of the worker would cancel
-    the new attempt. So the receipt waits for the worker.
+    the new attempt. The receipt therefore waits for the worker.
     """
     with prefect_client() as client, suppress(ObjectNotFound):  # somebody has deleted the run
         run = client.read_flow_run(UUID(receipt.run))

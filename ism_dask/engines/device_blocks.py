@@ -49,7 +49,7 @@ class MemoryPlan:
 
     @classmethod
     def of(cls, row_bytes: int, free_bytes: int) -> MemoryPlan:
-        """Return the plan for all rows of so many bytes."""
+        """Return the plan for all rows, which take this number of bytes."""
         resident = row_bytes <= _ROWS_SHARE * free_bytes
         left = free_bytes - resident * row_bytes
         return cls(resident, min(_BATCH_SHARE * left, _BATCH_BYTES))

@@ -1,6 +1,6 @@
 """Cholesky factors of positive definite matrices: by LAPACK for NumPy, else of whole batches.
 
-The standard of arrays has a factorisation, but no solution by it. So other libraries than NumPy
+The standard of arrays has a factorisation, but no solution by it. Other libraries than NumPy
 compute the inverse of the factor, by products of its blocks, which a GPU does best, of a batch at
 once.
 """

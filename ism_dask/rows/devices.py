@@ -17,7 +17,7 @@ from ism_dask.rows.execution import is_dask, task_budget
 
 # The library that opens a device by its name.
 _OPENER = "torch"
-# What float32 adds to 1 and TF32 does not, and the rows of a matrix by which they are told apart.
+# What float32 adds to 1 and TF32 does not, and the rows of a matrix that distinguishes them.
 _SINGLE, _CHECKED = 2.0**-12, 256
 # The names that stand for the device of the rows, and for this machine's processor.
 AUTO, CPU = "auto", "cpu"

@@ -14,7 +14,7 @@ _LEVELS = np.linspace(0.0, 1.0, 11)
 _SLACK = 0.05
 # A bin without rows counts as one with half a row: the index takes a logarithm.
 _EMPTY = 0.5
-# Chance moves the index by more than so many of its deviations in one of some thousand columns.
+# Chance moves the index by more than this number of its deviations in one of some thousand columns.
 _DEVIATIONS = 4.0
 
 
@@ -52,7 +52,7 @@ class Distribution:
         """Return the population stability index (d,) of other rows (m, d), beyond chance.
 
         It is the sum of `(a - e) log(a / e)` over the bins, where `e` is the share of these rows
-        in a bin, and `a` that of the others. What so few rows reach by chance is taken off.
+        in a bin, and `a` that of the others. What few rows reach by chance is taken off.
         """
         expected, actual = self.shares, _shares(X, self.edges)
         used = (expected > 0) | (actual > 0)

@@ -111,7 +111,7 @@ OPTIONS = {
 def test_the_jobs_of_each_batch_system(
     here: Command, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No system is asked: one that is here may not know the queue.
+    # No command of the system runs: one that is here may not know the queue.
     monkeypatch.setattr("flows.compute.jobqueue.shutil.which", lambda _: None)
     file = tmp_path / "jobs.toml"
     text = JOBS.replace("cores = 1", "cores = 2").replace("1 GiB", "4 GiB")
