@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -88,17 +89,10 @@ def test_a_file_is_damaged(tally: Begin, count: int, shop: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def small_disk(small_home: Callable[[int], AbstractContextManager[Path]]) -> Iterator[Path]:
     """Mount a disk of three megabytes, and make it the home."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-    mounts = shutil.which("mount") and subprocess.run(command, check=False, capture_output=True)
-    if not mounts or mounts.returncode:
-        pytest.skip("mounting a small tmpfs is not allowed here")
-    monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_home(3) as folder:
+        yield folder
 
 
 @few_and_many(few=2, many=20)

@@ -6,10 +6,9 @@ import errno
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,18 +29,11 @@ NEW = (Path("runs", "new"), Path("runs", "under-way", "partial", "checkpoint-000
 
 
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def disk(small_home: Callable[[int], AbstractContextManager[Path]]) -> Iterator[Path]:
     """Mount a disk of a megabyte, with a home on it."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    mounts = shutil.which("mount") and subprocess.run(command, check=False, capture_output=True)
-    if not mounts or mounts.returncode:
-        pytest.skip("mounting a small tmpfs is not allowed here")
-    monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
-    furnish()
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_home(1) as folder:
+        furnish()
+        yield folder
 
 
 @pytest.mark.long
