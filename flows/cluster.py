@@ -12,7 +12,7 @@ from flows.ingest import ingest_step
 from flows.results.runs import ClusterResult
 from flows.runs.clustering import cluster_and_save, count_clusters, run_name
 from flows.settings.runs import ClusterSettings
-from flows.tracking.flow_run import run_flow, step, track_run
+from flows.tracking.flow_run import step, track_run
 
 
 @step("cluster", "cluster rows")
@@ -29,8 +29,3 @@ def cluster(settings: ClusterSettings) -> dict[str, Any]:
         k = count_clusters(settings, data)
         run.describe(replace(settings, n_clusters=k, run=run_name(settings, data, k)))
         return run.saved(cluster_step(settings, quote(data)))
-
-
-def run_cluster(settings: ClusterSettings) -> ClusterResult:
-    """Run the flow `cluster` in this process and return its result."""
-    return ClusterResult.from_json(run_flow(cluster, settings))

@@ -13,7 +13,7 @@ from flows.results.runs import CrossvalResult, FoldResult
 from flows.runs.crossval import Crossval, resumable_crossval, run_name
 from flows.settings.runs import CrossvalSettings
 from flows.text import number
-from flows.tracking.flow_run import run_flow, step, track_run
+from flows.tracking.flow_run import step, track_run
 
 
 @step("fold", "fold {number} of {crossval.settings.folds}")
@@ -42,11 +42,6 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
             result = aggregate_step(this, results)
         about = "Each fold, mean and population standard deviation"
         return run.saved(result, run.table("folds", table_rows(result), about))
-
-
-def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
-    """Run the flow `crossval` in this process and return its result."""
-    return CrossvalResult.from_json(run_flow(crossval, settings))
 
 
 def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from flows.ingest import ingest_and_name_run
 from flows.results.runs import FitResult
 from flows.runs.fit import fit_and_save, run_name
 from flows.settings.runs import FitSettings
-from flows.tracking.flow_run import run_flow, step, track_run
+from flows.tracking.flow_run import step, track_run
 
 
 @step("fit", "fit W")
@@ -26,8 +26,3 @@ def fit(settings: FitSettings) -> dict[str, Any]:
     with track_run("fit", settings) as run:
         settings, data = ingest_and_name_run(settings, run, run_name)
         return run.saved(fit_step(settings, quote(data)))
-
-
-def run_fit(settings: FitSettings) -> FitResult:
-    """Run the flow `fit` in this process and return its result."""
-    return FitResult.from_json(run_flow(fit, settings))

@@ -10,8 +10,8 @@ from flows.paper.measure import tables_plain
 from flows.paper.series import Series, measure_series
 from flows.paper.settings import TablesSettings
 from flows.progress.watching import ProgressShare
-from flows.results.paper import SeriesResult, TablesResult
-from flows.tracking.flow_run import run_flow, step, track_run
+from flows.results.paper import SeriesResult
+from flows.tracking.flow_run import step, track_run
 
 
 @step("series", "{part.name}", retried=False)
@@ -28,8 +28,3 @@ def tables(settings: TablesSettings) -> dict[str, Any]:
     """
     with track_run("tables", settings) as run:
         return run.saved(tables_plain(settings, series_step))
-
-
-def run_tables(settings: TablesSettings) -> TablesResult:
-    """Run the flow `tables` in this process and return its result."""
-    return TablesResult.from_json(run_flow(tables, settings))

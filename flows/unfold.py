@@ -12,7 +12,7 @@ from flows.ingest import ingest_step
 from flows.results.runs import UnfoldResult
 from flows.runs.unfolding import run_name, unfold_and_save
 from flows.settings.unfolding import UnfoldSettings
-from flows.tracking.flow_run import run_flow, step, track_run
+from flows.tracking.flow_run import step, track_run
 
 
 @step("unfold", "unfold rows")
@@ -28,8 +28,3 @@ def unfold(settings: UnfoldSettings) -> dict[str, Any]:
         settings, data = ingest_step(settings)
         run.describe(replace(settings, run=run_name(settings, data)))
         return run.saved(unfold_step(settings, quote(data)))
-
-
-def run_unfold(settings: UnfoldSettings) -> UnfoldResult:
-    """Run the flow `unfold` in this process and return its result."""
-    return UnfoldResult.from_json(run_flow(unfold, settings))

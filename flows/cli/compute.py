@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -142,23 +143,17 @@ def _plain_flows() -> Flows:
 
 def _prefect_flows() -> Flows:
     """Import and return what runs each flow under Prefect."""
-    from flows.cluster import run_cluster  # noqa: PLC0415
-    from flows.crossval import run_crossval  # noqa: PLC0415
-    from flows.fit import run_fit  # noqa: PLC0415
-    from flows.ingest import run_ingest  # noqa: PLC0415
-    from flows.refresh import run_refresh  # noqa: PLC0415
-    from flows.tables import run_tables  # noqa: PLC0415
-    from flows.unfold import run_unfold  # noqa: PLC0415
+    from flows.cluster import cluster  # noqa: PLC0415
+    from flows.crossval import crossval  # noqa: PLC0415
+    from flows.fit import fit  # noqa: PLC0415
+    from flows.ingest import ingest  # noqa: PLC0415
+    from flows.refresh import refresh  # noqa: PLC0415
+    from flows.tables import tables  # noqa: PLC0415
+    from flows.tracking import flow_run  # noqa: PLC0415
+    from flows.unfold import unfold  # noqa: PLC0415
 
-    return {
-        "cluster": run_cluster,
-        "crossval": run_crossval,
-        "fit": run_fit,
-        "ingest": run_ingest,
-        "refresh": run_refresh,
-        "tables": run_tables,
-        "unfold": run_unfold,
-    }
+    flows = (cluster, crossval, fit, ingest, refresh, tables, unfold)
+    return {each.name: partial(flow_run.run_flow, each) for each in flows}
 
 
 def connect_to_prefect(output: Output) -> None:

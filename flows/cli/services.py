@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from flows.services.service import ServiceRecord
 
 
+# The versions that the table of workers shows.
+_VERSIONS = ("python", "dask", "ism-dask")
 _TITLES = {
     "ui": "Prefect",
     "dashboard": "Dask dashboard",
@@ -143,14 +145,19 @@ def check_cluster(
 
 
 def _show_workers(place: Any, output: Output) -> dict[str, Any]:
-    from flows.compute.checks import VERSIONS, list_workers, worker_cells  # noqa: PLC0415
+    from flows.compute.connection import list_workers  # noqa: PLC0415
     from flows.compute.session import joined_cluster_at  # noqa: PLC0415
 
     with output.watched(), joined_cluster_at(place) as client:
         address, workers = client.scheduler.address, list_workers(client)
-    columns = ("worker", "threads", "memory", *VERSIONS)
-    output.table(columns, [worker_cells(each) for each in workers], left=1)
+    output.table(("worker", "threads", "memory", *_VERSIONS), map(_worker_cells, workers), left=1)
     output.say(
         f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"
     )
     return {"kind": "address", "address": address, "workers": workers}
+
+
+def _worker_cells(worker: dict[str, Any]) -> list[str]:
+    memory = f"{worker['memory'] / 2**30:.1f} GiB" if worker["memory"] else "no limit"
+    versions = [worker["versions"].get(name, "no answer") for name in _VERSIONS]
+    return [worker["address"], str(worker["threads"]), memory, *versions]

@@ -13,22 +13,20 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from flows.compute.base import (
-    AdaptiveSize,
     ClusterAddress,
     ClusterPlace,
     ClusterPlan,
     Count,
     Memory,
     Seconds,
-    Tls,
     scheduler_defaults,
-    size_in_words,
 )
 from flows.errors import FlowError
 from flows.progress.interrupts import block_signal_handlers
 from flows.services.certificates import Certificates
 from flows.services.ports import HOST
 from flows.settings.toml_tables import RelativePath
+from flows.text import count_noun
 from storage import home
 from storage.atomic import PRIVATE, explain_os_errors
 from storage.errors import did_you_mean
@@ -60,6 +58,21 @@ SYSTEMS = {
 }
 
 
+@dataclass(frozen=True)
+class AdaptiveSize:
+    """The bounds within which the number of jobs follows the amount of work."""
+
+    minimum: int
+    maximum: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.minimum <= self.maximum or self.maximum < 1:
+            raise ValueError(
+                f"minimum is {self.minimum} and maximum {self.maximum}; expected 0 <= minimum <= "
+                "maximum, and at least 1"
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobQueue(ClusterPlace):
     """A cluster whose workers run in jobs of a batch system; its scheduler runs on this machine."""
@@ -82,7 +95,9 @@ class JobQueue(ClusterPlace):
     options: dict[str, str | int | bool] = field(default_factory=dict)
     python: str | None = None  # on the nodes; None is the path of the Python that runs here
     shared: RelativePath | None = None  # that the nodes share, for logs and temporary certificates
-    tls: Tls | None = None  # None makes temporary certificates, worth nothing after the run
+    tls: Certificates | None = (
+        None  # None makes temporary certificates, worth nothing after the run
+    )
     wait: Seconds = 900.0  # seconds that the first job may take to start
 
     def __post_init__(self) -> None:
@@ -227,14 +242,17 @@ class JobQueue(ClusterPlace):
 
     @property
     def _jobs_text(self) -> str:
-        return size_in_words(self.jobs, f"{self._system.title} job")
+        noun = f"{self._system.title} job"
+        if isinstance(self.jobs, AdaptiveSize):
+            return f"{self.jobs.minimum} to {self.jobs.maximum} {noun}s"
+        return count_noun(self.jobs, noun)
 
 
 @contextmanager
-def _temporary_tls(folder: Path) -> Iterator[Tls]:
+def _temporary_tls(folder: Path) -> Iterator[Certificates]:
     """Make temporary certificates in files below `folder`, and remove them with the block."""
     with TemporaryDirectory(prefix=".tls-", dir=folder) as temporary:
-        made = Certificates(Path(temporary, "made"))
+        made = Certificates.in_folder(Path(temporary, "made"))
         with explain_os_errors(folder):
             made.make()
-        yield Tls.of(made)
+        yield made

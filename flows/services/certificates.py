@@ -1,46 +1,38 @@
-"""TLS certificates that we make ourselves, for one run or for the services of this machine."""
+"""TLS certificates in files: those that a cluster file names, and those that we make ourselves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, Self
 
 from flows.errors import FlowError
 from flows.services.service import services_folder
+from flows.settings.toml_tables import ExistingFile
 from storage.atomic import make_folder
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """The files of one certificate for scheduler, workers and clients, which trust only this one.
+    """The PEM files of one certificate, which scheduler, workers and clients present."""
 
-    Attributes
-    ----------
-    folder : Path
-        Folder of the files, which only its owner may read.
-    """
+    ca_file: ExistingFile  # the authority to trust
+    cert: ExistingFile  # the certificate to present
+    key: ExistingFile  # the private key of `cert`
 
-    folder: Path
-
-    @property
-    def ca_file(self) -> Path:
-        """Return the path of the authority to trust."""
-        return self.folder / "ca.pem"
+    @classmethod
+    def in_folder(cls, folder: Path) -> Self:
+        """Return the certificates that `make` writes to this folder; they need not exist."""
+        return cls(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
 
     @property
-    def cert(self) -> Path:
-        """Return the path of the certificate to present."""
-        return self.folder / "cert.pem"
-
-    @property
-    def key(self) -> Path:
-        """Return the path of the private key of `cert`."""
-        return self.folder / "key.pem"
+    def folder(self) -> Path:
+        """Return the folder of the files."""
+        return self.cert.parent
 
     def make(self) -> None:
-        """Write a new certificate to the folder, in place of an earlier one."""
+        """Write a new certificate, which trusts only itself, to the folder in place of another."""
         security = temporary_security()
         self.remove()
         make_folder(self.folder, private=True)
@@ -63,10 +55,21 @@ class Certificates:
         options = [f"--tls-{name}={path}" for name, path in files.items()]
         return ["--protocol=tls", *options]
 
+    def security(self) -> Any:
+        """Return a `distributed.Security` with the same certificate for every role."""
+        from distributed import Security  # noqa: PLC0415
+
+        roles = ("client", "scheduler", "worker")
+        keys = {f"tls_{role}_key": str(self.key) for role in roles}
+        certificates = {f"tls_{role}_cert": str(self.cert) for role in roles}
+        return Security(
+            require_encryption=True, tls_ca_file=str(self.ca_file), **keys, **certificates
+        )
+
 
 def own_certificates() -> Certificates:
     """Return the certificates for the Dask services of this machine; they need not exist."""
-    return Certificates(services_folder() / "tls")
+    return Certificates.in_folder(services_folder() / "tls")
 
 
 def temporary_security() -> Any:

@@ -24,9 +24,8 @@ from distributed import Client, Security
 from tally import Tally, few_and_many
 from upkeep import free_port, start_up
 
-from flows.compute.base import Tls
 from flows.compute.connection import quiet_logs
-from flows.services.certificates import own_certificates
+from flows.services.certificates import Certificates, own_certificates
 from flows.supervisor import stop_all
 
 Begin = Callable[[str, int], Tally]
@@ -42,7 +41,7 @@ class Target:
     where : str
         What `--cluster` is told.
     port : int
-    admitted : Tls
+    admitted : Certificates
         Certificates that it takes.
     authority : tuple of Path
         A certificate and its key that sign for it.
@@ -50,7 +49,7 @@ class Target:
 
     where: str
     port: int
-    admitted: Tls
+    admitted: Certificates
     authority: tuple[Path, Path]
 
 
@@ -69,8 +68,9 @@ def targets(
             started.enter_context(worker(address, *options(folder, "worker")))
             monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
             file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
-            client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
-            own = Tls.of(own_certificates())
+            files = ("ca.pem", "client.pem", "client-key.pem")
+            client = Certificates(*(folder / name for name in files))
+            own = own_certificates()
             yield (
                 Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
                 Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),
@@ -119,7 +119,7 @@ def _of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool
         assert made(others).returncode == 0
     theirs = (others / "client.pem", others / "client-key.pem")
     # It trusts the scheduler, and is not trusted.
-    mixed = Tls(target.admitted.ca_file, *theirs)
+    mixed = Certificates(target.admitted.ca_file, *theirs)
     joined = not _cannot_join(f"tls://127.0.0.1:{target.port}", mixed.security())
     return not joined and not _said(target.port, _context(*theirs))
 

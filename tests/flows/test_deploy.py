@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shutil
@@ -23,15 +22,9 @@ import kubernetes_validate
 import pytest
 import yaml
 from commandline import Command
-from dask_kubernetes.operator import KubeCluster
 from daskparts import made, needs, process
-from distributed import Client, LocalCluster
 from upkeep import free_port
 from waiting import wait
-
-from flows.compute.base import AdaptiveSize
-from flows.compute.kubernetes import Kubernetes
-from flows.errors import FlowError
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
@@ -433,65 +426,6 @@ def _pods(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield from (each["spec"][part]["spec"] for part in ("scheduler", "worker"))
         elif "template" in each.get("spec", {}):
             yield each["spec"]["template"]["spec"]
-
-
-def test_a_cluster_file_makes_a_dask_cluster(here: Command, tmp_path: Path) -> None:
-    file = tmp_path / "kubernetes.toml"
-    file.write_text(
-        'kind = "kubernetes"\nimage = "example.org/ism-dask:0.1.0"\ncpu = 2\nmemory = "4 GiB"\n'
-        'workers = {minimum = 1, maximum = 4}\nvolume_claim = "data"\n'
-        'env = {ISM_DASK_HOME = "/data"}\nworker_resources = {"nvidia.com/gpu" = "1"}\n'
-    )
-    spec = here("check-cluster", file, "--json").answer["spec"]
-    _keeps_to_the_operator(spec)
-    (worker,) = spec["spec"]["worker"]["spec"]["containers"]
-    assert worker["resources"]["limits"] == {
-        "cpu": "2",
-        "memory": "4096Mi",
-        "nvidia.com/gpu": "1",
-    }
-    assert worker["args"][:4] == ["dask", "worker", "--nthreads", "2"]
-    assert {"name": "ISM_DASK_HOME", "value": "/data"} in worker["env"]
-    shown = here("check-cluster", file).out
-    assert yaml.safe_load(shown.partition("\n")[2])["kind"] == "DaskCluster"
-
-
-def test_a_run_makes_its_dask_cluster_and_joins_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator is played by a cluster on this machine, which is made as that would be."""
-    given_by_us: dict[str, Any] = {}
-    real = inspect.signature(KubeCluster.__init__)
-
-    class Operated(LocalCluster):
-        def __init__(self, **given: Any) -> None:
-            given_by_us.update(real.bind(None, **given).arguments)
-            super().__init__(n_workers=0, processes=False, dashboard_address="127.0.0.1:0")
-
-        def adapt(self, **given: Any) -> None:
-            given_by_us.update(given)
-
-    monkeypatch.setattr("dask_kubernetes.operator.KubeCluster", Operated)
-    place = Kubernetes(
-        image="example.org/ism-dask:0.1.0",
-        workers=AdaptiveSize(1, 4),
-        namespace="ism-dask",
-        wait=60.0,
-    )
-    with place.opened() as reached, Client(reached.address) as client:
-        assert client.scheduler_info()["workers"] == {}
-        assert reached.awaited == "1 to 4 Kubernetes workers to start"
-        _keeps_to_the_operator(given_by_us["custom_cluster_spec"])
-    assert (given_by_us["namespace"], given_by_us["resource_timeout"]) == ("ism-dask", 60)
-    assert (given_by_us["minimum"], given_by_us["maximum"]) == (1, 4)
-
-    def refused(**_given: Any) -> None:
-        raise ConnectionError("no context")
-
-    monkeypatch.setattr("dask_kubernetes.operator.KubeCluster", refused)
-    with (
-        pytest.raises(FlowError, match=r"no cluster .* on Kubernetes .*no context"),
-        place.opened(),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("script", ["slurm/driver.sbatch", "tls/make-certificates"])

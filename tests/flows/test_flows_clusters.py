@@ -349,9 +349,10 @@ def test_rounds_and_w_that_have_both_not_settled(here: Command) -> None:
 def test_a_flow_shows_its_pictures() -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.cluster import run_cluster
+    from flows.cluster import cluster
+    from flows.tracking.flow_run import run_flow
 
-    result = run_cluster(ClusterSettings(dataset="wine", run="flown"))
+    result = run_flow(cluster, ClusterSettings(dataset="wine", run="flown"))
     artifacts = artifacts_of(UUID(result.flow_run["id"]))
     page = artifacts["cluster-wine-unsupervised-gaussian"].data
     assert f"| cultivar | {result.nmi['cultivar']:.3f} |" in page
