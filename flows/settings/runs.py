@@ -28,7 +28,6 @@ from flows.settings.fields import (
     data_setting,
     decisive_names,
     kernel_setting,
-    named_values,
     run_setting,
     saving_setting,
     solver_setting,
@@ -186,16 +185,10 @@ class SavedRunSettings(NamedRunSettings):
     neighbor: int | None = kernel_setting(
         None, about="Which neighbour's distance is the width of a relative_gaussian."
     )
-    kernel_parameters: dict[str, int | float | str] | None = kernel_setting(
-        None,
-        about="Another parameter of the kernel, NAME=VALUE, such as offset=0.5; may be repeated.",
-        flags=("--kernel-parameter",),
-        cli_type=list[str] | None,
-        cli_parse=named_values,
-    )
     terms: list[str] | None = kernel_setting(
         None,
-        about="With --kernel sum: a term, such as '0.5*polynomial(degree=2)'; repeated for more.",
+        about="With --kernel sum: a term, such as '0.5*polynomial(degree=2)'; repeated for more. A "
+        "term takes any parameter of its kernel.",
         flags=("--term",),
     )
     solver: str = solver_setting(
@@ -271,10 +264,7 @@ class SavedRunSettings(NamedRunSettings):
         """Return the kernel with the parameters that are set; raise SettingsError for others."""
         given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
         given = {name: value for name, value in given.items() if value is not None}
-        twice = sorted(given.keys() & (self.kernel_parameters or {}).keys())
-        if twice:
-            raise SettingsError(f"`{twice[0]}` is given twice; leave one of the two out")
-        return build_kernel(self.kernel, {**given, **(self.kernel_parameters or {})}, self.terms)
+        return build_kernel(self.kernel, given, self.terms)
 
 
 @dataclass(frozen=True, kw_only=True)

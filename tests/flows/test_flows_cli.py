@@ -405,7 +405,7 @@ def test_ctrl_c_before_any_command_is_told_of(
         ("tables --methods PCA", "`--methods` has 'PCA'; did you mean 'pca'"),
         ("datasets whine", "did you mean 'wine'"),
         (
-            "fit wine --plain --kernel polynomial --kernel-parameter ofset=1",
+            "fit wine --plain --kernel sum --term polynomial(ofset=1)",
             "which takes degree and offset; did you mean 'offset'",
         ),
         ("crossval wine --plain --label colour", "`--label` is 'colour'; wine has cultivar"),

@@ -51,8 +51,8 @@ SLURM = f'{JOBS}system = "slurm"\n'
         ('kind = "address"', "`address` is missing"),
         ('kind = "address"\naddress = "here"', "`address` is 'here'; expected one such as tcp://"),
         (
-            'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "odd.toml", cert = "odd.toml"}',
-            "`tls.key` is missing",
+            'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "odd.toml"}',
+            "`tls.cert` is missing",
         ),
         (
             'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "a", cert = "b", key = "c"}',

@@ -11,10 +11,17 @@ from commandline import Command
 
 from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
-from flows.settings.fields import deciding, named_values
+from flows.settings.fields import deciding
 from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, SavedRunSettings
 from ism_dask.engines import ENGINES
-from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Multiquadric, Polynomial
+from ism_dask.kernels import (
+    KERNELS,
+    DistanceKernel,
+    Gaussian,
+    Kernel,
+    Multiquadric,
+    Polynomial,
+)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -140,21 +147,17 @@ def test_a_paradigm_takes_the_settings_that_its_estimator_has() -> None:
         assert ("mu" in LABEL_SETTINGS[name]) == ("mu" in signature(paradigm.estimator).parameters)
 
 
-def test_a_kernel_takes_parameters_of_any_name() -> None:
-    wanted = {"kernel": "multiquadric", "kernel_parameters": {"offset": 0.5}}
-    assert SavedRunSettings(dataset="wine", **wanted).build_kernel() == Multiquadric(0.5)
+def test_a_term_takes_parameters_of_any_name() -> None:
+    def built(term: str) -> Kernel:
+        return SavedRunSettings(dataset="wine", kernel="sum", terms=[term]).build_kernel()
+
+    assert built("multiquadric(offset=0.5)") == Multiquadric(0.5)
+    assert built("gaussian(sigma=root)") == Gaussian("root")
     with pytest.raises(SettingsError, match="`colour` is no parameter of the gaussian kernel"):
-        SavedRunSettings(dataset="wine", kernel_parameters={"colour": 1.0})
-    with pytest.raises(SettingsError, match="`sigma` is given twice"):
-        SavedRunSettings(dataset="wine", sigma=2.0, kernel_parameters={"sigma": 3.0})
-    assert named_values(["offset=0.5", "degree=3", "sigma=root"]) == {
-        "offset": 0.5,
-        "degree": 3,
-        "sigma": "root",
-    }
+        built("gaussian(colour=1)")
     for text in ("offset", "=1", "offset=", "of set=1"):
         with pytest.raises(SettingsError, match="expected NAME=VALUE"):
-            named_values([text])
+            built(f"multiquadric({text})")
 
 
 def test_the_target_of_a_fit_can_be_chosen(here: Command) -> None:
