@@ -11,7 +11,7 @@ from prefect.utilities.annotations import quote
 from flows.ingest import ingest_step
 from flows.results.runs import ClusterResult
 from flows.runs.clustering import cluster_and_save, count_clusters, run_name
-from flows.settings.runs import ClusterSettings
+from flows.settings.clustering import ClusterSettings
 from flows.tracking.flow_run import step, track_run
 
 

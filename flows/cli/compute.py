@@ -15,7 +15,8 @@ from flows.cli.output import Output, print_ending
 from flows.errors import FlowError, SettingsError
 from flows.paper.settings import TablesSettings
 from flows.settings.base import DataSettings, FlowSettings
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.clustering import ClusterSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unfolding import UnfoldSettings
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ Flows: TypeAlias = Mapping[str, Callable[[Any], Any]]
 def crossval(settings: CrossvalSettings, *, plain: Plain = False, output: Output) -> None:
     """Cross-validate W: the accuracy of an RBF support vector machine on X W.
 
-    W is fitted to the training rows of each fold alone.
+    W is fitted to the training rows of each fold alone. Without --run, the run replaces an earlier
+    one of its name, such as wine-gaussian-q2-crossval.
 
     The last rows of the table are mean and population standard deviation.
     """
@@ -169,16 +171,13 @@ def connect_to_prefect(output: Output) -> None:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
 
 
-# For each kind of run that can be resumed: its settings, and what resuming changes.
-# `force`: the run was checked when it began, and may replace an earlier run of its name; for tables
-# it would remove the results to continue from.
-_FITS = {"afresh": False, "force": True}
-_RESUMABLE: dict[str, tuple[type[Any], dict[str, Any]]] = {
-    "fit": (FitSettings, _FITS),
-    "crossval": (CrossvalSettings, _FITS),
-    "cluster": (ClusterSettings, _FITS),
-    "unfold": (UnfoldSettings, _FITS),
-    "tables": (TablesSettings, {"force": False}),
+# The settings of each kind of run that can be resumed.
+_RESUMABLE: dict[str, Any] = {
+    "fit": FitSettings,
+    "crossval": CrossvalSettings,
+    "cluster": ClusterSettings,
+    "unfold": UnfoldSettings,
+    "tables": TablesSettings,
 }
 
 
@@ -204,14 +203,16 @@ def resume(
         raise SettingsError(_nothing_to_resume(name))
     if lease.held:
         raise FlowError(f"{lease.description}: there is nothing to resume")
-    kind, changes = _RESUMABLE[lease.kind]
-    given = {**lease.settings, "run": lease.run, **changes}
-    if scheduler is not None and "scheduler" not in given:
-        raise SettingsError(f"a run of {lease.kind} takes no `scheduler`: leave it out")
+    given = {**lease.settings, "run": lease.run}
+    if lease.kind == "tables":
+        given["force"] = False  # it would remove the results to continue from
+    else:
+        # The run was checked when it began, and may replace an earlier run of its name.
+        given |= {"force": True, "afresh": False}
     if scheduler is not None:
         given["scheduler"] = scheduler
     try:
-        settings = kind.parse(given)
+        settings = _RESUMABLE[lease.kind].parse(given)
     except SettingsError as error:
         raise SettingsError(
             f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"

@@ -20,8 +20,9 @@ from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
+from flows.settings.clustering import ClusterSettings
 from flows.settings.fields import decisive_names
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, NamedRunSettings
+from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
 from flows.settings.unfolding import UnfoldSettings
 from flows.text import count_noun, number
 from storage import Run

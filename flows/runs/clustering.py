@@ -22,7 +22,7 @@ from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with
 from flows.runs.fitting import FittedModel, fitted_w, shared_parameters, timed_fit
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.runs.saving import computed_facts, model_to_save
-from flows.settings.runs import SCORES_SHARE, ClusterSettings, run_to_avoid
+from flows.settings.clustering import SCORES_SHARE, ClusterSettings, run_to_avoid
 from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR

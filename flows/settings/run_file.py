@@ -13,11 +13,11 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from flows.errors import SettingsError
 from flows.settings.base import CLUSTER_FILE, IngestSettings, import_choices
+from flows.settings.clustering import ClusterSettings
 from flows.settings.fields import Checked, setting
 from flows.settings.kernels import term_text
 from flows.settings.runs import (
     SIDES,
-    ClusterSettings,
     CrossvalSettings,
     FitSettings,
     NamedRunSettings,

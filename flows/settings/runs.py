@@ -1,4 +1,4 @@
-"""Settings of the flows that fit W: `fit`, `crossval` and `cluster`.
+"""Settings of runs: of all that are saved, of all that fit W, and of `fit` and `crossval`.
 
 Each setting is declared once, here. The command line makes an option of it, the Prefect UI a field
 of its form, and a saved model records it. Importing this module is cheap, because `--help` has to
@@ -23,7 +23,6 @@ from flows.settings.base import (
 )
 from flows.settings.fields import (
     as_options,
-    clusters_setting,
     course_setting,
     data_setting,
     decisive_names,
@@ -37,21 +36,8 @@ from flows.settings.kernels import build_kernel, kernel_names
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
 
-# Prefix of `avoid` if it names a run instead of a label.
-_RUN_PREFIX = "run:"
-# Defaults of `mu` for semisupervised clusters, of `mu` for labels to avoid, and of `scores_share`.
-MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
-# The fewest refits that intervals can be taken from: `ism_dask.inference.bootstrap.FEWEST_REFITS`,
-# which takes long to import.
-FEWEST_REFITS = 19
 # Settings of a fit that name labels beside the one to explain.
 SIDES = ("avoid", "given")
-# For each paradigm of clustering, those settings on labels and their weight that it takes.
-LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
-    "unsupervised": (),
-    "semisupervised": ("mu", "scores_share"),
-    "alternative": ("mu", "avoid"),
-}
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 # Settings that are options of the solver: of each one, and of ism alone.
 _LIMITS = ("max_iter", "max_seconds")
@@ -59,6 +45,13 @@ _OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
 # The criteria, and what belongs to the second one alone.
 PREDICTION, DEPENDENCE = "prediction", "dependence"
 _OF_DEPENDENCE = (*_OF_ISM, "engine_tol")
+
+
+def components_setting(
+    default: int | None = None, *, about: str, title: str = "New features, q"
+) -> Any:
+    """Return the setting of the number of new features or coordinates, q."""
+    return solver_setting(default, about=about, title=title, flags=("--components", "-q"), ge=1)
 
 
 def _number_of_columns(given: int | str | None) -> int | str | None:
@@ -82,13 +75,9 @@ class NamedRunSettings(DataSettings):
         about="The label to explain (face: identity or pose); fit: several that are numbers, "
         "separated by commas. Default: that of the data set.",
     )
-    n_components: int | None = solver_setting(
-        None,
+    n_components: int | None = components_setting(
         about="How many new features, q. Default: up to six are tried; for dependence, or more "
         "than seven classes: one fewer than classes, or one for each label that is numbers.",
-        title="New features, q",
-        flags=("--components", "-q"),
-        ge=1,
     )
     run: str | None = saving_setting(
         None,
@@ -156,11 +145,6 @@ class NamedRunSettings(DataSettings):
         """Return the words of the command line with those values that decide the run."""
         names = decisive_names(cls, "result", "course")
         return as_options(cls, {name: values[name] for name in names if name in values})
-
-    @property
-    def checkpoint_interval(self) -> float:
-        """Least number of seconds between two checkpoints; 0 for runs without the setting."""
-        return float(getattr(self, "checkpoint", 0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,11 +332,6 @@ class SearchSettings(SavedRunSettings):
 class CrossvalSettings(SearchSettings):
     """Settings of a stratified cross-validation of W by an RBF support vector machine on X W."""
 
-    run: str | None = saving_setting(
-        None,
-        about="Name of the saved run. Default: such as wine-gaussian-q2-crossval, which the "
-        "next one of that name replaces.",
-    )
     folds: int = run_setting(10, about="Number of folds.", ge=2)
     first: int | None = course_setting(
         None, about="Run only this many folds, from the first.", ge=1
@@ -384,106 +363,10 @@ class FitSettings(SearchSettings):
         None,
         about="Number of refits of W to resamples of the rows, for intervals of its distance "
         "from the truth and of the shares of the columns; 100 is usual.",
-        ge=FEWEST_REFITS,
+        ge=19,  # `FEWEST_REFITS` of `ism_dask.inference.bootstrap`, which takes long to import
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.start_from is not None:
             import_choices().check_run_name(self.start_from, "start_from")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings(SavedRunSettings):
-    """Settings of the flow `cluster`, which clusters all rows and fits W to the clusters."""
-
-    # Declared again, because these three have other meanings here, and other help texts.
-    label: str | None = data_setting(
-        None,
-        about="The label with the classes: they are counted, and semisupervised uses some. "
-        "Default: that of the data set.",
-    )
-    n_components: int | None = solver_setting(
-        None,
-        about="How many new features, q. Default: the number of clusters.",
-        title="New features, q",
-        flags=("--components", "-q"),
-        ge=1,
-    )
-    paradigm: str = clusters_setting(
-        "unsupervised",
-        about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
-        names=lambda: list(LABEL_SETTINGS),
-    )
-    n_clusters: int | None = clusters_setting(
-        None,
-        about="How many clusters, k. Default: the number of classes of the label.",
-        title="Clusters, k",
-        flags=("--clusters", "-k"),
-        ge=1,
-    )
-    mu: float | None = clusters_setting(
-        None,
-        about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
-        f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid.",
-        gt=0,
-    )
-    scores_share: float | None = clusters_setting(
-        None,
-        about="semisupervised: the share of rows whose class the fit uses. "
-        f"Default: {SCORES_SHARE}.",
-        gt=0,
-        le=1,
-    )
-    avoid: str | None = clusters_setting(
-        None,
-        about="alternative: a label, or run:NAME for the clusters of a run; or several, separated "
-        "by commas. Default: the data set's own label.",
-    )
-    outer_tol: float = clusters_setting(
-        0.01,
-        about="Stop when the eigenvalues of the embedding change by less, and W turns by an angle "
-        "with a smaller sine.",
-        gt=0,
-    )
-    max_outer: int = clusters_setting(100, about="Stop after so many rounds.", ge=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_guidance()
-        for name in self.to_avoid:
-            if (run := run_to_avoid(name)) is not None:
-                import_choices().check_run_name(run, "avoid")
-
-    @property
-    def size(self) -> str:
-        """The number of clusters; empty if it is that of the classes."""
-        return "" if self.n_clusters is None else f"k={self.n_clusters}"
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: data set, paradigm and kernel."""
-        return (self.dataset, self.paradigm, self.kernel)
-
-    def _check_guidance(self) -> None:
-        """Raise SettingsError if a setting is given that the paradigm does not take."""
-        for name in dict.fromkeys(name for taken in LABEL_SETTINGS.values() for name in taken):
-            value = getattr(self, name)
-            if value is not None and name not in LABEL_SETTINGS[self.paradigm]:
-                takers = " and ".join(
-                    kind for kind, taken in LABEL_SETTINGS.items() if name in taken
-                )
-                raise SettingsError(
-                    f"`{name}` is {value!r}, but `paradigm` is {self.paradigm!r}; only {takers} "
-                    "clusters take it: leave it out, or choose another paradigm"
-                )
-
-    @property
-    def to_avoid(self) -> tuple[str, ...]:
-        """The labels to avoid, and run:NAME for the clusters of runs."""
-        return tuple(each.strip() for each in (self.avoid or "").split(",") if each.strip())
-
-
-def run_to_avoid(name: str) -> str | None:
-    """Return the run whose clusters a name in `avoid` stands for, or None if it is a label."""
-    return name.removeprefix(_RUN_PREFIX) if name.startswith(_RUN_PREFIX) else None

@@ -15,7 +15,8 @@ import zarr
 from commandline import Command
 
 from flows.settings.base import IngestSettings
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.clustering import ClusterSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import PartialResults, home
 
 ROOT = Path(__file__).parents[2]
