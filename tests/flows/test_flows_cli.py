@@ -17,31 +17,13 @@ import pytest
 from commandline import Command, Ended
 from support import store_own, unbounded
 
+from flows.cli.app import app
 from flows.runs.data import ensure_stored
 from ism_dask import SupervisedIKDR
 from storage import load_model, open_dataset, run_folder, runs_folder
 
-COMMANDS = (
-    "datasets",
-    "remove",
-    "ingest",
-    "crossval",
-    "fit",
-    "cluster",
-    "unfold",
-    "tables",
-    "transform",
-    "check",
-    "runs",
-    "compare",
-    "rm",
-    "show",
-    "report",
-    "up",
-)
-
-
 DEPENDENCE = ("--criterion", "dependence")
+COMMANDS = [each.name for each in app.registered_commands if each.name]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -287,7 +269,9 @@ def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
     options = ("--plain", "--force", *DEPENDENCE)
     words = ("fit", "wine", *options, "--sigma", "median", "--max-iter", 1)
     kept = "not converged: the best W so far was saved. It"
-    assert f"{kept} did not converge. Raise --max-iter\n" in here(*words).out
+    once = here(*words)
+    assert f"{kept} did not converge. Raise --max-iter\n" in once.out
+    assert _figure(once, "Iterations") == "1"
     assert "Raise --max-iter\n" in here(*words, "--solver", "stiefel").out
     assert "Raise --max-seconds\n" in here(*words[:-2], "--max-seconds", 1e-9).out
     assert "Leave --tol out to go on until it is\n" in here(*words[:-2], "--tol", 0.01).out
@@ -324,12 +308,6 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
         assert ended("--tol", 1e-12, "--paradigm", "alternative") == "swings"
 
 
-@pytest.mark.long
-def test_a_single_iteration_is_counted(here: Command) -> None:
-    words = ("fit", "wine", "--plain", *DEPENDENCE, "--max-iter", 1)
-    assert _figure(here(*words), "Iterations") == "1"
-
-
 @pytest.mark.parametrize("command", ["fit", "cluster", "crossval"])
 def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
     here: Command, monkeypatch: pytest.MonkeyPatch, command: str
@@ -351,14 +329,22 @@ def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
     assert [path.name for path in runs_folder().iterdir()] == ["mine"]
 
 
-def test_ctrl_c_while_settings_are_checked_is_one_line(
-    here: Command, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("flows.settings.runs.SavedRunSettings.build_kernel", ("fit", "wine", "--plain")),
+        ("flows.cli.app.version", ("--version",)),
+    ],
+)
+def test_ctrl_c_before_the_command_begins_is_one_line(
+    here: Command, monkeypatch: pytest.MonkeyPatch, place: str, words: tuple[str, ...]
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.settings.runs.SavedRunSettings.build_kernel", interrupted)
-    assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
+    monkeypatch.setattr(place, interrupted)
+    ended = here(*words)
+    assert (ended.status, ended.out, ended.err.strip()) == (130, "", "ism-dask: interrupted")
 
 
 def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
@@ -375,18 +361,6 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
     monkeypatch.undo()
     # The next command of this process knows nothing of it.
     assert here("fit", "wine", "--plain", "--sigma", "x").failed(2)
-
-
-def test_ctrl_c_before_any_command_is_told_of(
-    here: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("flows.cli.app.version", interrupted)
-    ended = here("--version")
-    assert (ended.status, ended.out) == (130, "")
-    assert ended.err.strip() == "ism-dask: interrupted"
 
 
 @pytest.mark.parametrize(
@@ -410,6 +384,21 @@ def test_ctrl_c_before_any_command_is_told_of(
         ),
         ("crossval wine --plain --label colour", "`--label` is 'colour'; wine has cultivar"),
         ("crossval wine --plain --folds 49", "expected at most 48"),
+        ("crossval wine --plain --folds 1", "`--folds` is 1; expected 2 or more"),
+        (
+            "crossval wine --plain --first 11",
+            "`--first` is 11; expected at most `--folds`",
+        ),
+        ("crossval wine --plain --split train", "`--split` is 'train'; wine has all"),
+        ("crossval ../wine --plain", "characters"),
+        ("fit wine --plain --engine fast", "`--engine` is 'fast'; expected one of auto"),
+        ("fit wine --plain --solver newton", "`--solver` is 'newton'; expected one of auto, ism"),
+        ("cluster wine --plain --solver stiefel --tol 1", "`--tol` is 1.0, which the solver ism"),
+        ("fit wine --plain --sigma wide", "`--sigma` is 'wide'; expected a positive number"),
+        ("fit wine --plain --degree 3", "no parameter of the gaussian kernel, which takes sigma"),
+        ("fit wine --plain --kernel linear --sigma 1", "which takes none"),
+        ("fit wine --plain --kernel polynomial --degree 0", "`--degree`"),
+        ("fit wine --plain --target colour", "expected one of auto, numbers, classes, labels"),
         ("crossval wine --plain --scheduler here", "`--scheduler` is 'here'"),
         ("crossval wine --plain --scheduler foo://127.0.0.1:1", "`--scheduler` is 'foo:"),
         ("crossval wine --plain --scheduler tcp://127.0.0.1:99999", "`--scheduler` is 'tcp:"),
