@@ -8,7 +8,6 @@ wait for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,18 +51,6 @@ def components_setting(
 ) -> Any:
     """Return the setting of the number of new features or coordinates, q."""
     return solver_setting(default, about=about, title=title, flags=("--components", "-q"), ge=1)
-
-
-def _number_of_columns(given: int | str | None) -> int | str | None:
-    """Return `max_features` as a number, "auto" or None; raise SettingsError for other values."""
-    if given is None or given == "auto":
-        return given
-    with suppress(ValueError):
-        if not isinstance(given, bool) and int(given) == float(given) > 0:
-            return int(given)
-    raise SettingsError(
-        f'`max_features` is {given!r}; expected a number of columns from 1 up, or "auto"'
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +213,6 @@ class SavedRunSettings(NamedRunSettings):
                 f"`solver` is {self.solver!r}; leave one of them out"
             )
         self.build_kernel()
-        import_choices().check_data(self.dataset, self.n_components)
 
     @property
     def solver_options(self) -> dict[str, Any]:
@@ -304,7 +290,14 @@ class SearchSettings(SavedRunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
+        text = str(self.max_features)  # the command line and the form have texts
+        if text.isdecimal() and int(text) > 0:
+            object.__setattr__(self, "max_features", int(text))
+        elif self.max_features not in (None, "auto"):
+            raise SettingsError(
+                f"`max_features` is {self.max_features!r}; expected a number of columns from 1 up, "
+                'or "auto"'
+            )
         if self.criterion == PREDICTION:
             self._check_prediction()
 

@@ -32,6 +32,10 @@ COMPOSE = DEPLOY / "compose/compose.yaml"
 KUBERNETES = "1.32"
 
 
+# Passwords of the compose file, and of the chart.
+PASSWORDS = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
+
+
 def composed(**environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [needs("docker-compose"), "--file", COMPOSE, "config"],
@@ -42,12 +46,15 @@ def composed(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def services() -> dict[str, Any]:
-    secrets = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
-    done = composed(**secrets)
+def composed_services(**environment: str) -> dict[str, Any]:
+    done = composed(**PASSWORDS, **environment)
     assert done.returncode == 0, done.stderr
     return dict(yaml.safe_load(done.stdout)["services"])
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    return composed_services()
 
 
 def test_compose_has_all_parts(services: dict[str, Any]) -> None:
@@ -107,7 +114,6 @@ def test_a_password_of_postgres_may_have_any_characters(manifests: list[dict[str
 
 
 def test_compose_has_another_address_if_there_is_one() -> None:
-    secrets = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
     for public, name, url in (
         ({}, "localhost", "http://127.0.0.1:4200"),
         (
@@ -116,7 +122,7 @@ def test_compose_has_another_address_if_there_is_one() -> None:
             "https://ism.example.org",
         ),
     ):
-        services = yaml.safe_load(composed(**secrets, **public).stdout)["services"]
+        services = composed_services(**public)
         assert services["server"]["environment"]["PREFECT_SERVER_UI_API_URL"] == f"{url}/api"
         assert services["server"]["environment"]["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == url
         assert services["proxy"]["environment"]["PUBLIC_HOST"] == name
