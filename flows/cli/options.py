@@ -93,7 +93,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _is_option(field: dataclasses.Field[Any]) -> bool:
     """Return whether a field is an option of the command line, not an argument."""
-    return field.default is not dataclasses.MISSING
+    return field.default is not dataclasses.MISSING or bool(field.metadata["flags"])
 
 
 def _options(kind: Any) -> list[inspect.Parameter]:
@@ -122,6 +122,6 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=field.default if _is_option(field) else inspect.Parameter.empty,
+        default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
         annotation=Annotated[read_as, declaration],
     )

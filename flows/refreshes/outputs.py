@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from flows.reports.html import write_report
 from flows.results.refresh import ROLLED_BACK, RefreshResult
 from flows.runs.published import History, publishing
 from flows.runs.transform import transform_rows
+from flows.settings.base import TransformSettings
 from flows.settings.run_file import RunFile, read_run_file
 from storage import StorageError, publish_run, read_history
 
@@ -22,7 +23,7 @@ def write_outputs(plan: RunFile, run: str) -> Iterator[tuple[str, dict[str, Any]
     A report has no counts.
     """
     for each in plan.transforms:
-        counts = transform_rows(run, each.source, each.out, each.split, unseen=each.unseen)
+        counts = transform_rows(run, TransformSettings(**asdict(each)))
         yield str(each.out), counts
     if plan.report is not None:
         yield str(write_report(run, plan.report)), {}

@@ -12,7 +12,7 @@ from flows.errors import SettingsError
 
 
 def setting(
-    default: Any = MISSING,  # a field without one is an argument of the command
+    default: Any = MISSING,  # without one and without flags, it is an argument of the command
     *,
     about: str,  # a description in one line
     decides: str = "result",  # see below
