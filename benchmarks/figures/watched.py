@@ -80,7 +80,7 @@ def _processor_seconds(*command: str) -> float:
 
 def _functions() -> dict[str, Callable[[], Any]]:
     # Imported here because Prefect reads its environment when it is imported.
-    from flows.fit import fit  # noqa: PLC0415
+    from flows.run_flows import fit  # noqa: PLC0415
     from flows.runs.fit import fit_plain  # noqa: PLC0415
     from flows.settings.runs import FitSettings  # noqa: PLC0415
     from flows.tracking.flow_run import run_flow  # noqa: PLC0415

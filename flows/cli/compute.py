@@ -145,14 +145,10 @@ def _plain_flows() -> Flows:
 
 def _prefect_flows() -> Flows:
     """Import and return what runs each flow under Prefect."""
-    from flows.cluster import cluster  # noqa: PLC0415
-    from flows.crossval import crossval  # noqa: PLC0415
-    from flows.fit import fit  # noqa: PLC0415
     from flows.ingest import ingest  # noqa: PLC0415
     from flows.refresh import refresh  # noqa: PLC0415
-    from flows.tables import tables  # noqa: PLC0415
+    from flows.run_flows import cluster, crossval, fit, tables, unfold  # noqa: PLC0415
     from flows.tracking import flow_run  # noqa: PLC0415
-    from flows.unfold import unfold  # noqa: PLC0415
 
     flows = (cluster, crossval, fit, ingest, refresh, tables, unfold)
     return {each.name: partial(flow_run.run_flow, each) for each in flows}

@@ -112,15 +112,15 @@ def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
     return field.metadata["flags"] or (f"--{field.name.replace('_', '-')}",)
 
 
-def as_options(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that gives the fields of settings these values.
+def command_words(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line with those of the values of settings that decide the run.
 
     Values of None and defaults are left out, as are names without a field.
     """
     words: list[str] = []
     for each in fields(kind):
         value = values.get(each.name)
-        if value is None or value == each.default:
+        if each.metadata["decides"] == "nothing" or value is None or value == each.default:
             continue
         if each.default is MISSING:
             words.insert(0, str(value))  # an argument

@@ -1,13 +1,10 @@
 """Settings of runs: of all that are saved, of all that fit W, and of `fit` and `crossval`.
 
-Each setting is declared once, here. The command line makes an option of it, the Prefect UI a field
-of its form, and a saved model records it. Importing this module is cheap, because `--help` has to
-wait for it.
+Importing this module is cheap, because `--help` has to wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +18,8 @@ from flows.settings.base import (
     scheduler_setting,
 )
 from flows.settings.fields import (
-    as_options,
     course_setting,
     data_setting,
-    decisive_names,
     kernel_setting,
     run_setting,
     saving_setting,
@@ -38,12 +33,10 @@ if TYPE_CHECKING:
 # Settings of a fit that name labels beside the one to explain.
 SIDES = ("avoid", "given")
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
-# Settings that are options of the solver: of each one, and of ism alone.
-_LIMITS = ("max_iter", "max_seconds")
+# Settings that are options of the solver ism alone.
 _OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
-# The criteria, and what belongs to the second one alone.
+# The criteria.
 PREDICTION, DEPENDENCE = "prediction", "dependence"
-_OF_DEPENDENCE = (*_OF_ISM, "engine_tol")
 
 
 def components_setting(
@@ -101,9 +94,7 @@ class NamedRunSettings(DataSettings):
     @property
     def place(self) -> str:
         """Where the run computes, in a word or two: a cluster has the name of its file."""
-        if self.scheduler is None:
-            return "this machine"
-        return self.scheduler.rpartition("/")[2].removesuffix(CLUSTER_FILE)
+        return (self.scheduler or "this machine").rpartition("/")[2].removesuffix(CLUSTER_FILE)
 
     @property
     def size(self) -> str:
@@ -124,14 +115,7 @@ class NamedRunSettings(DataSettings):
     @property
     def tags(self) -> tuple[str, ...]:
         """Tags of the flow run in Prefect: run, what tells runs apart, size, method and place."""
-        tags = (self.run, *self.subject, self.size, self.method, self.place)
-        return tuple(each for each in tags if each)
-
-    @classmethod
-    def command_words(cls, values: Mapping[str, Any]) -> list[str]:
-        """Return the words of the command line with those values that decide the run."""
-        names = decisive_names(cls, "result", "course")
-        return as_options(cls, {name: values[name] for name in names if name in values})
+        return tuple(filter(None, (self.run, *self.subject, self.size, self.method, self.place)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +201,9 @@ class SavedRunSettings(NamedRunSettings):
     @property
     def solver_options(self) -> dict[str, Any]:
         """The options that the settings give the solver; it has its defaults for all others."""
-        options = {name: getattr(self, name, None) for name in (*_LIMITS, *_OF_ISM)}
+        options = {
+            name: getattr(self, name, None) for name in ("max_iter", "max_seconds", *_OF_ISM)
+        }
         return {name: value for name, value in options.items() if value}
 
     @property
@@ -295,15 +281,14 @@ class SearchSettings(SavedRunSettings):
             object.__setattr__(self, "max_features", int(text))
         elif self.max_features not in (None, "auto"):
             raise SettingsError(
-                f"`max_features` is {self.max_features!r}; expected a number of columns from 1 up, "
-                'or "auto"'
+                f'`max_features` is {text!r}; expected a number of columns from 1 up, or "auto"'
             )
         if self.criterion == PREDICTION:
             self._check_prediction()
 
     def _check_prediction(self) -> None:
         """Raise SettingsError for settings that the criterion of prediction does not have."""
-        for name in sorted(self.differences.keys() & set(_OF_DEPENDENCE)):
+        for name in sorted(self.differences.keys() & {*_OF_ISM, "engine_tol"}):
             flag = f"--{name.replace('_', '-')}"
             raise SettingsError(
                 f"`{name}` is {getattr(self, name)!r}, but {flag} belongs to --criterion "

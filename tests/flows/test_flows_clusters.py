@@ -349,7 +349,7 @@ def test_rounds_and_w_that_have_both_not_settled(here: Command) -> None:
 def test_a_flow_shows_its_pictures() -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.cluster import cluster
+    from flows.run_flows import cluster
     from flows.tracking.flow_run import run_flow
 
     result = run_flow(cluster, ClusterSettings(dataset="wine", run="flown"))

@@ -37,7 +37,7 @@ WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
 def test_crossval_shows_what_it_computes() -> None:
-    from flows.crossval import crossval
+    from flows.run_flows import crossval
     from flows.tracking.flow_run import run_flow
 
     result = run_flow(crossval, WINE)
@@ -77,7 +77,7 @@ def test_crossval_shows_what_it_computes() -> None:
 def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     from flows.paper.measure import tables_plain
     from flows.paper.settings import TablesSettings
-    from flows.tables import tables
+    from flows.run_flows import tables
     from flows.tracking.flow_run import run_flow
 
     settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
@@ -136,7 +136,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
 
 
 def test_fit_shows_what_it_keeps() -> None:
-    from flows.fit import fit
+    from flows.run_flows import fit
     from flows.tracking.flow_run import run_flow
 
     settings = FitSettings(
@@ -185,7 +185,7 @@ def test_a_flow_run_has_its_name_from_birth(monkeypatch: pytest.MonkeyPatch) -> 
 def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
     import flows.progress.watching
     import flows.tracking.live
-    from flows.fit import fit
+    from flows.run_flows import fit
     from flows.tracking.flow_run import run_flow
 
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
@@ -238,7 +238,7 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
 
 
 def test_what_an_engine_has_to_say_is_on_the_page() -> None:
-    from flows.fit import fit
+    from flows.run_flows import fit
     from flows.tracking.flow_run import run_flow
 
     settings = unbounded()
@@ -255,7 +255,7 @@ def test_what_an_engine_has_to_say_is_on_the_page() -> None:
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
-    from flows.crossval import crossval
+    from flows.run_flows import crossval
     from flows.tracking.flow_run import run_flow
 
     with pytest.raises(SettingsError, match="`label` is 'colour'"):
@@ -268,7 +268,7 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
 
 
 def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:
-    from flows.fit import fit
+    from flows.run_flows import fit
 
     state = fit({"dataset": "wine", "degree": 3}, return_state=True)
     assert "`degree` is no parameter of the gaussian kernel" in state.message
@@ -312,7 +312,7 @@ def _task_names(run: Any) -> set[str]:
 def _new_run() -> Any:
     from prefect.client.orchestration import get_client
 
-    from flows.fit import fit
+    from flows.run_flows import fit
 
     with get_client(sync_client=True) as client:
         return client.create_flow_run(fit)

@@ -11,7 +11,7 @@ from commandline import Command
 from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
 from flows.settings.clustering import LABEL_SETTINGS
-from flows.settings.fields import deciding
+from flows.settings.fields import command_words, deciding
 from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import (
@@ -64,7 +64,7 @@ def test_name_place_and_pace_of_a_run_decide_no_number() -> None:
     other = replace(other, first=2, scheduler="tcp://127.0.0.1:8786")
     assert deciding(other) == deciding(wine)
     assert deciding(replace(wine, folds=5)) != deciding(wine)
-    assert CrossvalSettings.command_words(replace(wine, first=2, run="x").to_json()) == [
+    assert command_words(CrossvalSettings, replace(wine, first=2, run="x").to_json()) == [
         "wine", "--components", "2", "--first", "2",
     ]  # fmt: skip
 

@@ -362,8 +362,8 @@ def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
+    from flows.run_flows import unfold
     from flows.tracking.flow_run import run_flow
-    from flows.unfold import unfold
 
     result = run_flow(unfold, UnfoldSettings(dataset="wine", run="flown"))
     page = artifacts_of(UUID(result.flow_run["id"]))["unfold-wine-unfolding"].data
