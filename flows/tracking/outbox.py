@@ -50,7 +50,7 @@ def deliver(receipt: RunReceipt) -> None:
             return
         if not _is_past(receipt, run):
             ending = _ending(receipt, is_cancelling=is_cancelling)
-            send_pages(receipt, client)
+            receipt = send_pages(receipt, client)
             if state is None or not state.is_final():
                 client.set_flow_run_state(run.id, ending, force=True)
             _end_tasks(client, run.id, ending.type)
@@ -59,13 +59,11 @@ def deliver(receipt: RunReceipt) -> None:
 
 def send_pages(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
     """Send the server the artifacts that it does not have; return the receipt without them."""
-    if not receipt.pages:
-        return receipt
     for page in receipt.pages:
         client.create_artifact(ArtifactCreate(flow_run_id=UUID(receipt.run), **asdict(page)))
-    receipt = replace(receipt, pages=())
-    receipt.write()
-    return receipt
+    sent = replace(receipt, pages=())
+    sent.write()
+    return sent
 
 
 def _is_past(receipt: RunReceipt, run: FlowRun) -> bool:

@@ -75,16 +75,12 @@ class Diary:
     def __init__(self) -> None:
         self.shares: list[float] = []
         self.texts: list[str] = []
-        self.links: list[str] = []
         self.notes: list[str] = []
         self.log: list[str] = []
 
     def tick(self, share: float, text: str) -> None:
         self.shares.append(share)
         self.texts.append(text)
-
-    def linked(self, url: str) -> None:
-        self.links.append(url)
 
     def noted(self, text: str) -> None:
         self.notes.append(text)
