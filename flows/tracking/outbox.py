@@ -59,6 +59,8 @@ def deliver(receipt: RunReceipt) -> None:
 
 def send_pages(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
     """Send the server the artifacts that it does not have; return the receipt without them."""
+    if not receipt.pages:
+        return receipt
     for page in receipt.pages:
         client.create_artifact(ArtifactCreate(flow_run_id=UUID(receipt.run), **asdict(page)))
     sent = replace(receipt, pages=())
