@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError, SettingsError
-from flows.progress.run_context import check_credentials
 from flows.progress.watching import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
 from flows.refreshes.outputs import outputs_or_reason
@@ -25,7 +24,7 @@ from flows.results.runs import FitResult
 from flows.runs.data import LabelledDataset, label_of
 from flows.runs.fit import fit_and_save
 from flows.runs.published import NUMBERS, History, publishing
-from flows.settings.choices import table_options
+from flows.settings.choices import check_credentials, table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file

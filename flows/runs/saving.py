@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.errors import FlowError
-from flows.progress.run_context import run_context
+from flows.progress.watching import run_context
 from flows.results.base import RunResult
 from flows.settings.base import DataSettings
 from flows.settings.runs import SavedRunSettings
