@@ -12,7 +12,6 @@ import math
 import re
 import struct
 import tarfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
@@ -32,20 +31,6 @@ Values = TypeVar("Values")
 # and the most pixels of a picture.
 _TEXT_LIMIT, _PICTURE_LIMIT, _UNPACKED_LIMIT, _FACE_LIMIT = 2**20, 2**24, 2**26, 2**14
 _PIXEL_LIMIT = 2**22
-# What readers raise for files that are cut or hostile. Beyond its own limit on pixels, Pillow warns
-# or raises, depending on the size.
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    ArithmeticError,
-    SyntaxError,
-    struct.error,
-    zlib.error,
-    tarfile.TarError,
-    Image.DecompressionBombError,
-    Image.DecompressionBombWarning,
-)
 _CANCER_FEATURES = (
     "clump_thickness",
     "uniformity_cell_size",
@@ -86,7 +71,7 @@ def _reads_files(load: Callable[Paths, Values]) -> Callable[Paths, Values]:
             return load(*paths, **options)
         except RawFileError:
             raise
-        except _UNREADABLE as error:
+        except Exception as error:  # readers raise anything for files that are cut or hostile
             files = " or ".join(str(each) for each in paths)
             raise RawFileError(
                 f"{files} cannot be read ({getattr(error, 'strerror', None) or error}). Remove it "
@@ -127,12 +112,9 @@ def load_cancer(path: Path) -> RawData:
     table = np.array(rows, dtype=np.int64)
     if table.shape[1:] != (len(_CANCER_FEATURES) + 2,):
         raise ValueError(f"expected 11 numbers in each line, and got the shape {table.shape}")
-    X, classes = table[:, 1:-1], table[:, -1]
-    if X.min() < 1 or X.max() > 10 or not np.isin(classes, (2, 4)).all():
-        raise ValueError("expected values from 1 to 10, and the class 2 or 4")
     return RawData(
-        X=X.astype(np.uint8),
-        labels={"diagnosis": classes // 4},
+        X=table[:, 1:-1].astype(np.uint8),
+        labels={"diagnosis": table[:, -1] // 4},
         class_names={"diagnosis": ("benign", "malignant")},
         feature_names=_CANCER_FEATURES,
     )
@@ -169,10 +151,6 @@ def load_faces(path: Path) -> RawData:
 def load_mnist(images_path: Path, labels_path: Path) -> RawData:
     """Load one split of MNIST from gzip IDX files of n images and of n labels."""
     images, digits = read_idx(images_path, 3), read_idx(labels_path, 1)
-    if len(images) != len(digits):
-        raise ValueError(f"{len(digits)} labels for {len(images)} images")
-    if digits.size and digits.max() > 9:
-        raise ValueError(f"the label {digits.max()}; expected 0 to 9")
     return RawData(
         X=images.reshape(len(images), -1),
         labels={"digit": digits.astype(np.int64)},

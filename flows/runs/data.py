@@ -132,7 +132,7 @@ class LabelledDataset:
         q = self.count_components(settings)
         classes = f", {len(self.class_sizes)} classes" if target_of(self.y) == "classes" else ""
         return (
-            f"data: {describe_rows(self.data)}, label {self.label}{classes}; "
+            f"{describe_rows(self.data)}, label {self.label}{classes}; "
             f"new features q: {'to be chosen' if q is None else q}"
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ import numpy as np
 from flows.progress.fits import watched_fit
 from flows.progress.watching import ProgressShare
 from flows.results.runs import (
-    CertificateRecord,
     Contribution,
     FewColumns,
     FitEnding,
@@ -56,11 +54,9 @@ class FittedModel:
     @property
     def ending(self) -> FitEnding:
         """How the fit ended and how accurate W is."""
-        model, certificate = self.model, vars(self.model.certificate_)
+        model = self.model
         # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
         by_change = model.status_ is Status.TOLERANCE
-        unmeasured = [name for name in ("largest_eigenvalue", "distance")
-                      if not math.isfinite(certificate[name])]  # fmt: skip
         return FitEnding(
             seconds=self.seconds,
             iterations=int(model.n_iter_),
@@ -75,7 +71,7 @@ class FittedModel:
             tolerance=float(model.tolerance_),
             measure="change" if by_change else model.plan.iterations.measure,
             angle=float(model.history_[-1].angle) if model.history_ else None,
-            certificate=CertificateRecord.from_json({**certificate, **dict.fromkeys(unmeasured)}),
+            certificate=model.certificate_,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import reduce
 from importlib.metadata import version
@@ -21,7 +22,16 @@ from flows.settings.runs import SavedRunSettings
 from ism_dask.estimators.base import IKDR
 from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
-from storage import Dataset, Model, Sample, open_run, run_folder, runs_folder, saved_run_path
+from storage import (
+    Dataset,
+    Model,
+    Sample,
+    ZarrRows,
+    open_run,
+    run_folder,
+    runs_folder,
+    saved_run_path,
+)
 from storage.atomic import explain_os_errors, make_folder
 
 Array = NDArray[Any]
@@ -114,6 +124,14 @@ def sample_rows(n: int, seed: int) -> Array:
     return np.asarray(np.sort(drawn))
 
 
+def batches_with_sample(X: ZarrRows, chosen: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield all rows in batches, with the numbers within the batch of the rows `chosen`."""
+    for start in range(0, len(X), _ROWS_PER_READ):
+        stop = min(start + _ROWS_PER_READ, len(X))
+        first, last = np.searchsorted(chosen, [start, stop])
+        yield X.read(start, stop), chosen[first:last] - start
+
+
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that a run is computed with."""
     return {
@@ -129,16 +147,12 @@ def _projected_rows(
 
     The distribution is that of the columns of the rows drawn.
     """
-    n = len(data.X)
-    chosen = sample_rows(n, seed)
+    chosen = sample_rows(len(data.X), seed)
     rows, points, moments = [], [], []
-    for start in range(0, n, _ROWS_PER_READ):
-        stop = min(start + _ROWS_PER_READ, n)
-        X = data.X.read(start, stop)
-        new = model.transform(X)
+    for batch, here in batches_with_sample(data.X, chosen):
+        new = model.transform(batch)
         moments.append(ColumnMoments.of(new))
-        first, last = np.searchsorted(chosen, [start, stop])
-        points.append(new[chosen[first:last] - start])
-        rows.append(X[chosen[first:last] - start])
+        points.append(new[here])
+        rows.append(batch[here])
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
     return sample, Distribution.of(np.concatenate(rows)), reduce(add, moments)
