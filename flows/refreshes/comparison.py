@@ -38,17 +38,7 @@ def compare(
     labelled: LabelledDataset,
     limits: RefreshTable,
 ) -> Comparison:
-    """Return a new model beside the published one, on a sample of the rows of the new data.
-
-    Parameters
-    ----------
-    name : str
-        The published run.
-    published, new : Model
-    labelled : LabelledDataset
-        The new data.
-    limits : RefreshTable
-    """
+    """Return a new model beside that of the published run `name`, on a sample of the new data."""
     before, after = published.feature_names or (), new.feature_names or ()
     rows = labelled.data.X
     chosen = sample_rows(len(rows), int(new.config["seed"]))

@@ -140,14 +140,7 @@ def _record_bad_file(file: str, error: SettingsError) -> None:
 
 
 class _Refresh:
-    """One refresh of a published run.
-
-    Parameters
-    ----------
-    plan : RunFile
-    history : History
-        That of the run, which this process has locked.
-    """
+    """One refresh of a published run, whose history this process has locked."""
 
     def __init__(self, plan: RunFile, history: History) -> None:
         assert plan.ingest is not None

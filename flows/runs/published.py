@@ -71,17 +71,7 @@ class RefreshProcess(ProcessRecord):
 
 
 class History:
-    """The history of a published run.
-
-    Parameters
-    ----------
-    name : str
-
-    Attributes
-    ----------
-    records : list of RefreshResult
-        Oldest first.
-    """
+    """The history of a published run; its `records` are sorted, oldest first."""
 
     def __init__(self, name: str) -> None:
         self.name = name

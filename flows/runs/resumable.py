@@ -89,29 +89,16 @@ def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
 
 @dataclass(eq=False)
 class ResumableRun:
-    """A run that this process computes, with its saved checkpoints and results.
-
-    Attributes
-    ----------
-    run : str
-    identity : Mapping
-        All that decides the result of the run, in plain JSON: settings, digests of data, version.
-        Checkpoints and results that were saved under other values are not used.
-    checkpoint_interval : float
-        Least number of seconds between two checkpoints of a fit.
-    lease : HeldLease
-    log : ThinnedLog
-        The lines on checkpoints in the log of the run.
-    n_saves : int
-        Number of checkpoints and parts that this process has saved of the run.
-    """
+    """A run that this process computes, with its saved checkpoints and results."""
 
     run: str
+    # All that decides the result, in plain JSON: settings, digests of data, version. Checkpoints
+    # and results that were saved under other values are not used.
     identity: Mapping[str, Any]
-    checkpoint_interval: float
+    checkpoint_interval: float  # least number of seconds between two checkpoints of a fit
     lease: HeldLease
-    log: ThinnedLog
-    n_saves: int = 0
+    log: ThinnedLog  # the lines on checkpoints in the log of the run
+    n_saves: int = 0  # checkpoints and parts that this process has saved of the run
 
     @contextmanager
     def fit(self, rows: int, **piece: Any) -> Iterator[FitCheckpoints]:
@@ -148,18 +135,8 @@ class ResumableRun:
 class FitCheckpoints:
     """Saves the checkpoints of a fit, at most one in so many seconds, and reports its speed.
 
-    Parameters
-    ----------
-    this : ResumableRun
-    rows : int
-        Number of rows of the fit.
-    piece : Mapping
-        Which fit of the run it is, in plain JSON.
-
-    Attributes
-    ----------
-    start : Checkpoint or None
-        The checkpoint that the fit continues from.
+    `rows` and `piece` are as for `ResumableRun.fit`. `start` is the checkpoint that the fit
+    continues from, or None.
     """
 
     def __init__(self, this: ResumableRun, rows: int, piece: Mapping[str, Any]) -> None:
@@ -225,17 +202,9 @@ def resumable_run(
 ) -> Iterator[ResumableRun]:
     """Hold the lease of a run in the block; when it ends well, remove checkpoints and part results.
 
-    Parameters
-    ----------
-    run, kind : str
-    settings : NamedRunSettings
-    known : Mapping
-        Digests of data and the like, in plain JSON, which decide the result beside the settings.
-    about : str
-        The data of the run in words, for its log.
-    replaces : str
-        The part of an earlier run that may be replaced without `--force`, as for
-        `check_name_is_free`.
+    `known` are digests of data and the like, in plain JSON, which decide the result beside the
+    settings; `about` puts the data into words, for the log. `replaces` is the kind of a run that
+    may be replaced without `--force`.
     """
     identity = {**deciding(settings), **known, "kind": kind, "version": version("ism-dask")}
     results = PartialResults.of_run(run)
