@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from flows.results.refresh import Comparison, Drift, LimitCheck, MovedWeight
 from flows.results.runs import FitResult
 from flows.runs.data import Array, LabelledDataset
-from flows.runs.saving import batches_with_sample, sample_rows
+from flows.runs.fitting import batches_with_sample, sample_rows
 from flows.settings.run_file import RefreshTable
 from flows.text import new_feature
 from ism_dask.rows.distribution import Distribution

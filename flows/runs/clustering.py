@@ -19,9 +19,15 @@ from flows.progress.watching import ProgressShare
 from flows.results.runs import ClusterResult
 from flows.runs.cluster_pictures import cluster_pictures
 from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label
-from flows.runs.fitting import FittedModel, fitted_w, shared_parameters, timed_fit
+from flows.runs.fitting import (
+    FittedModel,
+    computed_facts,
+    fitted_w,
+    model_to_save,
+    shared_parameters,
+    timed_fit,
+)
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.runs.saving import computed_facts, model_to_save
 from flows.settings.runs import SCORES_SHARE, ClusterSettings, run_to_avoid
 from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR

@@ -31,9 +31,8 @@ from flows.runs.data import (
     side_labels,
     store_for_run,
 )
-from flows.runs.fitting import fit
+from flows.runs.fitting import computed_facts, fit, saved_record
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
-from flows.runs.saving import computed_facts, saved_record
 from flows.settings.runs import DEPENDENCE, CrossvalSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.rows.execution import on_this_machine

@@ -16,9 +16,15 @@ from flows.runs.data import (
     side_labels,
     store_for_run,
 )
-from flows.runs.fitting import FittedModel, fit, fitted_w, names_of_columns
+from flows.runs.fitting import (
+    FittedModel,
+    computed_facts,
+    fit,
+    fitted_w,
+    model_to_save,
+    names_of_columns,
+)
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
-from flows.runs.saving import computed_facts, model_to_save
 from flows.settings.runs import DEPENDENCE, FitSettings
 from ism_dask import BootstrapResult, Intervals, SupervisedIKDR, intervals
 from ism_dask.inference.bootstrap import summarise_refits

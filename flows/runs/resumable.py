@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from flows.compute.health import ClusterLost
@@ -20,12 +21,20 @@ from flows.errors import FlowError
 from flows.progress.fits import ThinnedLog
 from flows.progress.watching import progress_log, progress_note, report_progress
 from flows.runs.published import publish_newest
-from flows.runs.saving import check_name_is_free
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
-from storage import Checkpoints, DamagedStore, PartialResults, run_folder
+from storage import (
+    Checkpoints,
+    DamagedStore,
+    PartialResults,
+    open_run,
+    run_folder,
+    runs_folder,
+    saved_run_path,
+)
+from storage.atomic import explain_os_errors, make_folder
 from storage.runs import STALLED
 
 T = TypeVar("T")
@@ -228,3 +237,21 @@ def resumable_run(
         results.clear()
         publish_newest(run, settings.keep_runs)
     report_progress(1.0, f"saved {run}")
+
+
+def check_name_is_free(run: str, *, force: bool, replaces: str = "") -> None:
+    """Raise an error if a saved run has that name, or if its folder cannot be written to.
+
+    A saved run may be replaced with `force`, or if it is of the kind `replaces`.
+    """
+    folder, is_saved = run_folder(run), saved_run_path(run) is not None
+    if is_saved and not force and not (replaces and open_run(run).kind == replaces):
+        raise FlowError(
+            f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
+            "another name with --run"
+        )
+    # Try to write now: a full or read-only disk should fail a run before its work, not after.
+    with explain_os_errors(folder):
+        make_folder(runs_folder())
+        with TemporaryFile(dir=folder if folder.exists() else runs_folder()):
+            pass

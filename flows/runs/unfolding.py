@@ -22,9 +22,8 @@ from flows.runs.data import (
     target_of,
     with_label,
 )
-from flows.runs.fitting import names_of_columns
+from flows.runs.fitting import computed_facts, names_of_columns, saved_facts
 from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
-from flows.runs.saving import computed_facts, saved_facts
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.unfolding_input import unfolding_rows

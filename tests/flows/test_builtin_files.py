@@ -15,8 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from flows.builtin.loaders import load_cancer, load_colours, load_faces, load_mnist, read_idx
-from flows.builtin.raw_files import RawFileError
+from flows.builtin.raw_files import (
+    RawFileError,
+    load_cancer,
+    load_colours,
+    load_faces,
+    load_mnist,
+    read_idx,
+)
 
 FACE = "faces/ann/ann_left_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(range(240)) * 4

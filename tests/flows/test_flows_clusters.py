@@ -14,7 +14,7 @@ from commandline import Command
 from PIL import Image
 from support import Diary, artifacts_of, store_own
 
-from flows.builtin.ingestion import picture_pixels
+from flows.builtin.catalogue import picture_pixels
 from flows.errors import SettingsError
 from flows.progress.watching import watch_progress
 from flows.reports.markdown import run_page
