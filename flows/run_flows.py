@@ -18,14 +18,15 @@ from flows.progress.watching import ProgressShare
 from flows.results.paper import SeriesResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, FoldResult, UnfoldResult
 from flows.runs import clustering, unfolding
-from flows.runs.crossval import Crossval, resumable_crossval
+from flows.runs.crossval import Crossval, FoldPlan, deal_folds, resumable_crossval
 from flows.runs.crossval import run_name as crossval_name
+from flows.runs.data import LabelledDataset
 from flows.runs.fit import fit_and_save
 from flows.runs.fit import run_name as fit_name
 from flows.settings.clustering import ClusterSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unfolding import UnfoldSettings
-from flows.text import number as number_text
+from flows.text import number
 from flows.tracking.flow_run import step, track_run
 
 
@@ -43,10 +44,16 @@ def fit(settings: FitSettings) -> dict[str, Any]:
         return run.saved(fit_step(settings, quote(data)))
 
 
-@step("fold", "fold {number} of {crossval.settings.folds}")
-def fold_step(crossval: Crossval, number: int) -> FoldResult:
+@step("deal", "deal folds")
+def deal_step(settings: CrossvalSettings, data: Any) -> tuple[LabelledDataset, list[FoldPlan]]:
+    """Deal the rows into folds, each with the same share of every class."""
+    return deal_folds(settings, data)
+
+
+@step("fold", "fold {plan.number} of {crossval.settings.folds}")
+def fold_step(crossval: Crossval, plan: FoldPlan) -> FoldResult:
     """Fit W and the classifier to all folds but one, and score them on that one."""
-    return crossval.fold(number)
+    return crossval.fold(plan)
 
 
 @step("aggregate", retried=False)
@@ -63,9 +70,10 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """
     with track_run("crossval", settings) as run:
         settings, data = ingest_and_name_run(settings, run, crossval_name)
-        with resumable_crossval(settings, data) as this:
+        labelled, plans = deal_step(settings, quote(data))
+        with resumable_crossval(settings, labelled) as this:
             with joined_cluster(settings.scheduler):
-                results = [fold_step(this, number) for number in settings.fold_numbers]
+                results = [fold_step(this, plan) for plan in plans]
             result = aggregate_step(this, results)
         about = "Each fold, mean and population standard deviation"
         return run.saved(result, run.table("folds", table_rows(result), about))
@@ -82,7 +90,7 @@ def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
         "sd": result.sd,
     }
     return [
-        {"fold": name, **{key: number_text(value) for key, value in measures.to_json().items()}}
+        {"fold": name, **{key: number(value) for key, value in measures.to_json().items()}}
         for name, measures in rows.items()
     ]
 

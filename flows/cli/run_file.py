@@ -35,8 +35,8 @@ def run(
     output: Output,
 ) -> None:
     """Run all that a run file says: ingest its table, fit, project rows, write the report."""
-    from flows.refreshes.outputs import write_outputs  # noqa: PLC0415
-    from flows.runs.saving import check_name_is_free  # noqa: PLC0415
+    from flows.refreshes.refresh import write_outputs  # noqa: PLC0415
+    from flows.runs.resumable import check_name_is_free  # noqa: PLC0415
     from flows.settings.run_file import read_run_file  # noqa: PLC0415
 
     plan = read_run_file(file, force=force, afresh=afresh)

@@ -23,7 +23,7 @@ from flows.compute.base import (
 )
 from flows.errors import FlowError
 from flows.progress.interrupts import block_signal_handlers
-from flows.services.certificates import Certificates
+from flows.services.certificates import Tls, make_certificates
 from flows.services.ports import HOST
 from flows.settings.toml_tables import RelativePath
 from flows.text import count_noun
@@ -95,9 +95,7 @@ class JobQueue(ClusterPlace):
     options: dict[str, str | int | bool] = field(default_factory=dict)
     python: str | None = None  # on the nodes; None is the path of the Python that runs here
     shared: RelativePath | None = None  # that the nodes share, for logs and temporary certificates
-    tls: Certificates | None = (
-        None  # None makes temporary certificates, worth nothing after the run
-    )
+    tls: Tls | None = None  # None makes temporary certificates, worth nothing after the run
     wait: Seconds = 900.0  # seconds that the first job may take to start
 
     def __post_init__(self) -> None:
@@ -249,10 +247,9 @@ class JobQueue(ClusterPlace):
 
 
 @contextmanager
-def _temporary_tls(folder: Path) -> Iterator[Certificates]:
+def _temporary_tls(folder: Path) -> Iterator[Tls]:
     """Make temporary certificates in files below `folder`, and remove them with the block."""
     with TemporaryDirectory(prefix=".tls-", dir=folder) as temporary:
-        made = Certificates.in_folder(Path(temporary, "made"))
         with explain_os_errors(folder):
-            made.make()
-        yield made
+            tls = make_certificates(Path(temporary, "made"))
+        yield tls

@@ -21,8 +21,13 @@ from flows.compute.base import (
 from flows.compute.jobqueue import JobQueue
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import delay_interrupts
-from flows.services.certificates import Certificates, own_certificates, temporary_security
-from flows.services.dask import DASK_SCHEDULER
+from flows.services.certificates import (
+    Tls,
+    certificates_folder,
+    certificates_in,
+    temporary_security,
+)
+from flows.services.dask import SCHEDULER
 from flows.services.ports import HOST
 from flows.services.service import live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
@@ -94,9 +99,7 @@ class Address(ClusterPlace):
     wait: ClassVar[float] = 8.0  # seconds for the first worker
 
     address: str  # such as tcp://127.0.0.1:8786
-    tls: Certificates | None = (
-        None  # for tls://; None takes the certificates of Dask's own configuration
-    )
+    tls: Tls | None = None  # for tls://; None takes the certificates of Dask's own configuration
 
     def __post_init__(self) -> None:
         if not is_address(self.address):
@@ -139,7 +142,7 @@ class LocalServices(ClusterPlace):
             with Address(address=address).opened() as there:
                 yield there
             return
-        scheduler = live_record(DASK_SCHEDULER.name)
+        scheduler = live_record(SCHEDULER)
         if scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
@@ -147,13 +150,13 @@ class LocalServices(ClusterPlace):
             )
         address, security = scheduler.address, None
         if address.startswith("tls://"):
-            own = own_certificates()
-            if not own.key.is_file():
+            try:
+                security = certificates_in(certificates_folder()).security()
+            except ValueError as error:
                 raise FlowError(
-                    f"the certificates of `ism-dask up --tls` in {own.folder} are gone; end it "
-                    "with `ism-dask up --stop`, and start it again"
-                )
-            security = own.security()
+                    f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "
+                    "`ism-dask up --stop`, and start it again"
+                ) from error
         yield ClusterAddress(address, security, none_came="see `ism-dask up --status`")
 
 

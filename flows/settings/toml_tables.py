@@ -27,15 +27,8 @@ def _from_folder(path: Path, info: ValidationInfo) -> Path:
     return Path(info.context or "") / path.expanduser()
 
 
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise ValueError(f"{str(path)!r} is no file; expected the path of one")
-    return path
-
-
 # A path that starts from the folder of the TOML file, unless it is absolute.
 RelativePath = Annotated[Path, AfterValidator(_from_folder)]
-ExistingFile = Annotated[RelativePath, AfterValidator(_existing)]
 
 
 class TableError(SettingsError):

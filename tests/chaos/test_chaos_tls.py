@@ -25,7 +25,7 @@ from tally import Tally, few_and_many
 from upkeep import free_port, start_up
 
 from flows.compute.connection import quiet_logs
-from flows.services.certificates import Certificates, own_certificates
+from flows.services.certificates import Tls, certificates_folder, certificates_in
 from flows.supervisor import stop_all
 
 Begin = Callable[[str, int], Tally]
@@ -41,7 +41,7 @@ class Target:
     where : str
         What `--cluster` is told.
     port : int
-    admitted : Certificates
+    admitted : Tls
         Certificates that it takes.
     authority : tuple of Path
         A certificate and its key that sign for it.
@@ -49,7 +49,7 @@ class Target:
 
     where: str
     port: int
-    admitted: Certificates
+    admitted: Tls
     authority: tuple[Path, Path]
 
 
@@ -68,9 +68,8 @@ def targets(
             started.enter_context(worker(address, *options(folder, "worker")))
             monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
             file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
-            files = ("ca.pem", "client.pem", "client-key.pem")
-            client = Certificates(*(folder / name for name in files))
-            own = own_certificates()
+            client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
+            own = certificates_in(certificates_folder())
             yield (
                 Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
                 Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),
@@ -119,7 +118,7 @@ def _of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool
         assert made(others).returncode == 0
     theirs = (others / "client.pem", others / "client-key.pem")
     # It trusts the scheduler, and is not trusted.
-    mixed = Certificates(target.admitted.ca_file, *theirs)
+    mixed = Tls(target.admitted.ca_file, *theirs)
     joined = not _cannot_join(f"tls://127.0.0.1:{target.port}", mixed.security())
     return not joined and not _said(target.port, _context(*theirs))
 

@@ -56,7 +56,7 @@ SLURM = f'{JOBS}system = "slurm"\n'
         ),
         (
             'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "a", cert = "b", key = "c"}',
-            "tls.ca_file: .*/a' is no file",
+            "tls.ca_file: there is no file .*/a",
         ),
         (SLURM + "directives = [1]", r"`directives\[0\]` is 1; expected text"),
         (SLURM.replace("jobs = 1", "jobs = 1.5"), "`jobs` is 1.5; expected a whole number or a ta"),
@@ -242,9 +242,7 @@ def test_a_task_that_ends_its_workers(
     file = tmp_path / "narrow.toml"
     file.write_text(LOCAL.replace("1 GiB", "400 MiB"))
     with (
-        pytest.raises(
-            FlowError, match=f"one task ended 2 workers of the Dask cluster {said}"
-        ) as no,
+        pytest.raises(FlowError, match=f"one task ended 2 workers .* {said}") as error,
         joined_cluster_at(cluster_place(str(file))) as client,
     ):
         client.submit(task).result()
