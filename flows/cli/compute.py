@@ -167,16 +167,6 @@ def connect_to_prefect(output: Output) -> None:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
 
 
-# The settings of each kind of run that can be resumed.
-_RESUMABLE: dict[str, Any] = {
-    "fit": FitSettings,
-    "crossval": CrossvalSettings,
-    "cluster": ClusterSettings,
-    "unfold": UnfoldSettings,
-    "tables": TablesSettings,
-}
-
-
 def resume(
     name: RunName,
     *,
@@ -193,9 +183,11 @@ def resume(
     once more, does the same.
     """
     from flows.services.leases import find_lease  # noqa: PLC0415
+    from flows.settings.run_file import FLOWS  # noqa: PLC0415
 
+    kinds: dict[str, Any] = {**FLOWS, "tables": TablesSettings}
     lease = find_lease(name)
-    if lease is None or lease.kind not in _RESUMABLE:
+    if lease is None or lease.kind not in kinds:
         raise SettingsError(_nothing_to_resume(name))
     if lease.held:
         raise FlowError(f"{lease.description}: there is nothing to resume")
@@ -208,7 +200,7 @@ def resume(
     if scheduler is not None:
         given["scheduler"] = scheduler
     try:
-        settings = _RESUMABLE[lease.kind].parse(given)
+        settings = kinds[lease.kind].parse(given)
     except SettingsError as error:
         raise SettingsError(
             f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"

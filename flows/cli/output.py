@@ -50,7 +50,8 @@ class Output:
         """Print lines of text for people."""
         if not self.silent:
             lines = "\n".join(map(printable, text.split("\n")))
-            _console().print(lines, soft_wrap=True, highlight=False, markup=False)
+            # A console for each use: the width of stdout may change between two commands.
+            Console().print(lines, soft_wrap=True, highlight=False, markup=False)
 
     def table(self, columns: Sequence[str], *sections: Iterable[Sequence[str]], left: int) -> None:
         """Print a table for people; all columns after the first `left` ones are aligned right.
@@ -69,7 +70,7 @@ class Output:
             for row in rows:
                 table.add_row(*map(printable, row))
             table.add_section()
-        _console().print(table, markup=False)
+        Console().print(table, markup=False)
 
     def finish(self, result: Any) -> None:
         """With `--json`, print the result as one JSON object, the last line of the output."""
@@ -123,11 +124,6 @@ class _Bar:
 
     def logged(self, text: str) -> None:
         """Do nothing: the bar shows the same as it happens."""
-
-
-def _console() -> Console:
-    # Made for each use: stdout and its width may change between two commands of one process.
-    return Console()
 
 
 def print_summary(summary: Summary, output: Output) -> None:

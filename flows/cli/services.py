@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
 # The versions that the table of workers shows.
 _VERSIONS = ("python", "dask", "ism-dask")
-_TITLES = {
-    "ui": "Prefect",
-    "dashboard": "Dask dashboard",
-    "reports": "reports",
-    "scheduler": "Dask scheduler",
-    "pool": "work pool",
-}
 
 
 def up(
@@ -68,24 +61,18 @@ def up(
 
 def _show_services(output: Output, ends: str, *, already: bool) -> None:
     """Print where all services are, and how to end them unless they ran already."""
-    from flows.supervisor import running_services  # noqa: PLC0415
-
     if already:
         output.say("runs already:")
-    links = running_services()
-    for name, title in _TITLES.items():
-        if links[name]:
-            output.say(f"{title:<16}{links[name]}")
+    _list_services(output, already=already)
     if not already:
         output.say(ends)
-    _finish(output, already=already)
     sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
 
-def _list_services(output: Output) -> None:
+def _list_services(output: Output, **more: bool) -> None:
     from flows.supervisor import NAME, running_services, service_records  # noqa: PLC0415
 
-    ui, records = running_services()["ui"], service_records()
+    links, records = running_services(), service_records()
     if not records:
         output.say("nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "services": []})
@@ -94,17 +81,10 @@ def _list_services(output: Output) -> None:
     for record in records:
         output.say(f"{record.name:<16}{record.page or record.address:<36}process {record.pid}")
     servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
-    if ui and ui not in servers:
-        output.say(f"the Prefect server at {ui} was not started by ism-dask here")
-    _finish(output)
-
-
-def _finish(output: Output, **more: Any) -> None:
-    from flows.supervisor import running_services, service_records  # noqa: PLC0415
-
-    services = list(map(_service_json, service_records()))
-    answer = {"command": "up", "running": True, **running_services(), "services": services}
-    output.finish({**answer, **more})
+    if links["ui"] and links["ui"] not in servers:
+        output.say(f"the Prefect server at {links['ui']} was not started by ism-dask here")
+    services = list(map(_service_json, records))
+    output.finish({"command": "up", "running": True, **links, "services": services, **more})
 
 
 def _service_json(record: ServiceRecord) -> dict[str, Any]:
