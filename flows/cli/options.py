@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import wraps
-from typing import Annotated, Any, TypeAlias, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
 import typer
 from rich.markup import escape
@@ -110,7 +110,8 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
         return [name for name in names() if name.startswith(incomplete)]
 
     complete = None if names is None else completed
-    read_as = field.metadata["cli_type"] or hint
+    # The settings themselves make a number of a text where they take both.
+    read_as = str | None if str in get_args(hint) else hint
     declaration: Any = typer.Argument(help=about, autocompletion=complete)
     if _is_option(field):
         declaration = typer.Option(

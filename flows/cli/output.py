@@ -28,13 +28,9 @@ if TYPE_CHECKING:
 class Output:
     """The options `--json`, `--quiet` and `--debug` of every command, and its ways to print."""
 
-    json: bool = output_setting(
-        False, about="Print one JSON object, and nothing for people.", flags=("--json",)
-    )
-    quiet: bool = output_setting(False, about="Print nothing but errors.", flags=("--quiet",))
-    debug: bool = output_setting(
-        False, about="Show the traceback of an error, and Prefect's log.", flags=("--debug",)
-    )
+    json: bool = output_setting(False, about="Print one JSON object, and nothing for people.")
+    quiet: bool = output_setting(False, about="Print nothing but errors.")
+    debug: bool = output_setting(False, about="Show the traceback of an error, and Prefect's log.")
 
     @property
     def silent(self) -> bool:

@@ -133,9 +133,7 @@ class TablesSettings(FlowSettings):
         decides="nothing",
     )
     keep_runs: int | None = keep_runs_setting()
-    force: bool = run_setting(
-        False, about="Measure everything again.", decides="nothing", flags=("--force",)
-    )
+    force: bool = run_setting(False, about="Measure everything again.", decides="nothing")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,7 +30,6 @@ class ServiceSettings(Checked):
     tls: bool = setting(
         False,
         about="Encrypt Dask, with certificates made for it: only who may read them can join.",
-        flags=("--tls",),
     )
     port: int | None = _port_setting("Prefect server", 4200)
     scheduler_port: int | None = _port_setting("Dask scheduler", 8786)

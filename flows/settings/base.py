@@ -186,9 +186,7 @@ class IngestSettings(DataSettings):
         None,
         about="Table: the column with the weights of rows: a fit counts a row of weight 2 as two.",
     )
-    dates: bool = data_setting(
-        False, about="Table: read dates as days since 1970-01-01.", flags=("--dates",)
-    )
+    dates: bool = data_setting(False, about="Table: read dates as days since 1970-01-01.")
     delimiter: str | None = data_setting(
         None, about="Text files: what separates columns, such as ';' or tab. Default: as it looks."
     )

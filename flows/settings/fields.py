@@ -19,10 +19,8 @@ def setting(
     flags: tuple[str, ...] = (),  # names of the option, if they differ from that of the field
     title: str = "",  # in the form, if it differs from the name of the field
     panel: str | None = None,  # the group of options in `--help` and in the form
-    cli_type: Any = None,  # what the command line reads, if it is not the type of the field
     names: Callable[[], list[str]] | None = None,  # returns the names to choose from
     open_ended: bool = False,  # whether other values than these names are allowed
-    default_factory: Any = MISSING,  # makes the default, if it is a list
     **bounds: float,  # ge, gt, le or lt, which pydantic checks in what `Checked.parse` makes
 ) -> Any:
     """Return a dataclass field that the command line, run files and the Prefect form can show.
@@ -36,14 +34,11 @@ def setting(
         "flags": flags,
         "title": title or None,
         "panel": panel,
-        "cli_type": cli_type,
         "names": names,
         "open_ended": open_ended,
         "json_schema_extra": None if names is None else lambda schema: schema.update(enum=names()),
         **bounds,
     }
-    if default_factory is not MISSING:
-        return field(default_factory=default_factory, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 

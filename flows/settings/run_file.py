@@ -173,11 +173,11 @@ class OutputTables(Checked):
 
     run: str | None = setting(None, about="Name of the saved run. Default: from data and kernel.")
     report: RelativePath | None = setting(None, about="Page to write: .html, .md or .json.")
-    transform: list[TransformTable] = setting(  # type: ignore[valid-type]
-        about="Rows to project after the fit.", default_factory=list
+    transform: tuple[TransformTable, ...] = setting(  # type: ignore[valid-type]
+        (), about="Rows to project after the fit."
     )
     refresh: RefreshTable = setting(
-        about="Limits of `ism-dask refresh`, and what it keeps.", default_factory=RefreshTable
+        RefreshTable(), about="Limits of `ism-dask refresh`, and what it keeps."
     )
 
 
@@ -260,7 +260,7 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
         ingest=_ingest_settings(file.data, settings, force=force),
         settings=settings,
         crossval=crossval,
-        transforms=tuple(file.transform),
+        transforms=file.transform,
         report=file.report,
         limits=file.refresh,
     )

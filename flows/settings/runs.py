@@ -131,7 +131,6 @@ class SavedRunSettings(NamedRunSettings):
         None,
         about="Width of a gaussian: a number, root or median. Default: root, the median distance "
         "between rows, scaled to the new features.",
-        cli_type=str | None,
     )
     degree: int | None = kernel_setting(None, about="Degree of a polynomial.")
     offset: float | None = kernel_setting(
@@ -271,7 +270,6 @@ class SearchSettings(SavedRunSettings):
         None,
         about="How many columns W may use, chosen by their stability; auto: as few as keep J on "
         "other rows. Default: all columns.",
-        cli_type=str | None,
     )
 
     def __post_init__(self) -> None:
