@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.html import render_history, write_page
 from flows.reports.markdown import render_markdown
-from flows.reports.pictures import Figure, drawn
+from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import BEGUN, ROLLED_BACK, RefreshResult
 from flows.runs.published import History, RefreshProcess
 from flows.text import new_feature, number
@@ -25,7 +24,6 @@ COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state
 _ON_TERMINAL = (0, 1, 2, 4, 5, 6, 7)
 # The columns whose weights the page draws: those with the largest weights in the last run.
 _MOST_LINES = 6
-_SECONDS_PER_DAY = 86_400
 
 
 def history_table(records: Sequence[RefreshResult], published: str | None) -> Table:
@@ -91,7 +89,7 @@ def history_summary(history: History) -> Summary:
                 notes=reasons,
             ),
             *([] if compared is None else [_comparison_block(compared)]),
-            Block("Over the runs", draw=partial(_figures, records)),
+            Block("Over the runs", pictures=tuple(_figures(records))),
         ),
     )
 
@@ -190,12 +188,6 @@ def _by_date(
     title: str, caption: str, runs: Sequence[RefreshResult], lines: Mapping[str, Sequence[float]]
 ) -> Figure:
     """Draw lines with a value for each run, NaN for none, by the dates of the runs."""
-    # It imports matplotlib, which tables of the history do not need.
-    from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
-
-    days = [datetime.fromisoformat(each.time).timestamp() / _SECONDS_PER_DAY for each in runs]
-    points = {name: np.column_stack([days, values]) for name, values in lines.items()}
-    named = [(name, each[np.isfinite(each[:, 1])]) for name, each in points.items()]
-    ends = ", ".join(f"{name} {each[-1, 1]:+.2f}" for name, each in named if len(each))
-    caption = f"{caption} The last: {ends}."
-    return drawn(title, caption, draw_dated_lines, lines=named, quantity=title.lower())
+    return drawn_by_date(
+        title, caption, [datetime.fromisoformat(each.time) for each in runs], lines
+    )

@@ -22,7 +22,7 @@ _OUTWEIGHS = 0.9
 _AXIS_NAMES = ("coordinate 1", "coordinate 2")
 
 
-def unfold_summary(result: UnfoldResult, _view: View | None) -> Summary:
+def unfold_summary(result: UnfoldResult, view: View | None) -> Summary:
     """Return the summary of an unfolding."""
     same, total = result.same_class, sum(result.eigenvalues)
     part = "" if result.split in ("", "all") else f" ({result.split})"
@@ -44,7 +44,11 @@ def unfold_summary(result: UnfoldResult, _view: View | None) -> Summary:
         + (f"; {share(same)} of the nearest rows have the same class" if same is not None else ""),
         facts=_facts(result),
         blocks=(
-            Block("The picture", tables=(table,), draw=lambda: list(_figures(result))),
+            Block(
+                "The picture",
+                tables=(table,),
+                pictures=() if view is None else tuple(_figures(result)),
+            ),
             Block("How far to trust it", facts=_quality(result)),
         ),
     )

@@ -32,7 +32,7 @@ from waiting import wait
 
 from flows.errors import SettingsError
 from flows.refreshes.refresh import check_refreshable, refresh
-from flows.reports.runs import render_metrics
+from flows.reports.metrics import render_metrics
 from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file

@@ -21,7 +21,7 @@ from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.datasets import load_iris
-from support import ENDING
+from support import FITTED
 
 from flows.paper.measure import tables_plain
 from flows.paper.settings import TablesSettings
@@ -29,9 +29,10 @@ from flows.reports import figures, svg
 from flows.reports.html import render_run
 from flows.reports.markdown import run_page, table_files
 from flows.reports.pictures import drawn
+from flows.reports.summary import summarise
 from flows.reports.view import View
 from flows.results.paper import SeriesResult
-from flows.results.runs import DimensionTried, column_names
+from flows.results.runs import FitResult, column_names
 from flows.runs.fit import fit_plain
 from flows.settings.runs import FitSettings
 from flows.text import number
@@ -165,14 +166,13 @@ def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
 
 
 def test_a_model_without_history_or_sample_has_a_page() -> None:
-    data = {"dataset": "own", "rows": 9, "columns": 3, "kernel": "linear", "n_components": 1}
-    account = {**ENDING, "status": "tolerance met", "measure": "change", "components_advice": ""}
+    account = {**FITTED, "status": "tolerance met", "measure": "change"}
     model = Model(
         components=np.eye(1, 3),
         mean=np.zeros(3),
         scale=np.ones(3),
         eigenvalues=np.ones(1),
-        metrics={**data, **account, "objective": 1.0, "eigengap": 0.5},
+        metrics=account,
         config={"tol": 0.01, "angle_tol": None},
     )
     save_model("old", model)
@@ -238,7 +238,10 @@ def test_pictures_of_dimensions_are_those_of_plot(monkeypatch: pytest.MonkeyPatc
     fitted.dimension_path_ = tuple(trials)
     drawn: list[Figure] = []
     monkeypatch.setattr(svg, "svg_elements", lambda figure: drawn.append(figure) or "")
-    figures.dimensions([DimensionTried(**vars(trial)) for trial in trials], 2)
+    record = {**FITTED, "kernel": "gaussian", "dimensions": [vars(trial) for trial in trials]}
+    blocks = summarise(FitResult.from_json({**record, "run": "x"})).blocks
+    (block,) = (each for each in blocks if each.title == "How many new features")
+    assert all(each.content for each in block.pictures)
     _assert_same(list(zip(drawn, plot.dimensions(fitted), strict=True)))
 
 
@@ -262,7 +265,7 @@ def test_images_of_components_have_the_colours_of_plot(
     fitted.components_, fitted.eigenvalues_ = view.model.components, view.model.eigenvalues
     fitted.n_features_in_ = 64
     panels = plot.components(fitted, image_shape=(8, 8))
-    images = [Image.open(BytesIO(each.png)) for each in figures.components(view.model)]
+    images = [Image.open(BytesIO(each.content)) for each in figures.components(view.model)]
     sheet = Image.open(results["cluster"].pictures["components"])
     for place, (ax, image) in enumerate(zip(panels, images, strict=True)):
         (drawn,) = ax.images

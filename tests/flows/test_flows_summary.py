@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commandline import Command, Ended
-from support import ENDING
+from support import DATA, ENDING, FITTED
 
 from flows.progress.run_context import in_context
 from flows.reports import summary as summaries
@@ -37,29 +37,11 @@ from storage import Model, save_model
 KINDS = ("fit", "cluster", "crossval", "tables")
 
 # Metrics as runs save them.
-_DATA: dict[str, Any] = {
-    "columns": 13,
-    "data_hash": "eeb1213cd4df",
-    "dataset": "wine",
-    "kernel": "gaussian",
-    "rows": 178,
-    "split": "all",
-}
-_W: dict[str, Any] = {
-    **ENDING,
-    "components_advice": "",
-    "eigengap": 3.5,
-    "eigenvalues": [15.0, 8.0],
-    "fitted_kernel": {"name": "gaussian", "sigma": 5.0},
-    "n_components": 2,
-    "objective": 42.09306355047081,
-}
 _MEANS: dict[str, Any] = {"accuracy": 1.0, "cost": -3451.8, "iterations": 1.0, "seconds": 0.3}
 SAVED: dict[str, dict[str, Any]] = {
-    "fit": {**_DATA, **_W, "label": "cultivar"},
+    "fit": {**FITTED, "label": "cultivar"},
     "cluster": {
-        **_DATA,
-        **_W,
+        **FITTED,
         "n_clusters": 3,
         "nmi": {"cultivar": 0.865},
         "paradigm": "unsupervised",
@@ -76,7 +58,7 @@ SAVED: dict[str, dict[str, Any]] = {
         "sizes": [61, 53, 64],
     },
     "crossval": {
-        **_DATA,
+        **DATA,
         "label": "cultivar",
         "n_components": 2,
         "folds": 10,
@@ -92,9 +74,7 @@ SAVED: dict[str, dict[str, Any]] = {
             {
                 "cost": {"mean": -381.7, "sd": 0.7},
                 "data": "wine",
-                "engine": "exact",
                 "folds": 2,
-                "iterations": None,
                 "kernel": "gaussian",
                 "lost": ["5.0 times as fast as Stiefel (SM)"],
                 "method": "ism",
@@ -103,9 +83,6 @@ SAVED: dict[str, dict[str, Any]] = {
                 "paradigm": "supervised",
                 "problem": "",
                 "published": {"cost": -1311, "cost_sd": 26, "score": 0.95, "score_sd": 0.05},
-                "q": 3,
-                "residual": 4.7e-05,
-                "rows": 178,
                 "score": {"mean": 0.978, "sd": 0.0},
                 "seconds": {"mean": 0.219, "sd": 0.189},
                 "status": "converged",
