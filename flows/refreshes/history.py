@@ -13,9 +13,9 @@ from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.html import render_history, write_page
 from flows.reports.markdown import render_markdown
 from flows.reports.pictures import Figure, drawn_by_date
-from flows.results.refresh import BEGUN, ROLLED_BACK, RefreshResult
+from flows.results.refresh import BEGUN, FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
 from flows.runs.published import History, RefreshProcess
-from flows.text import new_feature, number
+from flows.text import new_feature, number, share
 from storage import refreshed_names
 from storage.errors import did_you_mean
 
@@ -70,13 +70,27 @@ def history_summary(history: History) -> Summary:
     """Return the history of a published run with its pictures."""
     name, records, published = history.name, history.records, history.published
     last = records[-1]
+    failed = last.reasons if last.state in (FAILED, SUSPICIOUS) else ()
     compared = next((each for each in reversed(records) if each.comparison), None)
-    reasons = tuple(reason_lines(records))
+    shares = {each.run: each.comparison.explained for each in records if each.comparison}
     return Summary(
         run=name,
         kind="refresh",
         subject=f"{name} has {len(history.runs)} runs; published: {published or 'none of them'}",
-        facts=(Fact("Last refresh", _state(last), f"{_time(last)} UTC, by {last.by}"),),
+        finding=f"{published or 'No run'} is published"
+        + (
+            f": its features explain {share(shares[published])} of the label"
+            if published in shares
+            else ""
+        ),
+        facts=(
+            Fact(
+                "Last refresh",
+                _state(last),
+                f"{_time(last)} UTC, by {last.by}",
+                warnings=tuple(f"the last refresh is {last.state}: {each}" for each in failed),
+            ),
+        ),
         blocks=(
             Block(
                 "Refreshes",
@@ -86,7 +100,7 @@ def history_summary(history: History) -> Summary:
                 "brackets: the files of the run are removed.",
                 tables=(history_table(records, published),),
                 notes_title="What did not go its usual way, oldest first:",
-                notes=reasons,
+                notes=tuple(reason_lines(records)),
             ),
             *([] if compared is None else [_comparison_block(compared)]),
             Block("Over the runs", pictures=tuple(_figures(records))),

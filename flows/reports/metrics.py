@@ -26,7 +26,7 @@ _RUN_STATES = ("computing", "interrupted", "failed", "died", "finished", "damage
 # The most unfinished runs that have metrics, and the most finished ones: the newest.
 _MOST = 50
 _RUN, _REFRESH = "ism_dask_run_", "ism_dask_refresh_"
-# The meaning of each metric, which has the name of a field of `ListedRun` after the prefix.
+# The meaning of each metric, which has the name of a number of `ListedRun` after the prefix.
 _GAUGES = {
     "rows": "Rows of the fit.",
     "iterations": "Iterations of the fit; of a finished cross-validation, of all its fits.",
@@ -69,7 +69,7 @@ def _add_runs(registry: CollectorRegistry) -> None:
         for name, meaning in meanings.items():
             values = metric(_RUN + name, meaning, labels, registry=registry)
             for each in runs:
-                if (value := getattr(each, name)) is not None:
+                if (value := each.numbers.get(name)) is not None:
                     values.labels(each.name, each.kind).inc(value)
 
 

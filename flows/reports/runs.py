@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 from statistics import fmean
@@ -33,7 +33,7 @@ _MEASURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """A run, saved or not, as lists and metrics show it; None for numbers that it has not."""
+    """A run, saved or not, as lists and metrics show it."""
 
     name: str
     kind: str
@@ -48,16 +48,8 @@ class ListedRun:
     headline: str = ""
     # The address of its flow run in the Prefect UI.
     page: str = ""
-    # Of its fits, as `flows.reports.metrics` describes them.
-    rows: int | None = None
-    iterations: float | None = None
-    objective: float | None = None
-    accuracy: float | None = None
-    rows_per_second: float | None = None
-    seconds: float | None = None
-    seconds_since_sign_of_life: float | None = None
-    workers_lost: int | None = None
-    clusters_lost: int | None = None
+    # Of its fits, by the names in `flows.reports.metrics`; None for those that it has not.
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Run) -> ListedRun:
@@ -81,13 +73,13 @@ class ListedRun:
             short=summary.short,
             headline=summary.headline,
             page=result.page or "",
-            **_numbers(result),
+            numbers=_numbers(result),
         )
 
     @classmethod
     def of_lease(cls, lease: Lease) -> ListedRun:
         """Return an unfinished run."""
-        live, now = lease.numbers, time.time()
+        now = time.time()
         until = now if lease.state == "computing" else lease.renewed
         return cls(
             name=lease.run,
@@ -95,15 +87,13 @@ class ListedRun:
             state=lease.state,
             time=datetime.fromtimestamp(lease.renewed, UTC),
             short=str(lease.settings.get("dataset", "")),
-            rows=live.rows or None,
-            iterations=live.iterations,
-            objective=live.objective,
-            rows_per_second=live.rows_per_second,
-            # Clocks of two machines may differ.
-            seconds=max(0.0, until - lease.taken),
-            seconds_since_sign_of_life=max(0.0, now - lease.renewed),
-            workers_lost=live.workers_lost,
-            clusters_lost=live.clusters_lost,
+            numbers={
+                **asdict(lease.numbers),
+                "rows": lease.numbers.rows or None,
+                # Clocks of two machines may differ.
+                "seconds": max(0.0, until - lease.taken),
+                "seconds_since_sign_of_life": max(0.0, now - lease.renewed),
+            },
         )
 
     def cells(self) -> list[str]:
@@ -118,14 +108,14 @@ class ListedRun:
         """Yield the cells (`PAGE_COLUMNS`) of the run: text, and value by which to sort."""
         for text in (self.name, self.state, self.kind, self.short):
             yield text, text
-        for field, form in _MEASURES.values():
-            value = getattr(self, field)
+        for name, form in _MEASURES.values():
+            value = self.numbers.get(name)
             yield ("", "") if value is None else (format(value, form), value)
         yield f"{self.time:%Y-%m-%d %H:%M}", self.time.timestamp()
         yield (byte_size(self.bytes), self.bytes) if self.bytes else ("", "")
 
 
-def _numbers(result: RunResult) -> Mapping[str, Any]:
+def _numbers(result: RunResult) -> dict[str, float | None]:
     """Return the numbers of the fits of a finished run, as far as it has any."""
     if isinstance(result, UnfoldResult):
         names = ("rows", "iterations", "objective", "seconds")
@@ -205,8 +195,8 @@ def figures_over_time(runs: Sequence[ListedRun]) -> Iterator[Figure]:
     )
     for name, group in groupby(dated, key=lambda run: shared_name(run.name)):
         series = list(group)
-        for measure, (field, _) in _MEASURES.items():
-            values = [getattr(run, field) for run in series]
+        for measure, (number, _) in _MEASURES.items():
+            values = [run.numbers.get(number) for run in series]
             if (count := len(values) - values.count(None)) > 1:
                 dates, lines = [run.time for run in series], {measure: values}
                 yield drawn_by_date(f"{name}: {measure}", f"{count} runs.", dates, lines)

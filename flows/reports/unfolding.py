@@ -81,12 +81,16 @@ def _facts(result: UnfoldResult) -> tuple[Fact, ...]:
 
 def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
     ending = () if result.converged else (f"the fit {ending_words(result.status)}",)
-    parts = len(result.part_sizes)
+    parts, largest = len(result.part_sizes), result.largest_share or 0.0
     apart = (
         f"where the {parts} parts of the graph lie relative to each other says little: they are "
         "joined by the shortest edges between them. Raise --neighbors",
     )
-    return (
+    alone = (
+        f"distances are nearly those of {result.largest_column} alone. Leave --raw out, so that "
+        "each column is divided by its standard deviation",
+    )
+    facts = (
         Fact(
             "Converged",
             "yes" if result.converged else "no",
@@ -94,7 +98,12 @@ def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
             "known: whether other coordinates, far from these, are better.",
             warnings=ending,
         ),
-        *_scale(result),
+        Fact(
+            "Largest column",
+            f"{result.largest_column}, {100 * largest:.0f}%" if result.largest_column else "",
+            "Its share of the variance of all columns, which have their own units.",
+            warnings=alone if result.columns > 1 and largest > _OUTWEIGHS else (),
+        ),
         Fact("Steps", f"{result.iterations:,}", "Of the refinement."),
         Fact(
             "Duality gap",
@@ -112,23 +121,7 @@ def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
             warnings=apart if parts > 1 else (),
         ),
     )
-
-
-def _scale(result: UnfoldResult) -> Iterator[Fact]:
-    """Yield which column weighs most in distances, if they have their own units."""
-    if result.largest_share is None:
-        return
-    alone = (
-        f"distances are nearly those of {result.largest_column} alone. Leave --raw out, so that "
-        "each column is divided by its standard deviation"
-    )
-    outweighs = result.columns > 1 and result.largest_share > _OUTWEIGHS
-    yield Fact(
-        "Largest column",
-        f"{result.largest_column}, {100 * result.largest_share:.0f}%",
-        "Its share of the variance of all columns, which have their own units.",
-        warnings=(alone,) if outweighs else (),
-    )
+    return tuple(fact for fact in facts if fact.value)
 
 
 def _figures(result: UnfoldResult) -> Iterator[Figure]:
