@@ -10,7 +10,7 @@ import numpy as np
 
 from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table
-from flows.reports.html import render_history, write_page
+from flows.reports.html import render_history, write_summary
 from flows.reports.markdown import render_markdown
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import BEGUN, FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
@@ -58,11 +58,9 @@ def history_page(name: str) -> str:
 
 
 def write_history(history: History, path: Path) -> Path:
-    """Write the history of a published run as a page: HTML, or Markdown if its name ends in .md."""
+    """Write the history of a published run as a page in the format of the file's name."""
     summary = history_summary(history)
-    is_markdown = path.suffix.lower() == ".md"
-    text = render_markdown(summary) + "\n" if is_markdown else render_history(summary)
-    write_page(path, text, "-o")
+    write_summary(path, summary, lambda: render_history(summary))
     return path
 
 
