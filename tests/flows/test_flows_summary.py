@@ -438,25 +438,29 @@ def test_words_for_a_figure_of_the_fit(
     assert not fact.warnings
 
 
-def test_a_large_residual_is_warned_of() -> None:
-    (warning,) = _fact(fit_quality(_fit(residual=0.9)), "Residual").warnings
-    assert "try --sigma median" in warning
+_TURNED = {"status": "tolerance met", "measure": "change", "tolerance": 1e-5}
 
 
-def test_a_tolerance_that_is_met_while_w_still_turns_is_warned_of() -> None:
-    for angle in (0.99999, 0.001):
-        turned = _fit(status="tolerance met", measure="change", tolerance=1e-5, angle=angle)
-        fact = _fact(fit_quality(turned), "Last turn of W")
-        assert fact.value == f"{angle:.2g}"
-        assert any("has not settled" in each for each in fact.warnings) is (angle > 0.5)
-    assert "Last turn of W" not in {fact.name for fact in fit_quality(_fit())}
-
-
-def test_a_feature_that_adds_nothing_to_j_is_warned_of() -> None:
-    for advice in ("", "new feature 2 has too small an eigenvalue. 1 new feature would do"):
-        fact = _fact(fit_quality(_fit(components_advice=advice)), "Number of new features")
-        assert fact.warnings == ((f"N{advice[1:]}",) if advice else ())
-        assert bool(fact.meaning) is not bool(advice)
+@pytest.mark.parametrize(
+    ("changes", "name", "warning"),
+    [
+        ({"residual": 0.9}, "Residual", "try --sigma median"),
+        (
+            {**_TURNED, "angle": 0.99999},
+            "Last turn of W",
+            "with the sine 1: this W has not settled",
+        ),
+        ({**_TURNED, "angle": 0.001}, "Last turn of W", ""),
+        ({"components_advice": "one less would do"}, "Number of new features", "One less would do"),
+        ({}, "Number of new features", ""),
+    ],
+)
+def test_what_speaks_against_a_fit_is_warned_of(
+    changes: dict[str, Any], name: str, warning: str
+) -> None:
+    fact = _fact(fit_quality(_fit(**changes)), name)
+    assert len(fact.warnings) == bool(warning)
+    assert all(warning in each for each in fact.warnings)
 
 
 def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it() -> None:
