@@ -20,8 +20,6 @@ from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import weight_colours
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from ism_dask.pictures.drawing import Entries
 
 # Font size and colours of drawings in files of their own; one inside a page takes the page's.
@@ -126,7 +124,7 @@ def drawn_by_date(
 ) -> Figure:
     """Draw named lines that have a value for each date, or None or NaN for none."""
 
-    def draw(ax: Axes) -> Entries:
+    def draw(ax: Any) -> Entries:
         from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
 
         return draw_dated_lines(ax, named, title.lower())

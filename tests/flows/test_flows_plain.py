@@ -29,7 +29,7 @@ import flows.runs.resumable
 import flows.runs.unfolding
 import storage.dataset
 from flows.errors import FlowError, SettingsError
-from flows.progress.watching import progress_link, report_progress, watch_progress
+from flows.progress.watching import progress_note, report_progress, watch_progress
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
 from flows.runs.clustering import cluster_plain
@@ -74,8 +74,8 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
     plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
-    with resumable_crossval(WINE, labelled.data) as crossval:
-        assert crossval.fold(1).cost == pytest.approx(-model.objective_, rel=1e-12)
+    with resumable_crossval(WINE, labelled) as crossval:
+        assert crossval.fold(plan).cost == pytest.approx(-model.objective_, rel=1e-12)
     np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
     shares = np.bincount(y[plan.test]) / len(plan.test)
     np.testing.assert_allclose(shares, np.bincount(y) / 178, atol=0.05)
@@ -175,11 +175,11 @@ def test_watchers_are_told_and_never_that_it_goes_back() -> None:
     outer, inner = Diary(), Diary()
     with watch_progress(outer), watch_progress(inner):
         crossval_plain(replace(PLAIN, first=2))
-        progress_link("somewhere")
+        progress_note("somewhere")
     report_progress(0.5, "nobody hears this")
     assert outer.shares == inner.shares == sorted(inner.shares)
     assert inner.shares[-1] == 1.0
-    assert outer.links == ["somewhere"]
+    assert outer.notes[-1] == "somewhere"
     assert any("fold 2 of 10, iteration 1, objective" in text for text in inner.texts)
 
 
@@ -262,7 +262,7 @@ def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:
 def test_baselines_that_take_too_long_are_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flows.runs.baselines._MOST_WORK", 1e5)
+    monkeypatch.setattr("flows.runs.crossval._MOST_WORK", 1e5)
     result = crossval_plain(replace(WINE, n_components=2, first=1))
     assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
     (block,) = (each for each in summarise(result).blocks if each.title == "Beside other features")

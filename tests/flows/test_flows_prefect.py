@@ -54,6 +54,7 @@ def test_crossval_shows_what_it_computes() -> None:
     assert run.parameters == {"settings": WINE.to_json()}
     assert _task_names(run.id) == {
         "ingest wine",
+        "deal folds",
         "fold 1 of 10",
         "fold 2 of 10",
         "fold 3 of 10",
