@@ -110,6 +110,10 @@ def test_ingest_shows_what_is_stored() -> None:
     assert _task_names(run.id) == {"store wine"}
     artifacts = artifacts_of(run.id)
     assert result.data_hash in artifacts["ingest-wine"].data
+    assert (
+        "178 rows were read with 13 columns of numbers and the label cultivar (3 classes); no "
+        "check speaks against it." in artifacts["ingest-wine"].data
+    )
     assert artifacts["ingest-wine-progress"].data == 100
 
 
