@@ -210,7 +210,7 @@ def test_without_cryptography_it_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert "pip install 'ism-dask[tls]'" in here("up", "--tls").failed(1)
-    assert service_processes() == []
+    assert service_processes() == set()
     file = tmp_path / "local.toml"
     file.write_text('kind = "local"\ntls = true\n')
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
