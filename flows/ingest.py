@@ -12,7 +12,7 @@ from prefect import flow
 from prefect.filesystems import RemoteFileSystem
 
 from flows.errors import SettingsError
-from flows.progress.run_context import in_context
+from flows.progress.watching import in_context
 from flows.reports.markdown import render_markdown
 from flows.results.base import IngestResult
 from flows.runs.columns_read import ingest_summary

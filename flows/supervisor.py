@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from shutil import rmtree
@@ -14,45 +14,41 @@ from types import FrameType
 import psutil
 
 from flows.errors import FlowError, SettingsError
-from flows.services.certificates import own_certificates
-from flows.services.dask import DASK_SCHEDULER, DASK_WORKERS, SCRATCH
+from flows.services.certificates import certificates_folder, make_certificates
+from flows.services.dask import SCHEDULER, SCRATCH, dask_scheduler, dask_workers
 from flows.services.liveness import is_running, receipts_to_send
-from flows.services.report_server import REPORT_SERVER
+from flows.services.report_server import report_server
 from flows.services.service import (
     Service,
-    ServiceKind,
     ServiceRecord,
     Tell,
-    WantedService,
     end_service,
     ensure_running,
     launch_process,
     live_record,
     log_end,
-    log_path,
-    marked,
     restart,
     service_processes,
     services_folder,
+    services_lock,
     stop_processes,
 )
 from flows.services.settings import ServiceSettings
 from flows.tracking.server import (
-    PREFECT_SERVER,
-    PREFECT_WORKER,
+    SERVER,
+    WORKER,
     avoid_proxies,
     check_password,
     external_api_address,
     prefect_environment,
+    prefect_server,
+    prefect_worker,
     ui_address,
     without_password,
 )
-from storage.atomic import explain_os_errors, lock_file, make_folder
 
 # Name of this process in its record, whose address is that of the API in use.
 NAME = "up"
-# In the order of their start: each service may need those before it, and ends before them.
-KINDS = (PREFECT_SERVER, REPORT_SERVER, DASK_SCHEDULER, DASK_WORKERS, PREFECT_WORKER)
 
 _EVERY = 0.5
 # A service that ends is restarted after `_PAUSE` seconds. One that ends within `_SHORT_LIFE`
@@ -69,8 +65,13 @@ _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def service_records() -> list[ServiceRecord]:
     """Return the records of this machine's services, the supervisor first, as far as they run."""
-    names = [NAME, *(kind.name for kind in KINDS)]
+    names = [NAME, *(service.name for service in _all_services())]
     return [record for name in names if (record := live_record(name))]
+
+
+def _all_services() -> list[Service]:
+    """Return all services in the order of their start: each may need those before it."""
+    return [prefect_server(), report_server(), dask_scheduler(), dask_workers(), prefect_worker()]
 
 
 def running_services() -> dict[str, str | None]:
@@ -79,18 +80,17 @@ def running_services() -> dict[str, str | None]:
     They are `api` and `ui` of the Prefect server, `scheduler` and `dashboard` of Dask, the list of
     `reports`, and the work `pool` whose flow runs the Prefect worker starts.
     """
-    records = {record.name: record for record in service_records()}
+    records = {record.name: record for record in service_records() if record.address}
     absent = ServiceRecord(name="")
-    supervisor = records.get(NAME, absent)
-    main = supervisor if supervisor.address else records.get(PREFECT_SERVER.name, absent)
-    scheduler = records.get(DASK_SCHEDULER.name, absent)
+    prefect = records.get(NAME) or records.get(SERVER, absent)
+    scheduler = records.get(SCHEDULER, absent)
     return {
-        "api": main.address or None,
-        "ui": main.page,
+        "api": prefect.address or None,
+        "ui": prefect.page,
         "scheduler": scheduler.address or None,
         "dashboard": scheduler.page,
-        "reports": records.get(REPORT_SERVER.name, absent).address or None,
-        "pool": records.get(PREFECT_WORKER.name, absent).address or None,
+        "reports": records.get("reports", absent).page,
+        "pool": records.get(WORKER, absent).address or None,
     }
 
 
@@ -121,19 +121,17 @@ def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool]
                 tell("ending all of it ...")
         finally:
             _ignore_end_signals()
-            with _service_lock():
+            with services_lock(NAME):
                 _end_all()
 
 
 def start_detached(settings: ServiceSettings) -> bool:
     """Let a process of its own run `run_supervised`; return whether another one does already."""
-    with explain_os_errors(services_folder()):
-        make_folder(services_folder(), private=True)
-    if live_record(NAME) is not None:
-        with _service_lock():
+    with services_lock(NAME):
+        if live_record(NAME) is not None:
             _check_running(settings)
-        return True
-    process = launch_process(["flows.cli", "up", "--quiet", *settings.arguments()], NAME, "wb", {})
+            return True
+    process = launch_process(["flows.cli", "up", "--quiet", *settings.arguments()], NAME, {})
     try:
         while not ((record := live_record(NAME)) and record.address):
             # Without a record it has failed; else another `up` was faster.
@@ -153,40 +151,29 @@ def stop_all() -> list[ServiceRecord]:
     if not services_folder().is_dir():
         return []
     ran = service_records()
-    supervisor = live_record(NAME)
-    process = supervisor.process if supervisor else None
-    if process is not None:
-        # The supervisor may still be starting services, which it then has to end.
-        stop_processes({process}, _STOP_SECONDS)
-    with _service_lock():
+    # The supervisor may still be starting services, which it then has to end.
+    supervisor = {each.process for each in ran if each.name == NAME and each.process}
+    stop_processes(supervisor, _STOP_SECONDS)
+    with services_lock(NAME):
         if live_record(NAME) is None:  # no other process has started them again
             _end_all()
     return ran
 
 
-@contextmanager
-def _service_lock() -> Iterator[None]:
-    """Let only one process at a time start or end services."""
-    with explain_os_errors(services_folder()):
-        make_folder(services_folder(), private=True)
-        with lock_file(log_path(NAME)):
-            yield
-
-
 def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | None:
     """Start the services; return them in order, or None if another process supervises them."""
-    with _service_lock():
+    with services_lock(NAME):
         if live_record(NAME) is not None:
             _check_running(settings)
             return None
         own = ServiceRecord(name=NAME)
         own.write()
-        running = [kind for kind in KINDS if live_record(kind.name)]
+        new = [each for each in _all_services() if live_record(each.name) is None]
         try:
             services, api = _start_services(settings, tell)
         except BaseException:
             _ignore_end_signals()
-            _end_services(kind for kind in KINDS if kind not in running)
+            _end_services(new)
             own.remove()
             raise
         # It has an address when all services run.
@@ -196,60 +183,45 @@ def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | Non
 
 def _check_running(settings: ServiceSettings) -> None:
     """Raise FlowError for a setting that has no effect, since the services run otherwise."""
-    scheduler = live_record(DASK_SCHEDULER.name)
-    if settings.tls and scheduler and not scheduler.options.get("tls"):
-        raise FlowError(
-            f"a Dask scheduler without TLS runs already, at {scheduler.address}; end it with "
-            "`ism-dask up --stop`, and start it again with --tls"
-        )
-    for wanted in _wanted_services(settings):
+    for wanted in (*_servers(settings, external_api_address()), *_workers(settings)):
         wanted.check()
 
 
-def _wanted_services(settings: ServiceSettings) -> list[WantedService]:
-    """Return the services with the options that the settings set, in the order of their start.
-
-    Raise SettingsError if the Prefect server has a port but is not ours.
-    """
-    external = external_api_address()
+def _servers(settings: ServiceSettings, external: str | None) -> list[Service]:
+    """Return the servers that are wanted, the Dask scheduler last."""
     if external and settings.port:
         raise SettingsError(
             f"`port` is {settings.port}, but PREFECT_API_URL names a server that runs already, "
             f"{external}; leave out --port, or unset the variable"
         )
-    dask = {
-        "port": settings.scheduler_port,
-        "dashboard_port": settings.dashboard_port,
-        "tls": settings.tls or None,
-    }
-    workers = {name: getattr(settings, name) for name in ("workers", "threads", "memory")}
-    return [
-        WantedService(PREFECT_SERVER, {"port": settings.port}),
-        WantedService(REPORT_SERVER, {"port": settings.report_port}),
-        WantedService(DASK_SCHEDULER, dask),
-        WantedService(DASK_WORKERS, workers),
-        WantedService(PREFECT_WORKER, {"pool": settings.pool}),
-    ]
+    prefect = [] if external else [prefect_server(settings.port)]
+    ports = settings.scheduler_port, settings.dashboard_port
+    reports = report_server(settings.report_port)
+    return [*prefect, reports, dask_scheduler(*ports, settings.tls or None)]
+
+
+def _workers(
+    settings: ServiceSettings,
+    api: str | None = None,
+    scheduler: str = "",
+    monitor: str | None = None,
+) -> list[Service]:
+    """Return the workers that are wanted, with where their servers are."""
+    size = settings.workers, settings.threads, settings.memory
+    return [dask_workers(scheduler, monitor, *size), prefect_worker(api, settings.pool)]
 
 
 def _start_services(settings: ServiceSettings, tell: Tell) -> tuple[list[Service], str]:
     """Start the services; return them in order, and the address of the API in use."""
-    wanted, external = _wanted_services(settings), external_api_address()
-    if settings.tls and live_record(DASK_SCHEDULER.name) is None:
-        own_certificates().make()  # restarted services use the same
-    servers = ensure_running(wanted[1:3] if external else wanted[:3], tell)
+    external = external_api_address()
+    wanted = _servers(settings, external)
+    if settings.tls and live_record(SCHEDULER) is None:
+        make_certificates(certificates_folder())  # restarted services use the same
+    servers = ensure_running(wanted, tell)
     api, scheduler = external or servers[0].address, servers[-1]
     check_password(api)
-    dask_workers, worker = wanted[3:]
-    there = {"scheduler": scheduler.address, "monitor": scheduler.page}
-    workers = ensure_running(
-        [
-            WantedService(dask_workers.kind, {**dask_workers.options, **there}),
-            WantedService(worker.kind, {**worker.options, "api": api}),
-        ],
-        tell,
-    )
-    return [*servers, *workers], api
+    workers = _workers(settings, api, scheduler.address, scheduler.page)
+    return [*servers, *ensure_running(workers, tell)], api
 
 
 def _look_after(services: list[Service], tell: Tell) -> None:
@@ -258,30 +230,41 @@ def _look_after(services: list[Service], tell: Tell) -> None:
     Report flow runs whose process dies.
     """
     watched = [_WatchedService(service) for service in services]
-    reporter = _reporter()
+    report, next_report = None, 0.0
     while True:
         time.sleep(_EVERY)
-        reporter.report_lost()
+        if time.monotonic() > next_report and (report is None or report.poll() is not None):
+            report, next_report = _report_lost_runs(), time.monotonic() + _REPORTS_EVERY
         for each in watched:
-            if live_record(each.service.kind.name) is None:
+            if live_record(each.service.name) is None:
                 each.restart(tell)
+
+
+def _report_lost_runs() -> psutil.Popen | None:
+    """Report flow runs whose process has died to the server in use, if there are some.
+
+    Return the process that does so. To import Prefect takes a second and much memory.
+    """
+    supervisor = live_record(NAME)
+    api = supervisor.address if supervisor else ""
+    if not any(receipts_to_send(without_password(api))):
+        return None
+    environment = {**prefect_environment(), "PREFECT_API_URL": api}
+    return launch_process(["flows.tracking.outbox"], "lost-runs", environment)
 
 
 @dataclass
 class _WatchedService:
-    """A service that is restarted, with the time of its last start, and its short lives in a row.
-
-    The time is None if the last start failed.
-    """
+    """A service, the time of its last start, and the number of its short lives in a row."""
 
     service: Service
-    started: float | None = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     short_lives: int = 0
 
     def restart(self, tell: Tell) -> None:
         """Start the service again after a pause; raise FlowError if it has ended too often."""
-        title, log = self.service.kind.title, log_end(self.service.kind.name)
-        was_short = self.started is None or time.monotonic() - self.started < _SHORT_LIFE
+        title, log = self.service.title, log_end(self.service.name)
+        was_short = time.monotonic() - self.started < _SHORT_LIFE
         self.short_lives = self.short_lives + 1 if was_short else 0
         if self.short_lives > _RESTARTS:
             raise FlowError(
@@ -295,41 +278,7 @@ class _WatchedService:
             restart(self.service, tell)
         except FlowError as error:
             _print_error(str(error))
-            self.started = None
-        else:
-            self.started = time.monotonic()
-
-
-@dataclass
-class _Reporter:
-    """Reports flow runs whose process has died to the server at `api`, by a process of its own.
-
-    To import Prefect takes a second and much memory.
-    """
-
-    api: str
-    process: psutil.Popen | None = None
-    last: float = -_REPORTS_EVERY
-
-    def report_lost(self, wait: float | None = None) -> None:
-        """Report the lost runs, if there are some; or wait so many seconds for that."""
-        is_due = wait is not None or time.monotonic() > self.last + _REPORTS_EVERY
-        is_busy = self.process is not None and self.process.poll() is None
-        if is_due and not is_busy and any(receipts_to_send(without_password(self.api))):
-            self.last = time.monotonic()
-            own = {"PREFECT_API_URL": self.api, **marked("lost-runs")}
-            environment = prefect_environment()
-            self.process = launch_process(
-                ["flows.tracking.outbox"], "lost-runs", "wb", environment, **own
-            )
-            if wait is not None:
-                with suppress(psutil.TimeoutExpired):
-                    self.process.wait(wait)
-
-
-def _reporter() -> _Reporter:
-    record = live_record(NAME)
-    return _Reporter(record.address if record else "")
+        self.started = time.monotonic()
 
 
 def _print_error(text: str) -> None:
@@ -339,20 +288,22 @@ def _print_error(text: str) -> None:
 
 def _end_all() -> None:
     """End every service, then remove the processes and files that remain of them."""
-    _end_services(KINDS)
+    _end_services(_all_services())
     stop_processes(service_processes())
     rmtree(services_folder() / SCRATCH, ignore_errors=True)
     ServiceRecord(name=NAME).remove()
 
 
-def _end_services(kinds: Iterable[ServiceKind]) -> None:
+def _end_services(services: list[Service]) -> None:
     """End services in reverse order of their start."""
-    for kind in reversed(list(kinds)):
-        end_service(kind)
-        if kind is PREFECT_WORKER:
-            _reporter().report_lost(_REPORT_SECONDS)  # those that ended with the worker
-    if live_record(DASK_SCHEDULER.name) is None:
-        own_certificates().remove()
+    for service in reversed(services):
+        end_service(service)
+        # Runs that ended with the worker.
+        if service.starts_runs and (report := _report_lost_runs()) is not None:
+            with suppress(psutil.TimeoutExpired):
+                report.wait(_REPORT_SECONDS)
+    if live_record(SCHEDULER) is None:
+        rmtree(certificates_folder(), ignore_errors=True)
 
 
 @contextmanager

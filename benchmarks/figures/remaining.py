@@ -53,9 +53,6 @@ class Recorder:
             self.second = now
         self.shown.append((now, share, self._left.seconds))
 
-    def linked(self, url: str) -> None:
-        """Do nothing."""
-
     def noted(self, text: str) -> None:
         """Do nothing."""
 

@@ -101,14 +101,14 @@ def _commands() -> dict[str, Callable[[], Any]]:
 @contextmanager
 def _prefect_server() -> Iterator[None]:
     """Run a Prefect server with a home folder of its own in the block."""
-    from flows.services.ports import Ports  # noqa: PLC0415
+    from flows.services.ports import choose_port  # noqa: PLC0415
     from flows.supervisor import stop_all  # noqa: PLC0415
     from flows.tracking.server import ensure_server, prepare_environment  # noqa: PLC0415
 
     with TemporaryDirectory() as folder:
         environment = {
             "ISM_DASK_HOME": folder,
-            "PREFECT_SERVER_API_PORT": str(Ports(say).choose("port", None, 0)),
+            "PREFECT_SERVER_API_PORT": str(choose_port("server", None, [4300], set(), say)),
         }
         with patch.dict(os.environ, environment):
             os.environ.pop("PREFECT_API_URL", None)

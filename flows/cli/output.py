@@ -113,9 +113,6 @@ class _Bar:
         self._time_left.tick(share)
         self._progress.update(self._task, completed=share, description=self._time_left.after(text))
 
-    def linked(self, url: str) -> None:
-        self.noted(f"run: {url}")
-
     def noted(self, text: str) -> None:
         if self._output.live:
             # Printed by the console of the bar, above it: output of another would break the bar.

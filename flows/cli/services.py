@@ -40,37 +40,32 @@ def up(
     What runs already is used, and so is the Prefect server that PREFECT_API_URL names. All that it
     starts listens on 127.0.0.1 only.
     """
+    from flows.supervisor import run_supervised, start_detached, stop_all  # noqa: PLC0415
+
     actions = {"--detach": detach, "--stop": stop, "--status": status}
     chosen = [flag for flag, given in actions.items() if given]
     if len(chosen) > 1:
         raise SettingsError(f"{' and '.join(chosen)} exclude each other; give one of them")
     if stop:
-        _stop_services(output)
+        ended = stop_all()
+        names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
+        output.say(f"ended: {names}" if ended else "no service of ism-dask runs")
+        output.finish({"command": "up", "stopped": list(map(_service_json, ended))})
     elif status:
         _list_services(output)
-    else:
-        _start_services(settings, output, detach=detach)
-
-
-def _start_services(settings: ServiceSettings, output: Output, *, detach: bool) -> None:
-    from flows.supervisor import run_supervised, start_detached  # noqa: PLC0415
-
-    def shown(already: bool) -> None:
-        _show_services(output, already=already)
-        if not already:
-            output.say("Ctrl-C ends all of it, and so does `ism-dask up --stop`")
-        sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
-
-    if detach:
+    elif detach:
         with output.waiting("starting all services ..."):
             already = start_detached(settings)
-        _show_services(output, already=already)
-        output.say("end all of it with `ism-dask up --stop`")
+        _show_services(output, "end all of it with `ism-dask up --stop`", already=already)
     else:
-        run_supervised(settings, output.say, shown)
+        ends = "Ctrl-C ends all of it, and so does `ism-dask up --stop`"
+        run_supervised(
+            settings, output.say, lambda already: _show_services(output, ends, already=already)
+        )
 
 
-def _show_services(output: Output, *, already: bool) -> None:
+def _show_services(output: Output, ends: str, *, already: bool) -> None:
+    """Print where all services are, and how to end them unless they ran already."""
     from flows.supervisor import running_services  # noqa: PLC0415
 
     if already:
@@ -79,16 +74,10 @@ def _show_services(output: Output, *, already: bool) -> None:
     for name, title in _TITLES.items():
         if links[name]:
             output.say(f"{title:<16}{links[name]}")
+    if not already:
+        output.say(ends)
     _finish(output, already=already)
-
-
-def _stop_services(output: Output) -> None:
-    from flows.supervisor import stop_all  # noqa: PLC0415
-
-    ended = stop_all()
-    names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
-    output.say(f"ended: {names}" if ended else "no service of ism-dask runs")
-    output.finish({"command": "up", "stopped": [_service_json(record) for record in ended]})
+    sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
 
 def _list_services(output: Output) -> None:
@@ -111,9 +100,9 @@ def _list_services(output: Output) -> None:
 def _finish(output: Output, **more: Any) -> None:
     from flows.supervisor import running_services, service_records  # noqa: PLC0415
 
-    services = [_service_json(record) for record in service_records()]
-    links = running_services()
-    output.finish({"command": "up", "running": True, **links, "services": services, **more})
+    services = list(map(_service_json, service_records()))
+    answer = {"command": "up", "running": True, **running_services(), "services": services}
+    output.finish({**answer, **more})
 
 
 def _service_json(record: ServiceRecord) -> dict[str, Any]:

@@ -6,16 +6,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
 from flows.errors import FlowError
-from flows.services.certificates import Certificates
 from flows.services.dask import scheduler_settings
-from flows.settings.toml_tables import RelativePath
 from flows.text import count_noun
 
 
@@ -73,37 +71,6 @@ class ClusterPlace(ABC):
     @abstractmethod
     def opened(self) -> AbstractContextManager[ClusterAddress]:
         """Start the cluster if it does not run already; end what was started with the block."""
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Paths of PEM files such as `deploy/tls/make-certificates` writes."""
-
-    ca_file: RelativePath  # certificate of the authority to trust
-    cert: RelativePath
-    key: RelativePath
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            path = getattr(self, each.name)
-            if not path.is_file():
-                raise ValueError(f"{each.name}: there is no file {path}")
-
-    @classmethod
-    def of(cls, certificates: Certificates) -> Tls:
-        """Return the paths of certificates that we made; raise ValueError if a file is missing."""
-        return cls(certificates.ca_file, certificates.cert, certificates.key)
-
-    def security(self) -> Any:
-        """Return a `distributed.Security` with the same certificate for every role."""
-        from distributed import Security  # noqa: PLC0415
-
-        roles = ("client", "scheduler", "worker")
-        keys = {f"tls_{role}_key": str(self.key) for role in roles}
-        certificates = {f"tls_{role}_cert": str(self.cert) for role in roles}
-        return Security(
-            require_encryption=True, tls_ca_file=str(self.ca_file), **keys, **certificates
-        )
 
 
 @dataclass(frozen=True)

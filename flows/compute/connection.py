@@ -23,7 +23,7 @@ from flows.compute.base import ClusterAddress
 from flows.errors import FlowError
 from flows.progress.interrupts import delay_interrupts
 from flows.progress.watching import report_progress
-from flows.services.dask import client_settings
+from flows.services.dask import CLIENT_SETTINGS
 from flows.text import count_noun
 
 Ask = Callable[..., Awaitable[Any]]
@@ -156,7 +156,7 @@ def joined_client(reached: ClusterAddress) -> Iterator[EndableClient]:
             # If another program listens on the port, the client would wait for ever: it has a
             # timeout for the connection, but none for the handshake that follows.
             asyncio.run(asyncio.wait_for(_shake_hands(reached), ANSWER_SECONDS))
-            with delay_interrupts(), warnings.catch_warnings(), dask.config.set(client_settings()):
+            with delay_interrupts(), warnings.catch_warnings(), dask.config.set(CLIENT_SETTINGS):
                 # check_versions raises for the differences that matter.
                 warnings.simplefilter("ignore", VersionMismatchWarning)
                 client = EndableClient(

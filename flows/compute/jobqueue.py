@@ -20,13 +20,12 @@ from flows.compute.base import (
     Count,
     Memory,
     Seconds,
-    Tls,
     scheduler_defaults,
     size_in_words,
 )
 from flows.errors import FlowError
 from flows.progress.interrupts import block_signal_handlers
-from flows.services.certificates import Certificates
+from flows.services.certificates import Tls, make_certificates
 from flows.services.ports import HOST
 from flows.settings.toml_tables import RelativePath
 from storage import home
@@ -234,7 +233,6 @@ class JobQueue(ClusterPlace):
 def _temporary_tls(folder: Path) -> Iterator[Tls]:
     """Make temporary certificates in files below `folder`, and remove them with the block."""
     with TemporaryDirectory(prefix=".tls-", dir=folder) as temporary:
-        made = Certificates(Path(temporary, "made"))
         with explain_os_errors(folder):
-            made.make()
-        yield Tls.of(made)
+            tls = make_certificates(Path(temporary, "made"))
+        yield tls

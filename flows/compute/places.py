@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.compute.base import ClusterAddress, ClusterPlace, Tls
+from flows.compute.base import ClusterAddress, ClusterPlace
 from flows.compute.jobqueue import JobQueue
 from flows.compute.kubernetes import Kubernetes
 from flows.compute.local import Local
 from flows.errors import FlowError, SettingsError
-from flows.services.certificates import own_certificates
-from flows.services.dask import DASK_SCHEDULER
+from flows.services.certificates import Tls, certificates_folder, certificates_in
+from flows.services.dask import SCHEDULER
 from flows.services.service import live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.fields import check_choice
@@ -72,7 +72,7 @@ class LocalServices(ClusterPlace):
             with Address(address=address).opened() as there:
                 yield there
             return
-        scheduler = live_record(DASK_SCHEDULER.name)
+        scheduler = live_record(SCHEDULER)
         if scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
@@ -81,7 +81,7 @@ class LocalServices(ClusterPlace):
         address, security = scheduler.address, None
         if address.startswith("tls://"):
             try:
-                security = Tls.of(own_certificates()).security()
+                security = certificates_in(certificates_folder()).security()
             except ValueError as error:
                 raise FlowError(
                     f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "

@@ -21,8 +21,7 @@ from flows.compute.health import ClusterLost, explain_loss, watch_health
 from flows.compute.places import cluster_place
 from flows.compute.probe import SPAN
 from flows.errors import FlowError
-from flows.progress.run_context import in_context, run_context
-from flows.progress.watching import progress_log, report_progress
+from flows.progress.watching import in_context, progress_log, report_progress, run_context
 from flows.text import count_noun
 from storage.tables.side_by_side import do_held, held_work, map_in_order
 

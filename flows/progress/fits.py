@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flows.progress.watching import PHASE, ProgressShare, progress_log, repeat_report
+from flows.progress.watching import PHASE, ProgressShare, progress_log, repeated
 from flows.text import number
 from ism_dask.observe.fit_events import FitPlan, FitWatcher
 from ism_dask.observe.fit_progress import FitProgress
@@ -17,45 +16,37 @@ from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import Record, State
 from ism_dask.records.stopping_rule import Stopping
 
-# Lines on iterations or rounds that the log of a whole run has at most, and those of one fit.
-_LINES, _FEWEST_LINES = 36, 3
+# Each line of a log comes after so many times the events before it.
+_FACTOR, _LEAST_SHARE = 1.2, 0.05
 
 
 class ThinnedLog:
-    """Writes lines on events to the log: all of the first, few of those between, all of the last.
+    """Writes lines on events to the log: of the first events, of fewer and fewer, and of the last.
 
-    A third of the lines is for each. Between, each line comes after a constant factor of the events
-    so far. The last events are written when it is known that they are the last.
+    Each line comes after a constant factor of the events before it.
 
     Parameters
     ----------
-    lines : int
-        Largest number of lines; at least 3.
-    events : int
-        Largest number of events. If there are more of them, there are some more lines.
+    share : float
+        Share of the lines of a whole run, which has some fifty on ten thousand events.
     """
 
-    def __init__(self, lines: int, events: int) -> None:
-        self._first = max(1, lines // 3)
-        self._factor = max(1.0, events / self._first) ** (1 / self._first)
-        self._held: deque[str] = deque(maxlen=self._first)
-        self._count, self._next = 0, 1
+    def __init__(self, share: float = 1.0) -> None:
+        self._factor = _FACTOR ** (1 / max(share, _LEAST_SHARE))
+        self._last, self._count, self._next = "", 0, 1
 
     def add(self, text: str) -> None:
-        """Write the line of an event now, later or never."""
-        self._count += 1
-        if self._count < self._next:
-            self._held.append(text)
-            return
-        self._held.clear()
-        progress_log(text)
-        gap = self._factor if self._count >= self._first else 1.0
-        self._next = max(self._count + 1, math.ceil(gap * self._count))
+        """Write the line of an event now or, if it is the last one, later."""
+        self._last, self._count = text, self._count + 1
+        if self._count >= self._next:
+            self.close()
+            self._next = math.ceil(max(self._count + 1, self._factor * self._count))
 
     def close(self) -> None:
-        """Write the lines of the last events."""
-        while self._held:
-            progress_log(self._held.popleft())
+        """Write the line of the last event, unless it is written."""
+        if self._last:
+            progress_log(self._last)
+        self._last = ""
 
 
 class FitReports(FitWatcher):
@@ -75,8 +66,7 @@ class FitReports(FitWatcher):
     def __init__(self, part: ProgressShare, plan: FitPlan) -> None:
         self._part, self._plan, self._progress = part, plan, FitProgress(plan)
         # A fold of a cross-validation has its share of the lines.
-        lines = max(_FEWEST_LINES, round(_LINES * (part.stop - part.start)))
-        self.log = ThinnedLog(lines, (plan.rounds or plan.iterations).max_iter)
+        self.log = ThinnedLog(part.stop - part.start)
         # Without it, a timed report of a stage could follow the first report of the next stage.
         self._lock = threading.Lock()
         self._objective, self._phase, self._unit = "", "", "iteration"
@@ -144,7 +134,7 @@ class FitReports(FitWatcher):
 def watched_fit(part: ProgressShare, plan: FitPlan) -> Iterator[FitReports]:
     """Report the progress of the fit in the block; yield the watcher for it."""
     reports = FitReports(part, plan)
-    with watching_passes(reports.on_task), repeat_report(reports.report_pass):
+    with watching_passes(reports.on_task), repeated(reports.report_pass):
         try:
             yield reports
         finally:

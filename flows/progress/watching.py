@@ -1,15 +1,20 @@
-"""Progress of a run, reported to its watchers: a terminal, a Prefect artifact, or none at all."""
+"""The context of a run, and its progress as watchers hear of it: a terminal, Prefect, or nobody."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import copy_context
-from dataclasses import dataclass, replace
-from typing import Protocol
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from flows.progress.run_context import in_context, run_context
+from ism_dask._context import bound
+
+# How a line of the log begins that names the phase that a run has entered.
+PHASE = "phase: "
+# Seconds between the repeated reports of one step, in which the time left counts down.
+_EVERY = 0.5
 
 
 class Watcher(Protocol):
@@ -18,9 +23,6 @@ class Watcher(Protocol):
     def tick(self, share: float, text: str) -> None:
         """Receive that `share` of the work, 0 to 1, is done; `text` describes it."""
 
-    def linked(self, url: str) -> None:
-        """Receive the address of the page that shows the run."""
-
     def noted(self, text: str) -> None:
         """Receive a message about the run while it goes on."""
 
@@ -28,10 +30,42 @@ class Watcher(Protocol):
         """Receive a line for the log of the run, which is read later or by others."""
 
 
-# How a line of the log begins that names the phase that a run has entered.
-PHASE = "phase: "
-# Seconds between the repeated reports of one step, in which the time left counts down.
-_EVERY = 0.5
+@dataclass(frozen=True)
+class RunContext:
+    """What the code of a run knows beside its settings. A flow takes JSON only as parameters.
+
+    Attributes
+    ----------
+    watchers : tuple of Watcher
+        Receivers of progress reports.
+    page : str or None
+        Address of the page that shows the run.
+    credentials : str or None
+        Name of the Prefect block whose credentials are in use.
+    cluster : tuple or None
+        The value of `--scheduler`, and the session that it led to (`compute.session`).
+    begun : list of TrackedRun
+        Takes the flow run when it begins (`tracking.flow_run`).
+    """
+
+    watchers: tuple[Watcher, ...] = ()
+    page: str | None = None
+    credentials: str | None = None
+    cluster: tuple[str, Any] | None = None
+    begun: list[Any] = field(default_factory=list)
+
+
+_CURRENT: ContextVar[RunContext] = ContextVar("run", default=RunContext())  # noqa: B039 - frozen
+
+
+def run_context() -> RunContext:
+    """Return the context of the run that computes."""
+    return _CURRENT.get()
+
+
+def in_context(**changes: Any) -> AbstractContextManager[None]:
+    """Change some fields of the context within the block."""
+    return bound(_CURRENT, replace(_CURRENT.get(), **changes))
 
 
 def watch_progress(watcher: Watcher) -> AbstractContextManager[None]:
@@ -43,12 +77,6 @@ def report_progress(share: float, text: str) -> None:
     """Report to all watchers that `share` of the run, 0 to 1, is done."""
     for watcher in run_context().watchers:
         watcher.tick(share, text)
-
-
-def progress_link(url: str) -> None:
-    """Send all watchers the address of the page that shows the run."""
-    for watcher in run_context().watchers:
-        watcher.linked(url)
 
 
 def progress_note(text: str) -> None:
@@ -64,21 +92,21 @@ def progress_log(text: str) -> None:
 
 
 @contextmanager
-def repeat_report(call: Callable[[], None]) -> Iterator[None]:
-    """Call `call` repeatedly during the block, from a thread that may wait while others compute.
+def repeated(call: Callable[[], None], seconds: float | None = None) -> Iterator[None]:
+    """Call `call` every so many seconds of the block, by default twice in one, until it fails.
 
-    The thread runs in a copy of the context that starts it, so it has the same watchers and the
-    same Prefect server.
+    A thread does so, which may wait while others compute. It runs in a copy of the context that
+    starts it, so it has the same watchers and the same Prefect server.
     """
     ended = threading.Event()
 
     def repeat() -> None:
-        # An error is dropped here: the next report outside this thread raises it as well, visibly.
+        # An error is dropped here: the next call outside this thread raises it as well, visibly.
         with suppress(Exception):
-            while not ended.wait(_EVERY):
+            while not ended.wait(seconds or _EVERY):
                 call()
 
-    thread = threading.Thread(target=copy_context().run, args=(repeat,), name="progress")
+    thread = threading.Thread(target=copy_context().run, args=(repeat,), name="repeated")
     thread.start()
     try:
         yield
@@ -118,7 +146,7 @@ class ProgressShare:
     def lasting(self, share: float, text: str) -> Iterator[None]:
         """Report repeatedly during the block that this part is at `share` of itself."""
         self.report(share, text)
-        with repeat_report(lambda: self.report(share, text)):
+        with repeated(lambda: self.report(share, text)):
             yield
 
     def until(self, share: float) -> ProgressShare:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError, SettingsError
-from flows.progress.run_context import check_credentials
 from flows.progress.watching import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
 from flows.reports.html import write_report
@@ -28,7 +27,7 @@ from flows.runs.fit import fit_and_save
 from flows.runs.published import History, numbers_of, publishing
 from flows.runs.table_ingestion import ingest_changed
 from flows.runs.transform import transform_rows
-from flows.settings.choices import table_options
+from flows.settings.choices import check_credentials, table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file

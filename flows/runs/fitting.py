@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from flows.progress.fits import watched_fit
-from flows.progress.run_context import run_context
-from flows.progress.watching import ProgressShare
+from flows.progress.watching import ProgressShare, run_context
 from flows.results.base import RunResult
 from flows.results.runs import (
     Contribution,

@@ -41,8 +41,8 @@ T = TypeVar("T")
 
 # A fit gives up after so many lost clusters in a row, without an iteration between them.
 _MAX_LOSSES = 3
-# Lines on checkpoints in the log of a run, and the number of checkpoints for which they suffice.
-_LINES, _CHECKPOINTS = 9, 10_000
+# Share of the lines on checkpoints in the log of a run.
+_LOG_SHARE = 0.2
 
 
 def fit_on_cluster(
@@ -220,7 +220,7 @@ def resumable_run(
     with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:
         check_name_is_free(run, force=settings.force, replaces=replaces)
         this = ResumableRun(
-            run, identity, settings.checkpoint_interval, lease, ThinnedLog(_LINES, _CHECKPOINTS)
+            run, identity, settings.checkpoint_interval, lease, ThinnedLog(_LOG_SHARE)
         )
         if lease.previous is not None:
             progress_note(f"this run was started before: {lease.previous.description}")

@@ -7,12 +7,11 @@ from functools import partial
 
 from flows.builtin.catalogue import DATASETS
 from flows.compute.session import joined_workers
-from flows.progress.run_context import check_credentials
 from flows.progress.watching import progress_note, report_progress
 from flows.results.base import IngestResult
 from flows.runs.columns_read import describe_schema
 from flows.settings.base import IngestSettings
-from flows.settings.choices import table_options
+from flows.settings.choices import check_credentials, table_options
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage import Dataset, StorageError, TableError
 from storage.table_ingestion import (

@@ -1,72 +1,69 @@
-"""TLS certificates that we make ourselves, for one run or for the services of this machine."""
+"""TLS certificates of Dask clusters: those of users, and those that we make ourselves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
 from flows.errors import FlowError
 from flows.services.service import services_folder
+from flows.settings.toml_tables import RelativePath
 from storage.atomic import make_folder
 
 
 @dataclass(frozen=True)
-class Certificates:
-    """The files of one certificate for scheduler, workers and clients, which trust only this one.
+class Tls:
+    """Paths of PEM files such as `deploy/tls/make-certificates` writes."""
 
-    Attributes
-    ----------
-    folder : Path
-        Folder of the files, which only its owner may read.
-    """
+    ca_file: RelativePath  # certificate of the authority to trust
+    cert: RelativePath
+    key: RelativePath
 
-    folder: Path
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            path = getattr(self, each.name)
+            if not path.is_file():
+                raise ValueError(f"{each.name}: there is no file {path}")
 
-    @property
-    def ca_file(self) -> Path:
-        """Return the path of the authority to trust."""
-        return self.folder / "ca.pem"
+    def security(self) -> Any:
+        """Return a `distributed.Security` with the same certificate for every role."""
+        from distributed import Security  # noqa: PLC0415
 
-    @property
-    def cert(self) -> Path:
-        """Return the path of the certificate to present."""
-        return self.folder / "cert.pem"
-
-    @property
-    def key(self) -> Path:
-        """Return the path of the private key of `cert`."""
-        return self.folder / "key.pem"
-
-    def make(self) -> None:
-        """Write a new certificate to the folder, in place of an earlier one."""
-        security = temporary_security()
-        self.remove()
-        make_folder(self.folder, private=True)
-        texts = {
-            self.ca_file: security.tls_ca_file,
-            self.cert: security.tls_worker_cert,
-            self.key: security.tls_worker_key,
-        }
-        for path, text in texts.items():
-            path.touch(mode=0o600)
-            path.write_text(text, encoding="ascii")
-
-    def remove(self) -> None:
-        """Remove the folder."""
-        rmtree(self.folder, ignore_errors=True)
-
-    def arguments(self) -> list[str]:
-        """Return the options with which Dask's commands use TLS and these certificates."""
-        files = {"ca-file": self.ca_file, "cert": self.cert, "key": self.key}
-        options = [f"--tls-{name}={path}" for name, path in files.items()]
-        return ["--protocol=tls", *options]
+        roles = ("client", "scheduler", "worker")
+        keys = {f"tls_{role}_key": str(self.key) for role in roles}
+        certificates = {f"tls_{role}_cert": str(self.cert) for role in roles}
+        return Security(
+            require_encryption=True, tls_ca_file=str(self.ca_file), **keys, **certificates
+        )
 
 
-def own_certificates() -> Certificates:
-    """Return the certificates for the Dask services of this machine; they need not exist."""
-    return Certificates(services_folder() / "tls")
+def make_certificates(folder: Path) -> Tls:
+    """Write a new certificate, which trusts only itself, to a folder that its owner may read."""
+    security = temporary_security()
+    rmtree(folder, ignore_errors=True)
+    make_folder(folder, private=True)
+    texts = {
+        "ca": security.tls_ca_file,
+        "cert": security.tls_worker_cert,
+        "key": security.tls_worker_key,
+    }
+    for name, text in texts.items():
+        path = folder / f"{name}.pem"
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="ascii")
+    return certificates_in(folder)
+
+
+def certificates_in(folder: Path) -> Tls:
+    """Return the files of `make_certificates`; raise ValueError if one is missing."""
+    return Tls(*(folder / f"{name}.pem" for name in ("ca", "cert", "key")))
+
+
+def certificates_folder() -> Path:
+    """Return the folder of the certificates for the Dask services of this machine."""
+    return services_folder() / "tls"
 
 
 def temporary_security() -> Any:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 from urllib.parse import urljoin
 
 import httpx
 
-from flows.services.certificates import own_certificates
-from flows.services.ports import HOST, HOSTS, Ports
-from flows.services.service import Service, ServiceKind
+from flows.services.certificates import certificates_folder
+from flows.services.ports import HOST, HOSTS
+from flows.services.service import Service, preferred_ports
 
 # Share of the machine's memory for all workers together. The scheduler, the servers and the user
 # need some, too.
@@ -19,43 +18,40 @@ _MEMORY_SHARE = 0.75
 _ORIGINS_VARIABLE = (
     "DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN"
 )
+# Name of the scheduler among the services.
+SCHEDULER = "dask-scheduler"
 # Folder for the temporary files of the workers, below the folder of the records.
 SCRATCH = "dask-space"
 
 
-def _scheduler(
-    ports: Ports,
-    *,
-    port: int | None = None,
-    dashboard_port: int | None = None,
-    tls: bool | None = None,
+def dask_scheduler(
+    port: int | None = None, dashboard_port: int | None = None, tls: bool | None = None
 ) -> Service:
-    port = ports.choose("port", port, 8786)
-    dashboard_port = ports.choose("dashboard_port", dashboard_port, 8787)
+    """Return the Dask scheduler of this machine, with its dashboard."""
     address = f"{'tls' if tls else 'tcp'}://{HOST}:{port}"
     page = f"http://{HOST}:{dashboard_port}/status"
-    listen = ["--host", HOST, "--port", str(port)]
     # Pages of other servers, which a browser shows, may not open the dashboard.
     origins = json.dumps([f"{host}:{dashboard_port}" for host in HOSTS])
     return Service(
-        kind=DASK_SCHEDULER,
+        name=SCHEDULER,
+        title="Dask scheduler",
+        make=dask_scheduler,
         options={"port": port, "dashboard_port": dashboard_port, "tls": tls},
+        ports=preferred_ports(SCHEDULER, port=8786, dashboard_port=8787),
         address=address,
         page=page,
         command=[
-            "distributed.cli.dask_scheduler",
-            *listen,
+            *("distributed.cli.dask_scheduler", "--host", HOST, "--port", str(port)),
             *("--dashboard-address", f"{HOST}:{dashboard_port}"),
             *_tls_options(address),
         ],
         # The dashboard starts last.
-        ready=lambda: _count_workers(page) is not None,
+        is_ready=lambda: _count_workers(page) is not None,
         environment={**scheduler_environment(), _ORIGINS_VARIABLE: origins},
     )
 
 
-def _workers(
-    _ports: Ports,
+def dask_workers(
     scheduler: str = "",
     monitor: str | None = None,
     workers: int | None = None,
@@ -64,49 +60,41 @@ def _workers(
 ) -> Service:
     """Return the workers of a scheduler: by default one for each core, and equal memory.
 
-    Each has a nanny that restarts it when it dies.
+    Each has a nanny that restarts it when it dies. `monitor` is the dashboard of the scheduler.
     """
     from dask.system import CPU_COUNT  # noqa: PLC0415
     from dask.utils import format_bytes  # noqa: PLC0415
     from distributed.system import MEMORY_LIMIT  # noqa: PLC0415
 
-    workers, threads = workers or CPU_COUNT, threads or 1
-    share = format_bytes(int(MEMORY_LIMIT * _MEMORY_SHARE / workers)).replace(" ", "")
-    memory = memory or share
+    count = workers or CPU_COUNT
+    fair = format_bytes(int(MEMORY_LIMIT * _MEMORY_SHARE / count)).replace(" ", "")
+    size = {"workers": workers, "threads": threads, "memory": memory}
     return Service(
-        kind=DASK_WORKERS,
-        options={
-            "scheduler": scheduler,
-            "monitor": monitor,
-            "workers": workers,
-            "threads": threads,
-            "memory": memory,
-        },
+        name="dask-workers",
+        title="Dask workers",
+        make=dask_workers,
+        options={"scheduler": scheduler or None, "monitor": monitor, **size},
         address=scheduler,
         command=[
-            "distributed.cli.dask_worker",
-            *(scheduler, "--host", HOST, "--nworkers", str(workers), "--nthreads", str(threads)),
-            *("--memory-limit", memory, "--local-directory", SCRATCH),
+            *("distributed.cli.dask_worker", scheduler, "--host", HOST),
+            *("--nworkers", str(count), "--nthreads", str(threads or 1)),
+            *("--memory-limit", memory or fair, "--local-directory", SCRATCH),
             # By default the HTTP server of a worker listens on every interface, even if the worker
             # has no dashboard.
             *("--no-dashboard", "--dashboard-address", f"{HOST}:0"),
             *_tls_options(scheduler),
         ],
-        ready=partial(_has_workers, monitor, workers),
+        is_ready=lambda: (_count_workers(monitor) or 0) >= count,
     )
-
-
-DASK_SCHEDULER = ServiceKind("dask-scheduler", "Dask scheduler", _scheduler)
-DASK_WORKERS = ServiceKind("dask-workers", "Dask workers", _workers)
 
 
 def _tls_options(address: str) -> list[str]:
     """Return the TLS options of Dask's commands if the address is a tls:// one, else none."""
-    return own_certificates().arguments() if address.startswith("tls://") else []
-
-
-def _has_workers(dashboard: str | None, workers: int) -> bool:
-    return (_count_workers(dashboard) or 0) >= workers
+    if not address.startswith("tls://"):
+        return []
+    files = {"ca-file": "ca.pem", "cert": "cert.pem", "key": "key.pem"}
+    own = certificates_folder()
+    return ["--protocol=tls", *(f"--tls-{name}={own / file}" for name, file in files.items())]
 
 
 def _count_workers(dashboard: str | None) -> int | None:
@@ -118,13 +106,13 @@ def _count_workers(dashboard: str | None) -> int | None:
         return None
 
 
-# The time that tasks may wait for a worker when there is none. By default Dask waits for ever.
-NO_WORKERS = "5 minutes"
+# The number of messages that each connection remembers for debugging, with the W that is in them.
+CLIENT_SETTINGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
 # The number of workers that may die under one task. By default Dask blames the task at the fourth,
 # but preemption kills many workers without a fault of the task.
 ALLOWED_FAILURES = 10
-# The number of messages that each connection remembers for debugging, with the W that is in them.
-MESSAGES = 50
+# The time that tasks may wait for a worker when there is none. By default Dask waits for ever.
+NO_WORKERS = "5 minutes"
 
 
 def scheduler_settings() -> dict[str, Any]:
@@ -132,13 +120,8 @@ def scheduler_settings() -> dict[str, Any]:
     return {
         "distributed.scheduler.no-workers-timeout": NO_WORKERS,
         "distributed.scheduler.allowed-failures": ALLOWED_FAILURES,
-        **client_settings(),
+        **CLIENT_SETTINGS,
     }
-
-
-def client_settings() -> dict[str, Any]:
-    """Return our Dask configuration of a client."""
-    return {"distributed.admin.low-level-log-length": MESSAGES}
 
 
 def scheduler_environment() -> dict[str, str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError, RunHeldError
+from flows.progress.watching import repeated
 from flows.services.liveness import SIGN_OF_LIFE, ProcessRecord
 from flows.text import count_noun
 from storage import (
@@ -205,18 +206,23 @@ class HeldLease:
 
     def renew(self) -> None:
         """Write the lease again, with its numbers, as a sign of life."""
-        with _locked(self._lease.run) as exists:
+        # If the disk cannot be written to, the run itself fails with an error that says so.
+        with suppress(OSError, StorageError), _locked(self._lease.run) as exists:
             if exists and self._is_ours():
                 self._lease.write()
 
     def end(self, how: str) -> None:
         """Delete the lease, or, if `how` is not empty, keep it with this description of its end."""
-        with _locked(self._lease.run) as exists:
-            if exists and self._is_ours():
-                if how:
-                    replace(self._lease, ended=how).write()
-                else:
-                    _delete(self._lease)
+        folder = run_folder(self._lease.run)
+        with suppress(OSError, StorageError), _locked(self._lease.run) as exists:
+            if not exists or not self._is_ours():
+                return
+            if how:
+                replace(self._lease, ended=how).write()
+                return
+            self._lease.path.unlink(missing_ok=True)
+            if all(each.name.startswith(".") for each in folder.iterdir()):
+                shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def is_retry(self) -> bool:
@@ -245,12 +251,10 @@ def hold_lease(
     lease file stays behind and records how the run ended.
     """
     lease = _acquire(Lease(run=run, kind=kind, settings=settings))
-    ended = threading.Event()
-    renewal = threading.Thread(target=_renew_often, args=(lease, ended), name="lease", daemon=True)
-    renewal.start()
     how = ""
     try:
-        yield lease
+        with repeated(lease.renew, SIGN_OF_LIFE):
+            yield lease
     except Exception as error:
         how = f"{_FAILED}{error}"
         raise
@@ -258,18 +262,7 @@ def hold_lease(
         how = "was interrupted"
         raise
     finally:
-        ended.set()
-        renewal.join()
-        with suppress(OSError, StorageError):
-            lease.end(how if begun() else "")
-
-
-def _delete(lease: Lease) -> None:
-    """Delete the lease of a run, and the folder of the run if only hidden files remain in it."""
-    lease.path.unlink(missing_ok=True)
-    folder = run_folder(lease.run)
-    if all(each.name.startswith(".") for each in folder.iterdir()):
-        shutil.rmtree(folder, ignore_errors=True)
+        lease.end(how if begun() else "")
 
 
 @contextmanager
@@ -288,29 +281,21 @@ def _locked(run: str) -> Iterator[bool]:
 
 
 def _acquire(lease: Lease) -> HeldLease:
+    """Write the lease unless another process holds it; return it with the one before."""
     folder = run_folder(lease.run)
     with explain_os_errors(folder):
         while True:
             make_folder(folder)
             with suppress(FileNotFoundError), _locked(lease.run) as exists:
-                if exists:
-                    before = find_lease(lease.run)
-                    _refuse_held(lease.run, before)
+                if not exists:
+                    continue
+                before = find_lease(lease.run)
+                if before is None or not before.held:
                     lease.write()
                     return HeldLease(lease, before)
-
-
-def _refuse_held(run: str, lease: Lease | None) -> None:
-    if lease is not None and lease.held:
-        raise RunHeldError(
-            f"the run {run!r} is being computed: {lease.description}, last heard of "
-            f"{count_noun(round(time.time() - lease.renewed), 'second')} ago; wait for it, end "
-            "that process, or choose another name with --run"
-        )
-
-
-def _renew_often(lease: HeldLease, ended: threading.Event) -> None:
-    while not ended.wait(SIGN_OF_LIFE):
-        # If the disk cannot be written to, the run itself fails with an error that says so.
-        with suppress(OSError, StorageError):
-            lease.renew()
+                silence = count_noun(round(time.time() - before.renewed), "second")
+                raise RunHeldError(
+                    f"the run {lease.run!r} is being computed: {before.description}, last heard "
+                    f"of {silence} ago; wait for it, end that process, or choose another name "
+                    "with --run"
+                )

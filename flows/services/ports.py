@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 import psutil
 
@@ -15,63 +13,49 @@ from flows.errors import FlowError
 HOST = "127.0.0.1"
 # The names under which a browser on this machine may open our pages.
 HOSTS = (HOST, "localhost")
-# The number of ports that are tried, from the default port on, before any other.
+# The number of ports that are tried, from the usual port on, before any other.
 _NEXT = 10
 
 
-@dataclass(frozen=True)
-class Ports:
-    """Chooses the ports of a service.
+def choose_port(
+    title: str,
+    named: int | None,
+    preferred: Sequence[int],
+    taken: set[int],
+    tell: Callable[[str], None],
+) -> int:
+    """Return a port that is free, and add it to `taken`.
 
-    Attributes
+    Parameters
     ----------
-    tell : callable
-        Shows a line of text, if a port is not the first choice.
     title : str
         Name of the service in messages.
-    last : mapping
-        Options that the service had the last time. Links to its last ports stay valid.
-    given : set of int
+    named : int or None
+        The port that the user has named; if it is in use, FlowError is raised.
+    preferred : sequence of int
+        Without it, these ports are tried, then those after the last of them, then any.
+    taken : set of int
         Ports of services that start together, which may not listen yet.
-    runs : bool
-        Whether the service runs already, so that it has its ports.
+    tell : callable
+        Shows a line of text, if the port is not the first choice.
     """
-
-    tell: Callable[[str], None]
-    title: str = "server"
-    last: Mapping[str, Any] = field(default_factory=dict)
-    given: set[int] = field(default_factory=set)
-    runs: bool = False
-
-    def choose(self, option: str, requested: int | None, usual: int) -> int:
-        """Return the port `requested`, or the last one, the default port, or the next free one.
-
-        Raise FlowError if the port `requested` is in use.
-        """
-        if requested and self.runs:
-            return requested
-        candidates = [requested] if requested else [*range(usual, usual + _NEXT), 0]
-        if not requested and self.last.get(option):
-            candidates.insert(0, self.last[option])
-        wanted = candidates[0]
-        free = (_bindable_port(port) for port in candidates if port not in self.given)
-        port = next((port for port in free if port is not None), None)
-        if port is None:
+    usual = preferred[-1]
+    candidates = [named] if named else [*preferred, *range(usual + 1, usual + _NEXT), 0]
+    free = (_bindable_port(each) for each in candidates if each not in taken)
+    port, first = next(filter(None, free), 0), candidates[0]
+    if port != first:
+        user = "another of these services" if first in taken else _user_of(first)
+        if not port:
             raise FlowError(
-                f"port {wanted}, asked for the {self.title}, is in use by "
-                f"{self._port_user(wanted)}; end that, or choose another port"
+                f"the port {first} that you named for the {title} is in use by {user}; end that, "
+                "or name another port"
             )
-        if wanted and port != wanted:
-            user = self._port_user(wanted)
-            self.tell(f"port {wanted} is in use by {user}: the {self.title} takes {port}")
-        self.given.add(port)
-        return port
-
-    def _port_user(self, port: int) -> str:
-        return "another of these services" if port in self.given else user_of(port)
+        tell(f"port {first} is in use by {user}: the {title} takes {port}")
+    taken.add(port)
+    return port
 
 
-def user_of(port: int) -> str:
+def _user_of(port: int) -> str:
     """Return a description of the process that listens on a port, as far as we may see it."""
     with suppress(psutil.Error, OSError):
         for each in psutil.net_connections("tcp"):

@@ -7,29 +7,28 @@ from http import HTTPStatus
 
 import httpx
 
-from flows.services.ports import HOST, Ports
-from flows.services.service import Service, ServiceKind, live_record
+from flows.services.ports import HOST
+from flows.services.service import Service, live_record, preferred_ports
 from storage import report_path
 
-# Given by name, because only the process of the server needs the imports that draw a report.
-_MODULE = "flows.reports.server"
-_SIGNATURE = "ism-dask-reports"
+_NAME, _SIGNATURE = "reports", "ism-dask-reports"
 
 
-def _report_server(ports: Ports, *, port: int | None = None) -> Service:
-    port = ports.choose("port", port, 8788)  # the next after those of Dask
+def report_server(port: int | None = None) -> Service:
+    """Return the server of the list of runs, and of their reports."""
     address = f"http://{HOST}:{port}"
     return Service(
-        kind=REPORT_SERVER,
+        name=_NAME,
+        title="report server",
+        make=report_server,
         options={"port": port},
+        ports=preferred_ports(_NAME, port=8788),  # the next after those of Dask
         address=address,
         page=address,
-        command=[_MODULE, "--port", str(port)],
-        ready=partial(is_report_server, address),
+        # By name: only the process of the server needs the imports that draw a report.
+        command=["flows.reports.server", "--port", str(port)],
+        is_ready=partial(is_report_server, address),
     )
-
-
-REPORT_SERVER = ServiceKind("reports", "report server", _report_server)
 
 
 def is_report_server(address: str) -> bool:
@@ -45,5 +44,5 @@ def is_report_server(address: str) -> bool:
 
 def report_url(run: str) -> str:
     """Return the link to the report of a run: on the report server if it runs, else the file."""
-    server = live_record(REPORT_SERVER.name)
+    server = live_record(_NAME)
     return f"{server.address}/{run}" if server else report_path(run).absolute().as_uri()

@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import psutil
 
 from flows.errors import FlowError
 from flows.services.liveness import ProcessRecord, is_running, process_start
-from flows.services.ports import Ports
+from flows.services.ports import choose_port
 from storage.atomic import explain_os_errors, lock_file, make_folder
 from storage.errors import DamagedStore
 from storage.paths import home
@@ -80,18 +80,28 @@ def live_record(name: str) -> ServiceRecord | None:
     return record if record and record.process else None
 
 
-@dataclass(frozen=True)
-class ServiceKind:
-    """A kind of service.
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A service: a process that stays up.
 
     Attributes
     ----------
-    name : str
-        Name of its record and log.
-    title : str
-        Name in messages.
+    name, title : str
+        Name of its record and log, and name in messages.
     make : callable
-        Takes `Ports` and options, and returns the service with a value for each option.
+        The function that makes it of its options.
+    options : mapping
+        An option of a wanted service that is None may have any value.
+    ports : mapping
+        The options that are ports, with those to try first.
+    address, page : str, str or None
+        Address of the service for programs, and of its web page.
+    command : list of str
+        The module to run, and its arguments.
+    is_ready : callable
+        Returns whether the service works.
+    environment : mapping
+        Environment variables of its process, for those that the user has not set.
     starts_runs : bool
         Whether the processes that it starts are runs. They have to end before it, so that it can
         record their end, and go on if it dies, while it is restarted.
@@ -100,118 +110,95 @@ class ServiceKind:
     name: str
     title: str
     make: Callable[..., Service]
-    starts_runs: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """A service: a process that stays up.
-
-    Attributes
-    ----------
-    kind : ServiceKind
-    options : mapping
-        The options from which its kind makes it.
-    address : str
-        Address of the service for programs.
-    page : str or None
-        Address of its web page.
-    command : list of str
-        The module to run, and its arguments.
-    ready : callable
-        Returns whether the service works.
-    environment : mapping
-        Environment variables of its process, for those that the user has not set.
-    """
-
-    kind: ServiceKind
     options: Mapping[str, Any]
+    ports: Mapping[str, Sequence[int]] = field(default_factory=dict)
     address: str
     page: str | None = None
     command: list[str]
-    ready: Callable[[], bool]
+    is_ready: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class WantedService:
-    """A service that is to run, with those of its options that matter; None is not chosen."""
-
-    kind: ServiceKind
-    options: Mapping[str, Any] = field(default_factory=dict)
+    starts_runs: bool = False
 
     def check(self) -> ServiceRecord | None:
         """Return the record of the service if it runs; raise FlowError for other options."""
-        record = live_record(self.kind.name)
-        if record is not None and not all(
-            value in (None, record.options.get(name)) for name, value in self.options.items()
-        ):
-            has = [f"{name} {value}" for name, value in record.options.items() if value is not None]
+        record = live_record(self.name)
+        has = record.options if record else {}
+        wants = {name: value for name, value in self.options.items() if value is not None}
+        if record and not wants.items() <= has.items():
             raise FlowError(
-                f"process {record.pid} is the {self.kind.title} already, otherwise than asked for, "
-                f"with {', '.join(has)}; leave these options out, or end it with "
+                f"the {self.title} runs already, as process {record.pid} with {_in_words(has)}, "
+                f"not with {_in_words(wants)}; leave out the options that differ, or end it with "
                 "`ism-dask up --stop`"
             )
         return record
 
-    def running(self, tell: Tell) -> Service | None:
+    def running(self) -> Service | None:
         """Return the service if it runs, and end it if it hangs."""
         record = self.check()
-        if record is None:
-            _end_remains(self.kind)
-            return None
-        running = self.kind.make(Ports(tell, runs=True), **record.options)
-        if running.ready():
+        running = self.make(**record.options) if record else None
+        if running is not None and running.is_ready():
             return running
-        end_service(self.kind)
+        if running is not None or not self.starts_runs:
+            end_service(self)  # if its process was killed, others may be left
         return None
 
-    def made(self, tell: Tell, given: set[int]) -> Service:
-        """Return the service to start, with the last ports if they are free."""
-        last = last_record(self.kind.name)
-        ports = Ports(tell, self.kind.title, last.options if last else {}, given)
-        return self.kind.make(ports, **self.options)
+    def with_ports(self, tell: Tell, taken: set[int]) -> Service:
+        """Return the service to start; `tell` and `taken` are as for `choose_port`."""
+        ports = {
+            option: choose_port(self.title, self.options[option], preferred, taken, tell)
+            for option, preferred in self.ports.items()
+        }
+        return self.make(**{**self.options, **ports})
 
 
-def ensure_running(wanted: Sequence[WantedService], tell: Tell) -> list[Service]:
-    """Start those services that do not run, all at once; return all of them, ready."""
-    given: set[int] = set()
+def preferred_ports(name: str, **usual: int) -> dict[str, list[int]]:
+    """Return, for each option of a service that is a port, its last value and the usual one."""
+    record = last_record(name)
+    last = record.options if record else {}
+    return {option: [last.get(option) or port, port] for option, port in usual.items()}
+
+
+def _in_words(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
+
+
+@contextmanager
+def services_lock(*names: str) -> Iterator[None]:
+    """Let only one process at a time start or end the services of these names."""
     with explain_os_errors(services_folder()), ExitStack() as locks:
         make_folder(services_folder(), private=True)
-        for each in wanted:
-            locks.enter_context(lock_file(log_path(each.kind.name)))
-        running = [each.running(tell) for each in wanted]
-        complete = [
-            old or each.made(tell, given) for old, each in zip(running, wanted, strict=True)
+        for name in names:
+            locks.enter_context(lock_file(log_path(name)))
+        yield
+
+
+def ensure_running(wanted: Sequence[Service], tell: Tell) -> list[Service]:
+    """Start those services that do not run, all at once; return all of them, ready."""
+    taken: set[int] = set()
+    with services_lock(*(each.name for each in wanted)):
+        running = [each.running() for each in wanted]
+        ready = [
+            old or new.with_ports(tell, taken) for old, new in zip(running, wanted, strict=True)
         ]
-        _start_all([new for new, old in zip(complete, running, strict=True) if not old], tell, "wb")
-        return complete
+        _start_all([new for new, old in zip(ready, running, strict=True) if not old], tell, "wb")
+        return ready
 
 
 def restart(service: Service, tell: Tell) -> None:
     """Start a service that has died again, with the same options."""
-    with explain_os_errors(services_folder()), lock_file(log_path(service.kind.name)):
-        _end_remains(service.kind)
+    with services_lock(service.name):
+        if not service.starts_runs:
+            end_service(service)  # processes of it may be left
         _start_all([service], tell, "ab")
 
 
 def launch_process(
-    command: Sequence[str], name: str, mode: str, defaults: Mapping[str, str], **own: str
+    command: Sequence[str], name: str, environment: Mapping[str, str], mode: str = "wb"
 ) -> psutil.Popen:
-    """Start a process that goes on when this one ends, and return it.
+    """Start a Python module, with its arguments, as a process that goes on when this one ends.
 
-    Parameters
-    ----------
-    command : sequence of str
-        A Python module, and its arguments.
-    name : str
-        Name of the log that takes its output.
-    mode : str
-        Mode in which the log is opened.
-    defaults : mapping
-        Environment variables, for those that the user has not set.
-    **own : str
-        Environment variables that override those of the user.
+    The log `name`, opened in `mode`, takes its output. `environment` has variables for those that
+    the user has not set.
     """
     # It runs in another working directory.
     folders = {
@@ -228,13 +215,12 @@ def launch_process(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=services_folder(),
-            env={**defaults, **os.environ, **folders, **own},
+            env={**environment, **os.environ, **folders, _MARK: _mark(name)},
         )
 
 
-def marked(name: str) -> dict[str, str]:
-    """Return the environment variable that marks the processes of a service."""
-    return {_MARK: f"{services_folder()}:{name}"}
+def _mark(name: str) -> str:
+    return f"{services_folder()}:{name}"
 
 
 def service_processes(name: str = "") -> set[psutil.Process]:
@@ -243,7 +229,7 @@ def service_processes(name: str = "") -> set[psutil.Process]:
     It finds them by their mark: a process whose parent was killed is no longer in the process
     tree of its service, but still has the mark.
     """
-    wanted, processes = marked(name)[_MARK], set()
+    wanted, processes = _mark(name), set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             value = process.environ().get(_MARK, "")
@@ -252,24 +238,28 @@ def service_processes(name: str = "") -> set[psutil.Process]:
     return {process for process in processes if process.pid != os.getpid()}
 
 
-def end_service(kind: ServiceKind) -> None:
+def end_service(service: Service) -> None:
     """End a service with all processes that it has started."""
-    record = live_record(kind.name)
+    record = live_record(service.name)
     main = {record.process} if record and record.process else set()
-    members = service_processes(kind.name) - main
-    for process in main:
-        with suppress(psutil.NoSuchProcess):
-            members |= set(process.children(recursive=True))
-    if kind.starts_runs:
-        stop_processes(members)
-    _signal_and_wait(main, psutil.Process.terminate, _GRACE_SECONDS)
-    stop_processes(main | members | service_processes(kind.name))
+    if service.starts_runs:
+        stop_processes(service_processes(service.name) - main)
+    stop_processes(main)
+    stop_processes(service_processes(service.name))
 
 
 def stop_processes(processes: set[psutil.Process], grace: float = _GRACE_SECONDS) -> None:
     """Terminate processes; kill those that still live after `grace` seconds."""
-    _signal_and_wait(processes, psutil.Process.terminate, grace)
-    _signal_and_wait(processes, psutil.Process.kill, _GRACE_SECONDS)
+    for end, seconds in (
+        (psutil.Process.terminate, grace),
+        (psutil.Process.kill, _GRACE_SECONDS),
+    ):
+        for process in filter(is_running, processes):
+            with suppress(psutil.NoSuchProcess):
+                end(process)
+        until = time.monotonic() + seconds
+        while any(map(is_running, processes)) and time.monotonic() < until:
+            time.sleep(0.05)
 
 
 def log_end(name: str) -> str:
@@ -279,12 +269,6 @@ def log_end(name: str) -> str:
     return f"the end of its log {log_path(name)}: {' | '.join(lines[-3:]) or 'nothing'}"
 
 
-def _end_remains(kind: ServiceKind) -> None:
-    """End what remains of a service whose process may have been killed."""
-    if not kind.starts_runs:
-        end_service(kind)
-
-
 def _start_all(services: Sequence[Service], tell: Tell, mode: str) -> None:
     try:
         processes = [_launch(service, tell, mode) for service in services]
@@ -292,44 +276,32 @@ def _start_all(services: Sequence[Service], tell: Tell, mode: str) -> None:
             _wait_until_ready(process, service)
     except BaseException:
         for service in services:
-            end_service(service.kind)
+            end_service(service)
         raise
 
 
 def _launch(service: Service, tell: Tell, mode: str) -> psutil.Popen:
-    name, page = service.kind.name, service.page
-    process = launch_process(service.command, name, mode, service.environment, **marked(name))
+    process = launch_process(service.command, service.name, service.environment, mode)
     ServiceRecord(
         pid=process.pid,
         created=process_start(process),
-        name=name,
+        name=service.name,
         address=service.address,
-        page=page,
+        page=service.page,
         options=service.options,
     ).write()
-    tell(f"starting the {service.kind.title} at {page or service.address} (process {process.pid})")
+    where = service.page or service.address
+    tell(f"starting the {service.title} at {where} (process {process.pid})")
     return process
 
 
 def _wait_until_ready(process: psutil.Popen, service: Service) -> None:
     until, what = time.monotonic() + _READY_SECONDS, ""
-    while not service.ready():
+    while not service.is_ready():
         if process.poll() is not None:
             what = f"ended with status {process.returncode}"
         elif time.monotonic() > until:
             what = f"did not become ready within {_READY_SECONDS:.0f} s"
         if what:
-            raise FlowError(f"the {service.kind.title} {what}; {log_end(service.kind.name)}")
+            raise FlowError(f"the {service.title} {what}; {log_end(service.name)}")
         time.sleep(0.2)
-
-
-def _signal_and_wait(
-    processes: set[psutil.Process], action: Callable[[psutil.Process], None], within: float
-) -> None:
-    """Apply `action` to the live processes, and wait up to `within` seconds for their end."""
-    for process in filter(is_running, processes):
-        with suppress(psutil.NoSuchProcess):
-            action(process)
-    until = time.monotonic() + within
-    while any(map(is_running, processes)) and time.monotonic() < until:
-        time.sleep(0.05)

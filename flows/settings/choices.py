@@ -8,6 +8,7 @@ from typing import Any
 
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import SettingsError
+from flows.progress.watching import run_context
 from flows.settings.fields import check_choice
 from ism_dask.engines import ENGINES
 from ism_dask.estimators.pose import check_criterion
@@ -45,6 +46,15 @@ def check_name(dataset: str, split: str | None) -> None:
         )
     if dataset not in DATASETS and not stored:
         check_choice("dataset", dataset, dataset_names())
+
+
+def check_credentials(name: str | None) -> None:
+    """Raise SettingsError if credentials are named that are not in use."""
+    if name not in (None, run_context().credentials):
+        raise SettingsError(
+            f"`credentials` is {name!r}, a Prefect block: leave out --plain, or give the "
+            "credentials in the environment instead"
+        )
 
 
 def is_table(source: str) -> bool:

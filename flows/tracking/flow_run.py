@@ -24,7 +24,6 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, Pending
 from prefect.utilities.urls import url_for
 
-from flows.builtin.raw_files import DownloadError
 from flows.errors import FlowError, Interrupted, RunHeldError
 from flows.progress.interrupts import (
     go_on_without_readers,
@@ -32,8 +31,13 @@ from flows.progress.interrupts import (
     skip_exit_handlers,
     was_interrupted,
 )
-from flows.progress.run_context import in_context, run_context
-from flows.progress.watching import progress_link, progress_log, progress_note, watch_progress
+from flows.progress.watching import (
+    in_context,
+    progress_log,
+    progress_note,
+    run_context,
+    watch_progress,
+)
 from flows.reports.markdown import run_page
 from flows.reports.summary import card_line, log_line
 from flows.results.base import FlowResult, RunResult
@@ -72,17 +76,14 @@ def step(name: str, run_name: str = "", *, retried: bool = True) -> Callable[[An
         Whether to repeat a step whose network or cluster was away. It then continues from what the
         failed attempt has saved.
     """
-    retries: dict[str, Any] = {
-        "retries": 2,
-        "retry_delay_seconds": [10, 60],
-        "retry_condition_fn": is_transient,
-    }
     decorator: Callable[[Any], Any] = task(
         name=name,
         task_run_name=run_name or name,
         cache_policy=NO_CACHE,
         persist_result=False,
-        **(retries if retried else {}),
+        retries=2 if retried else 0,
+        retry_delay_seconds=[10, 60],
+        retry_condition_fn=is_transient,
     )
     return decorator
 
@@ -91,12 +92,8 @@ def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     """Return whether a failed task may succeed later: its network or its cluster was away."""
     try:
         state.result()
-    except DownloadError:
-        return True
-    except FlowError as error:
-        return error.transient
-    except Exception:
-        return False
+    except Exception as error:
+        return bool(getattr(error, "transient", False))
     return False
 
 
@@ -116,22 +113,20 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
         # Heartbeats are not needed: the receipt tells the server of a run whose process dies.
         with in_context(begun=begun), without_heartbeats():
             run_by_prefect(flow, made, parameters)
-    except (Abort, httpx.HTTPError) as error:
+    except (Abort, FailedRun, httpx.HTTPError) as error:
+        # A flow that has a result may return a failed state with a name of its own.
         if not (begun and begun[0].has_ended):
             check_disk()
             message = without_password(str(error)) or type(error).__name__
             raise FlowError(f"Prefect ended the run: {message}") from error
-        begun[0].deliver()
-        return begun[0].result()
-    except FailedRun:
-        # A flow that has a result may return a failed state with a name of its own.
-        if not (begun and begun[0].has_ended):
-            raise
+        if not isinstance(error, FailedRun):
+            begun[0].deliver()
+            return begun[0].result()
     except Exception:
         for run in begun:
-            run.forget()
+            run.receipt.remove()  # Prefect has reported its end
         raise
-    begun[0].forget()
+    begun[0].receipt.remove()
     return begun[0].result()
 
 
@@ -151,7 +146,7 @@ class TrackedRun:
     """
 
     def __init__(self, key: str, receipt: RunReceipt, follower: LiveRun) -> None:
-        self._key, self._receipt, self._follower = key, receipt, follower
+        self._key, self.receipt, self._follower = key, receipt, follower
         self._summary: dict[str, Any] | None = None
         self._error: Exception | None = None
         self._is_delivered = False
@@ -175,33 +170,16 @@ class TrackedRun:
             return
         self._is_delivered = True
         try:
-            deliver(self._receipt)
+            deliver(self.receipt)
         except ServerUnreachable as away:
             progress_note(
                 f"{away}: the next command that finds it there tells it how this run has ended"
             )
             skip_exit_handlers()
 
-    def forget(self) -> None:
-        """Remove the receipt of a run that Prefect has reported."""
-        self._receipt.remove()
-
     def describe(self, settings: FlowSettings) -> None:
         """Have name and tags of the flow run replaced, once its data are read."""
         self._follower.describe(settings.flow_run_name, {*self._tags, *settings.tags})
-
-    def links(self, result: RunResult) -> dict[str, str]:
-        """Return where the report, the folder and the dashboard of a saved run are, by title.
-
-        They are addresses, or words: a browser opens no file from the page of a server.
-        """
-        url = report_url(result.run)
-        links = {
-            "Report": url if url.startswith("http") else f"ism-dask report {result.run}",
-            "Folder of the run": str(Path(result.path).parent),
-            "Dask dashboard": self._follower.dashboard,
-        }
-        return {name: url for name, url in links.items() if url}
 
     def page(self, markdown: str, about: str) -> ArtifactPage:
         """Return a markdown artifact for `finished`; `about` is the description on its card."""
@@ -212,8 +190,19 @@ class TrackedRun:
         return ArtifactPage(f"{self._key}-{name}", "table", json.dumps(rows), about)
 
     def saved(self, result: RunResult, *tables: ArtifactPage) -> dict[str, Any]:
-        """Do the same as `finished` for a saved run, whose page is one of the artifacts."""
-        page = self.page(run_page(result, self.links(result)), card_line(result))
+        """Do the same as `finished` for a saved run, whose page is one of the artifacts.
+
+        It says where report, folder and dashboard are, by addresses or in words: a browser opens no
+        file from the page of a server.
+        """
+        url = report_url(result.run)
+        links = {
+            "Report": url if url.startswith("http") else f"ism-dask report {result.run}",
+            "Folder of the run": str(Path(result.path).parent),
+            "Dask dashboard": self._follower.dashboard,
+        }
+        links = {name: where for name, where in links.items() if where}
+        page = self.page(run_page(result, links), card_line(result))
         return self.finished(result, page, *tables)
 
     def finished(
@@ -227,8 +216,24 @@ class TrackedRun:
         progress_log(f"result: {line}")
         self._summary = replace(result, flow_run=current_flow_run()).to_json()
         self._end(state or Completed(), *pages)
-        self._receipt = _send_pages(self._receipt)
+        self._send_pages()
         return self._summary
+
+    def _send_pages(self) -> None:
+        """Send the artifacts of the run to the server; raise Abort if it stays away too long."""
+        until, is_announced = time.monotonic() + _PATIENCE, False
+        while self.receipt.pages:
+            try:
+                with prefect_client() as client:
+                    self.receipt = send_pages(self.receipt, client)
+            except ServerUnreachable as away:
+                if not is_announced:
+                    wait = f"waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
+                    progress_note(f"{away}: {wait}")
+                is_announced = True
+                if time.monotonic() > until:
+                    raise Abort(str(away)) from away
+                time.sleep(_RETRY_SECONDS)
 
     def failed(self, error: Exception) -> None:
         """Record an error, which Prefect reports to the server; raise Abort if that is away."""
@@ -253,15 +258,15 @@ class TrackedRun:
 
     def _end(self, state: State[Any], *pages: ArtifactPage) -> None:
         """Save the final state and the artifacts of the run in its receipt."""
-        self._receipt = replace(
-            self._receipt,
+        self.receipt = replace(
+            self.receipt,
             renewed=time.time(),
             ended=state.type.name,
             name=state.name or "",
             message=state.message or "",
             pages=pages,
         )
-        self._receipt.write()
+        self.receipt.write()
 
 
 @contextmanager
@@ -279,7 +284,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     send_receipts()
     url = current_flow_run()["url"]
     if url is not None:
-        progress_link(url)
+        progress_note(f"run: {url}")
     follower = LiveRun(run, key, f"{kind} {settings.title}", receipt.touch)
     this = TrackedRun(key, receipt, follower)
     run_context().begun.append(this)
@@ -352,21 +357,3 @@ def current_flow_run() -> dict[str, str | None]:
     identity = UUID(str(flow_run.id))
     url = url_for("flow-run", obj_id=identity)
     return {"id": str(identity), "url": url and without_password(url)}
-
-
-def _send_pages(receipt: RunReceipt) -> RunReceipt:
-    """Send the artifacts of the run to the server; raise Abort if it stays away too long."""
-    until, is_announced = time.monotonic() + _PATIENCE, False
-    while True:
-        try:
-            with prefect_client() as client:
-                return send_pages(receipt, client)
-        except ServerUnreachable as away:
-            if not is_announced:
-                progress_note(
-                    f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
-                )
-            is_announced = True
-            if time.monotonic() > until:
-                raise Abort(str(away)) from away
-        time.sleep(_RETRY_SECONDS)

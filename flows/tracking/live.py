@@ -20,7 +20,7 @@ import httpx
 from prefect import State, get_run_logger, task
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
-from prefect.client.schemas.objects import TaskRunResult
+from prefect.client.schemas.objects import StateType, TaskRunResult
 from prefect.exceptions import MissingContextError, ObjectNotFound
 from prefect.states import Completed, Failed, Running
 
@@ -33,6 +33,12 @@ from ism_dask.observe.time_left import TimeLeft
 _SECONDS = 3.0
 # In a phase without other lines, so many seconds pass between two lines of the log.
 _LINE_SECONDS = 15.0
+# The states in which a run is to end that somebody has ended in the UI, in words.
+_ENDINGS = {
+    StateType.CANCELLING: "cancelled",
+    StateType.CANCELLED: "cancelled",
+    StateType.PAUSED: "suspended",
+}
 # Seconds until the next attempt if the server is away.
 _RETRY_SECONDS = 5.0
 
@@ -106,13 +112,9 @@ class LiveRun:
         self._share, self._text = share, text
         self.dashboard = self.dashboard or _dashboard_url()
 
-    def linked(self, url: str) -> None:
-        """Do nothing: the reader of the artifact has that page open already."""
-
     def noted(self, text: str) -> None:
-        """Write the text to the log of the run."""
-        with suppress(MissingContextError):  # called from a thread that Prefect does not know
-            get_run_logger().warning(text)
+        """Have the text written to the log of the run."""
+        self.logged(text)
 
     def logged(self, text: str) -> None:
         """Have the line written to the log of the run, with the present time."""
@@ -230,13 +232,9 @@ class LiveRun:
             return
         try:
             state = client.read_flow_run(self._run).state
+            how = _ENDINGS.get(state.type, "") if state else ""
         except ObjectNotFound:
             how = "deleted"
-        else:
-            is_cancelled = state is not None and (state.is_cancelling() or state.is_cancelled())
-            how = "cancelled" if is_cancelled else ""
-            if state is not None and state.is_paused():
-                how = "suspended"
         if how:
             self.ended_by = f"{how} in the Prefect UI"
             interrupt()

@@ -50,7 +50,7 @@ def deliver(receipt: RunReceipt) -> None:
             return
         if not _is_past(receipt, run):
             ending = _ending(receipt, is_cancelling=is_cancelling)
-            send_pages(receipt, client)
+            receipt = send_pages(receipt, client)
             if state is None or not state.is_final():
                 client.set_flow_run_state(run.id, ending, force=True)
             _end_tasks(client, run.id, ending.type)
@@ -63,9 +63,9 @@ def send_pages(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
         return receipt
     for page in receipt.pages:
         client.create_artifact(ArtifactCreate(flow_run_id=UUID(receipt.run), **asdict(page)))
-    receipt = replace(receipt, pages=())
-    receipt.write()
-    return receipt
+    sent = replace(receipt, pages=())
+    sent.write()
+    return sent
 
 
 def _is_past(receipt: RunReceipt, run: FlowRun) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,16 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments.runner import RunnerDeployment
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.runner.storage import LocalStorage
 from prefect.utilities.urls import url_for
 
 from flows.errors import SettingsError
+from flows.services.settings import POOL
 from flows.settings.fields import check_choice
 from flows.tracking.client import prefect_client
 from flows.tracking.server import without_password
 
-# The work pool that the worker of `ism-dask up` serves.
-WORK_POOL = "local-process"
 # The tag of all deployments with a schedule of ours, which have the name of the published run.
 _TAG = "refresh"
 
@@ -70,11 +70,12 @@ def schedule_refresh(name: str, file: Path, cron: str, timezone: str = "UTC") ->
         schedules=[schedule],
         parameters={"settings": {"file": str(file.resolve())}},
         tags=[_TAG, name],
-        work_pool_name=WORK_POOL,
+        work_pool_name=POOL,
     )
     # Without it, the worker copies the folder from which this is called, for each run.
     deployment.storage = LocalStorage(str(file.resolve().parent))
-    _make_work_pool()
+    with suppress(ObjectAlreadyExists), prefect_client() as client:
+        client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
     identity: Any = deployment.apply()
     url = url_for("deployment", obj_id=identity)
     return without_password(url) if url else str(identity)
@@ -144,12 +145,3 @@ def _described(client: SyncPrefectClient, each: DeploymentResponse) -> Scheduled
         next=f"{due[0].expected_start_time:%Y-%m-%d %H:%M}" if due else "",
         last=str(past[0].state_name) if past else "",
     )
-
-
-def _make_work_pool() -> None:
-    """Make the work pool, unless there is one."""
-    with prefect_client() as client:
-        try:
-            client.read_work_pool(WORK_POOL)
-        except ObjectNotFound:
-            client.create_work_pool(WorkPoolCreate(name=WORK_POOL, type="process"))

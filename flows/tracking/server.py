@@ -19,20 +19,15 @@ from urllib.parse import unquote, urlsplit
 import httpx
 
 from flows.errors import FlowError
-from flows.services.ports import HOST, HOSTS, Ports
-from flows.services.service import (
-    Service,
-    ServiceKind,
-    Tell,
-    WantedService,
-    ensure_running,
-    live_record,
-)
+from flows.services.ports import HOST, HOSTS
+from flows.services.service import Service, Tell, ensure_running, live_record, preferred_ports
 from flows.services.settings import POOL
 from storage import home
 from storage.atomic import explain_os_errors, make_folder
 
-_DEFAULT_PORT, _PORT_VARIABLE = 4200, "PREFECT_SERVER_API_PORT"
+# Names of the two among the services.
+SERVER, WORKER = "prefect-server", "prefect-worker"
+_USUAL_PORT, _PORT_VARIABLE = 4200, "PREFECT_SERVER_API_PORT"
 # A server needs more than this for the records of one run.
 _PROBE_BYTES = 2**20
 
@@ -58,28 +53,24 @@ _LEVEL_VARIABLES = (
 )
 
 
-def _server(ports: Ports, *, port: int | None = None) -> Service:
-    """Return the Prefect server: API, database and UI.
-
-    Its port is the one in Prefect's environment variable, else the last one.
-    """
-    preferred, option = _preferred_port(), "" if os.environ.get(_PORT_VARIABLE) else "port"
-    chosen, usual = ports.choose(option, port, preferred), _api_address(preferred)
-    api = _api_address(chosen)
-    if port is None and api != usual and is_healthy(usual):
-        ports.tell(f"a Prefect server answers there; to use that, set PREFECT_API_URL={usual}")
+def prefect_server(port: int | None = None) -> Service:
+    """Return the Prefect server: API, database and UI."""
+    api = _api_address(port)
     return Service(
-        kind=PREFECT_SERVER,
-        options={"port": chosen},
+        name=SERVER,
+        title="Prefect server",
+        make=prefect_server,
+        options={"port": port},
+        ports=_preferred_ports(),
         address=api,
         page=ui_address(api),
-        command=["prefect", "server", "start", "--host", HOST, "--port", str(chosen)],
-        ready=partial(is_healthy, api),
+        command=["prefect", "server", "start", "--host", HOST, "--port", str(port)],
+        is_ready=partial(is_healthy, api),
         environment={
             **prefect_environment(),
             # By default any page that a browser shows may use the API, and so start processes.
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(
-                f"http://{host}:{chosen}" for host in HOSTS
+                f"http://{host}:{port}" for host in HOSTS
             ),
             # By default the UI calls port 4200, whatever the port of the server.
             "PREFECT_SERVER_UI_API_URL": api,
@@ -90,19 +81,25 @@ def _server(ports: Ports, *, port: int | None = None) -> Service:
     )
 
 
-def _worker(_ports: Ports, *, api: str | None = None, pool: str | None = None) -> Service:
-    """Return a Prefect worker of a work pool of type `process`, which it makes if need be."""
-    pool = pool or POOL
+def prefect_worker(api: str | None = None, pool: str | None = None) -> Service:
+    """Return a Prefect worker of a work pool of type `process`, which it makes if need be.
+
+    If a flow run ends before its worker, the worker marks it as Crashed. If the worker ends first,
+    the run stays Running for ever. Flow runs need no worker to go on, and report their end.
+    """
+    served = pool or POOL
     return Service(
-        kind=PREFECT_WORKER,
+        name=WORKER,
+        title="Prefect worker",
+        make=prefect_worker,
         options={"api": api, "pool": pool},
         # The name of the work pool whose flow runs it starts.
-        address=pool,
+        address=served,
         command=[
             *("prefect", "worker", "start", "--install-policy", "never"),
-            *("--pool", pool, "--type", "process", "--name", _WORKER_NAME),
+            *("--pool", served, "--type", "process", "--name", _WORKER_NAME),
         ],
-        ready=partial(_has_beaten, api, pool),
+        is_ready=partial(_has_beaten, api, served),
         environment={
             **prefect_environment(),
             "PREFECT_API_URL": str(api),
@@ -110,18 +107,13 @@ def _worker(_ports: Ports, *, api: str | None = None, pool: str | None = None) -
             # server. Else it would give up within ten minutes, and end its flow runs.
             "PREFECT_CLIENT_MAX_RETRIES": "7",
         },
+        starts_runs=True,
     )
-
-
-PREFECT_SERVER = ServiceKind("prefect-server", "Prefect server", _server)
-# If a flow run ends before its worker, the worker marks it as Crashed. If the worker ends first,
-# the run stays Running for ever. Flow runs need no worker to go on, and report their end.
-PREFECT_WORKER = ServiceKind("prefect-worker", "Prefect worker", _worker, starts_runs=True)
 
 
 def _has_beaten(api: str | None, pool: str) -> bool:
     """Return whether the server has had a heartbeat of the worker since its start."""
-    record = live_record(PREFECT_WORKER.name)
+    record = live_record(WORKER)
     process = record.process if record else None
     if process is None:
         return False
@@ -165,10 +157,13 @@ def ensure_server(tell: Tell) -> str:
     check_disk()
     api = external_api_address()
     if api is None:
-        is_new = live_record(PREFECT_SERVER.name) is None
-        api = ensure_running([WantedService(PREFECT_SERVER)], tell)[0].address
+        is_new = live_record(SERVER) is None
+        api = ensure_running([prefect_server()], tell)[0].address
         if is_new:
             tell("it stays up for the next run: `ism-dask up --stop` ends it")
+            other = _api_address(_preferred_ports()["port"][-1])
+            if api != other and is_healthy(other):
+                tell(f"another Prefect server runs; to use that, set PREFECT_API_URL={other}")
     os.environ["PREFECT_API_URL"] = api
     return api
 
@@ -249,11 +244,14 @@ def _api_address(port: int | None) -> str:
     return f"http://{HOST}:{port}/api"
 
 
-def _preferred_port() -> int:
-    port = os.environ.get(_PORT_VARIABLE) or str(_DEFAULT_PORT)
-    if port.isdecimal() and 0 < int(port) < 2**16:
-        return int(port)
-    raise FlowError(f"{_PORT_VARIABLE} is {port!r}; expected a number from 1 to 65535")
+def _preferred_ports() -> dict[str, list[int]]:
+    """Return the port in Prefect's environment variable, else the last port and the usual one."""
+    port = os.environ.get(_PORT_VARIABLE)
+    if not port:
+        return preferred_ports(SERVER, port=_USUAL_PORT)
+    if not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise FlowError(f"{_PORT_VARIABLE} is {port!r}; expected a number from 1 to 65535")
+    return {"port": [int(port)]}
 
 
 def is_healthy(api: str, seconds: float = 5.0) -> bool:

@@ -17,14 +17,13 @@ import numpy as np
 import psutil
 import pytest
 from serving import Serving, running_worker
-from support import EXACT, store_own
+from support import EXACT, exact_fit, is_held, store_own
 from tally import LONG, Tally, few_and_many
 from upkeep import free_port
 from waiting import wait
 
 from flows.runs.fit import fit_plain
 from flows.services.leases import find_lease
-from flows.settings.runs import FitSettings
 from storage import Checkpoints, Model, load_model, saved_run_path
 
 Begin = Callable[[str, int], Tally]
@@ -36,37 +35,22 @@ RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": Tr
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
 
 
-def settings(run: str, iterations: int) -> FitSettings:
-    return FitSettings(
-        dataset="own",
-        sigma="median",
-        criterion="dependence",
-        engine="exact",
-        tol=1e-12,
-        max_iter=iterations,
-        n_components=3,
-        checkpoint=0.0,
-        force=True,
-        run=run,
-    )
-
-
 @few_and_many(few=1, many=10)
 def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
     tally: Begin, count: int, serving: Serving
 ) -> None:
     store_own(3_500, 20)
     row = tally("kill -9 the process of a scheduled flow", count)
-    asked = settings("nightly", 40)
+    asked = exact_fit("nightly", 40)
     fit_plain(replace(asked, run="whole"))
     whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
             mine = replace(asked, run=f"nightly-{number}")
-            first = _scheduled(serving, deployment, mine)
+            first = serving.begin(deployment, mine)
             known = _killed(str(mine.run))
             wait(lambda run=first: _state(serving, run) == "CRASHED")
-            second = _scheduled(serving, deployment, mine)
+            second = serving.begin(deployment, mine)
             wait(lambda run=second: _state(serving, run) == "COMPLETED")
             model = load_model(str(mine.run))
             # What the first one has done was not done again.
@@ -83,17 +67,17 @@ def test_a_cancelled_run_that_is_retried_goes_on(
     """Cancel and Retry, as the buttons of the UI: what the first attempt left is not held to it."""
     store_own(3_500, 20)
     row = tally("a run is cancelled and retried in the Prefect UI", count)
-    asked = settings("retried", 40)
+    asked = exact_fit("retried", 40)
     fit_plain(replace(asked, run="whole"))
     whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
             mine = replace(asked, run=f"retried-{number}")
-            run = _scheduled(serving, deployment, mine)
+            run = serving.begin(deployment, mine)
             _wait_for_iterations(str(mine.run))
             serving.post(f"flow_runs/{run}/set_state", CANCELLING)
             wait(lambda run=run: _state(serving, run) == "CANCELLED")
-            wait(lambda mine=mine: not _held(str(mine.run)))
+            wait(lambda mine=mine: not is_held(str(mine.run)))
             serving.post(f"flow_runs/{run}/set_state", RETRYING)
             wait(lambda run=run: _state(serving, run) in ENDS)
             # The state stays: no receipt of the first attempt comes after it.
@@ -108,22 +92,12 @@ def _wait_for_iterations(run: str) -> None:
     wait(lambda: max(checkpoints.numbers, default=0) >= 3, every=0.02)
 
 
-def _held(run: str) -> bool:
-    lease = find_lease(run)
-    return lease is not None and lease.held
-
-
 @contextmanager
 def _worker(serving: Serving) -> Iterator[str]:
     """Keep a worker that takes up scheduled fits; yield the id of their deployment."""
     deployment = serving.deployed(POOL)
     with running_worker(serving.api, POOL):
         yield deployment
-
-
-def _scheduled(serving: Serving, deployment: str, asked: FitSettings) -> str:
-    sent = {"parameters": {"settings": asked.to_json()}}
-    return str(serving.post(f"deployments/{deployment}/create_flow_run", sent)["id"])
 
 
 def _killed(run: str) -> list[dict[str, Any]]:
@@ -169,7 +143,7 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
 ) -> None:
     store_own(3_500, 20)
     row = tally(f"Prefect's server is stopped for {seconds:g} s in the middle of a fit", count)
-    fit_plain(settings("whole", iterations))
+    fit_plain(exact_fit("whole", iterations))
     whole = load_model("whole")
 
     def outlived(number: int) -> tuple[bool, bool]:
@@ -189,21 +163,8 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
 
 def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bool:
     """Stop the server for some seconds in the middle of a fit; say whether it knows its end."""
-    asked = (
-        "fit",
-        "own",
-        "--sigma",
-        "median",
-        *EXACT,
-        "--tol",
-        "1e-12",
-        "-q",
-        "3",
-        "--run",
-        run,
-        "--checkpoint",
-        "0",
-    )
+    long = ("fit", "own", "--sigma", "median", *EXACT, "--tol", "1e-12", "-q", "3")
+    asked = (*long, "--run", run, "--checkpoint", "0")
     environment = {**serving.environment, **dict.fromkeys(LEVELS, "CRITICAL")}
     with subprocess.Popen(
         [sys.executable, "-m", "flows.cli", *asked, "--max-iter", str(iterations)],

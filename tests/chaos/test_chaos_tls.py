@@ -24,9 +24,8 @@ from distributed import Client, Security
 from tally import Tally, few_and_many
 from upkeep import free_port, start_up
 
-from flows.compute.base import Tls
 from flows.compute.connection import quiet_logs
-from flows.services.certificates import own_certificates
+from flows.services.certificates import Tls, certificates_folder, certificates_in
 from flows.supervisor import stop_all
 
 Begin = Callable[[str, int], Tally]
@@ -70,7 +69,7 @@ def targets(
             monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
             file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
             client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
-            own = Tls.of(own_certificates())
+            own = certificates_in(certificates_folder())
             yield (
                 Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
                 Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),

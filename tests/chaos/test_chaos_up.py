@@ -12,33 +12,17 @@ import httpx
 import numpy as np
 import pytest
 from serving import deployed, running_worker
-from support import store_own
+from support import exact_fit, store_own
 from tally import Tally, few_and_many
 from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
 from waiting import wait
 
 from flows.runs.fit import fit_plain
 from flows.services.service import live_record
-from flows.settings.runs import FitSettings
 from storage import Checkpoints, load_model, saved_run_path
 
 Begin = Callable[[str, int], Tally]
 ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
-
-
-def _fit(run: str) -> FitSettings:
-    return FitSettings(
-        dataset="own",
-        sigma="median",
-        criterion="dependence",
-        engine="exact",
-        tol=1e-12,
-        max_iter=300,
-        n_components=3,
-        checkpoint=0.0,
-        force=True,
-        run=run,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +45,11 @@ def test_a_run_outlives_a_service(
     """It ends Completed, as if nothing had been."""
     monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
     row = tally(f"kill -9 the {service} of up in the middle of a deployed run", count)
-    fit_plain(_fit("whole"))
+    fit_plain(exact_fit("whole", 300))
     whole = load_model("whole").components
     deployment = deployed(up.answer["api"], "local-process")
     for number in range(count):
-        mine = _fit(f"{service}-{number}")
+        mine = exact_fit(f"{service}-{number}", 300)
         sent = {"parameters": {"settings": mine.to_json()}}
         begun = up.request("POST", f"deployments/{deployment}/create_flow_run", json=sent).json()
         wait(lambda run=str(mine.run): max(Checkpoints.of_run(run).numbers, default=0) >= 3)
@@ -90,7 +74,9 @@ def test_missed_runs_give_way_to_a_later_one(
 def _catch_up(up: RunningUp, run: str) -> bool:
     """Return whether, of runs that were missed, all but the last gave way."""
     api = up.answer["api"]
-    settings = {name: value for name, value in _fit(run).to_json().items() if value is not None}
+    settings = {
+        name: value for name, value in exact_fit(run, 300).to_json().items() if value is not None
+    }
     every = deployed(api, run, interval=25, parameters={"settings": settings})
     time.sleep(100)  # a run that is late by a minute was missed
     due = _due(up, every)

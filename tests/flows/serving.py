@@ -15,6 +15,8 @@ import httpx
 from sharing import kill_family
 from waiting import ask, wait
 
+from flows.settings.runs import FitSettings
+
 # How often a server may be too busy to answer.
 _TRIES = 10
 
@@ -73,11 +75,7 @@ class Serving:
 
     def run(self, identity: str) -> Any:
         """Return a flow run."""
-        return self.get(f"flow_runs/{identity}")
-
-    def get(self, what: str, **params: Any) -> Any:
-        """Return what the API has."""
-        return ask("GET", f"{self.api}/{what}", params=params).raise_for_status().json()
+        return self.request("GET", f"flow_runs/{identity}").json()
 
     def find(self, what: str, **wanted: Any) -> Any:
         """Return all of a kind that fit."""
@@ -87,15 +85,24 @@ class Serving:
         """Return the events that fit a filter."""
         return list(self.post("events/filter", {"filter": about})["events"])
 
+    def begin(self, deployment: str, settings: FitSettings) -> str:
+        """Begin a run of a deployment, and return its id."""
+        sent = {"parameters": {"settings": settings.to_json()}}
+        return str(self.post(f"deployments/{deployment}/create_flow_run", sent)["id"])
+
     def post(self, what: str, content: Any) -> Any:
         """Send something to the API as the UI does."""
-        # While its database is busy the server says so; the UI asks again, too.
+        return self.request("POST", what, json=content).json()
+
+    def request(self, method: str, what: str, **more: Any) -> httpx.Response:
+        """Return the answer of the API."""
+        # While its database is busy the server says so; the UI tries again, too.
         for _ in range(_TRIES):
-            answer = ask("POST", f"{self.api}/{what}", json=content)
+            answer = ask(method, f"{self.api}/{what}", **more)
             if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                 break
             time.sleep(1)
-        return answer.raise_for_status().json()
+        return answer.raise_for_status()
 
     def _answers(self) -> bool:
         try:

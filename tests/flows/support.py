@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
 from storage import DatasetInfo, dataset_path, write_dataset
 
@@ -75,16 +76,12 @@ class Diary:
     def __init__(self) -> None:
         self.shares: list[float] = []
         self.texts: list[str] = []
-        self.links: list[str] = []
         self.notes: list[str] = []
         self.log: list[str] = []
 
     def tick(self, share: float, text: str) -> None:
         self.shares.append(share)
         self.texts.append(text)
-
-    def linked(self, url: str) -> None:
-        self.links.append(url)
 
     def noted(self, text: str) -> None:
         self.notes.append(text)
@@ -98,6 +95,28 @@ def store_own(rows: int, columns: int = 4, **labels: np.ndarray) -> None:
     X = np.random.default_rng(0).normal(size=(rows, columns))
     given = labels or {"y": np.digitize(X[:, 0], [-0.5, 0.5])}
     write_dataset(dataset_path("own"), DatasetInfo("own", default_label="y"), [X], given)
+
+
+def exact_fit(run: str, iterations: int = 1000) -> FitSettings:
+    """Return a fit of "own" of many iterations, each of them a checkpoint."""
+    return FitSettings(
+        dataset="own",
+        sigma="median",
+        criterion="dependence",
+        engine="exact",
+        tol=1e-12,
+        max_iter=iterations,
+        n_components=3,
+        checkpoint=0.0,
+        force=True,
+        run=run,
+    )
+
+
+def is_held(run: str) -> bool:
+    """Return whether a process computes a run."""
+    lease = find_lease(run)
+    return lease is not None and lease.held
 
 
 def unbounded() -> FitSettings:

@@ -29,7 +29,7 @@ import flows.runs.resumable
 import flows.runs.unfolding
 import storage.dataset
 from flows.errors import FlowError, SettingsError
-from flows.progress.watching import progress_link, report_progress, watch_progress
+from flows.progress.watching import progress_note, report_progress, watch_progress
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
 from flows.runs.clustering import cluster_plain
@@ -175,11 +175,11 @@ def test_watchers_are_told_and_never_that_it_goes_back() -> None:
     outer, inner = Diary(), Diary()
     with watch_progress(outer), watch_progress(inner):
         crossval_plain(replace(PLAIN, first=2))
-        progress_link("somewhere")
+        progress_note("somewhere")
     report_progress(0.5, "nobody hears this")
     assert outer.shares == inner.shares == sorted(inner.shares)
     assert inner.shares[-1] == 1.0
-    assert outer.links == ["somewhere"]
+    assert outer.notes[-1] == "somewhere"
     assert any("fold 2 of 10, iteration 1, objective" in text for text in inner.texts)
 
 

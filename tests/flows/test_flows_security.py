@@ -30,7 +30,7 @@ from waiting import ask, wait
 
 from flows.compute.places import read_cluster
 from flows.compute.session import joined_cluster_at
-from flows.services.certificates import own_certificates
+from flows.services.certificates import certificates_folder, certificates_in
 from flows.services.service import live_record, service_processes, services_folder
 from flows.supervisor import service_records
 from flows.tracking.server import prefect_environment, without_password
@@ -85,11 +85,11 @@ def test_dask_is_encrypted_and_joined_by_its_name_alone(up: RunningUp, here: Com
 
 
 def test_what_is_secret_is_for_its_owner_alone(up: RunningUp) -> None:
-    certificates = own_certificates()
-    files = (certificates.ca_file, certificates.cert, certificates.key)
-    assert sorted(certificates.folder.iterdir()) == sorted(files)
+    own = certificates_in(certificates_folder())
+    files = (own.ca_file, own.cert, own.key)
+    assert sorted(certificates_folder().iterdir()) == sorted(files)
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
-    for folder in (certificates.folder, services_folder()):
+    for folder in (certificates_folder(), services_folder()):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -171,7 +171,8 @@ async def _opened(dashboard: httpx.URL, origin: str) -> bool:
 def test_what_dies_is_started_again_with_the_same_certificates(
     up: RunningUp, apart: Command
 ) -> None:
-    before, key = live_record("dask-scheduler"), own_certificates().key.read_bytes()
+    key = (certificates_folder() / "key.pem").read_bytes()
+    before = live_record("dask-scheduler")
     assert before is not None
     assert before.process is not None
     before.process.kill()
@@ -184,17 +185,17 @@ def test_what_dies_is_started_again_with_the_same_certificates(
         return ended if ended.status == 0 else None
 
     assert wait(again).answer["address"] == before.address
-    assert own_certificates().key.read_bytes() == key
+    assert (certificates_folder() / "key.pem").read_bytes() == key
 
 
 def test_certificates_that_are_gone(up: RunningUp, here: Command) -> None:
-    own = own_certificates()
-    aside = own.folder.rename(own.folder.with_name("aside"))
+    own = certificates_folder()
+    aside = own.rename(own.with_name("aside"))
     try:
         said = here("check-cluster", "up").failed(1)
         assert "the certificates of `ism-dask up --tls` are gone" in said
     finally:
-        aside.rename(own.folder)
+        aside.rename(own)
 
 
 def test_nothing_is_left_when_it_ends(up: RunningUp) -> None:
@@ -202,7 +203,7 @@ def test_nothing_is_left_when_it_ends(up: RunningUp) -> None:
     up.process.communicate(timeout=100)
     assert up.process.returncode == 0
     assert (service_processes(), service_records()) == (set(), [])
-    assert not own_certificates().folder.exists()
+    assert not certificates_folder().exists()
 
 
 def test_without_cryptography_it_names_the_extra(

@@ -18,9 +18,9 @@ from serving import Serving
 from support import store_own
 from waiting import ask
 
-from flows.services.service import ServiceRecord, WantedService, live_record, services_folder
+from flows.services.service import ServiceRecord, live_record, services_folder
 from flows.supervisor import stop_all
-from flows.tracking.server import PREFECT_SERVER, prepare_environment
+from flows.tracking.server import prefect_server, prepare_environment
 from storage import home
 from storage.records import to_sealed_json
 
@@ -51,7 +51,7 @@ def test_crossval_starts_a_server_that_shows_the_run(
     try:
         ended = apart("crossval", "wine", "--first", 1)
         assert (ended.status, ended.err) == (0, "")
-        in_use, how, started, stays, linked = ended.out.splitlines()[:5]
+        in_use, started, stays, how, linked = ended.out.splitlines()[:5]
         assert in_use.startswith(f"port {theirs} is in use by process ")
         assert how.endswith(f"to use that, set PREFECT_API_URL={_serving.api}")
         own = live_record("prefect-server")
@@ -137,12 +137,13 @@ def test_a_service_takes_its_last_port_again(
     monkeypatch.delenv("PREFECT_SERVER_API_PORT", raising=False)
     services_folder().mkdir(parents=True)
     ServiceRecord(name="prefect-server", created=1.0, options={"port": unused_port}).write()
-    wanted = WantedService(PREFECT_SERVER)
-    assert wanted.made(print, set()).options == {"port": unused_port}
-    monkeypatch.setattr("flows.tracking.server._DEFAULT_PORT", unused_port)
+    assert prefect_server().with_ports(print, set()).options == {"port": unused_port}
+    monkeypatch.setattr("flows.tracking.server._USUAL_PORT", unused_port)
     with socket.create_server(("127.0.0.1", unused_port)):
         # Else the next one, so that it stays the same as long as the other stays.
-        first, second = (wanted.made(print, set()).options["port"] for _ in range(2))
+        first, second = (
+            prefect_server().with_ports(print, set()).options["port"] for _ in range(2)
+        )
     assert unused_port < first == second < unused_port + 10
 
 

@@ -17,7 +17,7 @@ import pytest
 from commandline import Command, Ended
 from support import ENDING
 
-from flows.progress.run_context import in_context
+from flows.progress.watching import in_context
 from flows.reports import summary as summaries
 from flows.reports.blocks import Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality

@@ -35,11 +35,10 @@ from waiting import ask, wait
 from flows import supervisor
 from flows.errors import FlowError
 from flows.runs.fit import fit_plain
-from flows.services.ports import Ports
+from flows.services.ports import choose_port
 from flows.services.report_server import report_url
 from flows.services.service import (
     Service,
-    ServiceKind,
     ServiceRecord,
     live_record,
     service_processes,
@@ -108,13 +107,13 @@ def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
     assert here("up", "--detach", "--workers", 2, "--json").answer == again.answer
     for option, runs in (("--workers", "workers 2"), ("--port", f"port {_port(up)}")):
         refused = here("up", option, 3).failed(1)
-        assert "otherwise than asked for" in refused
+        assert "runs already, as process" in refused
         assert runs in refused
     listed = here("up", "--status")
     assert all(name in listed.out for name in SERVICES)
     told = here("up", "--status", "--json").answer
     assert told == {name: value for name, value in again.answer.items() if name != "already"}
-    assert "without TLS runs already" in here("up", "--tls").failed(1)
+    assert "not with tls True" in here("up", "--tls").failed(1)
     assert up.process.poll() is None
 
 
@@ -189,7 +188,7 @@ def test_whatever_is_killed_is_found_or_ended(
         orphans = {each["name"]: each["pid"] for each in first.answer["services"]}
         assert tuple(orphans) == ("up", *SERVICES[1:])
         psutil.Process(orphans.pop("up")).kill()
-        assert "otherwise than asked for" in here("up", "--workers", 2).failed(1)
+        assert "not with workers 2" in here("up", "--workers", 2).failed(1)
         assert "leave out --port" in here("up", "--port", 4300).failed(2)
         second = start_up()
         found = {each["name"]: each["pid"] for each in second.answer["services"]}
@@ -254,11 +253,13 @@ def test_a_service_that_ends_again_and_again_is_given_up(
     services_folder().mkdir(parents=True)
     (services_folder() / "ending.log").touch()
     ending = Service(
-        kind=ServiceKind("ending", "service that ends", lambda: None),
+        name="ending",
+        title="service that ends",
+        make=lambda: ending,
         options={},
         address="nowhere",
         command=["no.such.module"],
-        ready=lambda: False,
+        is_ready=lambda: False,
     )
     with pytest.raises(FlowError, match=r"the 4th time .* ModuleNotFoundError|No module"):
         supervisor._look_after([ending], print)
@@ -267,21 +268,23 @@ def test_a_service_that_ends_again_and_again_is_given_up(
 
 def test_ports_in_use(here: Command) -> None:
     told: list[str] = []
+    used: set[int] = set()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ports = Ports(told.append, "page server")
-        free = ports.choose("port", None, port)
+        free = choose_port("page server", None, [port], used, told.append)
         assert free != port
         assert f"port {port} is in use by process {os.getpid()} (" in told[0]
         assert told[0].endswith(f"the page server takes {free}")
         # With `--json` nothing else is printed, such as which other ports are in use.
         refused = here("up", "--report-port", port, "--json").failed(1)
-        assert f"port {port}, asked for the report server, is in use by process" in refused
+        assert (
+            f"the port {port} that you named for the report server is in use by process" in refused
+        )
         assert service_processes() == set()
-    again = ports.choose("port", None, free)
+    again = choose_port("page server", None, [free], used, told.append)
     assert again not in (port, free)
     with pytest.raises(FlowError, match="in use by another of these services"):
-        ports.choose("port", again, 1)
+        choose_port("page server", again, [1], used, told.append)
 
 
 @pytest.mark.parametrize(
