@@ -142,13 +142,11 @@ def _plain_flows() -> Flows:
 
 def _prefect_flows() -> Flows:
     """Import and return what runs each flow under Prefect."""
-    from flows.cluster import run_cluster  # noqa: PLC0415
     from flows.crossval import run_crossval  # noqa: PLC0415
-    from flows.fit import run_fit  # noqa: PLC0415
+    from flows.fit import run_cluster, run_fit, run_unfold  # noqa: PLC0415
     from flows.ingest import run_ingest  # noqa: PLC0415
     from flows.refresh import run_refresh  # noqa: PLC0415
     from flows.tables import run_tables  # noqa: PLC0415
-    from flows.unfold import run_unfold  # noqa: PLC0415
 
     return {
         "cluster": run_cluster,

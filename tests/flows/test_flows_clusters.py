@@ -281,7 +281,7 @@ def test_people_see_sizes_agreement_and_what_helps(
 def test_a_flow_shows_its_pictures() -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.cluster import run_cluster
+    from flows.fit import run_cluster
 
     result = run_cluster(ClusterSettings(dataset="wine", run="flown"))
     artifacts = artifacts_of(UUID(result.flow_run["id"]))

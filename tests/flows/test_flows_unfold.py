@@ -362,7 +362,7 @@ def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
-    from flows.unfold import run_unfold
+    from flows.fit import run_unfold
 
     result = run_unfold(UnfoldSettings(dataset="wine", run="flown"))
     page = artifacts_of(UUID(result.flow_run["id"]))["unfold-wine-unfolding"].data

@@ -55,9 +55,8 @@ def test_pickles_are_known_by_their_looks() -> None:
 def test_runs_of_all_kinds_leave_no_pickle(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-    from flows.cluster import run_cluster
     from flows.crossval import run_crossval
-    from flows.fit import run_fit
+    from flows.fit import run_cluster, run_fit
     from flows.ingest import run_ingest
 
     # What a fit keeps on its way is to be looked at, too.
