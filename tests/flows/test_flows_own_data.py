@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import zarr
 from commandline import Command
 from numpy.testing import assert_allclose
+from sharing import folder_of_the_run, made_once
 from support import EXACT
 
 from ism_dask import SupervisedIKDR
@@ -45,6 +48,22 @@ def _fit(here: Command, tmp_path: Path) -> Any:
     ingested = here("ingest", path, "--label", "churned", "--keep", "id", "--plain", "--json")
     assert here("fit", "sales", "-q", 2, "--run", "two", "--plain").status == 0
     return ingested.answer
+
+
+@pytest.fixture
+def fitted(
+    here: Command, sales: pd.DataFrame, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> pd.DataFrame:
+    """Return the rows of sales.csv, which is stored and fitted as the run "two"."""
+    home = Path(os.environ["ISM_DASK_HOME"])
+
+    def make(folder: Path) -> None:
+        _fit(here, tmp_path)
+        shutil.move(home, folder / "home")
+
+    made = made_once(folder_of_the_run(tmp_path_factory), "fitted-sales", make)
+    shutil.copytree(made / "home", home)
+    return sales
 
 
 def test_a_dry_run_shows_what_would_be_stored(
@@ -82,11 +101,10 @@ def test_three_commands_from_a_table_to_new_features(
 
 
 def test_rows_that_do_not_fit_are_listed_at_once(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
+    here: Command, fitted: pd.DataFrame, tmp_path: Path
 ) -> None:
-    _fit(here, tmp_path)
     source, out = tmp_path / "new.csv", tmp_path / "out.csv"
-    wrong = sales.rename(columns={"age": "years"}).assign(income="high", region="west")
+    wrong = fitted.rename(columns={"age": "years"}).assign(income="high", region="west")
     wrong.to_parquet(source.with_suffix(".parquet"))
     message = here("transform", "two", source.with_suffix(".parquet"), "-o", out).failed(1)
     for part in (
@@ -100,10 +118,10 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     message = here("transform", "two", source.with_suffix(".parquet"), *ignoring).failed(1)
     assert "which was a number" in message
     assert "west" not in message
-    sales.assign(income=["high", *["1"] * (N - 1)]).to_csv(source, index=False)
+    fitted.assign(income=["high", *["1"] * (N - 1)]).to_csv(source, index=False)
     message = here("transform", "two", source, "-o", out).failed(1)
     assert "the column 'income' has 'high' among values of type double" in message
-    wrong = sales.assign(region=["west", "centre"] * (N // 2))
+    wrong = fitted.assign(region=["west", "centre"] * (N // 2))
     wrong.loc[:2, "income"] = np.nan
     wrong.to_csv(source, index=False)
     message = here("transform", "two", source, "-o", out).failed(1)
@@ -112,7 +130,7 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     assert not out.exists()
     with pytest.raises(TableError, match="'centre', 'west'"):
         load_model("two").transform(wrong)
-    sales.assign(region="west").to_csv(source, index=False)
+    fitted.assign(region="west").to_csv(source, index=False)
     refused = here("transform", "two", source, "-o", out, "--unseen", "skip").failed(2)
     assert "refuse or ignore" in refused
     assert here("transform", "two", source, *ignoring).status == 0
@@ -229,16 +247,15 @@ def test_a_path_serves_as_a_data_set(here: Command, tmp_path: Path, command: str
 
 
 def test_a_data_set_is_transformed_by_the_names_of_its_columns(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
+    here: Command, fitted: pd.DataFrame, tmp_path: Path
 ) -> None:
-    _fit(here, tmp_path)
     other = tmp_path / "other.csv"
-    sales[["churned", "member", "region", "income", "age", "id"]].to_csv(other, index=False)
+    fitted[["churned", "member", "region", "income", "age", "id"]].to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain")
     assert here("transform", "two", "other", "-o", tmp_path / "a.npy").status == 0
-    expected = load_model("two").transform(sales.drop(columns="id"))
+    expected = load_model("two").transform(fitted.drop(columns="id"))
     assert_allclose(np.load(tmp_path / "a.npy"), expected, atol=1e-9)
-    sales.rename(columns={"age": "years"}).to_csv(other, index=False)
+    fitted.rename(columns={"age": "years"}).to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain", "--force")
     message = here("transform", "two", "other", "-o", tmp_path / "b.npy").failed(1)
     assert "it lacks 'age'; it has the unknown columns 'years'" in message
@@ -321,17 +338,15 @@ def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_pa
     assert "look" not in shown
 
 
-@pytest.mark.usefixtures("sales")
 def test_how_far_new_rows_are_is_reported(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
+    here: Command, fitted: pd.DataFrame, tmp_path: Path
 ) -> None:
-    _fit(here, tmp_path)
     model, out = load_model("two"), tmp_path / "new.parquet"
-    learned = model.transform(sales)
+    learned = model.transform(fitted)
     same = here("transform", "two", tmp_path / "sales.csv", "-o", out, "--json").answer["drift"]
     assert [each["share_outside"] for each in same] == [0.0, 0.0]
     assert_allclose([each["mean_shift"] for each in same], 0, atol=1e-6)
-    moved = sales.assign(income=sales["income"] * 1.5 + 1, age=sales["age"] + 30)
+    moved = fitted.assign(income=fitted["income"] * 1.5 + 1, age=fitted["age"] + 30)
     moved.to_parquet(tmp_path / "moved.parquet")
     ended = here("transform", "two", tmp_path / "moved.parquet", "-o", out, "--json")
     new = model.transform(moved)
@@ -349,9 +364,8 @@ def test_how_far_new_rows_are_is_reported(
     assert_allclose([each["mean_shift"] for each in stored], 0, atol=1e-6)
 
 
-def test_a_folder_of_parts_becomes_one(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
-    _fit(here, tmp_path)
-    for region, rows in sales.groupby("region"):
+def test_a_folder_of_parts_becomes_one(here: Command, fitted: pd.DataFrame, tmp_path: Path) -> None:
+    for region, rows in fitted.groupby("region"):
         folder = tmp_path / "parts" / f"region={region}"
         folder.mkdir(parents=True)
         rows.drop(columns="region").to_parquet(folder / "a.parquet")
@@ -359,26 +373,26 @@ def test_a_folder_of_parts_becomes_one(here: Command, sales: pd.DataFrame, tmp_p
     answer = here("transform", "two", tmp_path / "parts", "-o", out, "--json").answer
     assert (answer["files"], answer["rows"]) == (3, N)
     model = load_model("two")
-    for region, rows in sales.groupby("region"):
+    for region, rows in fitted.groupby("region"):
         new = pd.read_parquet(out / f"region={region}" / "a.parquet", partitioning=None)
         assert list(new["id"].astype(int)) == list(rows["id"])
         assert_allclose(new[NEW], model.transform(rows))
     assert "exists" in here("transform", "two", tmp_path / "parts", "-o", out).failed(2)
-    rows = sales[sales["region"] == "south"].assign(income=np.nan)
+    rows = fitted[fitted["region"] == "south"].assign(income=np.nan)
     rows.drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     other = tmp_path / "other"
     message = here("transform", "two", tmp_path / "parts", "-o", other).failed(1)
     assert "'income' has no value" in message
     assert not other.exists()
-    sales[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
+    fitted[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     for out in ("other", "new.parquet", "new.csv"):
         answer = here("transform", "two", tmp_path / "parts", "-o", tmp_path / out, "--json").answer
-        assert answer["rows"] == (sales["region"] != "south").sum()
+        assert answer["rows"] == (fitted["region"] != "south").sum()
     empty = pd.read_parquet(other / "region=south" / "a.parquet", partitioning=None)
     assert (list(empty), len(empty)) == (["id", *NEW], 0)
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        sales.to_parquet(tmp_path / folder / "a.parquet")
+        fitted.to_parquet(tmp_path / folder / "a.parquet")
     several = tmp_path / "[ot][nw][eo]" / "a.parquet"
     message = here("transform", "two", several, "-o", tmp_path / "x").failed(1)
     assert "2 files of the table would be the part a.parquet" in message
