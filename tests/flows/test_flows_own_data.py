@@ -231,11 +231,12 @@ def test_a_table_is_listed_shown_and_removed(here: Command, tmp_path: Path) -> N
     assert here("transform", "two", source, "-o", tmp_path / "out.csv").status == 0
 
 
-@pytest.mark.parametrize("command", ["crossval", "cluster"])
+@pytest.mark.parametrize("command", ["crossval --folds 2 --first 1", "cluster"])
 @pytest.mark.usefixtures("sales")
 def test_a_path_serves_as_a_data_set(here: Command, tmp_path: Path, command: str) -> None:
     path = tmp_path / "sales.csv"
-    given = (command, path, "--label", "churned", "--sigma", 2, "--plain", "--json", "--force")
+    options = ("--label", "churned", "--sigma", 2, "--plain", "--json", "--force")
+    given = (*command.split(), path, *options)
     first = here(*given).answer
     assert first["dataset"] == "sales"
     assert open_dataset("sales").class_names == {"churned": ("no", "yes")}
@@ -384,7 +385,7 @@ def test_a_folder_of_parts_becomes_one(here: Command, fitted: pd.DataFrame, tmp_
     message = here("transform", "two", tmp_path / "parts", "-o", other).failed(1)
     assert "'income' has no value" in message
     assert not other.exists()
-    fitted[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
+    rows[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     for out in ("other", "new.parquet", "new.csv"):
         answer = here("transform", "two", tmp_path / "parts", "-o", tmp_path / out, "--json").answer
         assert answer["rows"] == (fitted["region"] != "south").sum()
@@ -510,7 +511,9 @@ def test_columns_to_avoid_and_given_ones_are_no_features(
     assert here("fit", "sales", *words, "--given", "age", "--run", "known").status == 0
     known = SupervisedIKDR(1).fit(rows, y, given=sales["age"])
     assert_allclose(load_model("known").components, known.components_, atol=1e-3)
-    crossed = here("crossval", "sales", *words, "--avoid", "age", "--folds", 2, "--json")
+    crossed = here(
+        *("crossval", "sales", *words, "--avoid", "age", "--folds", 2, "--first", 1, "--json")
+    )
     assert crossed.answer["settings"]["avoid"] == "age"
     assert "is the label to explain" in here("fit", "sales", *words, "--given", "churned").failed(2)
     assert "`--avoid` is 'sex'" in here("fit", "sales", "--avoid", "sex", "--plain").failed(2)
