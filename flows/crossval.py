@@ -11,13 +11,7 @@ from prefect.utilities.annotations import quote
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
 from flows.results.runs import CrossvalResult, FoldResult
-from flows.runs.crossval import (
-    Crossval,
-    FoldPlan,
-    deal_folds,
-    resumable_crossval,
-    run_name,
-)
+from flows.runs.crossval import Crossval, FoldPlan, deal_folds, resumable_crossval, run_name
 from flows.runs.data import LabelledDataset
 from flows.settings.runs import CrossvalSettings
 from flows.text import number

@@ -54,11 +54,6 @@ def known_history(name: str) -> History:
     return history
 
 
-def history_page(name: str) -> str:
-    """Return the history of a published run as Markdown."""
-    return render_markdown(history_summary(known_history(name)))
-
-
 def write_history(history: History, path: Path) -> Path:
     """Write the history of a published run as a page: HTML, or Markdown if its name ends in .md."""
     summary = history_summary(history)

@@ -30,12 +30,7 @@ from flows.results.runs import (
 from flows.runs.data import Array, target_of
 from flows.settings.base import DataSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
-from flows.settings.runs import (
-    DEPENDENCE,
-    PREDICTION,
-    SavedRunSettings,
-    SearchSettings,
-)
+from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR

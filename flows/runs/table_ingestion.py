@@ -14,21 +14,9 @@ from flows.settings.base import IngestSettings
 from flows.settings.choices import check_credentials, table_options
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage import Dataset, StorageError, TableError
-from storage.table_ingestion import (
-    dataset_name,
-    find_made_from,
-    preview_table,
-    store_unless_stored,
-)
+from storage.table_ingestion import dataset_name, find_made_from, preview_table, store_unless_stored
 from storage.tables.formats import open_table
-from storage.tables.schema import (
-    BOOLEAN,
-    CLASSES,
-    NUMBER,
-    Column,
-    TableOptions,
-    TableSchema,
-)
+from storage.tables.schema import BOOLEAN, CLASSES, NUMBER, Column, TableOptions, TableSchema
 from storage.tables.sources import Table
 
 # Names of columns that are often a label, and those that number the rows.
