@@ -297,18 +297,6 @@ def test_tolerances_reach_the_fit() -> None:
     assert 0 < fine.engine_error < rough.engine_error
 
 
-@pytest.mark.long
-def test_every_summary_says_how_far_w_can_be_trusted() -> None:
-    result = fit_plain(FitSettings(dataset="wine", criterion="dependence"))
-    crossed = crossval_plain(replace(PLAIN, first=1))
-    for ending, rows in ((result.fitted.ending, 178), (crossed.results[0].ending, 160)):
-        assert 0 < ending.residual < 0.1
-        assert ending.residual_rows == rows
-        assert (ending.engine, ending.engine_note) == ("exact", "")
-        assert 0 < ending.engine_error < 1e-9
-    assert load_model(result.run).metrics["residual_rows"] == 178
-
-
 def test_a_bound_that_says_nothing_is_kept_as_it_is() -> None:
     assert fit_plain(unbounded()).fitted.ending.engine_error == math.inf
     assert load_model("unbounded").metrics["engine_error"] == math.inf
