@@ -9,10 +9,12 @@ from prefect.events import emit_event
 from prefect.states import Completed, Failed
 
 from flows.ingest import block_credentials
-from flows.refreshes.history import history_page
+from flows.refreshes.history import history_summary
 from flows.refreshes.refresh import credentials_of
 from flows.refreshes.refresh import refresh as refresh_run
+from flows.reports.markdown import render_markdown
 from flows.results.refresh import SUSPICIOUS, RefreshResult
+from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
 from flows.tracking.flow_run import step, track_run
 
@@ -37,7 +39,8 @@ def refresh(settings: RefreshSettings) -> State[Any]:
         with block_credentials(credentials_of(settings)):
             result: RefreshResult = refresh_step(settings)
         _tell_automations(result)
-        page = run.page(history_page(result.name), f"the history of {result.name}")
+        history = render_markdown(history_summary(History(result.name)))
+        page = run.page(history, f"the history of {result.name}")
         state: State[Any] = Completed(name=result.state.capitalize())
         if result.state == SUSPICIOUS:
             state = Failed(name=result.state.capitalize(), message="; ".join(result.reasons))

@@ -11,7 +11,6 @@ import numpy as np
 from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.html import render_history, write_summary
-from flows.reports.markdown import render_markdown
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import (
     BEGUN,
@@ -57,11 +56,6 @@ def known_history(name: str) -> History:
             f"no run {name!r} was refreshed; {hint}`ism-dask refresh FILE` refreshes one"
         )
     return history
-
-
-def history_page(name: str) -> str:
-    """Return the history of a published run as Markdown."""
-    return render_markdown(history_summary(known_history(name)))
 
 
 def write_history(history: History, path: Path) -> Path:

@@ -10,11 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.results.base import INLINE, OPTIONAL, JsonRecord, RunResult
-from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import Round
 
 # A result lists this many weights of each new feature.
 _TOP_LOADINGS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateRecord(JsonRecord):
+    """Whether W is proved to be a maximum of J, as `ism_dask.Certificate` has it."""
+
+    is_certified: bool
+    is_global: bool
+    reason: str  # what is known and why, in one sentence
+    # That of the scaled Hessian of J; None if it was not measured.
+    largest_eigenvalue: float | None = None
+    # A bound on the sine of the largest angle between W and the maximum, if there is a bound.
+    distance: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +47,7 @@ class FitEnding(JsonRecord):
     measure: str  # what it limits: "residual", or "change" of the eigenvalues
     # Sine of the angle by which the last iteration turned W; None without iterations.
     angle: float | None = field(default=None, metadata=OPTIONAL)
-    certificate: Certificate  # whether W is proved to be a maximum of J
+    certificate: CertificateRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,14 +23,7 @@ from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
-from flows.runs.data import (
-    Array,
-    LabelledDataset,
-    label_of,
-    read_rows,
-    side_labels,
-    store_for_run,
-)
+from flows.runs.data import Array, LabelledDataset, label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import computed_facts, fit, saved_record
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.settings.runs import DEPENDENCE, CrossvalSettings

@@ -9,13 +9,7 @@ import numpy as np
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_note
 from flows.results.runs import Certainty, FitResult, ShareInterval
-from flows.runs.data import (
-    LabelledDataset,
-    label_of,
-    read_rows,
-    side_labels,
-    store_for_run,
-)
+from flows.runs.data import LabelledDataset, label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import (
     FittedModel,
     computed_facts,

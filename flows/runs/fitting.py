@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from flows.progress.fits import watched_fit
 from flows.progress.watching import ProgressShare, run_context
 from flows.results.base import RunResult
 from flows.results.runs import (
+    CertificateRecord,
     Contribution,
     FewColumns,
     FitEnding,
@@ -30,12 +32,7 @@ from flows.results.runs import (
 from flows.runs.data import Array, target_of
 from flows.settings.base import DataSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
-from flows.settings.runs import (
-    DEPENDENCE,
-    PREDICTION,
-    SavedRunSettings,
-    SearchSettings,
-)
+from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
@@ -66,7 +63,9 @@ class FittedModel:
     @property
     def ending(self) -> FitEnding:
         """How the fit ended and how accurate W is."""
-        model = self.model
+        model, certificate = self.model, vars(self.model.certificate_)
+        numbers = ("largest_eigenvalue", "distance")
+        unmeasured = [name for name in numbers if not math.isfinite(certificate[name])]
         # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
         by_change = model.status_ is Status.TOLERANCE
         return FitEnding(
@@ -83,7 +82,7 @@ class FittedModel:
             tolerance=float(model.tolerance_),
             measure="change" if by_change else model.plan.iterations.measure,
             angle=float(model.history_[-1].angle) if model.history_ else None,
-            certificate=model.certificate_,
+            certificate=CertificateRecord.from_json({**certificate, **dict.fromkeys(unmeasured)}),
         )
 
     @property

@@ -18,14 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError, RunHeldError
-from flows.results.refresh import (
-    ADOPTED,
-    BEGUN,
-    FAILED,
-    PUBLISHED,
-    ROLLED_BACK,
-    RefreshResult,
-)
+from flows.results.refresh import ADOPTED, BEGUN, FAILED, PUBLISHED, ROLLED_BACK, RefreshResult
 from flows.services.leases import find_lease
 from flows.services.liveness import ProcessRecord
 from storage import (

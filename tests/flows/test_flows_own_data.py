@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import zarr
 from commandline import Command
 from numpy.testing import assert_allclose
+from sharing import folder_of_the_run, made_once
 from support import EXACT
 
 from flows.results.base import IngestResult
@@ -49,6 +52,22 @@ def _fit(here: Command, tmp_path: Path) -> Any:
     return ingested.answer
 
 
+@pytest.fixture
+def fitted(
+    here: Command, sales: pd.DataFrame, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> pd.DataFrame:
+    """Return the rows of sales.csv, which is stored and fitted as the run "two"."""
+    home = Path(os.environ["ISM_DASK_HOME"])
+
+    def make(folder: Path) -> None:
+        _fit(here, tmp_path)
+        shutil.move(home, folder / "home")
+
+    made = made_once(folder_of_the_run(tmp_path_factory), "fitted-sales", make)
+    shutil.copytree(made / "home", home)
+    return sales
+
+
 def test_a_dry_run_shows_what_would_be_stored(
     here: Command, sales: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -84,11 +103,10 @@ def test_three_commands_from_a_table_to_new_features(
 
 
 def test_rows_that_do_not_fit_are_listed_at_once(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
+    here: Command, fitted: pd.DataFrame, tmp_path: Path
 ) -> None:
-    _fit(here, tmp_path)
     source, out = tmp_path / "new.csv", tmp_path / "out.csv"
-    wrong = sales.rename(columns={"age": "years"}).assign(income="high", region="west")
+    wrong = fitted.rename(columns={"age": "years"}).assign(income="high", region="west")
     wrong.to_parquet(source.with_suffix(".parquet"))
     message = here("transform", "two", source.with_suffix(".parquet"), "-o", out).failed(1)
     for part in (
@@ -102,10 +120,10 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     message = here("transform", "two", source.with_suffix(".parquet"), *ignoring).failed(1)
     assert "which was a number" in message
     assert "west" not in message
-    sales.assign(income=["high", *["1"] * (N - 1)]).to_csv(source, index=False)
+    fitted.assign(income=["high", *["1"] * (N - 1)]).to_csv(source, index=False)
     message = here("transform", "two", source, "-o", out).failed(1)
     assert "the column 'income' has 'high' among values of type double" in message
-    wrong = sales.assign(region=["west", "centre"] * (N // 2))
+    wrong = fitted.assign(region=["west", "centre"] * (N // 2))
     wrong.loc[:2, "income"] = np.nan
     wrong.to_csv(source, index=False)
     message = here("transform", "two", source, "-o", out).failed(1)
@@ -114,7 +132,7 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     assert not out.exists()
     with pytest.raises(TableError, match="'centre', 'west'"):
         load_model("two").transform(wrong)
-    sales.assign(region="west").to_csv(source, index=False)
+    fitted.assign(region="west").to_csv(source, index=False)
     refused = here("transform", "two", source, "-o", out, "--unseen", "skip").failed(2)
     assert "refuse or ignore" in refused
     assert here("transform", "two", source, *ignoring).status == 0
@@ -124,22 +142,19 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     assert_allclose(pd.read_csv(out)[NEW], load_model("two").transform(X), atol=1e-9)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_file_of_a_built_in_data_set_may_have_its_label(
-    here: Command, fitted_wine: str, tmp_path: Path, suffix: str
+    here: Command, fitted_wine: str, tmp_path: Path
 ) -> None:
     data = open_dataset("wine")
     rows = pd.DataFrame(data.X.read(0, 20), columns=list(data.feature_names or ()))
     rows.insert(3, "cultivar", data.labels["cultivar"][:20])
-    source, out = tmp_path / f"rows{suffix}", tmp_path / "out.csv"
-    write = {".csv": rows.to_csv, ".parquet": rows.to_parquet}
-    write[suffix](source, index=False)
+    source, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.to_csv(source, index=False)
     ended = here("transform", fitted_wine, source, "-o", out, "--json")
     assert ended.answer["ignored"] == ["cultivar"]
     expected = load_model(fitted_wine).transform(rows.drop(columns="cultivar"))
     assert_allclose(pd.read_csv(out), expected, atol=1e-9)
-    write = {".csv": rows.assign(x=1).to_csv, ".parquet": rows.assign(x=1).to_parquet}
-    write[suffix](source, index=False)
+    rows.assign(x=1).to_csv(source, index=False)
     assert "unknown" in here("transform", fitted_wine, source, "-o", out).failed(1)
 
 
@@ -215,11 +230,12 @@ def test_a_table_is_listed_shown_and_removed(here: Command, tmp_path: Path) -> N
     assert here("transform", "two", source, "-o", tmp_path / "out.csv").status == 0
 
 
-@pytest.mark.parametrize("command", ["crossval", "cluster"])
+@pytest.mark.parametrize("command", ["crossval --folds 2 --first 1", "cluster"])
 @pytest.mark.usefixtures("sales")
 def test_a_path_serves_as_a_data_set(here: Command, tmp_path: Path, command: str) -> None:
     path = tmp_path / "sales.csv"
-    given = (command, path, "--label", "churned", "--sigma", 2, "--plain", "--json", "--force")
+    options = ("--label", "churned", "--sigma", 2, "--plain", "--json", "--force")
+    given = (*command.split(), path, *options)
     first = here(*given).answer
     assert first["dataset"] == "sales"
     assert open_dataset("sales").class_names == {"churned": ("no", "yes")}
@@ -231,16 +247,15 @@ def test_a_path_serves_as_a_data_set(here: Command, tmp_path: Path, command: str
 
 
 def test_a_data_set_is_transformed_by_the_names_of_its_columns(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
+    here: Command, fitted: pd.DataFrame, tmp_path: Path
 ) -> None:
-    _fit(here, tmp_path)
     other = tmp_path / "other.csv"
-    sales[["churned", "member", "region", "income", "age", "id"]].to_csv(other, index=False)
+    fitted[["churned", "member", "region", "income", "age", "id"]].to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain")
     assert here("transform", "two", "other", "-o", tmp_path / "a.npy").status == 0
-    expected = load_model("two").transform(sales.drop(columns="id"))
+    expected = load_model("two").transform(fitted.drop(columns="id"))
     assert_allclose(np.load(tmp_path / "a.npy"), expected, atol=1e-9)
-    sales.rename(columns={"age": "years"}).to_csv(other, index=False)
+    fitted.rename(columns={"age": "years"}).to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain", "--force")
     message = here("transform", "two", "other", "-o", tmp_path / "b.npy").failed(1)
     assert "it lacks 'age'; it has the unknown columns 'years'" in message
@@ -327,17 +342,15 @@ def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_pa
     assert "look" not in shown
 
 
-@pytest.mark.usefixtures("sales")
 def test_how_far_new_rows_are_is_reported(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
+    here: Command, fitted: pd.DataFrame, tmp_path: Path
 ) -> None:
-    _fit(here, tmp_path)
     model, out = load_model("two"), tmp_path / "new.parquet"
-    learned = model.transform(sales)
+    learned = model.transform(fitted)
     same = here("transform", "two", tmp_path / "sales.csv", "-o", out, "--json").answer["drift"]
     assert [each["share_outside"] for each in same] == [0.0, 0.0]
     assert_allclose([each["mean_shift"] for each in same], 0, atol=1e-6)
-    moved = sales.assign(income=sales["income"] * 1.5 + 1, age=sales["age"] + 30)
+    moved = fitted.assign(income=fitted["income"] * 1.5 + 1, age=fitted["age"] + 30)
     moved.to_parquet(tmp_path / "moved.parquet")
     ended = here("transform", "two", tmp_path / "moved.parquet", "-o", out, "--json")
     new = model.transform(moved)
@@ -355,9 +368,8 @@ def test_how_far_new_rows_are_is_reported(
     assert_allclose([each["mean_shift"] for each in stored], 0, atol=1e-6)
 
 
-def test_a_folder_of_parts_becomes_one(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
-    _fit(here, tmp_path)
-    for region, rows in sales.groupby("region"):
+def test_a_folder_of_parts_becomes_one(here: Command, fitted: pd.DataFrame, tmp_path: Path) -> None:
+    for region, rows in fitted.groupby("region"):
         folder = tmp_path / "parts" / f"region={region}"
         folder.mkdir(parents=True)
         rows.drop(columns="region").to_parquet(folder / "a.parquet")
@@ -365,26 +377,26 @@ def test_a_folder_of_parts_becomes_one(here: Command, sales: pd.DataFrame, tmp_p
     answer = here("transform", "two", tmp_path / "parts", "-o", out, "--json").answer
     assert (answer["files"], answer["rows"]) == (3, N)
     model = load_model("two")
-    for region, rows in sales.groupby("region"):
+    for region, rows in fitted.groupby("region"):
         new = pd.read_parquet(out / f"region={region}" / "a.parquet", partitioning=None)
         assert list(new["id"].astype(int)) == list(rows["id"])
         assert_allclose(new[NEW], model.transform(rows))
     assert "exists" in here("transform", "two", tmp_path / "parts", "-o", out).failed(2)
-    rows = sales[sales["region"] == "south"].assign(income=np.nan)
+    rows = fitted[fitted["region"] == "south"].assign(income=np.nan)
     rows.drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     other = tmp_path / "other"
     message = here("transform", "two", tmp_path / "parts", "-o", other).failed(1)
     assert "'income' has no value" in message
     assert not other.exists()
-    sales[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
+    rows[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     for out in ("other", "new.parquet", "new.csv"):
         answer = here("transform", "two", tmp_path / "parts", "-o", tmp_path / out, "--json").answer
-        assert answer["rows"] == (sales["region"] != "south").sum()
+        assert answer["rows"] == (fitted["region"] != "south").sum()
     empty = pd.read_parquet(other / "region=south" / "a.parquet", partitioning=None)
     assert (list(empty), len(empty)) == (["id", *NEW], 0)
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        sales.to_parquet(tmp_path / folder / "a.parquet")
+        fitted.to_parquet(tmp_path / folder / "a.parquet")
     several = tmp_path / "[ot][nw][eo]" / "a.parquet"
     message = here("transform", "two", several, "-o", tmp_path / "x").failed(1)
     assert "2 files of the table would be the part a.parquet" in message
@@ -502,7 +514,9 @@ def test_columns_to_avoid_and_given_ones_are_no_features(
     assert here("fit", "sales", *words, "--given", "age", "--run", "known").status == 0
     known = SupervisedIKDR(1).fit(rows, y, given=sales["age"])
     assert_allclose(load_model("known").components, known.components_, atol=1e-3)
-    crossed = here("crossval", "sales", *words, "--avoid", "age", "--folds", 2, "--json")
+    crossed = here(
+        *("crossval", "sales", *words, "--avoid", "age", "--folds", 2, "--first", 1, "--json")
+    )
     assert crossed.answer["settings"]["avoid"] == "age"
     assert "is the label to explain" in here("fit", "sales", *words, "--given", "churned").failed(2)
     assert "`--avoid` is 'sex'" in here("fit", "sales", "--avoid", "sex", "--plain").failed(2)

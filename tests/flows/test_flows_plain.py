@@ -91,7 +91,7 @@ def test_the_seed_deals_the_folds() -> None:
 @pytest.mark.parametrize(
     ("run", "settings", "once"),
     [
-        (crossval_plain, PLAIN, (flows.runs.crossval, "plan_folds")),
+        (crossval_plain, replace(PLAIN, first=1), (flows.runs.crossval, "plan_folds")),
         (fit_plain, FIT, (flows.runs.fit, "label_of")),
         (cluster_plain, ClusterSettings(dataset="wine"), (flows.runs.clustering, "count_clusters")),
         (unfold_plain, UnfoldSettings(dataset="wine"), (flows.runs.unfolding, "side_information")),
@@ -274,11 +274,6 @@ def test_relative_gaussian_keeps_its_rows_out_of_the_summary() -> None:
     given = {"kernel": "relative_gaussian", "neighbor": 5, "criterion": "dependence"}
     result = fit_plain(FitSettings(dataset="wine", **given))
     assert result.fitted.fitted_kernel == {"name": "relative_gaussian", "neighbor": 5}
-
-
-def test_face_by_either_label(reference_data: object) -> None:
-    settings = FitSettings(dataset="face", criterion="dependence", kernel="linear", label="pose")
-    assert fit_plain(settings).n_components == 3
 
 
 def test_tolerances_reach_the_fit() -> None:

@@ -446,7 +446,7 @@ def test_schedules_are_made_replaced_listed_paused_and_removed(
     for cron, zone in (("0 2 * * *", "UTC"), ("30 3 * * 1", "Europe/Berlin")):
         answer = here("schedule", run_file, "--cron", cron, "--timezone", zone, "--json").answer
         assert (answer["name"], answer["cron"]) == ("sales", cron)
-        deployment = serving.get("deployments/name/refresh/sales")
+        deployment = serving.request("GET", "deployments/name/refresh/sales").json()
         assert answer["url"].endswith(deployment["id"])
         (schedule,) = deployment["schedules"]
         assert schedule["schedule"]["cron"] == cron
@@ -483,12 +483,13 @@ def test_schedules_are_made_replaced_listed_paused_and_removed(
 @pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
 def test_an_alert_calls_a_webhook(
-    here: Command, run_file: Path, serving: Serving, called: list[dict[str, Any]], hook: str
+    here: Command, run_file: Path, serving: Serving, hook: tuple[str, list[dict[str, Any]]]
 ) -> None:
+    address, called = hook
     assert here("alert").out == "refreshes alert nobody; `ism-dask alert URL` changes that\n"
     assert "expected a webhook" in here("alert", "me").failed(2)
     for _ in range(2):
-        assert "127.0.0.1" in here("alert", hook).out
+        assert "127.0.0.1" in here("alert", address).out
     assert len(serving.find("automations")) == 2
     assert here("refresh", run_file, "--json").answer["state"] == "published"
     write_part(run_file.parent, "b", 400, shift=30.0)
@@ -506,14 +507,9 @@ def test_an_alert_calls_a_webhook(
 
 
 @pytest.fixture
-def called() -> list[dict[str, Any]]:
-    """Return what the webhook was called with."""
-    return []
-
-
-@pytest.fixture
-def hook(called: list[dict[str, Any]]) -> Iterator[str]:
-    """Serve a webhook, and return its address."""
+def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Serve a webhook; yield its address, and what it was called with."""
+    called: list[dict[str, Any]] = []
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -526,7 +522,7 @@ def hook(called: list[dict[str, Any]]) -> Iterator[str]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/hook"
+        yield f"http://127.0.0.1:{server.server_port}/hook", called
         server.shutdown()
 
 
@@ -592,17 +588,12 @@ def test_a_missing_run_file_is_an_error_at_once(
 ) -> None:
     monkeypatch.setattr("flows.cli.refresh.connect_to_prefect", pytest.fail)
     monkeypatch.setattr("flows.cli.compute.connect_to_prefect", pytest.fail)
+    assert "with the tables [data] and [fit]." in here("refresh", "--help").out
     path = tmp_path / "sales.toml"
     assert f"the run file {path} cannot be read" in here("refresh", path).failed(2)
     assert f"the run file {path} cannot be read" in here(
         "schedule", path, "--cron", "0 2 * * *"
     ).failed(2)
-
-
-def test_help_names_the_tables(here: Command) -> None:
-    words = here("refresh", "--help").out
-    assert "with the tables [data] and [fit]." in words
-    assert "[refresh]" in words
 
 
 def test_a_new_run_file_for_a_glob_is_valid(here: Command, run_file: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_is_kept_of_a_fit() -> None:
 
 def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
     store_own(2500)
-    linear = FitSettings(dataset="own", kernel="linear", n_components=3)
+    linear = FitSettings(dataset="own", kernel="linear", n_components=3, criterion="dependence")
     one, two, other = (
         load_model(fit_plain(replace(linear, run=name, seed=seed)).run)
         for name, seed in (("one", 0), ("two", 0), ("other", 1))
@@ -180,17 +180,17 @@ def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
 
 def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
     name = "wine-gaussian-q2-crossval"
-    fit_plain(FitSettings(dataset="wine", run=name, sigma="median"))
+    fit_plain(FitSettings(dataset="wine", run=name, sigma="median", criterion="dependence"))
     assert here("report", name).status == 0
-    crossval = ("crossval", "wine", "-q", 2, "--plain")
+    crossval = ("crossval", "wine", "-q", 2, "--plain", *DEPENDENCE)
     assert "--force" in here(*crossval).failed(1)
     assert here(*crossval, "--first", 1, "--force").status == 0
     assert open_run(name).kind == "crossval"
     assert not report_path(name).exists()
     assert "has results but no model" in here("transform", name, "wine", "-o", "x.csv").failed(2)
     assert "--force" in here("fit", "wine", "--plain", "--run", name).failed(1)
-    again = ("fit", "wine", "--plain", "--sigma", "median", "--run", name, "--force")
-    assert here(*again).status == 0
+    again = ("fit", "wine", "--plain", "--sigma", "median", *DEPENDENCE, "--run", name)
+    assert here(*again, "--force").status == 0
     assert [run.kind for run in list_runs()] == ["fit"]
 
 

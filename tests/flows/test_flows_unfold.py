@@ -71,20 +71,6 @@ def test_axes_that_are_of_no_use_are_told(here: Command) -> None:
     np.testing.assert_array_equal(placed, coordinates[:3])
 
 
-def test_a_table_of_numbers_and_one_coordinate(here: Command, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(60, 3))
-    lines = ["a,b,c,y", *(",".join(map(str, (*row, row.sum()))) for row in rows)]
-    (tmp_path / "own.csv").write_text("\n".join(lines))
-    answer = here(
-        *("unfold", tmp_path / "own.csv", "--label", "y", "-q", "1", "--smooth"),
-        *("--plain", "--json", "--run", "own"),
-    ).answer
-    assert answer["iterations"] == 0
-    assert result_arrays("own")["coordinates"].shape == (60, 1)
-    assert "in the colours of y" in render_run("own")
-
-
 def test_several_labels_are_a_factor(here: Command, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows, wrote = rng.normal(size=(60, 3)), rng.integers(0, 2, size=(60, 2))
@@ -115,9 +101,9 @@ def test_several_labels_are_a_factor(here: Command, tmp_path: Path) -> None:
 
 def test_a_run_file_unfolds_a_table(here: Command, tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 3))
-    lines = ["a,b,c,y", *(",".join(map(str, (*row, "pq"[i % 2]))) for i, row in enumerate(rows))]
+    lines = ["a,b,c,y", *(",".join(map(str, (*row, row.sum()))) for row in rows)]
     (tmp_path / "own.csv").write_text("\n".join(lines))
-    text = '[data]\nsource = "own.csv"\nlabel = "y"\n[unfold]\nnu = 2.0\n'
+    text = '[data]\nsource = "own.csv"\nlabel = "y"\n[unfold]\nnu = 2.0\nn_components = 1\n'
     (tmp_path / "own.toml").write_text(f'run = "filed"\nreport = "own.html"\n{text}')
     assert here("run", tmp_path / "own.toml", "--plain").status == 0
     assert open_run("filed").config["nu"] == 2.0
@@ -127,7 +113,7 @@ def test_a_run_file_unfolds_a_table(here: Command, tmp_path: Path) -> None:
     )
     assert here("run", tmp_path / "own.toml", "--plain").status == 0
     placed = np.loadtxt(tmp_path / "new.csv", delimiter=",", skiprows=1)
-    np.testing.assert_array_equal(placed, result_arrays("own-unfolding-q2")["coordinates"])
+    np.testing.assert_array_equal(placed, result_arrays("own-unfolding-q1")["coordinates"][:, 0])
 
 
 def _sales() -> pd.DataFrame:
