@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from io import StringIO
 from itertools import groupby, pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 from rich.progress import Progress
-from support import Diary, store_own
+from support import Diary, exact_fit, store_own
 from waiting import wait
 
 import flows.progress.watching
@@ -22,7 +23,7 @@ from flows.progress.fits import FitReports, watched_fit
 from flows.progress.watching import ProgressShare, watch_progress
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
-from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.settings.runs import CrossvalSettings
 from ism_dask.observe import fit_progress
 from ism_dask.observe.fit_events import FitPlan
 from ism_dask.observe.fit_progress import FitProgress, log_progress
@@ -45,19 +46,14 @@ def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def state(*changes: float, limit: float = 0.0, tol: float = 0.01) -> SimpleNamespace:
+    current = SimpleNamespace(objective=2.0)
+    shared: Any = {"limit": limit, "objective": 2.0, "seconds": 0.0}
     history = [
         SimpleNamespace(
-            change=change,
-            residual=change,
-            limit=limit,
-            iteration=number,
-            objective=2.0,
-            seconds=0.0,
-            settled=change < tol,
+            change=change, residual=change, iteration=number, settled=change < tol, **shared
         )
         for number, change in enumerate(changes, start=1)
     ]
-    current = SimpleNamespace(objective=2.0)
     return SimpleNamespace(history=history, iteration=len(changes), current=current)
 
 
@@ -181,13 +177,8 @@ def test_the_time_left_of_a_residual_that_falls_geometrically(
 
 
 def test_durations_are_put_into_words() -> None:
-    assert [duration(seconds) for seconds in (1.0, 99.0, 100.0, 5000.0, 7300.0)] == [
-        "1 s",
-        "99 s",
-        "2 min",
-        "83 min",
-        "2 h",
-    ]
+    words = ["1 s", "99 s", "2 min", "83 min", "2 h"]
+    assert [duration(seconds) for seconds in (1.0, 99.0, 100.0, 5000.0, 7300.0)] == words
 
 
 @pytest.mark.usefixtures("_every_pass")
@@ -240,16 +231,8 @@ def test_short_passes_are_not_reported() -> None:
 def test_a_fit_tells_of_its_passes_from_its_own_thread() -> None:
     store_own(3000)
     diary = Diary()
-    settings = FitSettings(
-        dataset="own",
-        sigma="median",
-        criterion="dependence",
-        engine="exact",
-        tol=1e-12,
-        max_iter=12,
-    )
     with watch_progress(diary):
-        fit_plain(settings)
+        fit_plain(exact_fit("own", 12))
     assert any(re.search(r"^iteration \d+, rows \d+%", each) for each in diary.texts)
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] == 1.0
@@ -259,15 +242,8 @@ def test_a_fit_tells_of_its_passes_from_its_own_thread() -> None:
 def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
     store_own(6000)
     diary = Diary()
-    settings = CrossvalSettings(
-        dataset="own",
-        sigma="median",
-        folds=2,
-        criterion="dependence",
-        engine="exact",
-        tol=1e-12,
-        max_iter=12,
-    )
+    exact: Any = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 12}
+    settings = CrossvalSettings(dataset="own", sigma="median", folds=2, **exact)
     with watch_progress(diary):
         crossval_plain(settings)
     for fold in ("fold 1 of 2", "fold 2 of 2"):
@@ -343,11 +319,7 @@ def test_passes_after_the_last_round_are_of_the_clusters() -> None:
         progress.on_round(ended_round(2, 0.001))
         progress.on_task(1, 1)
         progress.report_pass()
-    assert diary.texts == [
-        "round 2, last movement 0.5",
-        "clusters",
-        "clusters, rows 100%",
-    ]
+    assert diary.texts == ["round 2, last movement 0.5", "clusters", "clusters, rows 100%"]
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] <= 1.0
 

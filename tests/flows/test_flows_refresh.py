@@ -451,7 +451,7 @@ def test_schedules_are_made_replaced_listed_paused_and_removed(
     for cron, zone in (("0 2 * * *", "UTC"), ("30 3 * * 1", "Europe/Berlin")):
         answer = here("schedule", run_file, "--cron", cron, "--timezone", zone, "--json").answer
         assert (answer["name"], answer["cron"]) == ("sales", cron)
-        deployment = serving.get("deployments/name/refresh/sales")
+        deployment = serving.request("GET", "deployments/name/refresh/sales").json()
         assert answer["url"].endswith(deployment["id"])
         (schedule,) = deployment["schedules"]
         assert schedule["schedule"]["cron"] == cron
