@@ -1,4 +1,4 @@
-"""The Prefect flow `crossval`: one task for each fold, then one that averages the folds."""
+"""The Prefect flow `crossval`: it deals folds, one task fits and scores each, one averages them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from prefect import flow
+from prefect.utilities.annotations import quote
 
 from flows.compute.session import joined_cluster
 from flows.ingest import ingest_and_name_run
 from flows.results.runs import CrossvalResult, FoldResult
-from flows.runs.crossval import Crossval, resumable_crossval, run_name
+from flows.runs.crossval import (
+    Crossval,
+    FoldPlan,
+    deal_folds,
+    resumable_crossval,
+    run_name,
+)
+from flows.runs.data import LabelledDataset
 from flows.settings.runs import CrossvalSettings
 from flows.text import number
 from flows.tracking.flow_run import run_flow, step, track_run
 
 
-@step("fold", "fold {number} of {crossval.settings.folds}")
-def fold_step(crossval: Crossval, number: int) -> FoldResult:
+@step("deal", "deal folds")
+def deal_step(settings: CrossvalSettings, data: Any) -> tuple[LabelledDataset, list[FoldPlan]]:
+    """Deal the rows into folds, each with the same share of every class."""
+    return deal_folds(settings, data)
+
+
+@step("fold", "fold {plan.number} of {crossval.settings.folds}")
+def fold_step(crossval: Crossval, plan: FoldPlan) -> FoldResult:
     """Fit W and the classifier to all folds but one, and score them on that one."""
-    return crossval.fold(number)
+    return crossval.fold(plan)
 
 
 @step("aggregate", retried=False)
@@ -36,9 +50,10 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
     """
     with track_run("crossval", settings) as run:
         settings, data = ingest_and_name_run(settings, run, run_name)
-        with resumable_crossval(settings, data) as this:
+        labelled, plans = deal_step(settings, quote(data))
+        with resumable_crossval(settings, labelled) as this:
             with joined_cluster(settings.scheduler):
-                results = [fold_step(this, number) for number in settings.fold_numbers]
+                results = [fold_step(this, plan) for plan in plans]
             result = aggregate_step(this, results)
         about = "Each fold, mean and population standard deviation"
         return run.saved(result, run.table("folds", table_rows(result), about))

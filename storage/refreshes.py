@@ -73,7 +73,8 @@ def read_history(name: str) -> list[dict[str, Any]]:
 
 def write_history(name: str, records: Sequence[Mapping[str, Any]]) -> None:
     """Write the records of run `name`, oldest first: all of them are written, or nothing."""
-    make_folder(refresh_folder(name))
+    with explain_os_errors(refresh_folder(name)):
+        make_folder(refresh_folder(name))
     content = {"format_version": FORMAT_VERSION, "refreshes": list(records)}
     replace_synced(history_path(name), to_sealed_json(content))
 

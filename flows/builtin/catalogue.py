@@ -1,22 +1,40 @@
-"""The built-in data sets: their splits, raw files, and the digests of their values."""
+"""The built-in data sets: their splits, raw files and digests, and how they are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from flows.builtin.loaders import (
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.builtin.raw_files import (
     RawData,
+    RawFile,
+    RawFileError,
+    colours_of,
+    find_or_download,
     load_bundled,
     load_cancer,
     load_colours,
     load_faces,
     load_mnist,
+    load_pixels,
 )
-from flows.builtin.raw_files import RawFile
-from storage.dataset import folder_name
-from storage.errors import DatasetNotFound
+from storage.atomic import remove_leftovers
+from storage.dataset import (
+    Dataset,
+    DatasetInfo,
+    dataset_path,
+    folder_name,
+    is_complete,
+    open_dataset,
+)
+from storage.dataset_writing import default_chunk_rows, write_dataset
+from storage.errors import DatasetNotFound, StorageError
+from storage.store import chunk_digest, chunked_digest
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
@@ -53,15 +71,6 @@ class DatasetSpec:
                 f"`split` is {split!r}; {self.name} has {', '.join(self.splits)}. Choose one."
             )
         return name
-
-
-def spec_of(name: str) -> DatasetSpec:
-    """Return an entry of `DATASETS`; raise DatasetNotFound, which lists all names, if missing."""
-    if name not in DATASETS:
-        raise DatasetNotFound(
-            f"`name` is {name!r}; the data sets that can be ingested are {', '.join(DATASETS)}."
-        )
-    return DATASETS[name]
 
 
 def folder_of(name: str, split: str | None = None) -> str:
@@ -177,3 +186,93 @@ _SPECS = (
 )
 
 DATASETS: dict[str, DatasetSpec] = {spec.name: spec for spec in _SPECS}
+
+
+def ingest(
+    name: str,
+    split: str | None = None,
+    *,
+    force: bool = False,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> Dataset:
+    """Store a built-in data set in the home, unless it is stored already, and return it opened.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DATASETS`.
+    split : str, optional
+        Default: the data set's first.
+    force : bool
+        Replace even a complete data set. The old one stays until the new one is complete.
+    progress : callable, optional
+        Called with the number of rows written so far and in total.
+    """
+    if name not in DATASETS:
+        raise DatasetNotFound(
+            f"`name` is {name!r}; the data sets that can be ingested are {', '.join(DATASETS)}."
+        )
+    spec = DATASETS[name]
+    split = spec.split_name(split)
+    target = dataset_path(folder_of(name, split))
+    remove_leftovers(target.parent)
+    if force or not is_complete(target, spec.splits[split].content_sha256):
+        if not force and is_complete(target) and open_dataset(target).info.table is not None:
+            raise StorageError(
+                f"a table is stored as {name!r}, the name of a built-in data set: store it under "
+                "another name, or replace it with --force (force=True)"
+            )
+        raw = _checked_values(spec, split)
+        info = DatasetInfo(
+            name=name,
+            split=split,
+            source=spec.source,
+            feature_names=raw.feature_names,
+            class_names=raw.class_names,
+            image_shape=raw.image_shape,
+            default_label=spec.default_label,
+        )
+        write_dataset(
+            target, info, [raw.X], raw.labels, on_rows=lambda done: progress(done, len(raw.X))
+        )
+    return open_dataset(target)
+
+
+def _checked_values(spec: DatasetSpec, split: str) -> RawData:
+    """Load the raw files of a split; raise RawFileError unless they have the published values."""
+    expected = spec.splits[split]
+    paths = [find_or_download(spec.name, raw) for raw in expected.raw]
+    raw = spec.load(*paths)
+    digest = content_digest(raw.X, raw.labels)
+    if digest != expected.content_sha256:
+        source = ", ".join(map(str, paths)) or "the installed scikit-learn"
+        raise RawFileError(
+            f"{spec.name} ({split}) has content SHA-256 {digest}; expected "
+            f"{expected.content_sha256}. It was read from {source}: not the published values. Put "
+            "good copies there, or remove these so that they are fetched again."
+        )
+    return raw
+
+
+def content_digest(X: NDArray[Any], labels: Mapping[str, NDArray[Any]]) -> str:
+    """Return the digest that X, shape (n, d), and labels have in a stored data set."""
+    step = min(len(X), default_chunk_rows(X.shape[1], X.dtype))
+    digests = (chunk_digest(X[start : start + step]) for start in range(0, len(X), step))
+    return chunked_digest(X, step, digests, labels)
+
+
+def picture_pixels(name: str) -> NDArray[np.uint8] | None:
+    """Return the picture, shape (height, width, 3), whose colours are the rows of a data set.
+
+    The stored data set has the colours only, so the picture is read from its raw file. Return None
+    if the data set is not made from a picture, or if the file is missing or has other colours.
+    """
+    spec = DATASETS.get(name)
+    if spec is None or spec.load is not load_colours:
+        return None
+    split = spec.splits[spec.split_name(None)]
+    try:
+        pixels = load_pixels(find_or_download(name, *split.raw))
+    except RawFileError:
+        return None
+    return pixels if content_digest(colours_of(pixels), {}) == split.content_sha256 else None

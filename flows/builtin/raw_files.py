@@ -1,15 +1,31 @@
-"""Find the raw files of a data set on disk, or download them from their public address."""
+"""Find, download and read the raw files of the built-in data sets, which are not trusted.
+
+A loader reads within limits, and runs and unpacks nothing onto the disk. That the values are the
+published ones is checked after it, by their digest.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
+import math
 import os
+import re
+import struct
 import sys
-from dataclasses import dataclass
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
 from itertools import product
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, ParamSpec, TypeVar
 
 import httpx
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
 from rich.console import Console
 from rich.progress import DownloadColumn, Progress
 
@@ -20,6 +36,31 @@ from storage.paths import home, safe_name
 DATA_VARIABLE = "ISM_DASK_DATA"
 _SIZE_LIMIT = 2**28
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+Paths = ParamSpec("Paths")
+Values = TypeVar("Values")
+
+# The most bytes of a text and of a picture, of an archive when it is unpacked, of a face in it,
+# and the most pixels of a picture.
+_TEXT_LIMIT, _PICTURE_LIMIT, _UNPACKED_LIMIT, _FACE_LIMIT = 2**20, 2**24, 2**26, 2**14
+_PIXEL_LIMIT = 2**22
+_CANCER_FEATURES = (
+    "clump_thickness",
+    "uniformity_cell_size",
+    "uniformity_cell_shape",
+    "marginal_adhesion",
+    "single_epithelial_cell_size",
+    "bare_nuclei",
+    "bland_chromatin",
+    "normal_nucleoli",
+    "mitoses",
+)
+_FACE_SHAPE = (30, 32)
+# The tree also holds pictures of other sizes and broken ones (`.bad`): they do not match.
+_FACE = re.compile(
+    r"(?P<person>[a-z0-9]+)_(?P<pose>left|right|straight|up)_"
+    r"(?:neutral|happy|sad|angry)_(?:open|sunglasses)_4\.pgm"
+)
+_UNSIGNED_BYTE = 8
 
 
 class RawFileError(StorageError):
@@ -124,3 +165,165 @@ def _failed(url: str, why: str) -> DownloadError:
         f"could not fetch {url}: {why}. Check the network, or put the file into a folder and set "
         f"{DATA_VARIABLE} to that folder."
     )
+
+
+@dataclass(frozen=True, eq=False)
+class RawData:
+    """A data set as read from its raw files."""
+
+    X: NDArray[Any]  # (n, d), in the narrowest dtype that holds the raw values exactly
+    labels: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)  # codes (n,) from 0
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of each code
+    feature_names: tuple[str, ...] | None = None
+    image_shape: tuple[int, ...] | None = None  # (height, width) if a row is a picture
+
+
+def _reads_files(load: Callable[Paths, Values]) -> Callable[Paths, Values]:
+    """Turn what goes wrong in a loader into a RawFileError with the paths that it was given."""
+
+    @wraps(load)
+    def loaded(*paths: Paths.args, **options: Paths.kwargs) -> Values:
+        try:
+            return load(*paths, **options)
+        except RawFileError:
+            raise
+        except Exception as error:  # readers raise anything for files that are cut or hostile
+            files = " or ".join(str(each) for each in paths)
+            raise RawFileError(
+                f"{files} cannot be read ({getattr(error, 'strerror', None) or error}). Remove it "
+                "and fetch it again, or put a good copy there."
+            ) from error
+
+    return loaded
+
+
+def load_bundled(loader: str, label: str, image_shape: tuple[int, ...] | None = None) -> RawData:
+    """Load a data set by a function of `sklearn.datasets`; its target becomes the label."""
+    # Imported here: it takes a second, which readers of stored data sets need not wait for.
+    from sklearn import datasets  # noqa: PLC0415
+
+    bunch: Any = getattr(datasets, loader)()
+    names, classes = (
+        tuple(np.asarray(each).astype(str).tolist())
+        for each in (bunch.feature_names, bunch.target_names)
+    )
+    return RawData(
+        X=bunch.data if image_shape is None else bunch.data.astype(np.uint8),
+        labels={label: bunch.target.astype(np.int64)},
+        class_names={label: classes},
+        feature_names=names,
+        image_shape=image_shape,
+    )
+
+
+@_reads_files
+def load_cancer(path: Path) -> RawData:
+    """Load UCI's original Wisconsin breast cancer data without the rows that lack a value.
+
+    A line has an id, nine whole numbers from 1 to 10, and the class, 2 or 4.
+    """
+    with path.open("rb") as handle:
+        lines = _read(handle, _TEXT_LIMIT).decode("ascii").splitlines()
+    rows = [line.split(",") for line in lines if line.strip() and "?" not in line]
+    table = np.array(rows, dtype=np.int64)
+    if table.shape[1:] != (len(_CANCER_FEATURES) + 2,):
+        raise ValueError(f"expected 11 numbers in each line, and got the shape {table.shape}")
+    return RawData(
+        X=table[:, 1:-1].astype(np.uint8),
+        labels={"diagnosis": table[:, -1] // 4},
+        class_names={"diagnosis": ("benign", "malignant")},
+        feature_names=_CANCER_FEATURES,
+    )
+
+
+@_reads_files
+def load_faces(path: Path) -> RawData:
+    """Load the quarter-size CMU face images from a gzip tar, in memory, sorted by name."""
+    with gzip.open(path, "rb") as handle:
+        unpacked = io.BytesIO(_read(handle, _UNPACKED_LIMIT))
+    faces: dict[str, NDArray[np.uint8]] = {}
+    with tarfile.open(fileobj=unpacked, mode="r:") as archive:
+        for member in archive:
+            inner = PurePosixPath(member.name)
+            is_safe = member.isfile() or member.isdir()
+            if not is_safe or inner.is_absolute() or ".." in inner.parts or inner.name in faces:
+                raise ValueError(f"a link, a way out, or twice: {member.name[:140]!r}")
+            content = archive.extractfile(member) if _FACE.fullmatch(inner.name) else None
+            if content is not None:
+                faces[inner.name] = _decoded(_read(content, _FACE_LIMIT), "PPM", "L")
+    if {pixels.shape for pixels in faces.values()} != {_FACE_SHAPE}:
+        raise ValueError(f"expected pictures <person>_<pose>_..._4.pgm, each of {_FACE_SHAPE}")
+    matches = [match for match in map(_FACE.fullmatch, sorted(faces)) if match]
+    codes, names = {}, {}
+    for label, group in (("identity", "person"), ("pose", "pose")):
+        classes, inverse = np.unique([match[group] for match in matches], return_inverse=True)
+        names[label] = tuple(str(name) for name in classes)
+        codes[label] = inverse.astype(np.int64)
+    X = np.stack([faces[name].reshape(-1) for name in sorted(faces)])
+    return RawData(X=X, labels=codes, class_names=names, image_shape=_FACE_SHAPE)
+
+
+@_reads_files
+def load_mnist(images_path: Path, labels_path: Path) -> RawData:
+    """Load one split of MNIST from gzip IDX files of n images and of n labels."""
+    images, digits = read_idx(images_path, 3), read_idx(labels_path, 1)
+    return RawData(
+        X=images.reshape(len(images), -1),
+        labels={"digit": digits.astype(np.int64)},
+        class_names={"digit": tuple("0123456789")},
+        image_shape=images.shape[1:],
+    )
+
+
+@_reads_files
+def read_idx(path: Path, ndim: int) -> NDArray[np.uint8]:
+    """Return the array in a gzip IDX file of unsigned bytes with `ndim` dimensions.
+
+    It has a magic number, the dimensions, then the bytes.
+    """
+    with gzip.open(path, "rb") as handle:
+        data = _read(handle, _UNPACKED_LIMIT)
+    header, magic = 4 + 4 * ndim, bytes([0, 0, _UNSIGNED_BYTE, ndim])
+    if data[:4] != magic:
+        raise ValueError(f"it starts with {data[:4].hex()}; expected the magic {magic.hex()}")
+    shape = struct.unpack(f">{ndim}I", data[4:header])
+    if len(data) != header + math.prod(shape):
+        raise ValueError(f"its {len(data)} bytes do not fill the shape {shape}")
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+
+
+@_reads_files
+def load_colours(path: Path) -> RawData:
+    """Load the distinct colours of a PNG, sorted: red, green, blue."""
+    return RawData(X=colours_of(load_pixels(path)), feature_names=("red", "green", "blue"))
+
+
+def colours_of(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the distinct colours (n, 3) of pixels (height, width, 3), sorted."""
+    return np.unique(pixels.reshape(-1, 3), axis=0)
+
+
+@_reads_files
+def load_pixels(path: Path) -> NDArray[np.uint8]:
+    """Load the pixels of a PNG, shape (height, width, 3)."""
+    with path.open("rb") as handle:
+        return _decoded(_read(handle, _PICTURE_LIMIT), "PNG", "RGB")
+
+
+def _read(handle: IO[bytes] | gzip.GzipFile, limit: int) -> bytes:
+    """Return what a file has; raise ValueError if that is more than `limit` bytes."""
+    data = handle.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it holds more than {limit} bytes, the most expected")
+    return data
+
+
+def _decoded(data: bytes, kind: str, mode: str) -> NDArray[np.uint8]:
+    """Return the pixels of a picture of one format ("PNG", "PPM") in a mode ("L", "RGB")."""
+    try:
+        with Image.open(io.BytesIO(data), formats=(kind,)) as picture:
+            if picture.width * picture.height > _PIXEL_LIMIT:
+                raise ValueError(f"it holds a picture of more than {_PIXEL_LIMIT} pixels")
+            return np.asarray(picture.convert(mode))
+    except UnidentifiedImageError as error:  # its text is only the address of a buffer
+        raise ValueError(f"it holds no {kind} picture") from error

@@ -89,7 +89,7 @@ def rollback(
     output: Output,
 ) -> None:
     """Publish an earlier run again, in one step, and write its report and its projected rows."""
-    from flows.refreshes.outputs import rollback as publish  # noqa: PLC0415
+    from flows.refreshes.refresh import rollback as publish  # noqa: PLC0415
 
     with output.watched():
         record = publish(run)
@@ -193,7 +193,7 @@ def cancel(
 
     Its last iteration is saved, its cluster is released, and Prefect calls it Cancelled.
     """
-    from flows.runs.cancel import cancel_run  # noqa: PLC0415
+    from flows.runs.inventory import cancel_run  # noqa: PLC0415
 
     with output.watched():
         pid = cancel_run(run)

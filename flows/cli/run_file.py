@@ -35,13 +35,17 @@ def run(
     output: Output,
 ) -> None:
     """Run all that a run file says: ingest its table, fit, project rows, write the report."""
-    from flows.refreshes.outputs import write_outputs  # noqa: PLC0415
+    from flows.refreshes.refresh import write_outputs  # noqa: PLC0415
+    from flows.runs.resumable import check_name_is_free  # noqa: PLC0415
     from flows.settings.run_file import read_run_file  # noqa: PLC0415
 
     plan = read_run_file(file, force=force, afresh=afresh)
     if dry_run:
         _show(plan, output)
         return
+    if plan.settings.run is not None and plan.settings.keep_runs is None:
+        # Before the table is read, and its columns are shown.
+        check_name_is_free(plan.settings.run, force=force)
     if plan.ingest is not None:
         plan = plan.stored_as(ingested(plan.ingest, output, plain=plain).dataset)
     result = computed_run(plan.flow, plan.settings, output, plain=plain)

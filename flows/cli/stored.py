@@ -241,8 +241,8 @@ def compare(first: RunName, second: RunName, *, output: Output) -> None:
     """Compare two runs: settings, figures, the angles between their W, weights that moved most."""
     from flows.refreshes.run_comparison import compare_runs  # noqa: PLC0415
 
-    comparison, new_names = compare_runs(first, second)
-    print_summary(comparison.summary(new_names), output)
+    comparison = compare_runs(first, second)
+    print_summary(comparison.summary, output)
     output.finish({"command": "compare", **comparison.to_json()})
 
 

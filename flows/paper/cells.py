@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.svm import SVC
@@ -36,7 +37,6 @@ from flows.progress.watching import ProgressShare
 from flows.runs.clustering import label_agreement
 from flows.runs.crossval import plan_folds
 from flows.runs.data import Array
-from flows.runs.fitting import FittedModel
 from ism_dask import spectral_clusters
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.kernels import Kernel
@@ -49,60 +49,47 @@ _OTHER_SOLVER_EFFORT = 10.0
 _ROWS_AT_ONCE = 1024
 
 
-@dataclass(frozen=True)
-class FoldScore:
-    """Measures the accuracy of a support vector machine on the held-out rows of a fold."""
+def fold_score(
+    step: int, part: ProgressShare, *, data: str, method: str, request: Request, folds: int
+) -> Result:
+    """Learn from all folds but one, and measure the accuracy of an SVM on that one."""
+    X, y = rows_in_memory(data)
+    plans = plan_folds(labelled_dataset(data), folds, request.seed)
+    train, test = plans[step - 1].train, plans[step - 1].test
+    part = part.named(f"{part.name}, fold {step} of {folds}")
+    with part.lasting(0.0, ""):
+        fitted = fit_method(method, request, X[train], y[train])
+    with part.lasting(_LEARNED, "the classifier"):
+        features = fitted.model.transform(X[train])
+        classifier = SVC(kernel="rbf").fit(features, y[train])
+        score = classifier.score(fitted.model.transform(X[test]), y[test])
+    result = {"score": float(score), **fit_facts(fitted)}
+    if METHODS[method].solver:
+        J, diagonal = fitted.model.objective_, _gamma_diagonal(y[train])
+        result["cost"] = _published_cost(fitted.model.kernel_, features, J, diagonal)
+    return result
 
-    data: str
-    method: str
-    request: Request
-    folds: int
 
-    def __call__(self, step: int, part: ProgressShare) -> Result:
-        """Learn from all folds but one, and measure the accuracy on that one."""
-        X, y = rows_in_memory(self.data)
-        plans = plan_folds(labelled_dataset(self.data), self.folds, self.request.seed)
-        train, test = plans[step - 1].train, plans[step - 1].test
-        part = part.named(f"{part.name}, fold {step} of {self.folds}")
+def cluster_score(
+    _step: int, part: ProgressShare, *, data: str, method: str, request: Request
+) -> Result:
+    """Measure the agreement with the classes of clusters in X W, or in a reference's features."""
+    X, y = rows_in_memory(data)
+    if not METHODS[method].solver:
         with part.lasting(0.0, ""):
-            fitted = fit_method(self.method, self.request, X[train], y[train])
-        with part.lasting(_LEARNED, "the classifier"):
-            features = fitted.model.transform(X[train])
-            classifier = SVC(kernel="rbf").fit(features, y[train])
-            score = classifier.score(fitted.model.transform(X[test]), y[test])
-        result = {"score": float(score), **fit_facts(fitted)}
-        if METHODS[self.method].solver:
-            J, diagonal = fitted.model.objective_, _gamma_diagonal(y[train])
-            result["cost"] = _published_cost(fitted.model.kernel_, features, J, diagonal)
-        return result
-
-
-@dataclass(frozen=True)
-class ClusterScore:
-    """Measures the normalised mutual information of clusters of all rows with the classes."""
-
-    data: str
-    method: str
-    request: Request
-
-    def __call__(self, _step: int, part: ProgressShare) -> Result:
-        """Find clusters in X W, or in the features of the reference point."""
-        X, y = rows_in_memory(self.data)
-        with part.lasting(0.0, ""):
-            fitted, clusters = self._clusters(X, y)
-        result: Result = {"score": label_agreement(y, clusters), **fit_facts(fitted)}
-        if METHODS[self.method].solver:
-            result["cost"] = _cost_of_clusters(fitted.model, fitted.model.transform(X))
-            result["rounds"] = len(fitted.model.rounds_)
-        return result
-
-    def _clusters(self, X: Array, y: Array) -> tuple[FittedModel, Array]:
-        if METHODS[self.method].solver:
-            fitted = fit_clusters(self.method, self.request, X)
-            return fitted, fitted.model.labels_
-        fitted = fit_method(self.method, self.request, X, y)
-        features, seed = fitted.model.transform(X), self.request.seed
-        return fitted, spectral_clusters(features, self.request.q, random_state=seed)
+            fitted = fit_method(method, request, X, y)
+            features, seed = fitted.model.transform(X), request.seed
+            clusters = spectral_clusters(features, request.q, random_state=seed)
+        return {"score": label_agreement(y, clusters), **fit_facts(fitted)}
+    with part.lasting(0.0, ""):
+        fitted = fit_clusters(method, request, X)
+    model: Any = fitted.model
+    return {
+        "score": label_agreement(y, model.labels_),
+        **fit_facts(fitted),
+        "cost": _cost_of_clusters(model, model.transform(X)),
+        "rounds": len(model.rounds_),
+    }
 
 
 _SOLVERS = tuple(name for name, method in METHODS.items() if method.solver)
@@ -135,15 +122,14 @@ def _cell(
 ) -> Series:
     supervised = paradigm == SUPERVISED
     request = Request(DATA[data].classes, kernel, settings.cap, settings.seed)
+    score = partial(fold_score, folds=settings.folds) if supervised else cluster_score
     subject = {"paradigm": paradigm, "data": data, "kernel": kernel, "method": method}
     return Series(
         part=table,
         subject={role: name for role, name in subject.items() if name},
         source=(data, None),
         effort=DATA[data].rows * (_OTHER_SOLVER_EFFORT if method in OTHER_SOLVERS else 1.0),
-        measure=FoldScore(data, method, request, settings.folds)
-        if supervised
-        else ClusterScore(data, method, request),
+        measure=partial(score, data=data, method=method, request=request),
         steps=range(1, settings.folds + 1) if supervised else (0,),
     )
 

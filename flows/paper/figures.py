@@ -140,25 +140,14 @@ def _takes_too_long(result: Result) -> bool:
 
 @dataclass(frozen=True)
 class Subject:
-    """A data set of Figure 1a: its clusters, and those that avoid what is known.
+    """A data set of Figure 1a: its clusters, and those that avoid what is known."""
 
-    Attributes
-    ----------
-    title, alternative : str
-        Names of the clusters, and of those that avoid what is known.
-    n_clusters, n_alternative : int
-    avoid : str
-        The label to avoid. `title` stands for the clusters themselves.
-    picture : str
-        The kind of picture that shows clusters: a name of `cluster_pictures`.
-    """
-
-    title: str
-    alternative: str
+    title: str  # of the clusters
+    alternative: str  # of those that avoid what is known
     n_clusters: int
     n_alternative: int
-    avoid: str
-    picture: str
+    avoid: str  # the label to avoid; `title` stands for the clusters themselves
+    picture: str  # the kind of picture that shows clusters: a name of `cluster_pictures`
 
 
 _SUBJECTS: Mapping[str, Subject] = {
@@ -193,9 +182,21 @@ def _alternatives(
 ) -> Result:
     """Find clusters, then alternative ones; return how the fits ended, and their pictures."""
     subject, data = _SUBJECTS[name], ensure_stored(name, None)
+    chosen, unit_rows = _VARIANTS[kernel]
     rows = data.X.read(0, len(data.X))
+    rows = normalize(scale(rows)) if unit_rows else rows
+
+    def fit(estimator: type[ClusteringIKDR], k: int, avoid: Array | None = None) -> FittedModel:
+        model = estimator(
+            k,
+            kernel=chosen,
+            solver=ISM(max_seconds=min(_SECONDS, settings.cap)),
+            standardize=not unit_rows,
+            random_state=settings.seed,
+        )
+        return timed_fit(model, rows, avoid)
+
     with part.lasting(0.0, "alternative clusters"):
-        fit = partial(_fitted, settings=settings, kernel=kernel, rows=rows)
         first = fit(UnsupervisedIKDR, subject.n_clusters)
         labels = data.labels or {subject.title: first.model.labels_}
         other = fit(AlternativeIKDR, subject.n_alternative, labels[subject.avoid])
@@ -212,26 +213,6 @@ def _alternatives(
         "fits": fits,
         "original": _base64(whole_picture(data)),
     }
-
-
-def _fitted(
-    estimator: type[ClusteringIKDR],
-    k: int,
-    avoid: Array | None = None,
-    *,
-    settings: TablesSettings,
-    kernel: str,
-    rows: Array,
-) -> FittedModel:
-    chosen, unit_rows = _VARIANTS[kernel]
-    model = estimator(
-        k,
-        kernel=chosen,
-        solver=ISM(max_seconds=min(_SECONDS, settings.cap)),
-        standardize=not unit_rows,
-        random_state=settings.seed,
-    )
-    return timed_fit(model, normalize(scale(rows)) if unit_rows else rows, avoid)
 
 
 def _record(name: str, fitted: FittedModel, labels: Mapping[str, Array]) -> Result:

@@ -17,8 +17,9 @@ from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
 from flows.progress.watching import ProgressShare
 from flows.results.paper import SeriesResult, TablesResult
+from flows.runs.fitting import versions
 from flows.runs.published import dated_name, publish_newest
-from flows.runs.saving import check_name_is_free, versions
+from flows.runs.resumable import check_name_is_free
 from flows.services.leases import hold_lease
 from storage import PartialResults, save_results
 

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler, scale
 
 from flows.paper.series import OVER_CAP
 from flows.paper.settings import (
@@ -72,7 +72,7 @@ def fit_facts(fitted: FittedModel) -> dict[str, Any]:
 def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel:
     """Fit a method of the tables to rows X (n, d) with classes y (n,), and time the fit."""
     if not METHODS[method].solver:
-        return timed_fit(_REFERENCES[method](request), X, y)
+        return timed_fit(_reference(method, request, X, y), X, y)
     _warm(_SOLVERS[method])
     if request.kernel == ALIGNED:
         summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, random_state=request.seed)
@@ -160,43 +160,27 @@ class CappedNCA(NeighborhoodComponentsAnalysis):  # type: ignore[misc]  # sklear
             raise StopIteration
 
 
-class MedianKernelPCA(KernelPCA):  # type: ignore[misc]
-    """Kernel PCA with a gaussian kernel whose width is the median distance of a sample of rows."""
-
-    def fit(self, X: Array, y: object = None) -> Self:
-        """Fit the components."""
-        random = np.random.default_rng(self.random_state)
-        sample = X[np.sort(random.choice(len(X), min(len(X), SAMPLE_ROWS), replace=False))]
-        self.kernel, self.gamma = "rbf", 0.5 / median_distance(sample) ** 2
-        return super().fit(X, y)  # type: ignore[no-any-return]
-
-
-class _Lda(LinearDiscriminantAnalysis):  # type: ignore[misc]
-    """LDA that reduces `n_components` to the number of classes less one, its maximum."""
-
-    n_components: int
-
-    def fit(self, X: Array, y: Array) -> Self:
-        self.n_components = min(self.n_components, len(np.unique(y)) - 1)
-        return super().fit(X, y)  # type: ignore[no-any-return]
+def _reference(method: str, request: Request, X: Array, y: Array) -> Any:
+    """Return the estimator of a reference point for rows X (n, d) with classes y (n,)."""
+    q, seed = request.q, request.seed
+    if method == "supervised-pca":
+        # This is ISM with the linear kernel, whose Phi does not depend on W: one eigenproblem.
+        return SupervisedIKDR(q, criterion="dependence", kernel="linear", random_state=seed)
+    learners: Mapping[str, Callable[[], Any]] = {
+        "none": FunctionTransformer,
+        "pca": lambda: PCA(q, random_state=seed),
+        "kernel-pca": lambda: KernelPCA(q, kernel="rbf", gamma=_gamma(X, seed), random_state=seed),
+        "lda": lambda: LinearDiscriminantAnalysis(n_components=min(q, len(np.unique(y)) - 1)),
+        "nca": lambda: CappedNCA(q, request.cap, seed),
+    }
+    return make_pipeline(StandardScaler(), learners[method]())
 
 
-def _scaled(step: Any) -> Any:
-    return make_pipeline(StandardScaler(), step)
-
-
-_REFERENCES: Mapping[str, Callable[[Request], Any]] = {
-    "none": lambda _: make_pipeline(StandardScaler()),
-    "pca": lambda request: _scaled(PCA(request.q, random_state=request.seed)),
-    "kernel-pca": lambda request: _scaled(MedianKernelPCA(request.q, random_state=request.seed)),
-    "lda": lambda request: _scaled(_Lda(n_components=request.q)),
-    "nca": lambda request: _scaled(CappedNCA(request.q, request.cap, request.seed)),
-    # Supervised PCA is ISM with the linear kernel, whose Phi does not depend on W: a single
-    # eigenproblem.
-    "supervised-pca": lambda request: SupervisedIKDR(
-        request.q, criterion="dependence", kernel="linear", random_state=request.seed
-    ),
-}
+def _gamma(X: Array, seed: int) -> float:
+    """Return gamma of a gaussian as wide as the median distance of some scaled rows."""
+    random = np.random.default_rng(seed)
+    chosen = np.sort(random.choice(len(X), min(len(X), SAMPLE_ROWS), replace=False))
+    return float(0.5 / median_distance(scale(X)[chosen]) ** 2)
 
 
 def labelled_dataset(dataset: str, split: str | None = None) -> LabelledDataset:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import repeat
 from typing import Any
 
 from flows.builtin.catalogue import folder_of
@@ -92,13 +93,14 @@ class Series:
 def measure_series(series: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
     """Measure the steps of a series that have no stored result yet, and return all results."""
     results: list[Result] = []
+    problem = ""
     try:
-        results.extend(_StoredSteps(series, settings).measured(part))
+        results.extend(_results(series, settings, part))
     except _SeriesFailed as error:
         # An error in one series must not end the others.
-        progress_note(f"{series.title}: {error}")
-        return series.result(results, str(error))
-    return series.result(results)
+        problem = str(error)
+        progress_note(f"{series.title}: {problem}")
+    return series.result(results, problem)
 
 
 def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | None:
@@ -106,7 +108,7 @@ def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | No
     if not dataset_path(folder_of(*series.source)).exists():
         return None
     try:
-        results = list(_StoredSteps(series, settings).stored())
+        results = list(_results(series, settings))
     except _SeriesFailed:
         return None
     return series.result(results) if results else None
@@ -128,52 +130,43 @@ def _series_errors() -> Iterator[None]:
         raise _SeriesFailed(f"{type(error).__name__}: {error}") from error
 
 
-class _StoredSteps:
-    """The steps of a series and their stored results."""
+def _results(
+    series: Series, settings: TablesSettings, part: ProgressShare | None = None
+) -> Iterator[Result]:
+    """Yield the results of a series, measuring those that are not stored, until it ends.
 
-    def __init__(self, series: Series, settings: TablesSettings) -> None:
-        self._series, self._budget = series, settings.budget
-        self._store = PartialResults.of_run(settings.run)
-        with _series_errors():
-            data = ensure_stored(*series.source)
-        versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
-        self._conditions = {**deciding(settings), **versions}
-
-    def measured(self, part: ProgressShare) -> Iterator[Result]:
-        """Yield all results, measuring those that are not stored, until the series ends.
-
-        It ends after its last step, by `ends_with`, or when the time limit of a cell is spent.
-        """
-        series, spent = self._series, 0.0
-        for step, progress in zip(series.steps, part.cut(len(series.steps)), strict=True):
-            if spent > self._budget:
+    It ends after its last step, by `ends_with`, or when the time limit of a cell is spent. Without
+    a `part` of the progress nothing is measured, and the first step without a result ends it.
+    """
+    store, spent = PartialResults.of_run(settings.run), 0.0
+    with _series_errors():
+        data = ensure_stored(*series.source)
+    versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
+    conditions = {**deciding(settings), **versions}
+    parts = repeat(None) if part is None else part.cut(len(series.steps))
+    for step, progress in zip(series.steps, parts, strict=False):
+        if spent > settings.budget:
+            return
+        key = f"{series.name}-{step}"
+        result = _stored(store, key, conditions)
+        if result is None:
+            if progress is None:
                 return
-            result = self._find(step)
-            if result is None:
-                with _series_errors():
-                    result = series.measure(step, progress)
-                self._store.save(self._key(step), self._conditions, result)
+            with _series_errors():
+                result = series.measure(step, progress)
+            store.save(key, conditions, result)
+        if progress is not None:
             progress.report(1.0)
-            yield result
-            if series.ends_with(result):
-                return
-            spent += result["seconds"]
+        yield result
+        if series.ends_with(result):
+            return
+        spent += result["seconds"]
 
-    def stored(self) -> Iterator[Result]:
-        """Yield the stored results, up to the first step without one."""
-        for step in self._series.steps:
-            result = self._find(step)
-            if result is None:
-                return
-            yield result
 
-    def _find(self, step: int) -> Result | None:
-        try:
-            result: Result | None = self._store.find(self._key(step), self._conditions)
-        except DamagedStore as error:
-            progress_note(f"{error} It is measured again")
-            return None
-        return result
-
-    def _key(self, step: int) -> str:
-        return f"{self._series.name}-{step}"
+def _stored(store: PartialResults, key: str, conditions: Mapping[str, Any]) -> Result | None:
+    try:
+        result: Result | None = store.find(key, conditions)
+    except DamagedStore as error:
+        progress_note(f"{error} It is measured again")
+        return None
+    return result

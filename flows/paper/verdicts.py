@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,7 +14,6 @@ import numpy as np
 
 from flows.paper.series import OVER_CAP, Result
 from flows.paper.settings import (
-    DATA,
     ISM,
     ISM_GRAPH,
     ISM_PUBLISHED,
@@ -32,23 +31,13 @@ _MAX_J_SHARE_BELOW, _MIN_SPEEDUP = 1e-6, 10.0
 _ROUNDING = {True: 0.0005, False: 0.005}
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """A cell with the J of each of its folds, None where a method has none."""
-
-    cell: Cell
-    objectives: list[float | None]
-
-
 def cells_of(measured: Sequence[SeriesResult]) -> list[Cell]:
     """Return the cells with their published figures and losses, in the order of the tables."""
-    every = [_measured(each) for each in measured]
-    groups: dict[tuple[str, ...], dict[str, _Measured]] = {}
-    for each in every:
-        groups.setdefault(_group(each.cell), {})[each.cell.method] = each
-    return [
-        replace(each.cell, lost=tuple(_losses(each, groups[_group(each.cell)]))) for each in every
-    ]
+    cells = list(map(_cell, measured))
+    groups: dict[tuple[str, ...], dict[str, Cell]] = {}
+    for cell in cells:
+        groups.setdefault(_group(cell), {})[cell.method] = cell
+    return [replace(cell, lost=tuple(_losses(cell, groups[_group(cell)]))) for cell in cells]
 
 
 def _group(cell: Cell) -> tuple[str, ...]:
@@ -56,34 +45,28 @@ def _group(cell: Cell) -> tuple[str, ...]:
     return cell.table, cell.paradigm, cell.data, cell.kernel
 
 
-def _measured(series: SeriesResult) -> _Measured:
+def _cell(series: SeriesResult) -> Cell:
     subject, results = series.subject, series.results
     paradigm, data = subject["paradigm"], subject["data"]
-    kernel, method = subject.get("kernel", ""), subject["method"]
-    described = METHODS[method]
-    cell = Cell(
+    kernel, method = subject.get("kernel", ""), METHODS[subject["method"]]
+    return Cell(
         table=series.part,
         paradigm=paradigm,
         data=data,
         kernel=kernel,
-        method=method,
-        title=described.title,
-        rows=DATA[data].rows,
-        q=DATA[data].classes,
+        method=subject["method"],
+        title=method.title,
         folds=len(results),
         of=series.steps,
         score=_spread(results, "score"),
         seconds=_spread(results, "seconds"),
         objective=_spread(results, "objective"),
         cost=_spread(results, "cost"),
-        iterations=_spread(results, "iterations"),
-        residual=max((each["residual"] for each in results if "residual" in each), default=None),
-        engine=" and ".join(dict.fromkeys(each.get("engine", "") for each in results)),
+        objectives=tuple(each["objective"] for each in results if "objective" in each),
         status=_status(results),
-        published=dict(published(paradigm, data, kernel, described.published)) if kernel else {},
+        published=published(paradigm, data, kernel, method.published) if kernel else {},
         problem=series.problem,
     )
-    return _Measured(cell, [each.get("objective") for each in results])
 
 
 def _spread(results: Sequence[Result], name: str) -> Spread | None:
@@ -102,21 +85,19 @@ def _status(results: Sequence[Result]) -> str:
     return ", ".join(f"{status} ({count})" for status, count in counts.items())
 
 
-def _losses(this: _Measured, group: Mapping[str, _Measured]) -> Iterator[str]:
-    """Yield what ISM loses in, if `this` is a cell of ISM, given all cells of its group."""
-    ism = group.get(ISM)
-    if this.cell.method in (ISM, ISM_GRAPH):
-        yield from _below_published(this.cell)
-    if ism is None or not ism.cell.folds or not this.cell.folds:
+def _losses(cell: Cell, group: Mapping[str, Cell]) -> Iterator[str]:
+    """Yield what ISM loses in, if this is a cell of ISM, given all cells of its group."""
+    if cell.method in (ISM, ISM_GRAPH):
+        yield from _below_published(cell)
+    if ISM not in group or not group[ISM].folds or not cell.folds:
         return
-    others = [group[name] for name in OTHER_SOLVERS if name in group and group[name].cell.folds]
-    if this is ism:
-        yield from _below_other_solvers(this, others)
+    others = [group[name] for name in OTHER_SOLVERS if name in group and group[name].folds]
+    if cell.method == ISM:
+        yield from _below_other_solvers(cell, others)
     # Supervised cells are also timed with the published stopping rule. Unsupervised cells have no
     # such variant, because it is already their rule.
-    if this.cell.method in (ISM, ISM_PUBLISHED):
-        timed = [each.cell for each in others if each.cell.method in TIMED_SOLVERS]
-        yield from _too_slow(this.cell, timed)
+    if cell.method in (ISM, ISM_PUBLISHED):
+        yield from _too_slow(cell, [each for each in others if each.method in TIMED_SOLVERS])
 
 
 def _below_published(ism: Cell) -> Iterator[str]:
@@ -131,14 +112,14 @@ def _below_published(ism: Cell) -> Iterator[str]:
         yield f"{measure} below the published {paper['score']:.3f} - {spread:.3f}"
 
 
-def _below_other_solvers(ism: _Measured, others: Sequence[_Measured]) -> Iterator[str]:
+def _below_other_solvers(ism: Cell, others: Sequence[Cell]) -> Iterator[str]:
     """Yield a line for each solver with a larger mean J, over the folds that both have."""
     for other in others:
         pairs = list(zip(ism.objectives, other.objectives, strict=False))
-        ours, theirs = np.mean(np.array(pairs, dtype=float), axis=0)
+        ours, theirs = np.mean(pairs, axis=0)
         behind = (theirs - ours) / abs(theirs)
         if behind > _MAX_J_SHARE_BELOW:
-            yield f"J {behind:.1e} below that of {other.cell.title}"
+            yield f"J {behind:.1e} below that of {other.title}"
 
 
 def _too_slow(cell: Cell, others: Sequence[Cell]) -> Iterator[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from scipy.linalg import subspace_angles
 from sklearn.neighbors import NearestNeighbors
 
 from flows.results.refresh import Comparison, Drift, LimitCheck, MovedWeight
 from flows.results.runs import FitResult
 from flows.runs.data import Array, LabelledDataset
-from flows.runs.saving import sample_rows
+from flows.runs.fitting import batches_with_sample, sample_rows
 from flows.settings.run_file import RefreshTable
 from flows.text import new_feature
 from ism_dask.rows.distribution import Distribution
@@ -20,9 +20,9 @@ from ism_dask.status import Status
 from storage import Model
 from storage.tables.schema import TableSchema
 
-_ROWS_PER_READ = 4096
 # The number of weights and of columns that are listed.
 _MOST_MOVED, _LEAST_STABLE = 5, 10
+_LEAST_MOVE = 5e-4
 # A difference that chance explains is within this number of its standard errors.
 _ERRORS = 3.0
 # A limit, the value that it limits, and the value in words.
@@ -38,19 +38,11 @@ def compare(
     labelled: LabelledDataset,
     limits: RefreshTable,
 ) -> Comparison:
-    """Return a new model beside the published one, on a sample of the rows of the new data.
-
-    Parameters
-    ----------
-    name : str
-        The published run.
-    published, new : Model
-    labelled : LabelledDataset
-        The new data.
-    limits : RefreshTable
-    """
+    """Return a new model beside that of the published run `name`, on a sample of the new data."""
     before, after = published.feature_names or (), new.feature_names or ()
-    X = _sampled(labelled, int(new.config["seed"]))
+    rows = labelled.data.X
+    chosen = sample_rows(len(rows), int(new.config["seed"]))
+    X = np.concatenate([batch[here] for batch, here in batches_with_sample(rows, chosen)])
     # Columns that the new data lack count as their mean.
     lacks = [each not in after for each in before]
     Z = published.transform(_in_columns_of(published, X, new) + published.mean * lacks)
@@ -107,8 +99,9 @@ def _turn(before: Array, after: Array) -> float:
 
     W may turn far without any consequence in directions in which the rows hardly vary.
     """
-    bases = [np.linalg.qr(each - each.mean(axis=0))[0] for each in (before, after)]
-    return float(_sines(*bases)[0])
+    return float(
+        np.sin(subspace_angles(*(each - each.mean(axis=0) for each in (before, after)))[0])
+    )
 
 
 @dataclass(frozen=True)
@@ -250,20 +243,15 @@ def subspace_sines(published: Model, new: Model) -> Array:
         return np.ones(min(len(published.components), len(new.components)))
     scale = _in_columns_of(new, published.scale[None], published)[0]
     units = np.divide(new.scale, scale, out=np.zeros_like(scale), where=scale > 0)
-    bases = [np.linalg.qr(each.T)[0] for each in (before * units, new.components)]
-    return _sines(*bases)
-
-
-def _sines(one: Array, other: Array) -> Array:
-    """Return the sines of the angles between the spaces of orthonormal columns, largest first."""
-    smaller, larger = sorted((one, other), key=np.size)
-    outside = smaller - larger @ (larger.T @ smaller)
-    sines: Array = np.minimum(np.linalg.svd(outside, compute_uv=False), 1.0)
+    sines: Array = np.sin(subspace_angles((before * units).T, new.components.T))
     return sines
 
 
 def moved_weights(published: Model, new: Model) -> tuple[MovedWeight, ...]:
-    """Return the weights that moved most, with the signs of the new features aligned."""
+    """Return the weights that moved most, with the signs of the new features aligned.
+
+    Those whose change is below the digits that are shown are left out.
+    """
     before = _in_columns_of(new, published.components, published)
     q = min(len(before), len(new.components))
     before, after = before[:q], new.components[:q]
@@ -279,6 +267,7 @@ def moved_weights(published: Model, new: Model) -> tuple[MovedWeight, ...]:
             after=float(after[row, column]),
         )
         for row, column in zip(*np.unravel_index(largest, change.shape), strict=True)
+        if change[row, column] >= _LEAST_MOVE
     )
 
 
@@ -290,15 +279,3 @@ def _in_columns_of(wanted: Model, rows: Array, given: Model) -> Array:
     moved = np.zeros((len(rows), len(named)))
     moved[:, here] = rows[:, [places[named[number]] for number in here]]
     return moved
-
-
-def _sampled(labelled: LabelledDataset, seed: int) -> Array:
-    """Return the rows (m, d) of the data that the model of a fit with a seed has a sample of."""
-    X: Any = labelled.data.X
-    chosen = sample_rows(len(X), seed)
-    parts = []
-    for start in range(0, len(X), _ROWS_PER_READ):
-        stop = min(start + _ROWS_PER_READ, len(X))
-        first, last = np.searchsorted(chosen, [start, stop])
-        parts.append(X.read(start, stop)[chosen[first:last] - start])
-    return np.concatenate(parts)

@@ -1,8 +1,8 @@
-"""Refresh a published run: read what is new, fit again, compare, and publish if nothing is odd."""
+"""Refresh a published run: fit what is new, compare, and publish it; or publish an earlier run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import Any
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
-from flows.refreshes.outputs import outputs_or_reason
+from flows.reports.html import write_report
 from flows.results.refresh import (
     ADOPTED,
     FAILED,
     PUBLISHED,
+    ROLLED_BACK,
     SUSPICIOUS,
     UNCHANGED,
     RefreshResult,
@@ -23,7 +24,9 @@ from flows.results.refresh import (
 from flows.results.runs import FitResult
 from flows.runs.data import LabelledDataset, label_of
 from flows.runs.fit import fit_and_save
-from flows.runs.published import NUMBERS, History, publishing
+from flows.runs.published import History, numbers_of, publishing
+from flows.runs.table_ingestion import ingest_changed
+from flows.runs.transform import transform_rows
 from flows.settings.choices import check_credentials, table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
@@ -40,11 +43,13 @@ from storage import (
     open_dataset,
     open_run,
     publish_run,
+    read_history,
     refresh_run,
     refreshed_names,
     saved_run_path,
 )
-from storage.tables.files import table_name
+from storage.tables.files import have_versions, table_name
+from storage.tables.formats import open_table
 
 
 def refresh(settings: RefreshSettings) -> RefreshResult:
@@ -62,7 +67,7 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
         except BaseException as error:
             reason = str(error) if isinstance(error, Exception) else "it was interrupted"
             with suppress(StorageError):  # the disk may be full
-                _record_failure(history, reason or type(error).__name__)
+                history.fail(reason or type(error).__name__)
             raise
         history.prune(plan.limits.keep)
     if result.state in (PUBLISHED, FAILED) and result.reasons:
@@ -124,36 +129,17 @@ def _is_fit_of(plan: RunFile, name: str) -> bool:
     return run.kind == "fit" and not run.copy_of and run.config["dataset"] == stored
 
 
-def _record_failure(history: History, reason: str) -> None:
-    history.add(
-        RefreshResult(name=history.name, state=FAILED, file=history.file, reasons=(reason,))
-    )
-
-
 def _record_bad_file(file: str, error: SettingsError) -> None:
     """Record a run file that cannot be read, or that is wrong, where it was refreshed before."""
     for name in refreshed_names():
         with suppress(StorageError, FlowError):
             if History(name).file == str(Path(file).resolve()):
                 with publishing(name) as history:
-                    _record_failure(history, str(error))
-
-
-def _can_continue(published: Model, settings: FitSettings) -> bool:
-    """Return whether a fit may start at the published W: its criterion chose it, and fitted it."""
-    kept_start = published.metrics["status"] == Status.START.value
-    return published.config["criterion"] == settings.criterion and not kept_start
+                    history.fail(str(error))
 
 
 class _Refresh:
-    """One refresh of a published run.
-
-    Parameters
-    ----------
-    plan : RunFile
-    history : History
-        That of the run, which this process has locked.
-    """
+    """One refresh of a published run, whose history this process has locked."""
 
     def __init__(self, plan: RunFile, history: History) -> None:
         assert plan.ingest is not None
@@ -162,7 +148,9 @@ class _Refresh:
 
     def run(self, *, force: bool) -> RefreshResult:
         """Return the result of the refresh, which is in the history then."""
-        settings, files = self._settings(), self._files()
+        # All settings of table and fit that decide the result.
+        settings = {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
+        files = self._files()
         has_run = saved_run_path(self._name) is not None
         if has_run and not self._history.runs:
             self._adopt(settings)
@@ -178,26 +166,18 @@ class _Refresh:
             report_progress(0.97, "compare with the published run")
             current = self._history.published or self._name
             comparison = compare(current, published, new, labelled, self._plan.limits)
-        reasons = doubts(fitted, comparison)
-        state = SUSPICIOUS if reasons else PUBLISHED
-        written: tuple[str, ...] = ()
-        if not reasons:
+        outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
+        state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
+        if state == PUBLISHED:
             publish_run(run, self._name)
-            written, reasons = outputs_or_reason(self._plan, self._name)
+            outcome = outputs_or_reason(self._plan, self._name)
+        record = self._record_of(run, new, state)
         return self._history.add(
-            replace(
-                self._record_of(run, new, state),
-                reasons=reasons,
-                comparison=comparison,
-                files=files,
-                settings=settings,
-                written=written,
-            )
+            replace(record, comparison=comparison, files=files, settings=settings, **outcome)
         )
 
     def _record_of(self, run: str, model: Model, state: str) -> RefreshResult:
         """Return the record of a run that was made or taken over, without its source."""
-        numbers = {key: model.metrics[key] for key in NUMBERS}
         return RefreshResult(
             name=self._name,
             state=state,
@@ -207,7 +187,7 @@ class _Refresh:
             columns=model.feature_names or (),
             model_hash=model_hash(run),
             dataset=model.config["dataset"],
-            **numbers,
+            **numbers_of(model.metrics),
         )
 
     def _unchanged(self, last: RefreshResult) -> RefreshResult:
@@ -215,14 +195,13 @@ class _Refresh:
         progress_note("the source is as it was: nothing to fit")
         if last.state == SUSPICIOUS:
             return self._history.add(replace(last, written=()))
-        written: tuple[str, ...] = ()
-        stale: tuple[str, ...] = ()
+        outputs: dict[str, Any] = {"written": (), "reasons": ()}
         later = self._history.records[self._history.records.index(last) :]
         if last.reasons and not any(each.state == UNCHANGED for each in later):
-            written, stale = outputs_or_reason(self._plan, self._name)
+            outputs = outputs_or_reason(self._plan, self._name)
         record = replace(last, components=(), columns=(), comparison=None, files=(), settings={})
-        state = FAILED if stale else UNCHANGED
-        return self._history.add(replace(record, state=state, reasons=stale, written=written))
+        state = FAILED if outputs["reasons"] else UNCHANGED
+        return self._history.add(replace(record, state=state, **outputs))
 
     def _adopt(self, settings: Mapping[str, Any]) -> None:
         """Make the run that `ism-dask run` has saved the first one of the history."""
@@ -240,16 +219,8 @@ class _Refresh:
         record = self._record_of(run, model, ADOPTED)
         self._history.add(replace(record, files=files, settings=known))
 
-    def _settings(self) -> dict[str, Any]:
-        """Return all settings of table and fit that decide the result."""
-        return {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
-
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""
-        # They import pyarrow, which takes a while.
-        from storage.tables.files import have_versions  # noqa: PLC0415
-        from storage.tables.formats import open_table  # noqa: PLC0415
-
         check_credentials(self._ingest.credentials)
         options = table_options(self._ingest)
         files = open_table(self._ingest.dataset, options).versions()
@@ -257,8 +228,6 @@ class _Refresh:
 
     def _fit(self, run: str, published: Model | None) -> tuple[LabelledDataset, FitResult]:
         """Ingest the table and fit W, from the published one if the columns are the same."""
-        from flows.runs.table_ingestion import ingest_changed  # noqa: PLC0415 - imports pyarrow
-
         data = ingest_changed(self._ingest)
         settings = self._plan.stored_as(data.info.folder).settings
         assert isinstance(settings, FitSettings)
@@ -267,7 +236,85 @@ class _Refresh:
         if published is not None and published.feature_names == data.feature_names:
             q = len(published.components)
             if settings.n_components in (None, q):
-                start = published if _can_continue(published, settings) else None
-                started = self._name if start else None
-                settings = replace(settings, n_components=q, start_from=started)
+                settings = replace(settings, n_components=q)
+                # Its criterion chose that W, and fitted it.
+                stayed = published.metrics["status"] == Status.START.value
+                if published.config["criterion"] == settings.criterion and not stayed:
+                    start, settings = published, replace(settings, start_from=self._name)
         return label_of(data, settings), fit_and_save(settings, data, start)
+
+
+def write_outputs(plan: RunFile, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Project rows and write the report of a run; yield each path with the counts of the rows.
+
+    A report has no counts.
+    """
+    for each in plan.transforms:
+        counts = transform_rows(run, each.source, each.out, each.split, unseen=each.unseen)
+        yield str(each.out), counts
+    if plan.report is not None:
+        yield str(write_report(run, plan.report)), {}
+
+
+def outputs_or_reason(plan: RunFile, run: str) -> dict[str, Any]:
+    """Write the outputs of a run; return the fields of its record: paths, and what is stale."""
+    written: list[str] = []
+    try:
+        written.extend(path for path, _ in write_outputs(plan, run))
+    except (FlowError, StorageError) as error:
+        return {"written": tuple(written), "reasons": (_stale(error),)}
+    return {"written": tuple(written), "reasons": ()}
+
+
+def _stale(error: Exception) -> str:
+    return f"outputs of the run file are stale: {error}"
+
+
+def rollback(run: str) -> RefreshResult:
+    """Publish another run of a history, with the outputs of its run file; return the record.
+
+    Parameters
+    ----------
+    run : str
+        A run of a history, such as `sales-0003`; or the name of the published run, for the one
+        that was published before it.
+    """
+    is_name = bool(read_history(run))
+    name = run if is_name else _published_name(run)
+    with publishing(name) as history:
+        target = history.before if is_name else run
+        if target is None:
+            raise FlowError(f"no run of {name!r} was published before {history.published}")
+        record = _record_of(history, target)
+        publish_run(target, name)
+        outputs: dict[str, Any] = {"written": (), "reasons": ()}
+        if history.file:
+            try:
+                outputs = outputs_or_reason(read_run_file(Path(history.file)), name)
+            except SettingsError as error:
+                outputs["reasons"] = (_stale(error),)
+        now = replace(record, state=ROLLED_BACK, times=1, comparison=None, **outputs)
+        return history.add(now)
+
+
+def _published_name(run: str) -> str:
+    name, _, number = run.rpartition("-")
+    while name and not read_history(name):  # a dated run has dashes in its date
+        name = name.rpartition("-")[0]
+    if not (name and number):
+        raise SettingsError(f"{run!r} is no run of a refresh")
+    return name
+
+
+def _record_of(history: History, run: str) -> RefreshResult:
+    """Return the record of a run; raise a SettingsError unless the history has it, with files."""
+    records = {each.run: each for each in history.records if each.run}
+    if run in records and records[run].pruned:
+        raise SettingsError(
+            f"the files of {run!r} were removed, for it is an old run (`keep` in [refresh] sets "
+            "how many stay)"
+        )
+    if run not in records:
+        have = ", ".join(each for each in records if not records[each].pruned)
+        raise SettingsError(f"{run!r} is no run of a refresh; there are {have}")
+    return records[run]

@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flows.refreshes.comparison import moved_weights, subspace_sines
+from flows.refreshes.history import moved_table
 from flows.reports.blocks import Block, Summary, Table
 from flows.reports.view import View, features_of
 from flows.results.base import JsonRecord
 from flows.results.refresh import MovedWeight
 from flows.settings.fields import decisive_names
 from flows.settings.runs import NamedRunSettings
-from flows.text import new_feature
-
-# Weights whose difference is below the digits that are shown are not listed.
-_LEAST_MOVE = 5e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,30 +37,28 @@ class RunComparison(JsonRecord):
     moved: tuple[MovedWeight, ...] = ()  # largest difference first; signs are aligned
     note: str = ""  # why W is not compared; empty if it is
 
-    def summary(self, names: tuple[str, ...]) -> Summary:
-        """Return the comparison as tables; `names` are those of the new features."""
+    @property
+    def summary(self) -> Summary:
+        """The comparison as tables."""
         runs = (self.first, self.second)
         settings = tuple(
-            (each.name, *map(_text, (each.first, each.second))) for each in self.settings
+            (each.name, _text(each.first), _text(each.second)) for each in self.settings
         )
         figures = tuple(
             (each.name, _text(each.first), _text(each.second), _change(each))
             for each in self.figures
         )
-        moved = tuple(
-            (names[each.feature], each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
-            for each in self.moved
-            if abs(each.after - each.before) >= _LEAST_MOVE
-        )
-        sines = ", ".join(f"{each:.3g}" for each in self.sines)
-        angles = (f"sines of the angles between the two subspaces: {sines}",) if sines else ()
         tables = [
             Table("Settings that differ.", ("setting", *runs), settings, left=3),
             Table("Figures.", ("figure", *runs, "change"), figures),
-            Table("Weights that differ most.", ("feature", "column", *runs), moved, left=2),
+            moved_table("Weights that differ most.", self.moved, runs),
         ]
-        same = () if settings else ("the settings are the same",)
-        notes = (*same, *angles, *([self.note] if self.note else []))
+        sines = ", ".join(f"{each:.3g}" for each in self.sines)
+        notes = (
+            "" if settings else "the settings are the same",
+            f"sines of the angles between the two subspaces: {sines}" if sines else "",
+            self.note,
+        )
         return Summary(
             run=f"{self.first} and {self.second}",
             kind="compare",
@@ -71,19 +66,20 @@ class RunComparison(JsonRecord):
             facts=(),
             blocks=(
                 *(Block(each.caption, tables=(each,)) for each in tables if each.rows),
-                Block("Notes", notes_title="", notes=notes),
+                Block("Notes", notes_title="", notes=tuple(filter(None, notes))),
             ),
         )
 
 
-def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...]]:
-    """Return the comparison of two saved runs, and the names of the new features."""
+def compare_runs(first: str, second: str) -> RunComparison:
+    """Return the comparison of two saved runs."""
     views = View.of(first), View.of(second)
-    settings = tuple(each for each in _beside(*map(_settings, views)) if each.first != each.second)
     comparison = RunComparison(
         first=first,
         second=second,
-        settings=settings,
+        settings=tuple(
+            each for each in _beside(*map(_settings, views)) if each.first != each.second
+        ),
         figures=tuple(_beside(*map(_figures, views))),
     )
     # The models of the runs, with names for their columns.
@@ -91,12 +87,11 @@ def compare_runs(first: str, second: str) -> tuple[RunComparison, tuple[str, ...
         each.model and replace(each.model, feature_names=features_of(each.model)) for each in views
     )
     if before is None or after is None:
-        return replace(comparison, note="W is not compared: one of the runs has none"), ()
-    names = tuple(map(new_feature, range(after.n_components)))
+        return replace(comparison, note="W is not compared: one of the runs has none")
     if not set(before.feature_names or ()) & set(after.feature_names or ()):
-        return replace(comparison, note="W is not compared: the runs share no column"), names
+        return replace(comparison, note="W is not compared: the runs share no column")
     sines = tuple(subspace_sines(before, after).tolist())
-    return replace(comparison, sines=sines, moved=moved_weights(before, after)), names
+    return replace(comparison, sines=sines, moved=moved_weights(before, after))
 
 
 def _settings(view: View) -> dict[str, Any]:
@@ -119,8 +114,7 @@ def _figures(view: View) -> dict[str, Any]:
     if "cost" in means:
         means["objective"] = -means.pop("cost")
     values = {**view.run.metrics, **means}
-    numbers = {key: each for key, each in values.items() if isinstance(each, int | float)}
-    return {key: each for key, each in numbers.items() if not isinstance(each, bool)}
+    return {key: each for key, each in values.items() if type(each) in (int, float)}
 
 
 def _beside(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:

@@ -50,12 +50,6 @@ _ABOUT_ALTERNATIVES = (
 # Columns of a table on a page; the last tuple has the numbers of those that a terminal shows.
 _COLUMNS = ("data, kernel, method", "folds", "seconds", "published", "J", "cost", "published")
 _TERMINAL = (0, 2, 3, 7, 8)
-# What each result of a figure has.
-_KEYS = {"features": "score", "figure-1b": "seconds", "figure-1a": "fits"}
-_OTHER_VERSION = (
-    "Figure 1a was measured by another version of ism-dask and cannot be shown: `ism-dask tables "
-    "--parts figure-1a --force` measures it again."
-)
 # Height of the drawings in points.
 _HEIGHT = 360.0
 
@@ -101,8 +95,6 @@ def tables_by_part(result: TablesResult) -> dict[str, list[Block]]:
     if alternatives := _series_of(result, "figure-1a"):
         tables = (_alternatives_table(alternatives),)
         parts["figure-1a"] = [Block("Figure 1a, agreement with labels", tables=tables)]
-    elif any(each.part == "figure-1a" and each.results for each in result.others):
-        parts["figure-1a"] = [Block("Figure 1a", notes=(_OTHER_VERSION,))]
     return parts
 
 
@@ -171,12 +163,8 @@ def _figure(value: float) -> str:
 
 
 def _series_of(result: TablesResult, part: str) -> list[SeriesResult]:
-    """Return the series of a figure; none whose results another version has measured."""
-    return [
-        each
-        for each in result.others
-        if each.part == part and each.results and _KEYS[part] in each.results[0]
-    ]
+    """Return the series of a figure that have results."""
+    return [each for each in result.others if each.part == part and each.results]
 
 
 def _lines(series: Sequence[SeriesResult], x: str, y: str) -> dict[str, np.ndarray]:

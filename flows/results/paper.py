@@ -27,18 +27,14 @@ class Cell(JsonRecord):
     kernel: str  # empty for methods without one
     method: str
     title: str  # the method for people
-    rows: int
-    q: int
     folds: int  # that were measured
     of: int  # the number of folds
     score: Spread | None  # each is None if the method has no such measure
     seconds: Spread | None
     objective: Spread | None
     cost: Spread | None
-    iterations: Spread | None
-    residual: float | None  # the largest one over folds
-    engine: str  # over all folds, as is the status
-    status: str
+    objectives: tuple[float, ...] = ()  # J of each fold
+    status: str  # of all folds
     published: Mapping[str, Any]  # the published figures, by the name of the measure
     problem: str  # the error that ended the measurement, empty if there was none
     lost: tuple[str, ...] = ()  # what ISM loses in, against published figures and other solvers

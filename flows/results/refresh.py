@@ -28,41 +28,22 @@ class MovedWeight(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Drift(JsonRecord):
-    """How far a column, a published feature or a label of numbers is from where it was.
-
-    Attributes
-    ----------
-    name : str
-    instability : float
-        The population stability index, beyond chance: 0 if it is distributed as before.
-    mean_shift : float
-        In units of the deviation that it had.
-    """
+    """How far a column, a published feature or a label of numbers is from where it was."""
 
     name: str
-    instability: float
-    mean_shift: float
+    instability: float  # the population stability index, beyond chance: 0 if distributed as before
+    mean_shift: float  # in units of the deviation that it had
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitCheck(JsonRecord):
-    """What a limit of the table [refresh] says of a new run.
+    """What a limit of the table [refresh] says of a new run."""
 
-    Attributes
-    ----------
-    limit : str
-        The key of the limit.
-    value, bound : float
-    exceeded : bool
-    words : str
-        The value in words.
-    """
-
-    limit: str
+    limit: str  # the key of the limit
     value: float
     bound: float
     exceeded: bool
-    words: str
+    words: str  # the value in words
 
     @classmethod
     def of(cls, limit: str, value: float, words: str, limits: Any) -> LimitCheck:
@@ -80,40 +61,21 @@ class LimitCheck(JsonRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(JsonRecord):
-    """A new W beside the published one.
+    """A new W beside the published one."""
 
-    Attributes
-    ----------
-    published : str
-        The run that was published.
-    turn : float
-        Sine of the largest angle between the new features and the published ones, of the same rows.
-    explained : float
-        The share of the label that the new features of a sample of the new rows explain: what
-        the neighbours of a row tell of it, beyond chance.
-    explained_before : float
-        The share that the published features of the published run's rows explain.
-    gain : float
-        `explained` over the share that the published features of the new rows explain.
-    checks : tuple of LimitCheck
-    moved : tuple of MovedWeight
-        The weights that moved most, largest change first.
-    drift : tuple of Drift
-        The least stable columns, features and labels, the least stable first.
-    added, dropped : tuple of str
-        Columns that only the new data have, and that they no longer have.
-    """
-
-    published: str
+    published: str  # the run that was published
+    # Sine of the largest angle between the new features and the published ones, of the same rows.
     turn: float
+    # The share of the label that the new features of a sample of the new rows explain: what the
+    # neighbours of a row tell of it, beyond chance.
     explained: float
-    explained_before: float
-    gain: float
+    explained_before: float  # that of the published features of the published run's rows
+    gain: float  # `explained` over that of the published features of the new rows
     checks: tuple[LimitCheck, ...] = ()
-    moved: tuple[MovedWeight, ...] = ()
-    drift: tuple[Drift, ...] = ()
-    added: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    moved: tuple[MovedWeight, ...] = ()  # the weights that moved most, largest change first
+    drift: tuple[Drift, ...] = ()  # the least stable columns, features and labels, in this order
+    added: tuple[str, ...] = ()  # columns that only the new data have
+    dropped: tuple[str, ...] = ()  # columns that they no longer have
 
     @property
     def largest_drift(self) -> float:

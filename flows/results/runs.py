@@ -10,22 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.results.base import INLINE, OPTIONAL, JsonRecord, RunResult
+from ism_dask.records.certificate import Certificate
+from ism_dask.records.checkpoint import Round
 
 # A result lists this many weights of each new feature.
 _TOP_LOADINGS = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class CertificateRecord(JsonRecord):
-    """Whether W is proved to be a maximum of J, as `ism_dask.Certificate` has it."""
-
-    is_certified: bool
-    is_global: bool
-    reason: str  # what is known and why, in one sentence
-    # That of the scaled Hessian of J; None if it was not measured.
-    largest_eigenvalue: float | None = None
-    # A bound on the sine of the largest angle between W and the maximum, if there is a bound.
-    distance: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +35,7 @@ class FitEnding(JsonRecord):
     measure: str  # what it limits: "residual", or "change" of the eigenvalues
     # Sine of the angle by which the last iteration turned W; None without iterations.
     angle: float | None = field(default=None, metadata=OPTIONAL)
-    certificate: CertificateRecord
+    certificate: Certificate  # whether W is proved to be a maximum of J
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,18 +206,6 @@ class FitResult(DataResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(JsonRecord):
-    """One round of a clustering: an embedding for the last W, and a W for this embedding."""
-
-    objective: float
-    affinity: float
-    change: float
-    turn: float
-    iterations: int
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class ClusterResult(DataResult):
     """The result of `cluster`: clusters, and the W in which they show."""
 
@@ -239,7 +216,7 @@ class ClusterResult(DataResult):
     n_clusters: int
     nmi: Mapping[str, float]  # agreement of the clusters with each known label
     sizes: tuple[int, ...]  # rows of each cluster
-    rounds: tuple[Round, ...]
+    rounds: tuple[Round, ...]  # an embedding for the last W, and a W for this embedding
     fitted: FittedW = field(metadata=INLINE)
     pictures: Mapping[str, str] = field(default_factory=dict)  # paths of those with the model
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from flows.builtin.ingestion import picture_pixels
+from flows.builtin.catalogue import picture_pixels
 from flows.reports.pictures import enlarged, png_bytes, weights_image
 from ism_dask.pictures.colours import largest_weight
 from storage import Dataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -15,13 +15,19 @@ from sklearn.model_selection import train_test_split
 
 from flows.errors import SettingsError
 from flows.progress.fits import watched_fit
-from flows.progress.watching import ProgressShare, progress_log, report_progress
-from flows.results.runs import ClusterResult, Round
+from flows.progress.watching import ProgressShare
+from flows.results.runs import ClusterResult
 from flows.runs.cluster_pictures import cluster_pictures
 from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label
-from flows.runs.fitting import FittedModel, fitted_w, shared_parameters, timed_fit
+from flows.runs.fitting import (
+    FittedModel,
+    computed_facts,
+    fitted_w,
+    model_to_save,
+    shared_parameters,
+    timed_fit,
+)
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.runs.saving import computed_facts, model_to_save
 from flows.settings.runs import SCORES_SHARE, ClusterSettings, run_to_avoid
 from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
@@ -36,21 +42,19 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
     k = count_clusters(settings, data)
     run = run_name(settings, data, k)
-    report_progress(0.0, f"cluster {settings.title}")
-    progress_log(f"data: {describe_rows(data)}; clusters k: {k}")
     y = PARADIGMS[settings.paradigm].target(settings, data)
     # A digest of y: the labels to avoid may be the clusters of a run, and another run of the same
     # name may have replaced it since.
     digest = "" if y is None else sha256(np.asarray(y).tobytes()).hexdigest()
     identity = {"data_hash": data.data_hash, "k": k, "y": digest}
-    with resumable_run(run, KIND, settings, identity) as this:
+    about = f"{describe_rows(data)}; clusters k: {k}"
+    with resumable_run(run, KIND, settings, identity, about=about) as this:
         work = partial(_fitted, settings, data, k, y)
         fitted, model = fit_on_cluster(settings, this, work, len(data.X))
         result = _result(run, settings, data, fitted, model)
         record = model_to_save(model, settings, data, model.labels_, result, labels=model.labels_)
         pictures = {f"{name}.png": each for name, each in cluster_pictures(data, model).items()}
         path = save_model(run, record, pictures)
-    report_progress(1.0, f"saved {run}")
     files = {file.removesuffix(".png"): str(picture_path(path, file)) for file in pictures}
     return replace(result, path=str(path), pictures=files)
 
@@ -124,7 +128,7 @@ def _result(
         n_components=len(model.components_),
         nmi={name: label_agreement(y, model.labels_) for name, y in codes.items()},
         sizes=tuple(np.bincount(model.labels_, minlength=model.n_clusters).tolist()),
-        rounds=tuple(Round.from_json(asdict(each)) for each in model.rounds_),
+        rounds=tuple(model.rounds_),
         fitted=fitted_w(fitted, settings, data),
         **computed_facts(settings, data),
     )

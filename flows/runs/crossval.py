@@ -1,22 +1,28 @@
-"""Stratified cross-validation of W, without Prefect."""
+"""Stratified cross-validation of W beside other features, without Prefect."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.dummy import DummyClassifier
 from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_log
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
-from flows.runs.baselines import baseline_accuracies, classifier
 from flows.runs.data import (
     Array,
     LabelledDataset,
@@ -25,10 +31,11 @@ from flows.runs.data import (
     side_labels,
     store_for_run,
 )
-from flows.runs.fitting import fit
+from flows.runs.fitting import computed_facts, fit, saved_record
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
-from flows.runs.saving import computed_facts, saved_record
-from flows.settings.runs import CrossvalSettings
+from flows.settings.runs import DEPENDENCE, CrossvalSettings
+from ism_dask import SupervisedIKDR
+from ism_dask.rows.execution import on_this_machine
 from storage import Dataset, save_results
 
 KIND = CrossvalResult.command
@@ -36,6 +43,8 @@ KIND = CrossvalResult.command
 _FIT, _TRAINED = 0.7, 0.95
 # With more classes, a table of all pairs of them is not readable.
 _CLASSES = 30
+# A baseline is left out if it takes more multiplications than this, some seconds of work.
+_MOST_WORK = 5e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +57,13 @@ class FoldPlan:
     number: int
     train: Array
     test: Array
+
+
+def deal_folds(settings: CrossvalSettings, data: Dataset) -> tuple[LabelledDataset, list[FoldPlan]]:
+    """Return the rows of a stored data set with their label, and the folds to compute of them."""
+    labelled = label_of(data, settings)
+    plans = plan_folds(labelled, settings.folds, settings.seed)
+    return labelled, [plans[number - 1] for number in settings.fold_numbers]
 
 
 def plan_folds(labelled: LabelledDataset, folds: int, seed: int) -> list[FoldPlan]:
@@ -96,6 +112,61 @@ def run_fold(
         )
 
 
+def classifier() -> SVC:
+    """Return the classifier that judges all features."""
+    return SVC(kernel="rbf")
+
+
+def baseline_accuracies(
+    train: Array, y: Array, held_out: Array, truth: Array, q: int, *, but: str
+) -> dict[str, float]:
+    """Return the share of held-out rows classified correctly, by baseline.
+
+    Baselines that would take too long are left out, and all of those that need the rows in memory
+    if the rows are read from disk.
+
+    Parameters
+    ----------
+    train, held_out : (n, d) and (m, d) arrays, or row sources
+    y, truth : (n,) and (m,) arrays
+    q : int
+        Number of features.
+    but : str
+        Name of a baseline to leave out: the run itself has it.
+    """
+    n, d = train.shape
+    in_memory = isinstance(train, np.ndarray) and isinstance(held_out, np.ndarray)
+    accuracies = {}
+    for name, (model, work) in _baselines(min(q, n), len(np.unique(y)), n, d).items():
+        if name == but or work > _MOST_WORK or (work and not in_memory):
+            continue
+        rows = (train, held_out) if work else (np.zeros((n, 1)), np.zeros((len(truth), 1)))
+        with warnings.catch_warnings(), on_this_machine():
+            # LDA warns of columns that depend on others, which do not hinder it, and a fit of W of
+            # how it ended.
+            warnings.simplefilter("ignore", UserWarning)
+            accuracies[name] = float(model.fit(rows[0], y).score(rows[1], truth))
+    return accuracies
+
+
+def _baselines(q: int, classes: int, n: int, d: int) -> dict[str, tuple[BaseEstimator, float]]:
+    """Return each classifier with the number of multiplications of its fit to rows (n, d)."""
+    largest_hsic = SupervisedIKDR(q, criterion=DEPENDENCE, random_state=0)
+    lda = LinearDiscriminantAnalysis(n_components=min(q, classes - 1))
+    return {
+        # Some hundred multiplications for each pair of rows and column.
+        DEPENDENCE: (make_pipeline(largest_hsic, classifier()), 100.0 * n**2 * d),
+        "PCA": (_standardised(PCA(q, random_state=0)), float(n) * d**2),
+        "LDA": (_standardised(lda), float(n) * d**2),
+        "all features": (_standardised(), float(n) ** 2 * d),
+        "chance": (DummyClassifier(), 0.0),
+    }
+
+
+def _standardised(*features: BaseEstimator) -> BaseEstimator:
+    return make_pipeline(StandardScaler(), *features, classifier())
+
+
 def average(results: Sequence[FoldResult]) -> tuple[FoldMeasures, FoldMeasures]:
     """Return mean and population standard deviation of the measures over folds."""
     folds = [vars(result.measures) for result in results]
@@ -107,32 +178,27 @@ def average(results: Sequence[FoldResult]) -> tuple[FoldMeasures, FoldMeasures]:
 
 
 class Crossval:
-    """A cross-validation that runs: its data set is opened, and its folds are dealt, once."""
+    """A cross-validation that runs, whose data set is opened once."""
 
     # No dataclass: Prefect looks into the fields of those that its tasks are given.
     def __init__(
-        self,
-        settings: CrossvalSettings,
-        labelled: LabelledDataset,
-        plans: Sequence[FoldPlan],
-        run: ResumableRun,
+        self, settings: CrossvalSettings, labelled: LabelledDataset, run: ResumableRun
     ) -> None:
-        self.settings, self.labelled, self.plans, self.run = settings, labelled, plans, run
+        self.settings, self.labelled, self.run = settings, labelled, run
 
-    def fold(self, number: int) -> FoldResult:
-        """Compute a fold, counted from 1, or load its saved result; report progress."""
+    def fold(self, plan: FoldPlan) -> FoldResult:
+        """Compute a fold, or load its saved result; report progress."""
         settings, count = self.settings, len(self.settings.fold_numbers)
-        title = f"fold {number} of {settings.folds}"
-        part = ProgressShare((number - 1) / count, number / count, title)
+        title = f"fold {plan.number} of {settings.folds}"
+        part = ProgressShare((plan.number - 1) / count, plan.number / count, title)
         part.report(0.0)
-        plan = self.plans[number - 1]
-        fold = partial(run_fold, self.labelled, plan, settings, part)
-
-        def work() -> dict[str, Any]:
-            rows = len(plan.train)
-            return fit_on_cluster(settings, self.run, fold, rows, fold=number).to_json()
-
-        result = FoldResult.from_json(self.run.compute_or_restore("fold", number, work))
+        saved = self.run.find(f"fold-{plan.number}")
+        if saved is None:
+            work = partial(run_fold, self.labelled, plan, settings, part)
+            result = fit_on_cluster(settings, self.run, work, len(plan.train), fold=plan.number)
+            self.run.save(f"fold-{plan.number}", result.to_json())
+        else:
+            result = FoldResult.from_json(saved)
         accuracy = f"accuracy {result.accuracy:.3f}"
         progress_log(part.named_line(accuracy))
         part.report(1.0, accuracy)
@@ -166,23 +232,21 @@ def run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:
 
 
 @contextmanager
-def resumable_crossval(settings: CrossvalSettings, data: Dataset) -> Iterator[Crossval]:
+def resumable_crossval(settings: CrossvalSettings, labelled: LabelledDataset) -> Iterator[Crossval]:
     """Make the folds in the block one resumable run: folds with saved results are not repeated."""
-    labelled = label_of(data, settings)
-    # Before the lease: too many folds should fail the run before its first fold.
-    plans = plan_folds(labelled, settings.folds, settings.seed)
     name = run_name(settings, labelled)
     # Earlier results under a default name are replaced without `--force`.
     replaceable = KIND if settings.run is None else ""
-    with resumable_run(name, KIND, settings, labelled.identity, replaceable) as run:
-        progress_log(labelled.describe(settings))
-        yield Crossval(settings, labelled, plans, run)
+    identity, about = labelled.identity, labelled.describe(settings)
+    with resumable_run(name, KIND, settings, identity, about=about, replaces=replaceable) as run:
+        yield Crossval(settings, labelled, run)
 
 
 def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
     """Run the whole command `crossval` without Prefect, ingestion included."""
     settings, data = store_for_run(settings)
-    with resumable_crossval(settings, data) as crossval:
+    labelled, plans = deal_folds(settings, data)
+    with resumable_crossval(settings, labelled) as crossval:
         with joined_cluster(settings.scheduler):
-            results = [crossval.fold(number) for number in settings.fold_numbers]
+            results = [crossval.fold(plan) for plan in plans]
         return crossval.save(results)

@@ -71,13 +71,15 @@ class LabelledDataset:
         is_built_in = self.data.info.name in DATASETS
         if names is None or is_built_in or target_of(self.y, target) == "classes":
             return self
-        values = np.array([_number(name) for name in names])
-        wrong = np.flatnonzero(np.isnan(values))
-        if len(wrong):
+        try:
+            values = np.array(names, dtype=np.float64)
+        except ValueError:
+            values = np.array([np.nan])
+        if not np.isfinite(values).all():
             raise SettingsError(
-                f"`label` is {self.label!r}, whose classes have names such as "
-                f"{names[wrong[0]]!r}; expected numbers that are finite for this `target`. Leave "
-                "`target` out, or choose another label"
+                f"`label` is {self.label!r}, whose classes are {', '.join(names[:5])}; expected "
+                "numbers that are finite for this `target`. Leave `target` out, or choose another "
+                "label"
             )
         return replace(self, y=values[self.y])
 
@@ -132,7 +134,7 @@ class LabelledDataset:
         q = self.count_components(settings)
         classes = f", {len(self.class_sizes)} classes" if target_of(self.y) == "classes" else ""
         return (
-            f"data: {describe_rows(self.data)}, label {self.label}{classes}; "
+            f"{describe_rows(self.data)}, label {self.label}{classes}; "
             f"new features q: {'to be chosen' if q is None else q}"
         )
 
@@ -272,15 +274,6 @@ def _side_columns(side: str, names: tuple[str, ...], labelled: LabelledDataset) 
     # As objects, columns of one array can hold classes beside numbers.
     several = [each.astype(object) for each in columns]
     return columns[0] if len(columns) == 1 else np.column_stack(several)
-
-
-def _number(name: str) -> float:
-    """Return the number that a class is named by; NaN if it is none, or is not finite."""
-    try:
-        value = float(name)
-    except ValueError:
-        return np.nan
-    return value if np.isfinite(value) else np.nan
 
 
 def target_of(y: Array, target: str = "auto") -> str:

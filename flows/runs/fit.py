@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from flows.errors import SettingsError
-from flows.progress.watching import ProgressShare, progress_log, progress_note, report_progress
+from flows.progress.watching import ProgressShare, progress_note
 from flows.results.runs import Certainty, FitResult, ShareInterval
 from flows.runs.data import (
     LabelledDataset,
@@ -16,9 +16,15 @@ from flows.runs.data import (
     side_labels,
     store_for_run,
 )
-from flows.runs.fitting import FittedModel, fit, fitted_w, names_of_columns
+from flows.runs.fitting import (
+    FittedModel,
+    computed_facts,
+    fit,
+    fitted_w,
+    model_to_save,
+    names_of_columns,
+)
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
-from flows.runs.saving import computed_facts, model_to_save
 from flows.settings.runs import DEPENDENCE, FitSettings
 from ism_dask import BootstrapResult, Intervals, SupervisedIKDR, intervals
 from ism_dask.inference.bootstrap import summarise_refits
@@ -29,8 +35,8 @@ from storage import Dataset, Model, load_model, save_model
 KIND = FitResult.command
 # The progress that is reached when the rows are fitted, before the refits, and after all.
 _HALF, _ALL = 0.5, 0.99
-# The name of a refit among the parts of a run.
-_REFIT = "refit"
+# The key of a refit among the parts of a run.
+_REFIT = "refit-{}"
 # A result lists this many shares.
 _TOP_SHARES = 10
 
@@ -42,8 +48,6 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
     """
     labelled = label_of(data, settings)
     run, y, weights = run_name(settings, labelled), labelled.y, data.weights
-    report_progress(0.0, f"fit {settings.title}")
-    progress_log(labelled.describe(settings))
     sides, start = side_labels(settings, labelled), _start(settings, data, start)
     # Without refits, the fit is nearly all of the work; with them, about half of it.
     part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
@@ -57,7 +61,8 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
             return fitted, None
         return fitted, intervals(model, X, y, sample_weight=weights, **sides)
 
-    with resumable_run(run, KIND, settings, labelled.identity) as this:
+    about = labelled.describe(settings)
+    with resumable_run(run, KIND, settings, labelled.identity, about=about) as this:
         fitted, certainty = fit_on_cluster(settings, this, work, len(y))
         if settings.bootstrap is not None:
             plan = plan_refits(
@@ -84,7 +89,6 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
             fitted.model, settings, data, labelled.first_y, result, class_names=names
         )
         path = save_model(run, record)
-    report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
 
 
@@ -130,13 +134,13 @@ def _bootstrap(
 
     def work() -> None:
         for number in range(count):
-            if number not in refits and (saved := this.restored(_REFIT, number)) is not None:
+            if number not in refits and (saved := this.find(_REFIT.format(number))) is not None:
                 refits[number] = Refit(**saved)
         if refits:
             progress_note(f"{len(refits)} of {count} refits were saved before")
         missing = [number for number in range(count) if number not in refits]
         for number, refit in plan.refits(missing):
-            this.save_part(_REFIT, number, vars(refit))
+            this.save(_REFIT.format(number), vars(refit))
             refits[number] = refit
             part.report(len(refits) / count, f"refit {len(refits)} of {count}")
 

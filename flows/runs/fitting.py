@@ -1,20 +1,23 @@
-"""Fit an estimator with the settings of a run, and report what it found and how it ended."""
+"""Fit an estimator with the settings of a run; report how it ended, and build what is saved."""
 
 from __future__ import annotations
 
-import math
+import platform
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import reduce
+from importlib.metadata import version
+from operator import add
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from flows.progress.fits import watched_fit
-from flows.progress.watching import ProgressShare
+from flows.progress.watching import ProgressShare, run_context
+from flows.results.base import RunResult
 from flows.results.runs import (
-    CertificateRecord,
     Contribution,
     FewColumns,
     FitEnding,
@@ -25,6 +28,7 @@ from flows.results.runs import (
     top_loadings,
 )
 from flows.runs.data import Array, target_of
+from flows.settings.base import DataSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
 from flows.settings.runs import (
     DEPENDENCE,
@@ -37,11 +41,17 @@ from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.pose import CRITERIA
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
+from ism_dask.rows.distribution import Distribution
+from ism_dask.rows.moments import ColumnMoments
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import SOLVERS
 from ism_dask.status import Status
-from storage import Dataset, Model
+from storage import Dataset, Model, Sample, ZarrRows
 
+_PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
+# A model is saved with the new features of this many rows, for scatter plots; they are computed
+# from so many rows of the data set at a time.
+_SAMPLE_SIZE, _ROWS_PER_READ = 2000, 4096
 # A result lists this many trials of a selection.
 _TRIED = 5
 
@@ -56,11 +66,9 @@ class FittedModel:
     @property
     def ending(self) -> FitEnding:
         """How the fit ended and how accurate W is."""
-        model, certificate = self.model, vars(self.model.certificate_)
+        model = self.model
         # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
         by_change = model.status_ is Status.TOLERANCE
-        unmeasured = [name for name in ("largest_eigenvalue", "distance")
-                      if not math.isfinite(certificate[name])]  # fmt: skip
         return FitEnding(
             seconds=self.seconds,
             iterations=int(model.n_iter_),
@@ -75,7 +83,7 @@ class FittedModel:
             tolerance=float(model.tolerance_),
             measure="change" if by_change else model.plan.iterations.measure,
             angle=float(model.history_[-1].angle) if model.history_ else None,
-            certificate=CertificateRecord.from_json({**certificate, **dict.fromkeys(unmeasured)}),
+            certificate=model.certificate_,
         )
 
     @property
@@ -215,3 +223,101 @@ def fit(
             model.status_ = Status(start.metrics["status"])
     with watched_fit(part, model.plan) as reports:
         return timed_fit(model, X, y, weights, reports, **sides)
+
+
+def computed_facts(settings: DataSettings, data: Dataset) -> dict[str, Any]:
+    """Return the fields of a result that say from which rows it was computed, how and where."""
+    rows, columns = data.X.shape
+    return {
+        "dataset": settings.dataset,
+        "split": data.split,
+        "rows": rows,
+        "columns": columns,
+        "data_hash": data.data_hash,
+        "settings": settings.to_json(),
+        "host": platform.node(),
+        "page": run_context().page,
+    }
+
+
+def saved_facts(settings: DataSettings, data: Dataset, result: RunResult) -> dict[str, Any]:
+    """Return the fields of what a run saves for new rows that follow from its data and result."""
+    return {
+        "feature_names": data.feature_names,
+        "table": data.info.table and data.info.table["schema"],
+        **saved_record(settings, result),
+    }
+
+
+def saved_record(settings: DataSettings, result: RunResult) -> dict[str, Any]:
+    """Return the settings, the metrics and the versions that every run saves."""
+    return {"config": settings.to_json(), "metrics": result.metrics, "versions": versions()}
+
+
+def model_to_save(
+    model: IKDR,
+    settings: SavedRunSettings,
+    data: Dataset,
+    values: Array,
+    result: RunResult,
+    **more: Any,
+) -> Model:
+    """Return the record of a fitted model that storage saves.
+
+    `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
+    `more` are other fields of the record.
+    """
+    sample, distribution, statistics = _projected_rows(model, data, values, settings.seed)
+    return Model(
+        components=model.components_,
+        mean=model.mean_,
+        scale=model.scale_,
+        eigenvalues=model.eigenvalues_,
+        image_shape=data.image_shape,
+        sample=sample,
+        distribution=distribution,
+        statistics=statistics,
+        history=[asdict(record) for record in model.history_],
+        **saved_facts(settings, data, result),
+        **more,
+    )
+
+
+def sample_rows(n: int, seed: int) -> Array:
+    """Return the numbers, ascending, of the rows of n that a model is saved with."""
+    drawn = np.random.default_rng(seed).choice(n, min(n, _SAMPLE_SIZE), replace=False)
+    return np.asarray(np.sort(drawn))
+
+
+def batches_with_sample(X: ZarrRows, chosen: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield all rows in batches, with the numbers within the batch of the rows `chosen`."""
+    for start in range(0, len(X), _ROWS_PER_READ):
+        stop = min(start + _ROWS_PER_READ, len(X))
+        first, last = np.searchsorted(chosen, [start, stop])
+        yield X.read(start, stop), chosen[first:last] - start
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a run is computed with."""
+    return {
+        "python": platform.python_version(),
+        **{package: version(package) for package in _PACKAGES},
+    }
+
+
+def _projected_rows(
+    model: IKDR, data: Dataset, values: Array, seed: int
+) -> tuple[Sample, Distribution, ColumnMoments]:
+    """Return the new features of rows drawn at random, and statistics of those of all rows.
+
+    The distribution is that of the columns of the rows drawn.
+    """
+    chosen = sample_rows(len(data.X), seed)
+    rows, points, moments = [], [], []
+    for batch, here in batches_with_sample(data.X, chosen):
+        new = model.transform(batch)
+        moments.append(ColumnMoments.of(new))
+        points.append(new[here])
+        rows.append(batch[here])
+    sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
+    return sample, Distribution.of(np.concatenate(rows)), reduce(add, moments)

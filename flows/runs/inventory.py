@@ -1,7 +1,11 @@
-"""List what is stored, remove data sets and runs, and check files for damage."""
+"""List what is stored, check and remove it, and end runs that go on."""
 
 from __future__ import annotations
 
+import os
+import platform
+import signal
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,9 +15,11 @@ from typing import Any
 
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import FlowError, SettingsError
-from flows.progress.watching import ProgressShare
-from flows.runs.published import History
+from flows.progress.watching import ProgressShare, progress_note
+from flows.results.refresh import BEGUN
+from flows.runs.published import History, RefreshProcess
 from flows.services.leases import find_lease, list_leases
+from flows.services.liveness import ProcessRecord
 from flows.text import byte_size
 from storage import (
     DatasetInfo,
@@ -30,8 +36,11 @@ from storage import (
     stored_items,
 )
 from storage.errors import did_you_mean
-from storage.runs import run_not_found
+from storage.runs import run_not_found, shared_name
 from storage.tables.schema import NUMBERS, label_key
+
+# Seconds for a process to save its last iteration, leave its cluster and report to Prefect.
+_PATIENCE = 60.0
 
 
 def list_entries(name: str | None = None) -> list[dict[str, Any]]:
@@ -204,3 +213,52 @@ def _items_named(name: str) -> list[StoredItem]:
             "`ism-dask runs` list them"
         )
     return items
+
+
+def cancel_run(run: str) -> int:
+    """End the process that computes a run, as Ctrl-C does, and return its pid when it has ended.
+
+    Parameters
+    ----------
+    run : str
+        A run; or the name of a published one, for the refresh or the dated run that goes on.
+
+    Raises
+    ------
+    SettingsError
+        If no process computes it.
+    FlowError
+        If the process is on another machine, or does not end.
+    """
+    process = _process_of(run)
+    if process is None:
+        raise SettingsError(f"no process computes the run {run!r}; `ism-dask runs` lists all runs")
+    if process.host != platform.node():
+        raise FlowError(
+            f"process {process.pid} on {process.host} computes {run!r}: cancel it on that machine, "
+            "or cancel its flow run in the Prefect UI"
+        )
+    progress_note(f"process {process.pid} saves the last iteration of {run!r} and ends")
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGTERM)
+    until = time.monotonic() + _PATIENCE
+    while process.lives:
+        if time.monotonic() > until:
+            raise FlowError(
+                f"process {process.pid} has not ended in {_PATIENCE:.0f} s; `kill -9 {process.pid}`"
+                " ends it, and the next process of the run goes on from its last checkpoint"
+            )
+        time.sleep(0.1)
+    return process.pid
+
+
+def _process_of(run: str) -> ProcessRecord | None:
+    """Return the process that computes a run, or refreshes it; None if there is none."""
+    for lease in list_leases():
+        if lease.held and run in (lease.run, shared_name(lease.run)):
+            return lease
+    records = History(run).records
+    if not records or records[-1].state != BEGUN or records[-1].process is None:
+        return None
+    process = RefreshProcess(**records[-1].process)
+    return process if process.may_live else None

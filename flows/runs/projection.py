@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from flows.errors import FlowError
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.rows.moments import ColumnMoments
 from storage.dataset import ZarrRows
@@ -30,54 +29,61 @@ Array = NDArray[Any]
 _ROUNDING = 1e-5
 
 
-class Drift:
-    """How far new rows are from those that a model was fitted to, in its new features.
+@dataclass(eq=False)
+class ProjectedRows:
+    """What is known of rows that were projected."""
 
-    Parameters
-    ----------
-    model : SavedTransformer
-        Nothing is reported of one that was saved without statistics.
-    """
+    names: Sequence[str]  # of the new features
+    learned: ColumnMoments | None  # of those of the rows that the model was fitted to, if saved
+    problems: Problems  # why rows do not fit the schema
+    read: int = 0
+    rows: int = 0  # those that were projected; the others lack a value
+    outside: Any = 0  # of each new feature, the rows out of the learned range
+    moments: ColumnMoments | None = None  # of the new features
 
-    def __init__(self, model: SavedTransformer) -> None:
-        self._learned = model.statistics
-        self._names = model.get_feature_names_out()
-        self._outside = np.zeros(model.n_components, dtype=np.int64)
-        self._new: ColumnMoments | None = None
-
-    def add(self, new: Array) -> None:
-        """Add the new features of some rows (m, q)."""
-        if self._learned is None or not len(new):
+    def add(self, batch: EncodedRows, new: Array) -> None:
+        """Add the new features (m, q) of a batch of rows."""
+        finite = np.isfinite(new).all(axis=1)
+        if not finite.all():
+            self.problems.infinite["the projection"] += int(np.count_nonzero(~finite))
+        self.read += len(batch.left_out)
+        self.rows += len(new)
+        if self.learned is None or not finite.any():
             return
-        learned = self._learned
-        slack = _ROUNDING * (learned.high - learned.low)
-        outside = (new < learned.low - slack) | (new > learned.high + slack)
+        slack = _ROUNDING * (self.learned.high - self.learned.low)
+        outside = (new < self.learned.low - slack) | (new > self.learned.high + slack)
         # The squares of numbers that are barely floats are not.
         with np.errstate(over="ignore", invalid="ignore"):
-            self._add(np.count_nonzero(outside, axis=0), ColumnMoments.of(new))
+            moments = ColumnMoments.of(new[finite])
+        self._add(np.count_nonzero(outside[finite], axis=0), moments)
 
-    def merge(self, other: Drift) -> None:
-        """Add the rows of a later part of the table."""
-        self._add(other._outside, other._new)
+    def merge(self, other: ProjectedRows) -> None:
+        """Add later rows."""
+        self.problems.merge(other.problems)
+        self.read += other.read
+        self.rows += other.rows
+        self._add(other.outside, other.moments)
 
-    def _add(self, outside: Array, moments: ColumnMoments | None) -> None:
-        self._outside += outside
-        if self._new is not None and moments is not None:
-            with np.errstate(over="ignore", invalid="ignore"):
-                self._new += moments
+    def _add(self, outside: Any, moments: ColumnMoments | None) -> None:
+        self.outside = self.outside + outside
+        if self.moments is None or moments is None:
+            self.moments = self.moments or moments
         else:
-            self._new = self._new or moments
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.moments += moments
 
-    def report(self) -> list[dict[str, Any]]:
+    def drift(self) -> list[dict[str, Any]]:
         """Return for each new feature the share of rows out of range, and the shift of the mean.
 
         `mean_shift` is in units of the deviation among the rows that the model was fitted to.
+        Nothing is returned for a model that was saved without statistics.
         """
-        if self._learned is None or self._new is None:
+        learned, moments = self.learned, self.moments
+        if learned is None or moments is None:
             return []
-        shift = self._new.mean - self._learned.mean
-        deviation = np.maximum(self._learned.deviation, np.finfo(np.float64).tiny)
-        shares, shifts = self._outside / self._new.n_rows, shift / deviation
+        shares = self.outside / moments.n_rows
+        deviation = np.maximum(learned.deviation, np.finfo(np.float64).tiny)
+        shifts = (moments.mean - learned.mean) / deviation
         return [
             {
                 "feature": number,
@@ -85,55 +91,8 @@ class Drift:
                 "share_outside": float(shares[number]),
                 "mean_shift": float(shifts[number]),
             }
-            for number, name in enumerate(self._names)
+            for number, name in enumerate(self.names)
         ]
-
-
-@dataclass(eq=False)
-class ProjectedRows:
-    """What is known of rows that were projected."""
-
-    drift: Drift
-    problems: Problems  # why rows do not fit the schema
-    read: int = 0
-    rows: int = 0  # those that were projected; the others lack a value
-    too_large: int = 0  # those whose projection overflows, ...
-    first_too_large: int = 0  # ... and the number of the first of them among those read
-
-    def add(self, batch: EncodedRows, new: Array) -> None:
-        """Add the new features (m, q) of a batch of rows."""
-        finite = np.isfinite(new).all(axis=1)
-        overflowing = np.flatnonzero(~batch.left_out)[~finite]
-        if len(overflowing):
-            self._count_too_large(len(overflowing), int(overflowing[0]))
-        self.drift.add(new[finite])
-        self.read += len(batch.left_out)
-        self.rows += len(new)
-
-    def merge(self, other: ProjectedRows) -> None:
-        """Add later rows."""
-        if other.too_large:
-            self._count_too_large(other.too_large, other.first_too_large)
-        self.drift.merge(other.drift)
-        self.problems.merge(other.problems)
-        self.read += other.read
-        self.rows += other.rows
-
-    def check(self, source: str) -> None:
-        """Raise an error that lists all that does not fit in the rows of `source`, if any."""
-        self.problems.check(source)
-        if self.too_large:
-            raise FlowError(
-                f"{self.too_large:,} rows of {source}, the first number "
-                f"{self.first_too_large + 1:,}, hold values too large to project; correct them or "
-                "leave these rows out"
-            )
-
-    def _count_too_large(self, rows: int, first: int) -> None:
-        """Count rows too large to project; `first` is counted from the last row that was added."""
-        if not self.too_large:
-            self.first_too_large = self.read + first
-        self.too_large += rows
 
 
 def read_range(
@@ -156,7 +115,9 @@ class Projector:
 
     def nothing(self) -> ProjectedRows:
         """Return what is known of no rows."""
-        return ProjectedRows(Drift(self.model), Problems(self.ignore_unseen))
+        model = self.model
+        names = model.get_feature_names_out()
+        return ProjectedRows(names, model.statistics, Problems(self.ignore_unseen))
 
     def batches(self, source: Part, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
         """Yield the columns to pass through and the new features of a table, in batches.

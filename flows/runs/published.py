@@ -10,11 +10,12 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from flows.errors import FlowError, RunHeldError
 from flows.results.refresh import (
@@ -44,8 +45,12 @@ from storage.runs import DATED, run_names, shared_name
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
 _SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
-# The metrics of a run that its record in a history has.
-NUMBERS = ("rows", "objective", "iterations", "seconds")
+
+
+def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics of a run that its record in a history has."""
+    names = ("rows", "objective", "iterations", "seconds")
+    return {key: metrics[key] for key in names if key in metrics}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,17 +71,7 @@ class RefreshProcess(ProcessRecord):
 
 
 class History:
-    """The history of a published run.
-
-    Parameters
-    ----------
-    name : str
-
-    Attributes
-    ----------
-    records : list of RefreshResult
-        Oldest first.
-    """
+    """The history of a published run; its `records` are sorted, oldest first."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -118,7 +113,11 @@ class History:
 
     def begin(self, file: str) -> None:
         """Record that a refresh begins; one whose process died has failed."""
-        self._settle()
+        died: dict[str, Any] = {"process": None, "reasons": ("its process ended without a word",)}
+        self.records = [
+            replace(each, state=FAILED, **died) if each.state == BEGUN else each
+            for each in self.records
+        ]
         process = asdict(RefreshProcess(name=self.name))
         record = RefreshResult(name=self.name, state=BEGUN, file=file, process=process)
         self.records.append(_signed(record))
@@ -137,6 +136,10 @@ class History:
         self.records.append(record)
         self._write()
         return record
+
+    def fail(self, reason: str) -> None:
+        """Record that a refresh has failed."""
+        self.add(RefreshResult(name=self.name, state=FAILED, file=self.file, reasons=(reason,)))
 
     def prune(self, keep: int) -> None:
         """Remove the files of old runs, whose records stay.
@@ -161,15 +164,6 @@ class History:
             with suppress(DamagedStore, FlowError):
                 if not _is_computed(run) and model_hash(run) in ("", digest):
                     remove_run(run)
-
-    def _settle(self) -> None:
-        """Turn the record of a refresh that died into that of a failed one."""
-        self.records = [
-            replace(each, state=FAILED, process=None, reasons=("its process ended without a word",))
-            if each.state == BEGUN
-            else each
-            for each in self.records
-        ]
 
     def _write(self) -> None:
         write_history(self.name, [each.to_json() for each in self.records])
@@ -235,11 +229,8 @@ def publish_newest(run: str, keep: int | None) -> None:
     with refresh_lock(name, wait=True):
         history, names = History(name), dated_runs(name)
         saved = [each for each in names if saved_run_path(each) is not None]
-        numbers = {key: each for key, each in open_run(run).metrics.items() if key in NUMBERS}
-        digest = model_hash(run)
-        history.add(
-            RefreshResult(name=name, state=PUBLISHED, run=run, model_hash=digest, **numbers)
-        )
+        record = RefreshResult(name=name, state=PUBLISHED, run=run, model_hash=model_hash(run))
+        history.add(replace(record, **numbers_of(open_run(run).metrics)))
         publish_run(saved[-1], name)
         history.remove(names[: names.index(saved[-keep:][0])])
 

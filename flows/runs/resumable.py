@@ -12,24 +12,32 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
 from flows.progress.fits import ThinnedLog
-from flows.progress.watching import progress_note
+from flows.progress.watching import progress_log, progress_note, report_progress
 from flows.runs.published import publish_newest
-from flows.runs.saving import check_name_is_free
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
-from storage import Checkpoints, DamagedStore, PartialResults, run_folder
+from storage import (
+    Checkpoints,
+    DamagedStore,
+    PartialResults,
+    open_run,
+    run_folder,
+    runs_folder,
+    saved_run_path,
+)
+from storage.atomic import explain_os_errors, make_folder
 from storage.runs import STALLED
 
 T = TypeVar("T")
-Result = Mapping[str, Any]
 
 # A fit gives up after so many lost clusters in a row, without an iteration between them.
 _MAX_LOSSES = 3
@@ -42,32 +50,23 @@ def fit_on_cluster(
 ) -> T:
     """Return the result of the fit `work`, computed on the Dask cluster that `settings` name.
 
-    If the cluster is lost, join it again and repeat `work`, which continues from its last
-    checkpoint. Without a cluster, `work` runs in this process. `rows` and `piece` are as for
-    `ResumableRun.fit`.
+    `work` continues from its last checkpoint. `rows` and `piece` are as for `ResumableRun.fit`.
     """
 
     def fit() -> T:
         with this.fit(rows, **piece):
             return work()
 
-    return on_cluster(settings.scheduler, settings.stall, this, fit)
+    return on_cluster(settings, this, fit)
 
 
-def on_cluster(scheduler: str | None, stall: float, this: ResumableRun, work: Callable[[], T]) -> T:
+def on_cluster(settings: NamedRunSettings, this: ResumableRun, work: Callable[[], T]) -> T:
     """Return the result of `work`, computed on a Dask cluster or, without one, in this process.
 
-    Parameters
-    ----------
-    scheduler : str or None
-        The place, as in the settings.
-    stall : float
-        Seconds without a finished task after which the cluster counts as lost.
-    this : ResumableRun
-    work : callable
-        Continues from what it has saved of this run; repeated after each loss of the cluster.
+    If the cluster is lost, join it again and repeat `work`, which continues from what it has saved
+    of this run.
     """
-    with joined_cluster(scheduler) as session:
+    with joined_cluster(settings.scheduler) as session:
         if session is None:
             return work()
         losses = 0
@@ -75,7 +74,7 @@ def on_cluster(scheduler: str | None, stall: float, this: ResumableRun, work: Ca
             before = this.n_saves
             try:
                 folder = run_folder(this.run) / STALLED
-                with session.watched(stall, folder, this.lease.count_lost):
+                with session.watched(settings.stall, folder, this.lease.count_lost):
                     return work()
             except ClusterLost as lost:
                 losses = 1 if this.n_saves > before else losses + 1
@@ -99,29 +98,16 @@ def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
 
 @dataclass(eq=False)
 class ResumableRun:
-    """A run that this process computes, with its saved checkpoints and results.
-
-    Attributes
-    ----------
-    run : str
-    identity : Mapping
-        All that decides the result of the run, in plain JSON: settings, digests of data, version.
-        Checkpoints and results that were saved under other values are not used.
-    checkpoint_interval : float
-        Least number of seconds between two checkpoints of a fit.
-    lease : HeldLease
-    log : ThinnedLog
-        The lines on checkpoints in the log of the run.
-    n_saves : int
-        Number of checkpoints and parts that this process has saved of the run.
-    """
+    """A run that this process computes, with its saved checkpoints and results."""
 
     run: str
+    # All that decides the result, in plain JSON: settings, digests of data, version. Checkpoints
+    # and results that were saved under other values are not used.
     identity: Mapping[str, Any]
-    checkpoint_interval: float
+    checkpoint_interval: float  # least number of seconds between two checkpoints of a fit
     lease: HeldLease
-    log: ThinnedLog
-    n_saves: int = 0
+    log: ThinnedLog  # the lines on checkpoints in the log of the run
+    n_saves: int = 0  # checkpoints and parts that this process has saved of the run
 
     @contextmanager
     def fit(self, rows: int, **piece: Any) -> Iterator[FitCheckpoints]:
@@ -140,73 +126,26 @@ class ResumableRun:
             raise
         self.lease.check()
 
-    def compute_or_restore(
-        self, name: str, number: int, work: Callable[[], Result]
-    ) -> dict[str, Any]:
-        """Return the saved result of a part of the run, or compute it by `work` and save it."""
-        result = self.restored(name, number)
-        if result is None:
-            result = dict(work())
-            self.save_part(name, number, result)
-        return result
-
-    def restored(self, name: str, number: int) -> dict[str, Any] | None:
-        """Return the saved result of a part of the run, or None if there is none."""
-        saved: dict[str, Any] | None = self._part(name, number).find(f"{name}-{number}")
-        return saved
-
-    def save_part(self, name: str, number: int, result: Result) -> None:
-        """Save the result of a part of the run."""
-        self._part(name, number).save(f"{name}-{number}", result)
-        self.n_saves += 1
-
-    def _part(self, name: str, number: int) -> SavedResults:
-        return SavedResults(self, {**self.identity, name: number})
-
-
-class SavedResults:
-    """The partial results of one fit of a run, saved as long as this process has its lease.
-
-    Parameters
-    ----------
-    run : ResumableRun
-    request : Mapping
-        All that decides the result of the fit, in plain JSON.
-    """
-
-    def __init__(self, run: ResumableRun, request: Mapping[str, Any]) -> None:
-        self.run, self._request = run, request
-        self._store = PartialResults.of_run(run.run)
-
     def find(self, key: str) -> Any:
-        """Return a saved result, or None; a damaged one is reported, and computed again."""
+        """Return what is saved of a part of the run, or None; what is damaged is computed again."""
         try:
-            return self._store.find(key, self._request)
+            return PartialResults.of_run(self.run).find(key, self.identity)
         except DamagedStore as error:
             progress_note(f"{error} It is computed again")
             return None
 
     def save(self, key: str, result: Any) -> None:
-        """Save a result; raise FlowError if another process has taken the lease over."""
-        self.run.lease.check()
-        self._store.save(key, self._request, result)
+        """Save a part of the run; raise FlowError if another process has taken the lease over."""
+        self.lease.check()
+        PartialResults.of_run(self.run).save(key, self.identity, result)
+        self.n_saves += 1
 
 
 class FitCheckpoints:
     """Saves the checkpoints of a fit, at most one in so many seconds, and reports its speed.
 
-    Parameters
-    ----------
-    this : ResumableRun
-    rows : int
-        Number of rows of the fit.
-    piece : Mapping
-        Which fit of the run it is, in plain JSON.
-
-    Attributes
-    ----------
-    start : Checkpoint or None
-        The checkpoint that the fit continues from.
+    `rows` and `piece` are as for `ResumableRun.fit`. `start` is the checkpoint that the fit
+    continues from, or None.
     """
 
     def __init__(self, this: ResumableRun, rows: int, piece: Mapping[str, Any]) -> None:
@@ -262,19 +201,19 @@ class FitCheckpoints:
 
 @contextmanager
 def resumable_run(
-    run: str, kind: str, settings: NamedRunSettings, known: Mapping[str, Any], replaces: str = ""
+    run: str,
+    kind: str,
+    settings: NamedRunSettings,
+    known: Mapping[str, Any],
+    *,
+    about: str = "",
+    replaces: str = "",
 ) -> Iterator[ResumableRun]:
     """Hold the lease of a run in the block; when it ends well, remove checkpoints and part results.
 
-    Parameters
-    ----------
-    run, kind : str
-    settings : NamedRunSettings
-    known : Mapping
-        Digests of data and the like, in plain JSON, which decide the result beside the settings.
-    replaces : str
-        The part of an earlier run that may be replaced without `--force`, as for
-        `check_name_is_free`.
+    `known` are digests of data and the like, in plain JSON, which decide the result beside the
+    settings; `about` puts the data into words, for the log. `replaces` is the kind of a run that
+    may be replaced without `--force`.
     """
     identity = {**deciding(settings), **known, "kind": kind, "version": version("ism-dask")}
     results = PartialResults.of_run(run)
@@ -288,6 +227,8 @@ def resumable_run(
         # A retry continues what the first `--afresh` attempt saved.
         if settings.afresh and not lease.is_retry:
             results.clear()
+        report_progress(0.0, f"{kind} {settings.title}")
+        progress_log(f"data: {about}")
         try:
             yield this
         finally:
@@ -295,3 +236,22 @@ def resumable_run(
         lease.check()
         results.clear()
         publish_newest(run, settings.keep_runs)
+    report_progress(1.0, f"saved {run}")
+
+
+def check_name_is_free(run: str, *, force: bool, replaces: str = "") -> None:
+    """Raise an error if a saved run has that name, or if its folder cannot be written to.
+
+    A saved run may be replaced with `force`, or if it is of the kind `replaces`.
+    """
+    folder, is_saved = run_folder(run), saved_run_path(run) is not None
+    if is_saved and not force and not (replaces and open_run(run).kind == replaces):
+        raise FlowError(
+            f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
+            "another name with --run"
+        )
+    # Try to write now: a full or read-only disk should fail a run before its work, not after.
+    with explain_os_errors(folder):
+        make_folder(runs_folder())
+        with TemporaryFile(dir=folder if folder.exists() else runs_folder()):
+            pass

@@ -101,7 +101,7 @@ def transform_rows(
         "n_components": model.n_components,
         "rows_left_out": rows.read - rows.rows,
         "ignored": ignored_columns(table, schema),
-        "drift": rows.drift.report(),
+        "drift": rows.drift(),
         **files,
     }
 
@@ -184,7 +184,7 @@ def _projected(
             rows.merge(piece_rows)
             _report(rows.rows)
             yield from batches
-    rows.check(table.description)
+    rows.problems.check(table.description)
 
 
 def _map_in_threads(
@@ -208,7 +208,7 @@ def _write_parts(
         for part_rows in (map if workers is None else workers.map_by_model)(write, parts):
             rows.merge(part_rows)
             _report(rows.rows)
-        rows.check(table.description)
+        rows.problems.check(table.description)
     return len(parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from flows.errors import SettingsError
-from flows.progress.watching import progress_log, report_progress
+from flows.progress.watching import report_progress
 from flows.results.runs import UnfoldResult
 from flows.runs.data import (
     Array,
@@ -22,9 +22,8 @@ from flows.runs.data import (
     target_of,
     with_label,
 )
-from flows.runs.fitting import names_of_columns
-from flows.runs.resumable import SavedResults, on_cluster, resumable_run
-from flows.runs.saving import computed_facts, saved_facts
+from flows.runs.fitting import computed_facts, names_of_columns, saved_facts
+from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.unfolding_input import unfolding_rows
@@ -44,23 +43,23 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
     """Unfold the rows of a stored data set, and save their coordinates as a run."""
     side = side_information(settings, data)
     run, label = run_name(settings, data), side.label if side else ""
-    report_progress(0.0, f"unfold {settings.title}")
-    progress_log(f"data: {describe_rows(data)}; label: {label or 'none'}")
-    with resumable_run(run, KIND, settings, {"data_hash": data.data_hash, "label": label}) as this:
+    identity = {"data_hash": data.data_hash, "label": label}
+    about = f"{describe_rows(data)}; label: {label or 'none'}"
+    with resumable_run(run, KIND, settings, identity, about=about) as this:
         started, model = time.monotonic(), _unfitted(settings, side)
         columns = 1 if side is None or side.y.ndim == 1 else side.y.shape[1]
         rows: Array = unfolding_rows(model, data, columns)
 
         def work() -> ColoredMVU:
             # It continues after the stages that are saved. The result says how the fit has ended.
-            stages = saving_partial_results(_SavedStages(this, this.identity))
+            stages = saving_partial_results(_ReportedStages(this))
             with stages, warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.simplefilter("ignore", ComponentsWarning)
                 warnings.filterwarnings("ignore", "the graph of the", UserWarning)
                 return model.fit(rows, None if side is None else side.y)
 
-        on_cluster(settings.scheduler, settings.stall, this, work)
+        on_cluster(settings, this, work)
         seconds = time.monotonic() - started
         result = _result(settings, data, rows, side, model, seconds=seconds)
         this.lease.check()
@@ -73,7 +72,6 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
             **saved_facts(settings, data, result),
         )
         path = save_unfolding(run, unfolding)
-    report_progress(1.0, f"saved {run}")
     return replace(result, path=str(path))
 
 
@@ -100,19 +98,21 @@ def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset
     return with_label(data, settings.label, target=settings.target)
 
 
-class _SavedStages(SavedResults):
-    """The stages of the fit of a run, whose progress is reported as they begin."""
+@dataclass
+class _ReportedStages:
+    """The stages of a fit, saved as parts of its run; progress is reported as they begin."""
+
+    run: ResumableRun
 
     def find(self, key: str) -> Any:
         """Return what is saved of a stage that begins now, or None."""
         if key in _SHARES:
             report_progress(_SHARES[key], key)
-        return super().find(key)
+        return self.run.find(key)
 
     def save(self, key: str, result: Any) -> None:
         """Save a stage, or what it needs to continue, in place of an earlier one."""
-        super().save(key, result)
-        self.run.n_saves += 1
+        self.run.save(key, result)
         if key == REFINEMENT:
             report_progress(_SHARES[key], f"{key}, {result['n_iter']:,} steps")
 

@@ -25,6 +25,8 @@ _WIDTH_FACTORS, _RIDGE_FACTORS = (0.5**0.5, 1.0, 2.0**0.5), (0.1, 0.3, 1.0, 3.0,
 _FEW_STEPS, _STEPS = 10, 25
 # How many of the starts are climbed from.
 _CLIMBED = 2
+# With more ways to exchange a direction of W, none is tried; this many rows judge each.
+_MOST_EXCHANGES, _EXCHANGE_ROWS = 250, 500
 # Two W are different maxima if the sine of the angle between them is at least this, ...
 _ANOTHER = 0.5
 # ... and as good if the rows predict each other from both alike, up to this many standard errors.
@@ -70,7 +72,7 @@ def choose_by_evidence(sample: Sample) -> Choice:
     """Return the start, the width, the ridge and W of the largest evidence."""
     ranked = [_start_choice(sample, name) for name in sample.best_starts]
     climbed = [_improved(sample, each, _FEW_STEPS) for each in ranked[:_CLIMBED]]
-    best = max(climbed, key=lambda each: each.evidence)
+    best = _exchanged(sample, max(climbed, key=_evidence))
     other = max(other_maximum(sample, best, each) for each in climbed)
     return replace(_improved(sample, best, _STEPS), other_maximum=other)
 
@@ -167,6 +169,29 @@ def _start_choice(sample: Sample, name: str) -> Choice:
     return Choice(W, setting, sample.evidence(W, setting), name)
 
 
+def _exchanged(sample: Sample, choice: Choice) -> Choice:
+    """Return the choice with directions exchanged for others as long as this finds more evidence.
+
+    The steps do not find a direction that says nothing of y without another one, as one side of
+    the squares of a chessboard. A single column or a direction of another start may show it.
+    """
+    (d, q), blocks = choice.W.shape, sample.blocks.first(_EXCHANGE_ROWS)
+    if q == 1 or q * (d + q * len(START_NAMES)) > _MOST_EXCHANGES:
+        return choice
+    others = np.hstack([np.eye(d), *(sample.starts[name] for name in START_NAMES)]).T
+    for _ in range(q):
+        rest = [np.delete(choice.W, direction, axis=1) for direction in range(q)]
+        tried = [np.linalg.qr(np.c_[each, other])[0] for each in rest for other in others]
+        regression = sample.at(choice.setting)
+        W = max(tried, key=lambda each: blocks.evidence(regression, each))
+        exchanged = _improved(sample, replace(choice, W=W), _FEW_STEPS)
+        is_another = subspace_sine(choice.W, exchanged.W) >= _ANOTHER
+        if not is_another or exchanged.evidence <= choice.evidence:
+            break
+        choice = exchanged
+    return choice
+
+
 def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
     """Return the choice after some steps of W, with the nearby setting of largest evidence."""
     W, _ = sample.climbed(choice.W, choice.setting, steps)
@@ -186,3 +211,7 @@ def _more_cautious(sample: Sample, setting: Setting) -> list[Setting]:
 
 def _explained(trial: Trial) -> float:
     return trial.explained
+
+
+def _evidence(choice: Choice) -> float:
+    return choice.evidence

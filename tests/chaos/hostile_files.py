@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.builtin.loaders import load_cancer, load_colours, load_faces, read_idx
+from flows.builtin.raw_files import load_cancer, load_colours, load_faces, read_idx
 
 FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(960)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from flows.builtin import ingest
-from flows.builtin.catalogue import DATASETS
-from flows.builtin.ingestion import content_digest
+from flows.builtin.catalogue import DATASETS, content_digest
 from flows.builtin.raw_files import RawFileError, find_or_download
 from storage import (
     DatasetNotFound,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +88,14 @@ def _same(found: dict, expected: dict) -> None:
         assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
 
 
-def test_nobody_at_that_address(
-    here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
+@pytest.mark.parametrize("listens", [False, True])
+def test_nobody_or_something_else_at_that_address(
+    here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int, listens: bool
 ) -> None:
+    """Something else takes the connection and says nothing: as a web server would, for ever."""
     monkeypatch.setattr(flows.compute.connection, "ANSWER_SECONDS", 1.0)
     address = f"tcp://127.0.0.1:{unused_port}"
-    ended = here("crossval", "wine", "--plain", "--scheduler", address)
-    assert f"no Dask scheduler answers at {address}" in ended.failed(1)
-
-
-def test_something_else_at_that_address(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the connection and says nothing: as a web server would, for ever."""
-    monkeypatch.setattr(flows.compute.connection, "ANSWER_SECONDS", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", unused_port)) if listens else nullcontext():
         ended = here("fit", "wine", "--plain", "--scheduler", address)
     assert f"no Dask scheduler answers at {address}" in ended.failed(1)
 

@@ -103,13 +103,6 @@ def test_a_killed_pruning_is_completed_by_the_next(
     assert _saved() == {"2", "3"}
 
 
-def test_a_setting_that_would_keep_too_few(here: Command, run_file: Path) -> None:
-    run_file.write_text(KEEP_TWO.replace("2\n", "1\n"))
-    assert "`refresh.keep` is 1; expected 2 or more" in here("refresh", run_file, "--plain").failed(
-        2
-    )
-
-
 def test_the_data_set_of_a_refresh_is_removed_by_force_only(here: Command, run_file: Path) -> None:
     refreshed(here, run_file)
     assert "`ism-dask refresh` fits 'sales' to 'shop'" in here("remove", "shop").failed(1)

@@ -74,8 +74,8 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
     plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
-    with resumable_crossval(WINE, labelled.data) as crossval:
-        assert crossval.fold(1).cost == pytest.approx(-model.objective_, rel=1e-12)
+    with resumable_crossval(WINE, labelled) as crossval:
+        assert crossval.fold(plan).cost == pytest.approx(-model.objective_, rel=1e-12)
     np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
     shares = np.bincount(y[plan.test]) / len(plan.test)
     np.testing.assert_allclose(shares, np.bincount(y) / 178, atol=0.05)
@@ -262,7 +262,7 @@ def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:
 def test_baselines_that_take_too_long_are_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("flows.runs.baselines._MOST_WORK", 1e5)
+    monkeypatch.setattr("flows.runs.crossval._MOST_WORK", 1e5)
     result = crossval_plain(replace(WINE, n_components=2, first=1))
     assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
     (block,) = (each for each in summarise(result).blocks if each.title == "Beside other features")

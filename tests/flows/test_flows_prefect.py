@@ -53,7 +53,7 @@ def test_crossval_shows_what_it_computes() -> None:
     assert set(run.tags) == {"wine-gaussian-q2-crossval", "wine", "gaussian", "q=2"} | place
     assert run.parameters == {"settings": WINE.to_json()}
     folds = {f"fold {number} of 10" for number in (1, 2, 3)}
-    assert _task_names(run.id) == {"ingest wine", *folds, "aggregate"}
+    assert _task_names(run.id) == {"ingest wine", "deal folds", *folds, "aggregate"}
     artifacts = artifacts_of(run.id)
     rows = json.loads(artifacts["crossval-wine-gaussian-folds"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]

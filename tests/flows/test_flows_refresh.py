@@ -43,6 +43,7 @@ from storage import (
     open_dataset,
     publish_run,
     read_history,
+    refresh_lock,
 )
 from storage.records import to_sealed_json
 
@@ -279,6 +280,7 @@ def test_other_columns_are_named(here: Command, run_file: Path) -> None:
         ('source = "parts/*.parquet"\nname = "shop"', 'source = "wine"', "needs the table [fit]"),
         ('run = "sales"', "", "a refresh needs `run`"),
         ("[[tr", "[refresh]\nmax_turn = 2.0\n[[tr", "is 2.0; expected 1"),
+        ("[[tr", "[refresh]\nkeep = 1\n[[tr", "`refresh.keep` is 1; expected 2 or more"),
     ],
 )
 def test_files_that_cannot_be_refreshed(
@@ -356,21 +358,8 @@ def test_a_killed_refresh_leaves_a_whole_run_published(
 
 
 def test_two_refreshes_at_once_are_refused(here: Command, run_file: Path) -> None:
-    refreshed(here, run_file)
-    code = (
-        "import sys\n"
-        "from storage import refresh_lock\n"
-        "with refresh_lock('sales'):\n"
-        "    print('held', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with refresh_lock("sales"):
         assert "another process refreshes 'sales'" in here("refresh", run_file, "--plain").failed(1)
-        holder.communicate("")
 
 
 def test_a_damaged_history_is_named(here: Command, run_file: Path) -> None:

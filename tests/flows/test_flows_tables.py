@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,28 +57,22 @@ def test_a_cell_is_what_the_definition_makes_of_it() -> None:
     assert 0.9 < result["score"] <= 1
 
 
-def test_clusters_have_the_cost_of_the_definition() -> None:
-    ingest("wine")
-    wanted = replace(WINE, methods="ism")
-    cell = next(each for each in cells.table_cells("table-4", wanted) if each.steps == (0,))
-    result = cell.measure(0, ProgressShare())
-    # A gaussian has ones on its diagonal, and the embedding three columns of length 1.
-    assert result["cost"] == pytest.approx(-(result["objective"] - 3), rel=1e-6)
-    assert result["score"] > 0.8
-
-
 @pytest.mark.parametrize("method", ["ism", "ism-graph"])
 def test_costs_of_clusters_have_no_degrees(method: str) -> None:
     ingest("wine")
     request = methods.Request(q=3, kernel="gaussian", cap=600.0, seed=0)
-    score = cells.ClusterScore("wine", method, request)
+    result = cells.cluster_score(0, ProgressShare(), data="wine", method=method, request=request)
     X, _ = methods.rows_in_memory("wine")
     model = methods.fit_clusters(method, request, X).model
     assert model.graph == ("kernel" if method == "ism-graph" else "regularised")
     U = model.embedding_ - model.embedding_.mean(axis=0)
     K = rbf_kernel(model.transform(X), gamma=0.5 / model.kernel_.sigma**2)
     np.fill_diagonal(K, 0)
-    assert score(0, ProgressShare())["cost"] == pytest.approx(-(U @ U.T * K).sum())
+    assert result["cost"] == pytest.approx(-(U @ U.T * K).sum())
+    if method == "ism":
+        # A gaussian has ones on its diagonal, and the embedding three columns of length 1.
+        assert result["cost"] == pytest.approx(-(result["objective"] - 3), rel=1e-6)
+        assert result["score"] > 0.8
 
 
 def test_variants_of_ism_have_cells_where_they_differ_from_it() -> None:
@@ -141,11 +135,11 @@ def test_what_is_measured_is_kept_and_not_measured_again(monkeypatch: pytest.Mon
     first = tables_plain(WINE)
     assert [cell.folds for cell in first.cells] == [3] * 6 + [1] * 4
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("measured again")
 
-    for kind in (cells.FoldScore, cells.ClusterScore):
-        monkeypatch.setattr(kind, "__call__", refuse)
+    for name in ("fold_score", "cluster_score"):
+        monkeypatch.setattr(cells, name, refuse)
     assert tables_plain(WINE).cells == first.cells
     # What is not asked for now, but was before, stays in the tables.
     part = tables_plain(replace(WINE, methods="ism"))
@@ -161,26 +155,25 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(
     here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(WINE, methods="ism", folds=2)
-    measure, numbers = cells.FoldScore.__call__, []
+    measure, numbers = cells.fold_score, []
 
-    def interrupted(*given: Any) -> Any:
-        if len(numbers) == 1:
+    def counted(*given: Any, **named: Any) -> Any:
+        numbers.append(given[0])
+        return measure(*given, **named)
+
+    def interrupted(*given: Any, **named: Any) -> Any:
+        if numbers:
             raise KeyboardInterrupt
-        numbers.append(given[1])
-        return measure(*given)
+        return counted(*given, **named)
 
-    monkeypatch.setattr(cells.FoldScore, "__call__", interrupted)
+    monkeypatch.setattr(cells, "fold_score", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tables_plain(settings)
     (entry,) = here("runs", "--json").answer["unfinished"]
     assert (entry["name"], entry["kind"], entry["running"]) == ("tables", "tables", False)
     assert "takes no `--scheduler`" in here("resume", "tables", "--scheduler", "up").failed(2)
 
-    def counted(*given: Any) -> Any:
-        numbers.append(given[1])
-        return measure(*given)
-
-    monkeypatch.setattr(cells.FoldScore, "__call__", counted)
+    monkeypatch.setattr(cells, "fold_score", counted)
     assert here("resume", "tables", "--plain").status == 0
     assert numbers == [1, 2, 1, 2]  # two folds of two kernels, none of them twice
     assert here("runs", "--json").answer["unfinished"] == []
@@ -219,19 +212,21 @@ def _slow(calls: list[int], error: str = "", **result: object) -> series.Series:
     return series.Series("table-4", subject, ("wine", None), 1.0, measure, (1, 2, 3))
 
 
-def test_over_the_cap_is_over() -> None:
+@pytest.mark.parametrize(
+    ("result", "steps"), [({"status": "over the cap"}, [1]), ({"seconds": 700.0}, [1, 2])]
+)
+def test_a_cell_ends_at_the_cap_or_when_its_budget_is_spent(
+    result: dict[str, object], steps: list[int]
+) -> None:
     calls: list[int] = []
-    slow = _slow(calls, status="over the cap")
-    (cell,) = cells_of([series.measure_series(slow, WINE, ProgressShare())])
-    assert calls == [1]
-    assert (cell.status, cell.folds, cell.of) == ("over the cap", 1, 3)
-
-
-def test_the_budget_of_a_cell_is_kept() -> None:
-    calls: list[int] = []
-    slow = _slow(calls, seconds=700.0)
-    series.measure_series(slow, replace(WINE, budget=1000.0), ProgressShare())
-    assert calls == [1, 2]
+    settings = replace(WINE, budget=1000.0)
+    (cell,) = cells_of([series.measure_series(_slow(calls, **result), settings, ProgressShare())])
+    assert calls == steps
+    assert (cell.status, cell.folds, cell.of) == (
+        result.get("status", "converged"),
+        len(steps),
+        3,
+    )
 
 
 def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(
@@ -243,7 +238,7 @@ def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(
     assert len(found.results) == 1
     cell = cells_of([found])[0]
     assert cell.problem == "ValueError: no such thing"
-    monkeypatch.setattr(cells.ClusterScore, "__call__", lambda *_: 1 / 0)
+    monkeypatch.setattr(cells, "cluster_score", lambda *_, **__: 1 / 0)
     result = tables_plain(replace(WINE, methods="ism"))
     assert [bool(cell.folds) for cell in result.cells] == [True, True, False, False]
     assert len(result.problems) == 2
@@ -364,17 +359,12 @@ def _alternative_series(**fit: Any) -> SeriesResult:
     return SeriesResult(part="figure-1a", subject=subject, results=[result])
 
 
-def test_stored_pictures_are_figures() -> None:
+def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> None:
     result = save(TablesSettings(run="figure"), [_alternative_series(ended="over the cap")])
-    (block,) = (each for each in summarise(result).blocks if each.draw)
+    (block,) = (each for each in summarise(result).blocks if each.pictures)
     (figure,) = block.pictures
     assert figure.title == "face, gaussian: 4 others"
     assert figure.caption == "NMI: pose 0.60; over the cap"
-
-
-def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> None:
-    settings = TablesSettings(parts="figure-1a", run="figure")
-    result = save(settings, [_alternative_series(ended="over the cap")])
     shown = " ".join(here("show", "figure").out.split())
     assert "face, gaussian 4 others pose 0.60 over the cap" in shown
     assert "Cells" not in shown
@@ -383,19 +373,6 @@ def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> No
         "| face, gaussian | 4 others | pose 0.60 | over the cap | 2.0 |"
         in (table_files(result)["figure-1a.md"])
     )
-
-
-def test_a_figure_of_another_version_is_named_and_hides_nothing_else(here: Command) -> None:
-    known = _alternative_series(ended="converged")
-    older = replace(known, results=[{"pictures": [], "seconds": 1.0, "status": "converged"}])
-    growth = [{"rows": n, "seconds": 1.0, "status": "converged"} for n in (500, 1000)]
-    growing = {"line": "ISM, all pairs", "kernel": "polynomial"}
-    line = replace(known, part="figure-1b", subject=growing, results=growth)
-    save(TablesSettings(run="old"), [older, line])
-    page = render_run("old")
-    assert "measured by another version of ism-dask" in page
-    assert "Figure 1b: seconds against rows" in page
-    assert "measured by another version" in " ".join(here("show", "old").out.split())
 
 
 def test_kernels_of_the_figure_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,4 +432,3 @@ def test_plans_cover_all_parts() -> None:
     assert starts == sorted(starts)
     assert every[-1][1].stop == pytest.approx(1.0)
     assert not home().joinpath("datasets").exists()
-    assert asdict(settings)["cap"] == 600.0

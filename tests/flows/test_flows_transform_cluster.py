@@ -116,12 +116,8 @@ def test_a_stored_data_set_has_the_same_bits(
         ended = here("transform", run, "made", "-o", tmp_path / f"{name}.npy", *options)
         assert ended.status == 0, ended
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
-    assert (
-        "no such file"
-        in here("transform", run, "made", "-o", tmp_path / "c.npy", "--cluster", "x.toml")
-        .failed(2)
-        .lower()
-    )
+    command = ("transform", run, "made", "-o", tmp_path / "c.npy", "--cluster", "x.toml")
+    assert "no such file" in here(*command).failed(2).lower()
 
 
 def _die_in_the_next_piece() -> None:
@@ -187,7 +183,7 @@ def _huge(frame: pd.DataFrame) -> pd.DataFrame:
     [
         (_unseen, "'level' has 'west', which it did not have before; 'a' has no value in 2 rows"),
         (_text, "the column 'b' has 'much' among values of type double"),
-        (_huge, f"4 rows of {{source}}, the first number {6 * ROWS + 5:,}, hold values too large"),
+        (_huge, "'the projection' is infinite or too large in 4 rows"),
     ],
 )
 @pytest.mark.parametrize("out", ["new.parquet", "new"])
@@ -207,7 +203,7 @@ def test_rows_that_do_not_fit_give_the_same_error(
         (tmp_path / out).write_text("as it was")
     command = ("transform", run, source, "-o", tmp_path / out)
     alone = here(*command).failed(1)
-    assert message.format(source=source) in alone
+    assert message in alone
     assert here(*command, "--cluster", cluster.scheduler_address).failed(1) == alone
     if "." in out:
         assert (tmp_path / out).read_text() == "as it was"

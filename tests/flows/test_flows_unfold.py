@@ -206,7 +206,7 @@ def test_workers_place_rows_to_the_same_bits(
             assert here(*command, far, "--scheduler", address).status == 0
             assert far.read_bytes() == (tmp_path / name).read_bytes()
         monkeypatch.setattr("flows.compute.session._MEMORY_SHARE", 0)
-        message = here(*command, far, "--scheduler", address).failed(1)
+        message = here("transform", "sold", table, "-o", far, "--scheduler", address).failed(1)
         assert "give the workers more memory" in " ".join(message.split())
 
 

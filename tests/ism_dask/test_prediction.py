@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from scipy.stats import multivariate_normal
 from sklearn.datasets import load_wine
 
-from benchmarks.designs import DESIGNS, distance
+from benchmarks.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, SupervisedIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
@@ -463,6 +463,14 @@ def test_known_subspaces_are_found(name):
     assert distance(drawn.B, model.components_.T) < 0.15
     # KDR C: y has the same mean everywhere, and its variance depends on X.
     assert model.target_ == ("law" if name == "KDR C" else "mean")
+
+
+def test_a_direction_that_shows_only_beside_another_is_found():
+    """Steps from any start end with one side of the squares of a chessboard."""
+    number = [each.name for each in DESIGNS].index("checkerboard")
+    drawn = seeded(number, 20)
+    model = SupervisedIKDR(2).fit(drawn.X, drawn.y)
+    assert distance(drawn.B, model.components_.T) < 0.1
 
 
 def test_numbers_whose_mean_moves_are_predicted_themselves():
