@@ -9,7 +9,7 @@ from email.policy import default
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from commandline import Command
@@ -76,7 +76,7 @@ def test_a_schedule_refreshes_what_has_changed(
 class _Mailbox(StreamRequestHandler):
     """A server of mail that accepts all, and remembers it."""
 
-    mails: list[EmailMessage] = []
+    mails: ClassVar[list[EmailMessage]] = []
 
     def handle(self) -> None:
         self.wfile.write(b"220 here\r\n")
