@@ -89,6 +89,7 @@ class _Mailbox(StreamRequestHandler):
 
 
 @pytest.mark.chaos  # half a minute: `make long`
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # by Apprise
 def test_a_missed_refresh_sends_a_mail(
     doomed: Serving, here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
