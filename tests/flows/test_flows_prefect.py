@@ -7,20 +7,18 @@ import logging
 import re
 import time
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commandline import Command
 from serving import Serving
-from support import EXACT, Diary, artifacts_of, exact_fit, store_own, unbounded
+from support import EXACT, artifacts_of, store_own
 from waiting import wait
 
 from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
-from flows.progress.watching import watch_progress
 from flows.reports.summary import summarise
 from flows.results.base import FlowResult
 from flows.runs.crossval import crossval_plain
@@ -28,7 +26,6 @@ from flows.runs.fit import fit_plain
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.text import number
-from ism_dask.observe import fit_progress
 from storage import home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -165,22 +162,6 @@ def test_fit_shows_what_it_keeps() -> None:
         run_fit(settings)
 
 
-def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flows.progress.watching
-    import flows.tracking.live
-    from flows.fit import run_fit
-
-    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
-    monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
-    monkeypatch.setattr(flows.tracking.live, "_SECONDS", 0.01)
-    store_own(3000)
-    diary = Diary()
-    with watch_progress(diary):
-        result = run_fit(exact_fit("own", 9))
-    assert any("rows " in text for text in diary.texts)
-    assert artifacts_of(_run(result).id)["fit-own-gaussian-progress"].data == 100
-
-
 @pytest.mark.long
 def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None:
     store_own(3000)
@@ -207,20 +188,6 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
     assert diary[-1].startswith("result: told: W of all rows of own: 3,000 rows, 4 columns, ")
     assert {each["level"] for each in logs} == {logging.INFO}
     assert 10 < len(lines) < 60
-
-
-def test_what_an_engine_has_to_say_is_on_the_page() -> None:
-    from flows.fit import run_fit
-
-    settings = unbounded()
-    page = artifacts_of(_run(run_fit(settings)).id)["fit-own-multiquadric"].data
-    assert "| Engine | landmarks |" in page
-    assert "| Error of J | no bound |" in page
-    assert ", true kernel, all 400 rows |" in page
-    store_own(4000)
-    result = run_fit(FitSettings(dataset="own", criterion="dependence", sigma=1e-3, max_iter=1))
-    page = artifacts_of(_run(result).id)["fit-own-gaussian"].data
-    assert result.fitted.ending.engine_note in unescape(page).replace("\\", "")
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving: Serving) -> None:
