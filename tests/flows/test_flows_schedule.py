@@ -104,7 +104,9 @@ def test_a_missed_refresh_sends_a_mail(
         Thread(target=mailbox.serve_forever, daemon=True).start()
         here("schedule", run_file, "--cron", "0 2 29 2 *")
         port = mailbox.server_address[1]
-        mail = f"mailto://ism@127.0.0.1:{port}?to=me@example.org&mode=insecure"
+        mail = f"mailto://127.0.0.1:{port}?to=me@example.org&mode=insecure"
+        assert "`url` is no address" in here("alert", mail).failed(2)
+        mail += "&from=ism@example.org"
         assert "Alerts 127.0.0.1" in here("alert", mail).out
         schedule = doomed.request("GET", "deployments/name/refresh/sales").json()["id"]
         missed = doomed.post(f"deployments/{schedule}/create_flow_run", {})
