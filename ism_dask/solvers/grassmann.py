@@ -16,6 +16,9 @@ from ism_dask.status import Status
 # The norm of the gradient at which pymanopt ends, relative to Phi W at the start. The `SolverLog`
 # ends the run earlier, by the residual.
 _LEAST_GRADIENT = 1e-10
+# The most steps of conjugate gradients for one model of J: more solve the model to digits that
+# it does not share with J, and take most of the time of some fits.
+_INNER_STEPS = 100
 
 
 def solve(log: SolverLog) -> Solution:
@@ -51,7 +54,7 @@ def solve(log: SolverLog) -> Solution:
 def _run(search: Any, problem: Any, log: SolverLog) -> Status:
     try:
         with np.errstate(invalid="raise"):
-            search.run(problem, initial_point=log.start)
+            search.run(problem, initial_point=log.start, maxinner=_INNER_STEPS)
     except (_Converged, FloatingPointError):
         # pymanopt divides by the slope, which is 0 where J is flat; `ended` checks the residual.
         return Status.CONVERGED
