@@ -81,7 +81,7 @@ class _Mailbox(StreamRequestHandler):
     def handle(self) -> None:
         self.wfile.write(b"220 here\r\n")
         for line in self.rfile:
-            if line.startswith(b"DATA"):
+            if line.upper().startswith(b"DATA"):
                 self.wfile.write(b"354 go on\r\n")
                 text = b"".join(iter(self.rfile.readline, b".\r\n"))
                 self.mails.append(message_from_bytes(text, policy=default))
