@@ -42,7 +42,7 @@ def main() -> None:
     for ax in figure.axes:
         set_page_look(ax)
         ax.spines[["top", "right"]].set_visible(False)
-    drawing = pictures.Figure(TITLE, CAPTION, svg=svg_elements(figure), size=(WIDTH, HEIGHT))
+    drawing = pictures.Figure(TITLE, CAPTION, lambda: (svg_elements(figure), (WIDTH, HEIGHT)))
     (Path(__file__).parent / "wine.svg").write_text(drawing.document() + "\n")
 
 

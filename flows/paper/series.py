@@ -40,32 +40,15 @@ def is_over_cap(result: Result) -> bool:
 
 @dataclass(frozen=True)
 class Series:
-    """A series of measurements: folds of a cell, points of a line, pictures of a data set.
+    """A series of measurements: folds of a cell, points of a line, pictures of a data set."""
 
-    Attributes
-    ----------
-    part : str
-        A name of `flows.paper.settings.PARTS`.
-    subject : Mapping
-        The method, data and so on, by their role; together they identify the series.
-    source : tuple
-        The data set and its split.
-    effort : float
-        The expected time of a step relative to other series; only the progress bar uses it.
-    measure : callable
-        Measures a step, and reports its progress to a `ProgressShare`.
-    steps : sequence of int
-        The keys of the measurements in their order, such as numbers of folds or of rows.
-    ends_with : callable
-        Returns whether the series ends with a result, before its last step.
-    """
-
-    part: str
-    subject: Mapping[str, str]
-    source: tuple[str, str | None]
-    effort: float
-    measure: Callable[[int, ProgressShare], Result]
-    steps: Sequence[int] = (0,)
+    part: str  # a name of `flows.paper.settings.PARTS`
+    subject: Mapping[str, str]  # the method, data and so on, by their role, which identify it
+    source: tuple[str, str | None]  # the data set and its split
+    effort: float  # the expected time of a step beside other series, for the progress bar
+    measure: Callable[[int, ProgressShare], Result]  # measures a step
+    steps: Sequence[int] = (0,)  # their keys in order, such as numbers of folds or of rows
+    # Returns whether the series ends with a result, before its last step.
     ends_with: Callable[[Result], bool] = is_over_cap
 
     @property

@@ -27,23 +27,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Method:
-    """A method that learns new features.
-
-    Attributes
-    ----------
-    title : str
-    published : str
-        Its name in `published.csv`; empty if the paper does not have it.
-    solver : bool
-        Whether it maximises J. If not, it is a reference point, without a kernel of the tables.
-    paradigms : tuple of str
-        Those in which it has cells. A method that needs labels has no unsupervised ones, nor has
-        another stopping rule of ISM, because clusterers have a single one.
-    """
+    """A method that learns new features."""
 
     title: str
-    published: str = ""
-    solver: bool = True
+    published: str = ""  # its name in `published.csv`; empty if the paper does not have it
+    solver: bool = True  # that maximises J; the others are reference points, without a kernel
+    # Those in which it has cells. A method that needs labels has no unsupervised ones, nor has
+    # another stopping rule of ISM, because clusterers have a single one.
     paradigms: tuple[str, ...] = PARADIGMS
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table
-from flows.reports.html import render_history, write_page
+from flows.reports.html import render_history, write_summary
 from flows.reports.markdown import render_markdown
-from flows.reports.pictures import Figure, drawn
-from flows.results.refresh import BEGUN, ROLLED_BACK, MovedWeight, RefreshResult
+from flows.reports.pictures import Figure, drawn_by_date
+from flows.results.refresh import (
+    BEGUN,
+    FAILED,
+    ROLLED_BACK,
+    SUSPICIOUS,
+    MovedWeight,
+    RefreshResult,
+)
 from flows.runs.published import History, RefreshProcess
-from flows.text import new_feature, number
+from flows.text import new_feature, number, share
 from storage import refreshed_names
 from storage.errors import did_you_mean
 
@@ -25,7 +31,6 @@ COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state
 _ON_TERMINAL = (0, 1, 2, 4, 5, 6, 7)
 # The columns whose weights the page draws: those with the largest weights in the last run.
 _MOST_LINES = 6
-_SECONDS_PER_DAY = 86_400
 
 
 def history_table(records: Sequence[RefreshResult], published: str | None) -> Table:
@@ -60,11 +65,9 @@ def history_page(name: str) -> str:
 
 
 def write_history(history: History, path: Path) -> Path:
-    """Write the history of a published run as a page: HTML, or Markdown if its name ends in .md."""
+    """Write the history of a published run as a page in the format of the file's name."""
     summary = history_summary(history)
-    is_markdown = path.suffix.lower() == ".md"
-    text = render_markdown(summary) + "\n" if is_markdown else render_history(summary)
-    write_page(path, text, "-o")
+    write_summary(path, summary, lambda: render_history(summary))
     return path
 
 
@@ -72,13 +75,27 @@ def history_summary(history: History) -> Summary:
     """Return the history of a published run with its pictures."""
     name, records, published = history.name, history.records, history.published
     last = records[-1]
+    failed = last.reasons if last.state in (FAILED, SUSPICIOUS) else ()
     compared = next((each for each in reversed(records) if each.comparison), None)
-    reasons = tuple(reason_lines(records))
+    shares = {each.run: each.comparison.explained for each in records if each.comparison}
     return Summary(
         run=name,
         kind="refresh",
         subject=f"{name} has {len(history.runs)} runs; published: {published or 'none of them'}",
-        facts=(Fact("Last refresh", _state(last), f"{_time(last)} UTC, by {last.by}"),),
+        finding=f"{published or 'No run'} is published"
+        + (
+            f": its features explain {share(shares[published])} of the label"
+            if published in shares
+            else ""
+        ),
+        facts=(
+            Fact(
+                "Last refresh",
+                _state(last),
+                f"{_time(last)} UTC, by {last.by}",
+                warnings=tuple(f"the last refresh is {last.state}: {each}" for each in failed),
+            ),
+        ),
         blocks=(
             Block(
                 "Refreshes",
@@ -88,10 +105,10 @@ def history_summary(history: History) -> Summary:
                 "brackets: the files of the run are removed.",
                 tables=(history_table(records, published),),
                 notes_title="What did not go its usual way, oldest first:",
-                notes=reasons,
+                notes=tuple(reason_lines(records)),
             ),
             *([] if compared is None else [_comparison_block(compared)]),
-            Block("Over the runs", draw=partial(_figures, records)),
+            Block("Over the runs", pictures=tuple(_figures(records))),
         ),
     )
 
@@ -193,12 +210,6 @@ def _by_date(
     title: str, caption: str, runs: Sequence[RefreshResult], lines: Mapping[str, Sequence[float]]
 ) -> Figure:
     """Draw lines with a value for each run, NaN for none, by the dates of the runs."""
-    # It imports matplotlib, which tables of the history do not need.
-    from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
-
-    days = [datetime.fromisoformat(each.time).timestamp() / _SECONDS_PER_DAY for each in runs]
-    points = {name: np.column_stack([days, values]) for name, values in lines.items()}
-    named = [(name, each[np.isfinite(each[:, 1])]) for name, each in points.items()]
-    ends = ", ".join(f"{name} {each[-1, 1]:+.2f}" for name, each in named if len(each))
-    caption = f"{caption} The last: {ends}."
-    return drawn(title, caption, draw_dated_lines, lines=named, quantity=title.lower())
+    return drawn_by_date(
+        title, caption, [datetime.fromisoformat(each.time) for each in runs], lines
+    )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,19 +66,13 @@ class Block:
     # The line before the notes, and the notes.
     notes_title: str = ""
     notes: tuple[str, ...] = ()
-    # Draws the pictures. It is called for pages only, because drawing takes time.
-    draw: Callable[[], Sequence[Figure]] | None = None
+    pictures: tuple[Figure, ...] = ()
     # Style of the pictures on a page: "", "images" or "weights".
     style: str = ""
     # Paths of stored pictures, for the terminal.
     files: tuple[str, ...] = ()
     # Whether the block is left out at the end of a command.
     detail: bool = False
-
-    @cached_property
-    def pictures(self) -> tuple[Figure, ...]:
-        """The pictures with their titles and captions, drawn at the first use."""
-        return tuple(self.draw()) if self.draw is not None else ()
 
     @property
     def is_empty(self) -> bool:

@@ -6,14 +6,15 @@ from statistics import fmean
 
 import numpy as np
 
-from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import data_in_short, data_subject, objective, selections_of_folds
+from flows.reports.pictures import Figure, drawn
 from flows.reports.view import View
 from flows.results.runs import CrossvalResult, FoldMeasures
 from flows.settings.runs import DEPENDENCE, PREDICTION
 from flows.text import number, share
+from ism_dask.pictures.drawing import draw_accuracy
 
 # What the features of each baseline are.
 _BASELINES = {
@@ -57,11 +58,23 @@ def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
         ),
         blocks=(
             _beside_baselines(result),
-            Block("Folds", tables=(folds,), draw=lambda: figures.accuracy(result)),
+            Block("Folds", tables=(folds,), pictures=(_accuracies(result),)),
             *_confusion(result),
             *selections_of_folds(result),
             Block("How far to trust it", facts=fit_quality(result)),
         ),
+    )
+
+
+def _accuracies(result: CrossvalResult) -> Figure:
+    mean = result.mean.accuracy
+    return drawn(
+        "Accuracy",
+        f"The share of held-out rows classified correctly, by fold; {mean:.4f} in the mean.",
+        draw_accuracy,
+        folds=[each.fold for each in result.results],
+        values=[each.accuracy for each in result.results],
+        mean=mean,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,17 +13,12 @@ from flows.reports.pictures import (
     are_classes,
     drawn,
     drawn_rows,
+    height_of_rows,
     png_bytes,
     weights_image,
 )
 from flows.reports.view import View, ranked_weights
-from flows.results.runs import (
-    Certainty,
-    ClusterResult,
-    CrossvalResult,
-    DimensionTried,
-    FitResult,
-)
+from flows.results.runs import ClusterResult, FitResult
 from flows.text import count_noun, new_feature, number
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import largest_weight
@@ -30,8 +26,6 @@ from storage import Model
 
 # How many new features are shown, how many weights of each, and along how many the label is drawn.
 COMPONENTS, WEIGHTS, RESPONSES = 12, 12, 3
-# Heights in points of a bar, and of the axis below the bars.
-_BAR_HEIGHT, _AXIS_HEIGHT = 22.0, 50.0
 # What the stopping rules bound, in words.
 _MEASURES = {
     "residual": "residual of W",
@@ -45,88 +39,37 @@ _STORED = {
 }
 
 
-def accuracy(result: CrossvalResult) -> list[Figure]:
-    """Draw the accuracy of each fold of a cross-validation."""
-    folds, mean = result.results, result.mean.accuracy
-    return [
-        drawn(
-            "Accuracy",
-            f"The share of held-out rows classified correctly, by fold; {mean:.4f} in the mean.",
-            drawing.draw_accuracy,
-            folds=[each.fold for each in folds],
-            values=[each.accuracy for each in folds],
-            mean=mean,
-        )
-    ]
-
-
-def dimensions(tried: Sequence[DimensionTried], chosen: int) -> list[Figure]:
-    """Draw what is explained, and what each new feature gains, by their number."""
-    numbers = [each.q for each in tried]
-    return [
-        drawn(
-            "Explained by q",
-            "The share of the label that is explained, each row predicted by the others.",
-            drawing.draw_dimension_shares,
-            numbers=numbers,
-            explained=[each.explained for each in tried],
-            chosen=chosen,
-        ),
-        drawn(
-            "Gain by q",
-            "What each feature gains, and from which gain on it is taken.",
-            drawing.draw_dimension_gains,
-            numbers=numbers,
-            gains=[each.gain for each in tried],
-            needed=[each.needed_gain for each in tried],
-            chosen=chosen,
-        ),
-    ]
-
-
 def components(model: Model) -> Iterator[Figure]:
     """Yield the first components: as images if rows are images, else as ranked weights."""
     for k, value in enumerate(model.eigenvalues[:COMPONENTS]):
-        largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in ranked_weights(model, k, 3))
+        ranked = ranked_weights(model, k, WEIGHTS)
+        largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in ranked[:3])
         title, caption = new_feature(k), f"Eigenvalue {number(value)}; {largest}."
         if model.image_shape is not None:
-            strongest = largest_weight(model.components)
-            image = weights_image(model.components[k], model.image_shape, strongest)
-            yield Figure(title, caption, png=png_bytes(image))
+            yield Figure(title, caption, partial(_component_png, model, k))
         else:
-            names, weights = zip(*ranked_weights(model, k, WEIGHTS), strict=True)
-            bars = {"names": names, "weights": np.array(weights)}
-            height = _BAR_HEIGHT * len(weights) + _AXIS_HEIGHT
+            names, values = zip(*ranked, strict=True)
+            bars = {"names": names, "weights": np.array(values)}
+            height = height_of_rows(len(names))
             yield drawn(title, caption, drawing.draw_weights, height=height, **bars)
 
 
-def share_intervals(certainty: Certainty) -> list[Figure]:
-    """Draw the largest shares of columns with their intervals."""
-    shares = certainty.shares
-    return [
-        drawn(
-            "Shares of the columns",
-            "Dots are the shares in W, lines their 90% intervals.",
-            drawing.draw_shares,
-            height=_BAR_HEIGHT * len(shares) + _AXIS_HEIGHT,
-            names=[each.feature for each in shares],
-            intervals=np.array([(each.share, each.low, each.high) for each in shares]).T,
-            clear=min(certainty.separated, len(shares)),
-        )
-    ]
+def _component_png(model: Model, k: int) -> bytes:
+    strongest = largest_weight(model.components)
+    return png_bytes(weights_image(model.components[k], model.image_shape or (), strongest))
 
 
-def stored_pictures(view: View) -> list[Figure]:
-    """Return the figures of the pictures stored with the model, which needed all rows."""
-    return [
-        Figure(*_STORED[name], png=content)
-        for name, content in view.pictures.items()
-        if name in _STORED
-    ]
+def stored_pictures(view: View) -> Iterator[Figure]:
+    """Yield the pictures that are stored with the model, which needed all rows."""
+    for name, content in view.pictures.items():
+        if name in _STORED:
+            yield Figure(*_STORED[name], partial(bytes, content))
 
 
-def course(result: FitResult | ClusterResult, model: Model) -> Iterator[Figure]:
+def course(result: FitResult | ClusterResult, model: Model | None) -> Iterator[Figure]:
     """Yield the figures of the iterations or rounds: the objective, and the residual or change."""
+    if model is None:
+        return
     if isinstance(result, ClusterResult) and result.rounds:
         yield from _rounds(result)
     else:
@@ -208,8 +151,10 @@ def _measure(
     )
 
 
-def findings(result: FitResult | ClusterResult, model: Model) -> Iterator[Figure]:
+def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator[Figure]:
     """Yield the figures of the result except its components: spectrum, rows, and responses."""
+    if model is None:
+        return
     yield _spectrum(model.eigenvalues, result.fitted.eigengap)
     sample = model.sample
     if sample is None or len(sample.points) == 0:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flows.reports.blocks import Fact
-from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult
+from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, FittedW
 from flows.text import count_noun
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.status import Status
@@ -88,17 +88,19 @@ def fit_quality(result: FitResult | ClusterResult | CrossvalResult) -> tuple[Fac
     worst = max(moved, key=lambda each: each.residual)
     facts = [_convergence(result, endings, worst)]
     if isinstance(result, ClusterResult):
-        facts += _rounds(result)
+        facts.append(_rounds(result))
     if worst.status != _START:
         widest = max(moved, key=lambda each: each.angle or 0.0)
-        facts += [_tolerance(worst, result.settings), *_last_turn(widest), _residual(worst, result)]
+        facts += [_tolerance(worst, result.settings), _last_turn(widest), _residual(worst, result)]
     engines = " and ".join(dict.fromkeys(each.engine for each in every))
     notes = {fold: each.engine_note for fold, each in endings.items()}
     facts.append(Fact("Engine", engines, notes=_notes(notes)))
     if not predicts:
         facts.append(_error_of_objective(max(every, key=lambda each: each.engine_error)))
         facts.append(_certificates(endings))
-    return (*facts, *_component_count(result))
+    if not isinstance(result, CrossvalResult):
+        facts.append(_component_count(result.fitted))
+    return tuple(fact for fact in facts if fact.value)
 
 
 def ending_words(status: str) -> str:
@@ -195,35 +197,37 @@ def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> Fact:
     return Fact("Tolerance", value, reason)
 
 
-def _last_turn(ending: FitEnding) -> Iterable[Fact]:
-    """Yield the angle to the last W but one; nothing without iterations."""
-    if ending.angle is None:
-        return
+def _last_turn(ending: FitEnding) -> Fact:
+    """Return the angle to the last W but one; without a value if there were no iterations."""
+    angle = ending.angle or 0.0
     meaning = (
         "The sine of the angle by which the last iteration turned W: 0 if W stood still, 1 at a "
         "right angle."
     )
-    warnings: tuple[str, ...] = ()
-    if ending.measure == "change" and ending.angle > ANGLE:
-        warnings = (
-            f"the eigenvalues met --tol while W still turned, by an angle with the sine "
-            f"{ending.angle:.4g}: this W has not settled. Leave --tol out, or set --angle-tol "
-            f"{ANGLE:g}",
-        )
-    yield Fact("Last turn of W", f"{ending.angle:.2g}", meaning, warnings=warnings)
+    unsettled = (
+        f"the eigenvalues met --tol while W still turned, by an angle with the sine {angle:.4g}: "
+        f"this W has not settled. Leave --tol out, or set --angle-tol {ANGLE:g}",
+    )
+    return Fact(
+        "Last turn of W",
+        "" if ending.angle is None else f"{angle:.2g}",
+        meaning,
+        warnings=unsettled if ending.measure == "change" and angle > ANGLE else (),
+    )
 
 
-def _rounds(result: ClusterResult) -> Iterable[Fact]:
+def _rounds(result: ClusterResult) -> Fact:
+    """Return how little the last round changed; without a value if no limit was set to it."""
     limit = result.settings.get("outer_tol")
-    if limit is None or not result.rounds:
-        return
-    last = result.rounds[-1]
-    value = f"{last.change:.2g} and {last.turn:.2g}, to be below {limit:.4g}"
     meaning = (
         "The change of the embedding's eigenvalues, and the sine of the angle by which W turned; "
         "--outer-tol sets the limit."
     )
-    yield Fact("Change in the last round", value, meaning)
+    value = ""
+    if limit is not None and result.rounds:
+        last = result.rounds[-1]
+        value = f"{last.change:.2g} and {last.turn:.2g}, to be below {limit:.4g}"
+    return Fact("Change in the last round", value, meaning)
 
 
 def _residual(ending: FitEnding, result: FitResult | ClusterResult | CrossvalResult) -> Fact:
@@ -289,20 +293,17 @@ def _certificates(endings: Endings) -> Fact:
     return Fact("Maximum of J", value, meaning, notes=_notes(doubts))
 
 
-def _component_count(result: FitResult | ClusterResult | CrossvalResult) -> Iterable[Fact]:
-    """Yield whether each new feature adds to J; nothing for folds, or without eigenvalues."""
-    if isinstance(result, CrossvalResult) or not result.fitted.eigenvalues:
-        return
-    fitted = result.fitted
+def _component_count(fitted: FittedW) -> Fact:
+    """Return whether each new feature adds to J; without a value if no eigenvalue is known."""
     warnings = (_sentence(fitted.components_advice),) if fitted.components_advice else ()
     meaning = (
         "J falls without any of them."
         if fitted.predicts
         else "Each counts for J, and none outside of W would count for more."
     )
-    yield Fact(
+    return Fact(
         "Number of new features",
-        f"{len(fitted.eigenvalues)}",
+        f"{len(fitted.eigenvalues) or ''}",
         "" if warnings else meaning,
         warnings=warnings,
     )

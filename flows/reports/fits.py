@@ -1,14 +1,19 @@
-"""Put fits and clusterings into words: what was found, what was chosen, and how sure W is."""
+"""Put fits into words: what was found, what was chosen, and how sure W is."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality
+from flows.reports.pictures import drawn, height_of_rows
 from flows.reports.view import View, largest_shares
 from flows.results.runs import Certainty, ClusterResult, CrossvalResult, FitResult, Selection
 from flows.text import count_noun, new_feature, number, share
+from ism_dask.pictures import drawing
 from ism_dask.status import Status
+from storage import Model
 
 # Columns in the table of the largest shares.
 _SHARES = 10
@@ -39,6 +44,7 @@ _BY_CURVATURE = (
 
 def fit_summary(result: FitResult, view: View | None) -> Summary:
     """Return the summary of a fit."""
+    model = view.model if view else None
     return Summary(
         run=result.run,
         kind=result.command,
@@ -48,55 +54,12 @@ def fit_summary(result: FitResult, view: View | None) -> Summary:
         finding=_fit_finding(result),
         facts=_fit_facts(result),
         blocks=(
-            *_findings(result, view),
-            _features(result, view),
+            Block("What was found", pictures=tuple(figures.findings(result, model))),
+            features_block(result, model),
             *_dimensions(result),
             *_selection(result),
             *([] if result.certainty is None else [certainty_block(result.certainty)]),
-            *_course(result, view),
-            Block("How far to trust it", facts=fit_quality(result)),
-        ),
-    )
-
-
-def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
-    """Return the summary of a clustering."""
-    agreement = ", ".join(f"{value:.2f} with {name}" for name, value in result.nmi.items())
-    words = f"{count_noun(result.n_clusters, 'cluster')} of {result.rows:,} rows"
-    columns = ("round", "objective", "affinity", "change", "turn of W", "iterations")
-    rounds = tuple(
-        (
-            str(k),
-            *map(number, (each.objective, each.affinity, each.change, each.turn)),
-            str(each.iterations),
-        )
-        for k, each in enumerate(result.rounds, start=1)
-    )
-    J = number(result.fitted.objective)
-    return Summary(
-        run=result.run,
-        kind=result.command,
-        subject=data_subject("Clusters of", result),
-        short=f"{result.dataset} {result.kernel} k={result.n_clusters}",
-        headline=f"NMI {max(result.nmi.values()):.3f}" if agreement else f"J {J}",
-        finding=f"{words} agree {agreement} (NMI, from 0 to 1)" if agreement else words,
-        facts=(
-            *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
-            Fact("Clusters", f"{result.n_clusters:,}"),
-            Fact("Objective J", J, "Of the last W."),
-            Fact("Rounds", f"{len(result.rounds):,}"),
-            Fact("Seconds", f"{result.fitted.ending.seconds:.2f}"),
-        ),
-        blocks=(
-            _clusters(result, view),
-            *_findings(result, view),
-            _features(result, view),
-            *_course(result, view),
-            Block(
-                "Rounds",
-                tables=(Table("W and the embedding in turns.", columns, rounds),),
-                detail=True,
-            ),
+            Block("How it went", pictures=tuple(figures.course(result, model))),
             Block("How far to trust it", facts=fit_quality(result)),
         ),
     )
@@ -231,37 +194,35 @@ def certainty_block(certainty: Certainty) -> Block:
         about=_BY_REFITS if certainty.refits else _BY_CURVATURE,
         facts=facts,
         tables=(intervals, stability),
-        draw=lambda: figures.share_intervals(certainty),
+        pictures=(
+            drawn(
+                "Shares of the columns",
+                "Dots are the shares in W, lines their 90% intervals.",
+                drawing.draw_shares,
+                height=height_of_rows(len(shares)),
+                names=[each.feature for each in shares],
+                intervals=np.array([(each.share, each.low, each.high) for each in shares]).T,
+                clear=min(clear, len(shares)),
+            ),
+        ),
     )
 
 
 def _refits(certainty: Certainty) -> tuple[Fact, ...]:
     count, failed = certainty.refits, certainty.refits - certainty.converged
-    if not count:
-        return ()
-    value = f"{count:,}, {f'{failed:,} not' if failed else 'all'} converged"
     warning = (
         f"{count_noun(failed, 'refit')} of {count:,} did not converge, so the intervals may be too "
         "narrow or too wide"
     )
-    return (Fact("Refits", value, warnings=(warning,) if failed > _FAILED * count else ()),)
+    value = f"{count:,}, {f'{failed:,} not' if failed else 'all'} converged"
+    fact = Fact("Refits", value, warnings=(warning,) if failed > _FAILED * count else ())
+    return (fact,) if count else ()
 
 
-def _findings(result: FitResult | ClusterResult, view: View | None) -> list[Block]:
-    if view is None or (model := view.model) is None:
-        return []
-    return [Block("What was found", draw=lambda: list(figures.findings(result, model)))]
-
-
-def _course(result: FitResult | ClusterResult, view: View | None) -> list[Block]:
-    if view is None or (model := view.model) is None:
-        return []
-    return [Block("How it went", draw=lambda: list(figures.course(result, model)))]
-
-
-def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
+def features_block(result: FitResult | ClusterResult, model: Model | None) -> Block:
+    """Return the block on the weights of the new features; without a model, without pictures."""
     table = _new_features(result)
-    if view is None or (model := view.model) is None:
+    if model is None:
         return Block("New features", tables=(table,))
     images, more = model.image_shape is not None, len(table.rows) - figures.COMPONENTS
     largest = Table(
@@ -275,39 +236,34 @@ def _features(result: FitResult | ClusterResult, view: View | None) -> Block:
         about=(_OF_PIXELS if images else _OF_COLUMNS)
         + (f" The first {figures.COMPONENTS} are shown, {more} more are stored." * (more > 0)),
         tables=(table, largest),
-        draw=lambda: list(figures.components(model)),
+        pictures=tuple(figures.components(model)),
         style="images" if images else "weights",
     )
 
 
 def _new_features(result: FitResult | ClusterResult) -> Table:
     fitted, shares = result.fitted, result.fitted.contributions
-    rows = tuple(
+    caption = "The largest weights of each new feature"
+    columns: tuple[str, ...] = ("feature", "largest weights (standardised)", "eigenvalue")
+    # A list of runs has no loadings: they are read with the model.
+    rows: list[tuple[str, ...]] = [
         (
             new_feature(k),
             ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
             number(value),
         )
-        # A list of runs has no loadings: they are read with the model.
         for k, (value, loadings) in enumerate(
             zip(fitted.eigenvalues, fitted.loadings, strict=False)
         )
-    )
-    caption, columns = (
-        "The largest weights of each new feature",
-        ("feature", "largest weights (standardised)", "eigenvalue"),
-    )
-    if shares is None:
-        return Table(f"{caption}.", columns, rows, left=2)
-    return Table(
-        f"{caption}, with J of it alone and by how much J falls without it, as shares of J.",
-        (*columns, "J alone", "J lost"),
-        tuple(
+    ]
+    if shares is not None:
+        caption += ", with J of it alone and by how much J falls without it, as shares of J"
+        columns = (*columns, "J alone", "J lost")
+        rows = [
             (*row, f"{100 * each.alone:.0f}%", f"{100 * each.lost:.0f}%")
             for row, each in zip(rows, shares, strict=False)
-        ),
-        left=2,
-    )
+        ]
+    return Table(f"{caption}.", columns, tuple(rows), left=2)
 
 
 def _dimensions(result: FitResult) -> list[Block]:
@@ -315,6 +271,7 @@ def _dimensions(result: FitResult) -> list[Block]:
     tried, chosen = result.fitted.dimensions, len(result.fitted.eigenvalues)
     if not tried:
         return []
+    numbers = [each.q for each in tried]
     rows = tuple(
         (
             f"{each.q} (chosen)" if each.q == result.n_components else f"{each.q}",
@@ -332,7 +289,25 @@ def _dimensions(result: FitResult) -> list[Block]:
         Block(
             "How many new features",
             tables=(Table(caption, ("q", "explained", "gain", "needed"), rows),),
-            draw=lambda: figures.dimensions(tried, chosen),
+            pictures=(
+                drawn(
+                    "Explained by q",
+                    "The share of the label that is explained, each row predicted by the others.",
+                    drawing.draw_dimension_shares,
+                    numbers=numbers,
+                    explained=[each.explained for each in tried],
+                    chosen=chosen,
+                ),
+                drawn(
+                    "Gain by q",
+                    "What each feature gains, and from which gain on it is taken.",
+                    drawing.draw_dimension_gains,
+                    numbers=numbers,
+                    gains=[each.gain for each in tried],
+                    needed=[each.needed_gain for each in tried],
+                    chosen=chosen,
+                ),
+            ),
             detail=True,
         )
     ]
@@ -356,7 +331,10 @@ def _selection(result: FitResult) -> list[Block]:
     rows = tuple(
         (
             each.start,
-            *map(_or_start, (each.width, each.ridge)),
+            *(
+                "the start" if value is None else number(value)
+                for value in (each.width, each.ridge)
+            ),
             share(each.explained),
         )
         for each in chosen.tried
@@ -374,22 +352,3 @@ def _start(chosen: Selection, status: str) -> str:
         return f"{chosen.tried[0].start}, kept"
     climbed = [each.start for each in chosen.tried if each.width is not None]
     return climbed[0] if climbed else chosen.tried[0].start
-
-
-def _or_start(value: float | None) -> str:
-    return "the start" if value is None else number(value)
-
-
-def _clusters(result: ClusterResult, view: View | None) -> Block:
-    sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
-    tables = [Table("Rows of each cluster.", ("cluster", "rows"), sizes)]
-    if result.nmi:
-        agreement = tuple((name, f"{value:.3f}") for name, value in result.nmi.items())
-        caption = "Agreement with known labels, from 0 to 1 (normalised mutual information)."
-        tables.append(Table(caption, ("label", "NMI"), agreement))
-    return Block(
-        "Clusters",
-        tables=tuple(tables),
-        draw=None if view is None else lambda: figures.stored_pictures(view),
-        files=tuple(result.pictures.values()),
-    )

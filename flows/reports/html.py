@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from flows.errors import FlowError, SettingsError
+from flows.errors import SettingsError
 from flows.reports.blocks import Summary
 from flows.reports.markdown import render_markdown, table_files
 from flows.reports.pictures import Figure
@@ -24,7 +23,7 @@ from flows.reports.view import View
 from flows.results.paper import TablesResult
 from flows.text import byte_size, printable
 from storage import Run, load_model, load_unfolding, report_path
-from storage.atomic import open_replacement
+from storage.atomic import explain_os_errors, make_folder, replace_synced
 
 
 def render_run(run: str) -> str:
@@ -78,20 +77,22 @@ def script_source() -> str:
 
 
 def write_report(run: str, out: Path | None = None) -> Path:
-    """Write the report of a run, whole or not at all, and return its path.
-
-    It is written as Markdown or JSON if the name of the file ends in .md or .json, else as HTML.
-    """
+    """Write the report of a run, in the format of the file's name, and return its path."""
     view = View.of(run)
     path = report_path(run) if out is None else out
-    if path.suffix.lower() == ".json":
-        text = json.dumps(summary_of(view).to_json(), indent=1, ensure_ascii=False) + "\n"
-    elif path.suffix.lower() == ".md":
-        text = render_markdown(summary_of(view)) + "\n"
-    else:
-        text = render_view(view)
-    write_page(path, text, "-o")
+    write_summary(path, summary_of(view), lambda: render_view(view))
     return path
+
+
+def write_summary(path: Path, summary: Summary, to_html: Callable[[], str]) -> None:
+    """Write a page as Markdown or JSON if the file's name ends in .md or .json, else as HTML."""
+    if path.suffix.lower() == ".json":
+        text = json.dumps(summary.to_json(), indent=1, ensure_ascii=False) + "\n"
+    elif path.suffix.lower() == ".md":
+        text = render_markdown(summary) + "\n"
+    else:
+        text = to_html()
+    replace_synced(path, text)
 
 
 def write_tables(name: str, folder: Path) -> list[Path]:
@@ -100,28 +101,11 @@ def write_tables(name: str, folder: Path) -> list[Path]:
     if not isinstance(view.result, TablesResult):
         raise SettingsError(f"{name!r} is a run of {view.run.kind}, which has no tables")
     files = {**table_files(view.result), "tables.html": render_view(view)}
-    with _explained_write_errors(folder, "--out"):
-        folder.mkdir(parents=True, exist_ok=True)
+    with explain_os_errors(folder):
+        make_folder(folder)
     for file, content in files.items():
-        write_page(folder / file, content, "--out")
+        replace_synced(folder / file, content)
     return [folder / file for file in files]
-
-
-def write_page(path: Path, content: str, option: str) -> None:
-    """Write a file, whole or not at all; `option` names another place in the error."""
-    with _explained_write_errors(path, option), open_replacement(path) as handle:
-        handle.write(content.encode())
-
-
-@contextmanager
-def _explained_write_errors(path: Path, option: str) -> Iterator[None]:
-    """Turn an OSError while writing into a FlowError that names the option for another place."""
-    try:
-        yield
-    except OSError as error:
-        raise FlowError(
-            f"cannot write {path}: {error.strerror or error}; name another place with {option}"
-        ) from error
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flows.reports.blocks import Block, Fact, Summary
 from flows.reports.paper_tables import drawings, tables_by_part
@@ -16,8 +16,6 @@ Links = Mapping[str, str]
 
 # Most characters of pictures on a page: the UI loads all pages with its list of artifacts.
 _ROOM = 250_000
-# Pictures in a row of a gallery.
-_GALLERY = 4
 
 
 def run_page(result: RunResult, links: Links | None = None) -> str:
@@ -61,17 +59,16 @@ class _Pictures:
         self._room = _ROOM
         self.omitted: list[str] = []
 
-    def shown(self, figures: Sequence[Figure]) -> list[tuple[Figure, str]]:
-        """Return the figures that there is room for, each with its picture."""
-        shown = []
+    def shown(self, figures: Sequence[Figure]) -> Iterator[str]:
+        """Yield the figures that there is room for, each with its title and caption."""
         for figure in figures:
             address = figure.data_uri()
             if len(address) > self._room:
                 self.omitted.append(figure.title)
                 continue
             self._room -= len(address)
-            shown.append((figure, f"![{_escaped(figure.alt)}]({address})"))
-        return shown
+            picture = f"![{_escaped(figure.alt)}]({address})"
+            yield f"### {_escaped(figure.title)}\n\n{picture}\n\n{_escaped(figure.caption)}"
 
 
 def _block(block: Block, pictures: _Pictures | None = None) -> list[str]:
@@ -87,26 +84,9 @@ def _block(block: Block, pictures: _Pictures | None = None) -> list[str]:
     if block.notes:
         content += [block.notes_title, "\n".join(f"- {_escaped(note)}" for note in block.notes)]
     if pictures:
-        shown = pictures.shown(block.pictures)
-        content += [_gallery(shown)] if block.style == "images" else list(map(_section, shown))
+        content += pictures.shown(block.pictures)
     content = list(filter(None, content))
     return [f"## {_escaped(block.title)}", *content] if content else []
-
-
-def _section(shown: tuple[Figure, str]) -> str:
-    figure, picture = shown
-    return f"### {figure.title}\n\n{picture}\n\n{_escaped(figure.caption)}"
-
-
-def _gallery(shown: Sequence[tuple[Figure, str]]) -> str:
-    """Return small pictures side by side in a table, each above its title and caption."""
-    lines = []
-    for start in range(0, len(shown), _GALLERY):
-        figures, pictures = zip(*shown[start : start + _GALLERY], strict=True)
-        words = (_escaped(f"{each.title}: {each.caption}") for each in figures)
-        lines += [f"| {' | '.join(row)} |" for row in (pictures, words)]
-    columns = min(len(shown), _GALLERY)
-    return "\n".join([f"|{' |' * columns}", f"|{'---|' * columns}", *lines]) if lines else ""
 
 
 def _facts(facts: Sequence[Fact]) -> list[str]:

@@ -67,7 +67,7 @@ def paper_summary(result: TablesResult, _view: View | None) -> Summary:
         Fact("Cells with something lost", lost),
     )
     figures = (
-        Block(title, draw=partial(draw, series))
+        Block(title, pictures=tuple(draw(series)))
         for part, (title, draw) in _FIGURES.items()
         if (series := _series_of(result, part))
     )
@@ -102,10 +102,9 @@ def drawings(result: TablesResult) -> dict[str, str]:
     """Return the SVG documents of the drawn figures, by part of the run."""
     return {
         part: figure.document()
-        for part, (_, draw) in _FIGURES.items()
+        for part in ("features", "figure-1b")
         if (series := _series_of(result, part))
-        for figure in draw(series)
-        if figure.svg
+        for figure in _FIGURES[part][1](series)
     }
 
 
@@ -221,7 +220,9 @@ def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
         for name, agreement, fit in _alternative_fits(series)
     ]
     return [
-        Figure(title, caption, png=base64.b64decode(png)) for title, caption, png in pictures if png
+        Figure(title, caption, partial(base64.b64decode, png))
+        for title, caption, png in pictures
+        if png
     ]
 
 

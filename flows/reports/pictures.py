@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from flows.text import printable
+from flows.text import number, printable
 from ism_dask._types import Array
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import weight_colours
@@ -26,8 +28,14 @@ _STYLE = (
     "<style>svg{color:#24292f}.paper{fill:#fff}@media (prefers-color-scheme:dark)"
     "{svg{color:#dfe2e7}.paper{fill:#16181c}}</style>"
 )
+_SECONDS_PER_DAY = 86_400
 # The smallest height of an image in pixels.
 _MIN_HEIGHT = 96
+
+
+# The elements inside an `<svg>` element, in the colour and the font of the text around it, with its
+# width and height.
+Drawing = tuple[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -36,12 +44,13 @@ class Figure:
 
     title: str
     caption: str
-    # The content of the PNG file if it is an image.
-    png: bytes = b""
-    # The elements inside the `<svg>` element if it is a drawing, in the colour and the font of the
-    # text around it; and its width and height.
-    svg: str = ""
-    size: tuple[float, float] = (0.0, 0.0)
+    # Returns a drawing, or the content of a PNG file. It is called for pages only: drawing is slow.
+    make: Callable[[], Drawing | bytes]
+
+    @cached_property
+    def content(self) -> Drawing | bytes:
+        """The drawing, or the content of the PNG file."""
+        return self.make()
 
     @property
     def alt(self) -> str:
@@ -51,27 +60,33 @@ class Figure:
     def to_html(self) -> str:
         """Return the picture as an HTML element."""
         alt = escape(self.alt)
-        if self.png:
+        if isinstance(self.content, bytes):
             return f'<img src="{self.data_uri()}" alt="{alt}">'
-        return f'<svg {self._frame} role="img" aria-label="{alt}">{self.svg}</svg>'
+        elements, size = self.content
+        return f'<svg {_frame(size)} role="img" aria-label="{alt}">{elements}</svg>'
 
     def data_uri(self) -> str:
         """Return the picture itself as a data URI."""
-        kind, content = ("png", self.png) if self.png else ("svg+xml", self.document().encode())
+        if isinstance(self.content, bytes):
+            kind, content = "png", self.content
+        else:
+            kind, content = "svg+xml", self.document().encode()
         return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
     def document(self) -> str:
         """Return a drawing as an SVG document of its own, light or dark as the reader's pages."""
+        assert not isinstance(self.content, bytes)
+        elements, (width, height) = self.content
         title = f"<title>{escape(self.alt)}</title>"
         paper = '<rect width="100%" height="100%" fill="#fff" class="paper"/>'
-        size = f'width="{self.size[0]:g}" height="{self.size[1]:g}"'
         name = 'xmlns="http://www.w3.org/2000/svg" role="img"'
-        frame = f'{name} {self._frame} {size} color="#24292f" font-family="{_FONT}"'
-        return f"<svg {frame}>{title}{_STYLE}{paper}{self.svg}</svg>"
+        frame = f'{name} {_frame((width, height))} width="{width:g}" height="{height:g}"'
+        colours = f'color="#24292f" font-family="{_FONT}"'
+        return f"<svg {frame} {colours}>{title}{_STYLE}{paper}{elements}</svg>"
 
-    @property
-    def _frame(self) -> str:
-        return f'viewBox="0 0 {self.size[0]:g} {self.size[1]:g}" font-size="{_FONT_SIZE}"'
+
+def _frame(size: tuple[float, float]) -> str:
+    return f'viewBox="0 0 {size[0]:g} {size[1]:g}" font-size="{_FONT_SIZE}"'
 
 
 def drawn(
@@ -86,11 +101,39 @@ def drawn(
 
     A legend below them lists the entries it returns.
     """
-    # matplotlib takes about a second to import, and most commands draw nothing.
-    from flows.reports.svg import page_svg  # noqa: PLC0415
 
-    elements, size = page_svg(lambda ax: draw(ax, **data), height)
-    return Figure(title, caption, svg=elements, size=size)
+    def make() -> Drawing:
+        # matplotlib takes about a second to import, and most commands draw nothing.
+        from flows.reports.svg import page_svg  # noqa: PLC0415
+
+        return page_svg(lambda ax: draw(ax, **data), height)
+
+    return Figure(title, caption, make)
+
+
+def height_of_rows(count: int) -> float:
+    """Return the height in points of a drawing with this number of named rows, such as bars."""
+    return 22.0 * count + 50.0
+
+
+def drawn_by_date(
+    title: str,
+    caption: str,
+    dates: Sequence[datetime],
+    lines: Mapping[str, Sequence[float | None]],
+) -> Figure:
+    """Draw named lines that have a value for each date, or None or NaN for none."""
+
+    def draw(ax: Any) -> Entries:
+        from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
+
+        return draw_dated_lines(ax, named, title.lower())
+
+    days = [each.timestamp() / _SECONDS_PER_DAY for each in dates]
+    points = {name: np.column_stack([days, np.array(each, float)]) for name, each in lines.items()}
+    named = [(name, each[np.isfinite(each[:, 1])]) for name, each in points.items()]
+    ends = ", ".join(f"{name} {number(each[-1, 1])}" for name, each in named if len(each))
+    return drawn(title, f"{caption} The last: {ends}.", draw)
 
 
 def drawn_rows(

@@ -1,29 +1,23 @@
-"""List runs for a terminal, for programs, for a page, and for Prometheus."""
+"""List runs for a terminal, for programs, for a page, and for their metrics."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from itertools import chain, groupby
+from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from flows.reports.pictures import Figure, drawn
-from flows.reports.refresh_metrics import refresh_families
+from flows.reports.pictures import Figure, drawn_by_date
 from flows.reports.summary import summarise
 from flows.reports.view import View, ranked_weights, saved_result
 from flows.results.base import RunResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
 from flows.services.leases import Lease, list_leases
 from flows.text import byte_size
-from storage import Run, list_runs, picture_path
+from storage import Run, picture_path
 from storage.runs import shared_name
 
 # Columns of the table for people, which fits a terminal of 80 columns.
@@ -35,34 +29,15 @@ _MEASURES = {
     "accuracy": ("accuracy", ".4f"),
     "seconds": ("seconds", ",.2f"),
 }
-CONTENT_TYPE = CONTENT_TYPE_LATEST
-# The most unfinished runs that have metrics, and the most finished ones: the newest.
-_MOST = 50
-_STATES = ("computing", "interrupted", "failed", "died", "finished", "damaged")
-_SECONDS_PER_DAY = 86_400
-# The meaning of each metric, which has the name of a field of `ListedRun` after the prefix.
-_PREFIX, _LABELS = "ism_dask_run_", ("run", "kind")
-_GAUGES = {
-    "rows": "Rows of the fit.",
-    "iterations": "Iterations of the fit; of a finished cross-validation, of all its fits.",
-    "objective": "J of the latest iteration; of a finished cross-validation, its mean.",
-    "rows_per_second": "Rows of the fit, times its iterations, by its seconds.",
-    "seconds": "Seconds since the process took up the run; of a finished run, of its fits.",
-    "seconds_since_sign_of_life": "Seconds since an unfinished run has renewed its lease.",
-}
-_COUNTERS = {
-    "workers_lost": "Dask workers that left the cluster while the process fitted on it.",
-    "clusters_lost": "Times that the process lost the Dask cluster.",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRun:
-    """A run, saved or not, as lists and metrics show it; None for numbers that it has not."""
+    """A run, saved or not, as lists and metrics show it."""
 
     name: str
     kind: str
-    # One of `_STATES`.
+    # As `flows.reports.metrics` lists them.
     state: str
     # When it was saved; of an unfinished run, the last sign of life of its process.
     time: datetime
@@ -73,16 +48,8 @@ class ListedRun:
     headline: str = ""
     # The address of its flow run in the Prefect UI.
     page: str = ""
-    # Of its fits, as in `_GAUGES` and `_COUNTERS`.
-    rows: int | None = None
-    iterations: float | None = None
-    objective: float | None = None
-    accuracy: float | None = None
-    rows_per_second: float | None = None
-    seconds: float | None = None
-    seconds_since_sign_of_life: float | None = None
-    workers_lost: int | None = None
-    clusters_lost: int | None = None
+    # Of its fits, by the names in `flows.reports.metrics`; None for those that it has not.
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Run) -> ListedRun:
@@ -106,13 +73,13 @@ class ListedRun:
             short=summary.short,
             headline=summary.headline,
             page=result.page or "",
-            **_numbers(result),
+            numbers=_numbers(result),
         )
 
     @classmethod
     def of_lease(cls, lease: Lease) -> ListedRun:
         """Return an unfinished run."""
-        live, now = lease.numbers, time.time()
+        now = time.time()
         until = now if lease.state == "computing" else lease.renewed
         return cls(
             name=lease.run,
@@ -120,15 +87,13 @@ class ListedRun:
             state=lease.state,
             time=datetime.fromtimestamp(lease.renewed, UTC),
             short=str(lease.settings.get("dataset", "")),
-            rows=live.rows or None,
-            iterations=live.iterations,
-            objective=live.objective,
-            rows_per_second=live.rows_per_second,
-            # Clocks of two machines may differ.
-            seconds=max(0.0, until - lease.taken),
-            seconds_since_sign_of_life=max(0.0, now - lease.renewed),
-            workers_lost=live.workers_lost,
-            clusters_lost=live.clusters_lost,
+            numbers={
+                **asdict(lease.numbers),
+                "rows": lease.numbers.rows or None,
+                # Clocks of two machines may differ.
+                "seconds": max(0.0, until - lease.taken),
+                "seconds_since_sign_of_life": max(0.0, now - lease.renewed),
+            },
         )
 
     def cells(self) -> list[str]:
@@ -143,14 +108,14 @@ class ListedRun:
         """Yield the cells (`PAGE_COLUMNS`) of the run: text, and value by which to sort."""
         for text in (self.name, self.state, self.kind, self.short):
             yield text, text
-        for field, form in _MEASURES.values():
-            value = getattr(self, field)
+        for name, form in _MEASURES.values():
+            value = self.numbers.get(name)
             yield ("", "") if value is None else (format(value, form), value)
         yield f"{self.time:%Y-%m-%d %H:%M}", self.time.timestamp()
         yield (byte_size(self.bytes), self.bytes) if self.bytes else ("", "")
 
 
-def _numbers(result: RunResult) -> Mapping[str, Any]:
+def _numbers(result: RunResult) -> dict[str, float | None]:
     """Return the numbers of the fits of a finished run, as far as it has any."""
     if isinstance(result, UnfoldResult):
         names = ("rows", "iterations", "objective", "seconds")
@@ -224,68 +189,14 @@ def full_json(view: View) -> dict[str, Any]:
 
 def figures_over_time(runs: Sequence[ListedRun]) -> Iterator[Figure]:
     """Draw the figures of dated runs, two or more of one name, by the day on which they ran."""
-    # It imports matplotlib, which lists without dated runs do not need.
-    from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
-
     dated = sorted(
         (run for run in runs if shared_name(run.name)),
         key=lambda run: (shared_name(run.name), run.time),
     )
     for name, group in groupby(dated, key=lambda run: shared_name(run.name)):
         series = list(group)
-        for measure, (field, _) in _MEASURES.items():
-            points = np.array(
-                [
-                    (run.time.timestamp() / _SECONDS_PER_DAY, value)
-                    for run in series
-                    if (value := getattr(run, field)) is not None
-                ]
-            )
-            if len(points) < 2:
-                continue
-            yield drawn(
-                f"{name}: {measure}",
-                f"{len(points)} runs, from {points[0, 1]:.4g} to {points[-1, 1]:.4g}.",
-                draw_dated_lines,
-                lines=[(measure, points)],
-                quantity=measure,
-            )
-
-
-class _Families(Collector):
-    """Metrics as `generate_latest` takes them."""
-
-    def __init__(self, families: Iterator[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        return self._families
-
-
-def render_metrics() -> str:
-    """Return the numbers of the newest runs, unfinished and finished, as Prometheus reads them."""
-    unfinished = unfinished_runs()[:_MOST]
-    names = {each.name for each in unfinished}
-    # A run that is computed anew has an earlier result until it ends.
-    finished = [run for run in list_runs() if run.name not in names][:_MOST]
-    runs = [*unfinished, *map(ListedRun.of, finished)]
-    return generate_latest(_Families(chain(_families(runs), refresh_families()))).decode()
-
-
-def _families(runs: Sequence[ListedRun]) -> Iterator[Metric]:
-    """Yield each metric with its value for each run."""
-    states = GaugeMetricFamily(
-        f"{_PREFIX}state", "1 for the state of the run, else 0.", labels=(*_LABELS, "state")
-    )
-    for each in runs:
-        for state in _STATES:
-            states.add_metric((each.name, each.kind, state), float(state == each.state))
-    yield states
-    for family, names in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
-        for name, meaning in names.items():
-            metric = family(_PREFIX + name, meaning, labels=_LABELS)
-            for each in runs:
-                value = getattr(each, name)
-                if value is not None:
-                    metric.add_metric((each.name, each.kind), value)
-            yield metric
+        for measure, (number, _) in _MEASURES.items():
+            values = [run.numbers.get(number) for run in series]
+            if (count := len(values) - values.count(None)) > 1:
+                dates, lines = [run.time for run in series], {measure: values}
+                yield drawn_by_date(f"{name}: {measure}", f"{count} runs.", dates, lines)

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from flows.errors import FlowError, SettingsError
 from flows.reports.html import render_index, render_notice, render_run, script_source
-from flows.reports.runs import CONTENT_TYPE, render_metrics
+from flows.reports.metrics import CONTENT_TYPE, render_metrics
 from storage import StorageError, UnsafeName, list_runs, safe_name
 
 HOST = "127.0.0.1"

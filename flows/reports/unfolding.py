@@ -22,7 +22,7 @@ _OUTWEIGHS = 0.9
 _AXIS_NAMES = ("coordinate 1", "coordinate 2")
 
 
-def unfold_summary(result: UnfoldResult, _view: View | None) -> Summary:
+def unfold_summary(result: UnfoldResult, view: View | None) -> Summary:
     """Return the summary of an unfolding."""
     same, total = result.same_class, sum(result.eigenvalues)
     part = "" if result.split in ("", "all") else f" ({result.split})"
@@ -44,7 +44,11 @@ def unfold_summary(result: UnfoldResult, _view: View | None) -> Summary:
         + (f"; {share(same)} of the nearest rows have the same class" if same is not None else ""),
         facts=_facts(result),
         blocks=(
-            Block("The picture", tables=(table,), draw=lambda: list(_figures(result))),
+            Block(
+                "The picture",
+                tables=(table,),
+                pictures=() if view is None else tuple(_figures(result)),
+            ),
             Block("How far to trust it", facts=_quality(result)),
         ),
     )
@@ -77,12 +81,16 @@ def _facts(result: UnfoldResult) -> tuple[Fact, ...]:
 
 def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
     ending = () if result.converged else (f"the fit {ending_words(result.status)}",)
-    parts = len(result.part_sizes)
+    parts, largest = len(result.part_sizes), result.largest_share or 0.0
     apart = (
         f"where the {parts} parts of the graph lie relative to each other says little: they are "
         "joined by the shortest edges between them. Raise --neighbors",
     )
-    return (
+    alone = (
+        f"distances are nearly those of {result.largest_column} alone. Leave --raw out, so that "
+        "each column is divided by its standard deviation",
+    )
+    facts = (
         Fact(
             "Converged",
             "yes" if result.converged else "no",
@@ -90,7 +98,12 @@ def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
             "known: whether other coordinates, far from these, are better.",
             warnings=ending,
         ),
-        *_scale(result),
+        Fact(
+            "Largest column",
+            f"{result.largest_column}, {100 * largest:.0f}%" if result.largest_column else "",
+            "Its share of the variance of all columns, which have their own units.",
+            warnings=alone if result.columns > 1 and largest > _OUTWEIGHS else (),
+        ),
         Fact("Steps", f"{result.iterations:,}", "Of the refinement."),
         Fact(
             "Duality gap",
@@ -108,23 +121,7 @@ def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
             warnings=apart if parts > 1 else (),
         ),
     )
-
-
-def _scale(result: UnfoldResult) -> Iterator[Fact]:
-    """Yield which column weighs most in distances, if they have their own units."""
-    if result.largest_share is None:
-        return
-    alone = (
-        f"distances are nearly those of {result.largest_column} alone. Leave --raw out, so that "
-        "each column is divided by its standard deviation"
-    )
-    outweighs = result.columns > 1 and result.largest_share > _OUTWEIGHS
-    yield Fact(
-        "Largest column",
-        f"{result.largest_column}, {100 * result.largest_share:.0f}%",
-        "Its share of the variance of all columns, which have their own units.",
-        warnings=(alone,) if outweighs else (),
-    )
+    return tuple(fact for fact in facts if fact.value)
 
 
 def _figures(result: UnfoldResult) -> Iterator[Figure]:

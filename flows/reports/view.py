@@ -20,6 +20,7 @@ from flows.results.runs import (
     column_names,
     top_loadings,
 )
+from ism_dask._types import Array
 from ism_dask.linalg.subspaces import subspace_shares
 from storage import (
     Model,
@@ -103,14 +104,16 @@ def features_of(model: Model) -> tuple[str, ...]:
     return column_names(model.feature_names, model.image_shape, model.n_features)
 
 
-def ranked_weights(model: Model, number: int, count: int | None = None) -> list[tuple[str, float]]:
+def ranked_weights(model: Model, k: int, count: int | None = None) -> list[tuple[str, float]]:
     """Return the weights of a new feature by old feature, largest absolute weight first."""
-    weights, names = model.components[number], features_of(model)
-    order = np.argsort(-np.abs(weights), kind="stable")[:count]
-    return [(names[j], float(weights[j])) for j in order]
+    return _largest(model, model.components[k], count)
 
 
 def largest_shares(model: Model, count: int) -> list[tuple[str, float]]:
     """Return the shares of old features in the space of the new ones, the largest first."""
-    shares, names = subspace_shares(model.components), features_of(model)
-    return [(names[j], float(shares[j])) for j in np.argsort(-shares, kind="stable")[:count]]
+    return _largest(model, subspace_shares(model.components), count)
+
+
+def _largest(model: Model, values: Array, count: int | None) -> list[tuple[str, float]]:
+    names, order = features_of(model), np.argsort(-np.abs(values), kind="stable")
+    return [(names[j], float(values[j])) for j in order[:count]]

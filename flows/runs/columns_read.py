@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from flows.reports.blocks import Block, Summary, Table
-from flows.results.base import IngestResult
-from flows.text import byte_size, shortened
-from storage.tables.schema import CATEGORY, CLASSES, DROP, WEIGHTS, Column, TableSchema
+import re
 
+from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.results.base import IngestResult
+from flows.text import byte_size, count_noun, shortened
+from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
+from storage.tables.schema import (
+    BOOLEAN,
+    CATEGORY,
+    CLASSES,
+    DROP,
+    NUMBER,
+    WEIGHTS,
+    Column,
+    TableSchema,
+)
+
+# Names of columns that are often a label, and those that number the rows.
+_LABELS = ("class", "diagnosis", "label", "outcome", "response", "target", "y")
+_ID = re.compile(r"(.*[^A-Za-z])?(id|ID|Id|key|uuid)|.*[a-z](ID|Id)")
+# A column of fewer rows tells nothing by its numbers.
+_FEW_ROWS = 10
 # Columns of the description of a schema.
 SCHEMA_COLUMNS = ("column", "missing", "read as")
 # The most names that a cell lists.
@@ -46,23 +63,59 @@ def ingest_summary(result: IngestResult) -> Summary:
     """Return the summary of a data set that was read: its labels and how its columns were read."""
     labels = tuple((name, str(classes or "numbers")) for name, classes in result.labels.items())
     tables = [Table("Labels.", ("label", "classes"), labels, left=2)]
+    warnings: list[str] = []
     if result.schema is not None:
-        cells = schema_cells(TableSchema.from_json(result.schema))
-        tables.append(Table("How columns were read.", SCHEMA_COLUMNS, tuple(map(tuple, cells))))
+        schema = TableSchema.from_json(result.schema)
+        cells = tuple(map(tuple, schema_cells(schema)))
+        tables.append(Table("How columns were read.", SCHEMA_COLUMNS, cells))
+        warnings = hints(schema)
+    named = " and ".join(
+        f"{each} ({kind if kind == 'numbers' else f'{kind} classes'})" for each, kind in labels
+    )
     stored = f"Stored in {result.path}, with the hash {result.data_hash}."
     return Summary(
         run=f"{result.dataset} ({result.split})",
         kind=result.command,
-        subject=f"{result.rows:,} rows, {result.columns:,} columns.",
-        facts=(),
-        blocks=(
-            Block(
-                "Columns",
-                about=stored if result.path else "A dry run: nothing was stored.",
-                tables=tuple(tables),
-            ),
-        ),
+        subject=stored if result.path else "A dry run: nothing was stored.",
+        finding=f"{result.rows:,} rows were read with {count_noun(result.columns, 'column')} of "
+        f"numbers and {f'the label {named}' if named else 'no label'}",
+        facts=(Fact("Rows", f"{result.rows:,}", warnings=tuple(warnings)),),
+        blocks=(Block("Columns", tables=tuple(tables)),),
     )
+
+
+def hints(schema: TableSchema) -> list[str]:
+    """Return a hint for columns that look like numbers of rows, and for a label that lacks."""
+    hints = []
+    if ids := [repr(each.name) for each in schema.features if _looks_like_id(each)]:
+        hints.append(
+            f"{', '.join(ids)} look{'s' * (len(ids) == 1)} like a number of each row, which "
+            "explains nothing: leave them out with --drop, or pass them through with --keep"
+        )
+    if not schema.explained:
+        likely = [each.name for each in schema.features if _looks_like_label(each)]
+        column = f", and {likely[-1]!r} looks like one" if likely else ""
+        hints.append(
+            f"no --label is given{column}: without a label, only `cluster` and `unfold` can take "
+            "the data set"
+        )
+    return hints
+
+
+def _looks_like_id(column: Column) -> bool:
+    """Return whether a column has a number for each row: by its name, or as it counts the rows."""
+    if column.kind != NUMBER or column.missing or column.present < _FEW_ROWS:
+        return False
+    steps, middle = column.present - 1, (column.low + column.high) / 2
+    counts_rows = column.high - column.low == steps and column.total == column.present * middle
+    return counts_rows or (
+        column.high - column.low > steps and _ID.fullmatch(column.name) is not None
+    )
+
+
+def _looks_like_label(column: Column) -> bool:
+    is_few = column.kind == BOOLEAN or 2 <= len(column.levels) <= MAX_WHOLE_CLASSES
+    return column.name.casefold() in _LABELS or is_few
 
 
 def _encoding_words(feature: Column, missing: str) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
 from flows.builtin.catalogue import DATASETS
 from flows.compute.session import joined_workers
 from flows.progress.watching import progress_note, report_progress
 from flows.results.base import IngestResult
-from flows.runs.columns_read import describe_schema
+from flows.runs.columns_read import describe_schema, hints
 from flows.settings.base import IngestSettings
 from flows.settings.choices import check_credentials, table_options
-from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage import Dataset, StorageError, TableError
 from storage.table_ingestion import (
     dataset_name,
@@ -21,21 +19,8 @@ from storage.table_ingestion import (
     store_unless_stored,
 )
 from storage.tables.formats import open_table
-from storage.tables.schema import (
-    BOOLEAN,
-    CLASSES,
-    NUMBER,
-    Column,
-    TableOptions,
-    TableSchema,
-)
+from storage.tables.schema import CLASSES, TableOptions, TableSchema
 from storage.tables.sources import Table
-
-# Names of columns that are often a label, and those that number the rows.
-_LABELS = ("class", "diagnosis", "label", "outcome", "response", "target", "y")
-_ID = re.compile(r"(.*[^A-Za-z])?(id|ID|Id|key|uuid)|.*[a-z](ID|Id)")
-# A column of fewer rows tells nothing by its numbers.
-_FEW_ROWS = 10
 
 
 def ingest_table(settings: IngestSettings) -> IngestResult:
@@ -123,42 +108,8 @@ def _store(
 def _show(table: Table, schema: TableSchema) -> None:
     """Note how a table is read, and what the user may have overlooked."""
     notes = [f"the files are unusual: {table.note}"] if table.note else []
-    for note in (*notes, describe_schema(schema), *_hints(schema)):
+    for note in (*notes, describe_schema(schema), *hints(schema)):
         progress_note(note)
-
-
-def _hints(schema: TableSchema) -> list[str]:
-    """Return a hint for columns that look like numbers of rows, and for a label that lacks."""
-    hints = []
-    if ids := [repr(each.name) for each in schema.features if _looks_like_id(each)]:
-        hints.append(
-            f"{', '.join(ids)} look{'s' * (len(ids) == 1)} like a number of each row, which "
-            "explains nothing: leave them out with --drop, or pass them through with --keep"
-        )
-    if not schema.explained:
-        likely = [each.name for each in schema.features if _looks_like_label(each)]
-        column = f", and {likely[-1]!r} looks like one" if likely else ""
-        hints.append(
-            f"no --label is given{column}: without a label, only `cluster` and `unfold` can take "
-            "the data set"
-        )
-    return hints
-
-
-def _looks_like_id(column: Column) -> bool:
-    """Return whether a column has a number for each row: by its name, or as it counts the rows."""
-    if column.kind != NUMBER or column.missing or column.present < _FEW_ROWS:
-        return False
-    steps, middle = column.present - 1, (column.low + column.high) / 2
-    counts_rows = column.high - column.low == steps and column.total == column.present * middle
-    return counts_rows or (
-        column.high - column.low > steps and _ID.fullmatch(column.name) is not None
-    )
-
-
-def _looks_like_label(column: Column) -> bool:
-    is_few = column.kind == BOOLEAN or 2 <= len(column.levels) <= MAX_WHOLE_CLASSES
-    return column.name.casefold() in _LABELS or is_few
 
 
 def _result(name: str, schema: TableSchema, data: Dataset | None = None) -> IngestResult:

@@ -63,6 +63,25 @@ ENDING: dict[str, Any] = {
         "distance": None,
     },
 }
+# Data and W among the metrics of a saved fit or clustering.
+DATA: dict[str, Any] = {
+    "columns": 13,
+    "data_hash": "eeb1213cd4df",
+    "dataset": "wine",
+    "kernel": "gaussian",
+    "rows": 178,
+    "split": "all",
+}
+FITTED: dict[str, Any] = {
+    **DATA,
+    **ENDING,
+    "components_advice": "",
+    "eigengap": 3.5,
+    "eigenvalues": [15.0, 8.0],
+    "fitted_kernel": {"name": "gaussian", "sigma": 5.0},
+    "n_components": 2,
+    "objective": 42.09306355047081,
+}
 
 
 def doomed_command(folder: str, calls: int, *arguments: object) -> list[str]:

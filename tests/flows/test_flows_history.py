@@ -103,7 +103,7 @@ def test_a_killed_pruning_is_completed_by_the_next(
     assert _saved() == {"2", "3"}
 
 
-def test_the_data_set_of_a_refresh_is_removed_by_force_only(here: Command, run_file: Path) -> None:
+def test_what_belongs_to_refreshes_is_removed_by_force_only(here: Command, run_file: Path) -> None:
     refreshed(here, run_file)
     assert "`ism-dask refresh` fits 'sales' to 'shop'" in here("remove", "shop").failed(1)
     assert dataset_path("shop").exists()
@@ -112,6 +112,10 @@ def test_the_data_set_of_a_refresh_is_removed_by_force_only(here: Command, run_f
     assert refreshed(here, run_file)["state"] == "unchanged"
     write_part(run_file.parent, "b", 40)
     assert refreshed(here, run_file)["rows"] == 440
+    assert "is what `ism-dask refresh` publishes" in here("rm", "sales").failed(1)
+    assert "belongs to the refreshes of 'sales'" in here("rm", "sales-0001").failed(1)
+    assert here("rm", "sales-0001", "--force").status == 0
+    assert saved_run_path("sales-0001") is None
 
 
 def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> None:
@@ -176,6 +180,9 @@ def test_another_run_of_the_name_is_not_replaced(here: Command, fitted_wine: str
     message = here(*words, "--run", "night").failed(1)
     assert "is no copy of a dated one; remove it with `ism-dask rm night`" in message
     assert _night(here, "--force") == open_run("night").copy_of
+    with hold_lease("night-2020-01-01", "fit", {}, lambda: True):
+        refused = here(*words, "--run", "night").failed(1)
+    assert "the run 'night-2020-01-01' is being computed" in refused
     assert "`--keep-runs` is 2, but `--run` is not given" in here(*words).failed(2)
 
 
@@ -195,12 +202,6 @@ def test_an_interrupted_night_is_resumed_under_its_date(
     assert open_run("night").copy_of == unfinished["name"]
 
 
-def test_one_night_is_computed_at_a_time(here: Command) -> None:
-    with hold_lease("night-2020-01-01", "fit", {}, lambda: True):
-        refused = here("fit", "wine", "--plain", "--run", "night", "--keep-runs", 2).failed(1)
-    assert "the run 'night-2020-01-01' is being computed" in refused
-
-
 def test_tables_are_kept_under_their_dates(here: Command) -> None:
     words = ("tables", "--parts", "table-5", "--data", "wine", "--methods", "ism", "--folds", 2)
     words = (*words, "--plain", "--json", "--keep-runs", 1, "--run", "weekly", "--cap", 0.001)
@@ -210,7 +211,7 @@ def test_tables_are_kept_under_their_dates(here: Command) -> None:
     assert {each.name for each in list_runs()} == {second, "weekly"}
 
 
-def test_a_published_run_is_removed_only_if_told_so(here: Command) -> None:
+def test_a_published_run_is_removed_by_force_only(here: Command) -> None:
     night = _night(here)
     message = here("rm", "night").failed(1)
     assert f"'night' is published: it is a copy of {night!r}" in message
@@ -220,17 +221,6 @@ def test_a_published_run_is_removed_only_if_told_so(here: Command) -> None:
     assert list_runs() == ()
     assert "no run 'night' is saved" in here("rm", "night").failed(2)
     assert "`run` is '../x'" in here("rm", "../x").failed(2)
-
-
-def test_a_run_of_a_refresh_is_removed_only_if_told_so(here: Command, run_file: Path) -> None:
-    refreshed(here, run_file)
-    assert "is what `ism-dask refresh` publishes" in here("rm", "sales").failed(1)
-    assert "belongs to the refreshes of 'sales'" in here("rm", "sales-0001").failed(1)
-    assert here("rm", "sales-0001", "--force").status == 0
-    assert saved_run_path("sales-0001") is None
-
-
-def test_a_run_that_is_computed_is_not_removed(here: Command) -> None:
     with hold_lease("busy", "fit", {}, lambda: True):
         assert "computes it since" in here("rm", "busy", "--force").failed(1)
         assert lease_path("busy").exists()

@@ -13,6 +13,8 @@ from commandline import Command
 from numpy.testing import assert_allclose
 from support import EXACT
 
+from flows.results.base import IngestResult
+from flows.runs.columns_read import ingest_summary
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.solvers import ISM
@@ -310,6 +312,10 @@ def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_pa
     sales.insert(1, "customerId", np.random.default_rng(0).permutation(10**6)[:N])
     path = tmp_path / "verkauf.csv"
     sales.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-16")
+    answer = here("ingest", path, "--dry-run", "--json").answer
+    assert ingest_summary(IngestResult.from_json(answer)).opening == (
+        f"{N} rows were read with 10 columns of numbers and no label; 2 warnings speak against it."
+    )
     shown = here("ingest", path, "--dry-run").out
     for part in (
         "columns are separated by semicolons; decimals have commas; the encoding is utf-16",

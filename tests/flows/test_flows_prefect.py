@@ -34,9 +34,10 @@ WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
 def test_crossval_shows_what_it_computes() -> None:
-    from flows.crossval import run_crossval
+    from flows.run_flows import crossval
+    from flows.tracking.flow_run import run_flow
 
-    result = run_crossval(WINE)
+    result = run_flow(crossval, WINE)
     json.dumps(result.to_json(), allow_nan=False)
     plain = crossval_plain(WINE)
     for one, two in zip(result.results, plain.results, strict=True):
@@ -68,10 +69,11 @@ def test_crossval_shows_what_it_computes() -> None:
 def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     from flows.paper.measure import tables_plain
     from flows.paper.settings import TablesSettings
-    from flows.tables import run_tables
+    from flows.run_flows import tables
+    from flows.tracking.flow_run import run_flow
 
     settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
-    result = run_tables(settings)
+    result = run_flow(tables, settings)
     json.dumps(result.to_json(), allow_nan=False)
     run = _run(result)
     assert run.state.is_completed()
@@ -91,7 +93,8 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
 def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from flows.ingest import run_ingest
+    from flows.ingest import ingest
+    from flows.tracking.flow_run import run_flow
 
     create, names = SyncPrefectClient.create_flow_run, []
 
@@ -101,7 +104,7 @@ def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     monkeypatch.setattr(SyncPrefectClient, "create_flow_run", watched)
-    result = run_ingest(IngestSettings(dataset="wine"))
+    result = run_flow(ingest, IngestSettings(dataset="wine"))
     assert names == ["wine"]  # from birth
     assert result.rows == 178
     run = _run(result)
@@ -109,6 +112,10 @@ def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _task_names(run.id) == {"store wine"}
     artifacts = artifacts_of(run.id)
     assert result.data_hash in artifacts["ingest-wine"].data
+    assert (
+        "178 rows were read with 13 columns of numbers and the label cultivar (3 classes); no "
+        "check speaks against it." in artifacts["ingest-wine"].data
+    )
     assert artifacts["ingest-wine-progress"].data == 100
 
 
@@ -116,6 +123,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import flows.ingest
+    from flows.tracking.flow_run import run_flow
 
     store = flows.ingest.store_dataset
     losses: list[Exception] = [
@@ -131,20 +139,21 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     at_once = flows.ingest.store_step.with_options(retry_delay_seconds=0)
     monkeypatch.setattr(flows.ingest, "store_dataset", store_at_last)
     monkeypatch.setattr(flows.ingest, "store_step", at_once)
-    assert flows.ingest.run_ingest(IngestSettings(dataset="wine")).rows == 178
+    assert run_flow(flows.ingest.ingest, IngestSettings(dataset="wine")).rows == 178
     assert losses == []
     for error in (FlowError("no such thing"), ValueError("wrong")):
         losses.append(error)
         with pytest.raises(type(error), match=str(error)):
-            flows.ingest.run_ingest(IngestSettings(dataset="wine", force=True))
+            run_flow(flows.ingest.ingest, IngestSettings(dataset="wine", force=True))
 
 
 def test_fit_shows_what_it_keeps() -> None:
-    from flows.fit import run_fit
+    from flows.run_flows import fit
+    from flows.tracking.flow_run import run_flow
 
     own: Any = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
     settings = FitSettings(**own, n_components=2, run="two")
-    result = run_fit(settings)
+    result = run_flow(fit, settings)
     plain = fit_plain(replace(settings, run="plain"))
     assert result.fitted.objective == plain.fitted.objective
     assert result.fitted.loadings == plain.fitted.loadings
@@ -159,7 +168,7 @@ def test_fit_shows_what_it_keeps() -> None:
     assert result.fitted.loadings[1][0].feature in page
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
-        run_fit(settings)
+        run_flow(fit, settings)
 
 
 @pytest.mark.long
@@ -191,11 +200,11 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving: Serving) -> None:
-    from flows.crossval import run_crossval
-    from flows.fit import fit
+    from flows.run_flows import crossval, fit
+    from flows.tracking.flow_run import run_flow
 
     with pytest.raises(SettingsError, match="`label` is 'colour'"):
-        run_crossval(replace(WINE, label="colour"))
+        run_flow(crossval, replace(WINE, label="colour"))
     failed = serving.find("flow_runs", flow_runs={"state": {"type": {"any_": ["FAILED"]}}})
     told = [run["state"]["message"] for run in failed]
     said = "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
@@ -208,7 +217,7 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving: Serving)
 def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.fit import fit
+    from flows.run_flows import fit
     from flows.tracking.live import LiveRun
 
     monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", 0.0)

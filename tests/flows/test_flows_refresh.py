@@ -31,8 +31,9 @@ from support import artifacts_of
 from waiting import wait
 
 from flows.errors import SettingsError
+from flows.refreshes.history import history_summary, known_history
 from flows.refreshes.refresh import check_refreshable, refresh
-from flows.reports.runs import render_metrics
+from flows.reports.metrics import render_metrics
 from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file
@@ -80,6 +81,8 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     page = (run_file.parent / "h.html").read_text()
     assert page.count("<svg") == 4
     assert "new feature 2" in page
+    assert '"opening">sales-0003 is published: its features explain ' in page
+    assert "% of the label; no check speaks against it.<" in page
     assert f"{datetime.now(UTC):%b %d}" in page  # dates below the pictures
 
 
@@ -153,6 +156,9 @@ def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Pat
         ("published", 1),
         ("suspicious", 2),
     ]
+    opening = history_summary(known_history("sales")).opening
+    assert opening.startswith("sales-0001 is published; ")
+    assert opening.endswith(" warnings speak against it.")
     limits = "\n[refresh]\nmax_turn = 1.0\nmax_psi = 100.0\nmax_rows = 9.0\n"
     run_file.write_text(RUN_FILE + limits)
     ended = refreshed(here, run_file, "--force")

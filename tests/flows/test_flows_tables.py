@@ -131,7 +131,7 @@ def test_published_figures_are_as_printed() -> None:
     assert published("supervised", "wine", "gaussian", "") == {}
 
 
-def test_what_is_measured_is_kept_and_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = tables_plain(WINE)
     assert [cell.folds for cell in first.cells] == [3] * 6 + [1] * 4
 
@@ -145,6 +145,17 @@ def test_what_is_measured_is_kept_and_not_measured_again(monkeypatch: pytest.Mon
     part = tables_plain(replace(WINE, methods="ism"))
     assert part.cells == first.cells
     assert open_run("tables").metrics["cells"] == first.to_json()["cells"]
+    # Pages and files have every cell.
+    page, files = render_run("tables"), table_files(first)
+    assert set(files) == {"table-4.md"}
+    made = tables_by_part(first)["table-4"]
+    assert [len(each.tables[0].rows) for each in made] == [6, 4]
+    assert all(f"{cell.score.mean:.3f}" in files["table-4.md"] for cell in first.cells)
+    # The published figures of Wine.
+    for figure in ("0.950 ± 0.050", "-1,311.0 ± 26.0", "0.860"):
+        assert figure in files["table-4.md"]
+        assert figure in page
+    assert len(re.findall("<table", page)) == 4
     with pytest.raises(AssertionError, match="measured again"):
         tables_plain(replace(WINE, seed=1))
     with pytest.raises(AssertionError, match="measured again"):
@@ -389,21 +400,6 @@ def test_kernels_of_the_figure_of_clusters(monkeypatch: pytest.MonkeyPatch) -> N
     assert ended["gaussian"] == "converged"
     stopped = next(iter(figures.figure_1a(TablesSettings(cap=1e-6))))
     assert stopped.measure(0, ProgressShare())["status"] == "over the cap"
-
-
-def test_pages_and_files_have_every_cell() -> None:
-    result = tables_plain(WINE)
-    page, files = render_run("tables"), table_files(result)
-    assert set(files) == {"table-4.md"}
-    made = tables_by_part(result)["table-4"]
-    assert [len(each.tables[0].rows) for each in made] == [6, 4]
-    for cell in result.cells:
-        assert f"{cell.score.mean:.3f}" in files["table-4.md"]
-    # The published figures of Wine.
-    for figure in ("0.950 ± 0.050", "-1,311.0 ± 26.0", "0.860"):
-        assert figure in files["table-4.md"]
-        assert figure in page
-    assert len(re.findall("<table", page)) == 4
 
 
 def test_the_command_tells_and_writes(here: Command, tmp_path: object) -> None:
