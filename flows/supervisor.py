@@ -97,15 +97,8 @@ def running_services() -> dict[str, str | None]:
 def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool], None]) -> None:
     """Keep all services up until the user interrupts, then end them.
 
-    Parameters
-    ----------
-    settings : ServiceSettings
-        Settings of the services.
-    tell : callable
-        Shows a line of text.
-    shown : callable
-        Called once all services run, with whether another process supervises them. In that case
-        this function returns at once.
+    `tell` shows a line of text. `shown` is called once all services run, with whether another
+    process supervises them; in that case this function returns at once.
     """
     avoid_proxies()
     with _interrupt_once():
@@ -315,9 +308,8 @@ def _interrupt_once() -> Iterator[None]:
     # nohup starts a process with SIGHUP ignored, so that it survives its terminal: then SIGHUP is
     # not caught. The & of a script starts it with SIGINT ignored; this one is caught all the same,
     # because the processes that we start would inherit it and ignore SIGINT, too.
-    caught = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        caught.append(signal.SIGHUP)
+    is_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    caught = [each for each in _END_SIGNALS if each != signal.SIGHUP or not is_nohup]
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         _ignore_end_signals()

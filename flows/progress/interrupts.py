@@ -95,7 +95,10 @@ def resend_lost_interrupts() -> Iterator[None]:
 
     sys.unraisablehook = hook
     _BLOCKS.append(object())
-    replaced = _replace_sigint_handler()
+    # Python's default handler, as in a flow run of a worker.
+    replaced = _in_main_thread() and signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    if replaced:
+        signal.signal(signal.SIGINT, _on_signal)
     try:
         yield
     except BaseException:
@@ -109,13 +112,8 @@ def resend_lost_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _replace_sigint_handler() -> bool:
-    """Replace Python's default handler of SIGINT, if it is installed; return whether it was."""
-    in_main = threading.current_thread() is threading.main_thread()
-    replace = in_main and signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    if replace:
-        signal.signal(signal.SIGINT, _on_signal)
-    return replace
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
@@ -127,26 +125,18 @@ def delay_interrupts() -> Iterator[None]:
     """
     # Otherwise the first thread that needs the resource tracker starts it, which unblocks SIGINT.
     resource_tracker.ensure_running()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with _delayed_handler():
-            yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-@contextmanager
-def _delayed_handler() -> Iterator[None]:
-    """Call the handler of SIGINT after the block if any thread received one in it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python interrupts the main thread only
-        return
     received: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Another thread may receive it, upon which Python calls the handler in the main thread.
+    handler = signal.getsignal(signal.SIGINT)
+    if _in_main_thread():
+        signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        if _in_main_thread():
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if received and callable(handler):
             handler(received[0], None)
 

@@ -32,27 +32,14 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class RunContext:
-    """What the code of a run knows beside its settings. A flow takes JSON only as parameters.
-
-    Attributes
-    ----------
-    watchers : tuple of Watcher
-        Receivers of progress reports.
-    page : str or None
-        Address of the page that shows the run.
-    credentials : str or None
-        Name of the Prefect block whose credentials are in use.
-    cluster : tuple or None
-        The value of `--scheduler`, and the session that it led to (`compute.session`).
-    begun : list of TrackedRun
-        Takes the flow run when it begins (`tracking.flow_run`).
-    """
+    """What the code of a run knows beside its settings. A flow takes JSON only as parameters."""
 
     watchers: tuple[Watcher, ...] = ()
-    page: str | None = None
-    credentials: str | None = None
+    page: str | None = None  # address of the page that shows the run
+    credentials: str | None = None  # name of the Prefect block whose credentials are in use
+    # The value of `--scheduler`, and the session that it led to (`compute.session`).
     cluster: tuple[str, Any] | None = None
-    begun: list[Any] = field(default_factory=list)
+    begun: list[Any] = field(default_factory=list)  # takes the TrackedRun that begins
 
 
 _CURRENT: ContextVar[RunContext] = ContextVar("run", default=RunContext())  # noqa: B039 - frozen
@@ -120,18 +107,11 @@ class ProgressShare:
     """An interval of the progress of a run, which belongs to one part of its work.
 
     That part reports its own progress from 0 to 1, and need not know the whole.
-
-    Attributes
-    ----------
-    start, stop : float
-        The shares of the whole at which the part begins and ends.
-    name : str
-        Comes before the text of all its reports.
     """
 
-    start: float = 0.0
+    start: float = 0.0  # share of the whole at which the part begins
     stop: float = 1.0
-    name: str = ""
+    name: str = ""  # comes before the text of all its reports
 
     def report(self, share: float, text: str = "") -> None:
         """Report to all watchers that `share` of this part is done."""

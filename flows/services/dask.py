@@ -63,11 +63,8 @@ def dask_workers(
     Each has a nanny that restarts it when it dies. `monitor` is the dashboard of the scheduler.
     """
     from dask.system import CPU_COUNT  # noqa: PLC0415
-    from dask.utils import format_bytes  # noqa: PLC0415
-    from distributed.system import MEMORY_LIMIT  # noqa: PLC0415
 
     count = workers or CPU_COUNT
-    fair = format_bytes(int(MEMORY_LIMIT * _MEMORY_SHARE / count)).replace(" ", "")
     size = {"workers": workers, "threads": threads, "memory": memory}
     return Service(
         name="dask-workers",
@@ -78,7 +75,7 @@ def dask_workers(
         command=[
             *("distributed.cli.dask_worker", scheduler, "--host", HOST),
             *("--nworkers", str(count), "--nthreads", str(threads or 1)),
-            *("--memory-limit", memory or fair, "--local-directory", SCRATCH),
+            *("--memory-limit", memory or str(_MEMORY_SHARE / count), "--local-directory", SCRATCH),
             # By default the HTTP server of a worker listens on every interface, even if the worker
             # has no dashboard.
             *("--no-dashboard", "--dashboard-address", f"{HOST}:0"),

@@ -41,52 +41,26 @@ _MAX_TIME = 1e11
 
 @dataclass(frozen=True)
 class LiveNumbers:
-    """How far the present fit of a run has come, and what its process has lost.
+    """How far the present fit of a run has come, and what its process has lost."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of rows of the fit; 0 before the first.
-    iterations : int
-        Those before an interruption count, too.
-    objective : float or None
-        J after the last iteration.
-    rows_per_second : float or None
-        Rows of the fit times iterations by seconds, since this process took the fit up.
-    workers_lost, clusters_lost : int
-        Dask workers that left the cluster during fits, and clusters that were joined again.
-    """
-
-    rows: int = 0
-    iterations: int = 0
-    objective: float | None = None
+    rows: int = 0  # of the fit; 0 before the first
+    iterations: int = 0  # those before an interruption, too
+    objective: float | None = None  # J after the last iteration
+    # Rows of the fit times iterations by seconds, since this process took the fit up.
     rows_per_second: float | None = None
-    workers_lost: int = 0
-    clusters_lost: int = 0
+    workers_lost: int = 0  # Dask workers that left the cluster during fits
+    clusters_lost: int = 0  # those that were joined again
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lease(ProcessRecord):
-    """The record of the process that computes a run, or was computing it when the process ended.
-
-    Attributes
-    ----------
-    run, kind : str
-        Name of the run, and of its flow.
-    settings : Mapping
-        The settings of the run, in plain JSON.
-    taken : float
-        When the process took the lease, in seconds since 1970.
-    ended : str
-        How the run ended without a result. Empty while it goes on, and if the process died without
-        recording it.
-    numbers : LiveNumbers
-    """
+    """The record of the process that computes a run, or was computing it when the process ended."""
 
     run: str
-    kind: str
-    settings: Mapping[str, Any]
-    taken: float = field(default_factory=time.time)
+    kind: str  # name of its flow
+    settings: Mapping[str, Any]  # of the run, in plain JSON
+    taken: float = field(default_factory=time.time)  # when the process took the lease
+    # How the run ended without a result. Empty while it goes on, and if the process has died.
     ended: str = ""
     numbers: LiveNumbers = field(default_factory=LiveNumbers)
 

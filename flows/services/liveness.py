@@ -43,23 +43,13 @@ def is_running(process: psutil.Process) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessRecord(ABC):
-    """The record of a process, by default of this one. The time of its file is a sign of life.
+    """The record of a process, by default of this one. The time of its file is a sign of life."""
 
-    Attributes
-    ----------
-    host : str
-        Name of the machine of the process.
-    pid : int
-    created : float
-        Start of the process, in seconds since the boot. It tells the process from a later one
-        with the same pid.
-    renewed : float
-        When the file was last written or touched, in seconds since 1970, as it was read.
-    """
-
-    host: str = field(default_factory=platform.node)
+    host: str = field(default_factory=platform.node)  # name of its machine
     pid: int = field(default_factory=os.getpid)
+    # Its start, in seconds since the boot, tells it from a later process with the same pid.
     created: float = field(default_factory=lambda: process_start(psutil.Process()))
+    # When the file was last written or touched, in seconds since 1970, as it was read.
     renewed: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
@@ -113,21 +103,11 @@ class ProcessRecord(ABC):
 
 @dataclass(frozen=True)
 class ArtifactPage:
-    """A Prefect artifact that the UI shows of a finished run.
-
-    Attributes
-    ----------
-    key : str
-    type : str
-        Its type, markdown or table.
-    data : str
-        Its content: markdown, or rows in JSON.
-    description : str
-    """
+    """A Prefect artifact that the UI shows of a finished run."""
 
     key: str
-    type: str
-    data: str
+    type: str  # markdown or table
+    data: str  # markdown, or rows in JSON
     description: str = ""
 
 
@@ -137,33 +117,16 @@ class RunReceipt(ProcessRecord):
 
     A run writes its receipt when it starts. `ism-dask up`, or else the next run, finds the receipt
     of a run that has ended, and sends the server what it has missed.
-
-    Attributes
-    ----------
-    run : str
-        Id of the flow run.
-    api : str
-        Address of the API of its server.
-    attempt : int
-        Which attempt at the run it is of, from 1; 0 if the server did not say.
-    by_worker : bool
-        Whether a worker of Prefect has started the process.
-    ended : str
-        The type of its final state, a name of Prefect's `StateType`; empty while it runs.
-    name, message : str
-        Name of its final state, empty for that of its type, and message.
-    pages : tuple of ArtifactPage
-        Artifacts that the server does not have yet.
     """
 
-    run: str
-    api: str
-    attempt: int = 0
-    by_worker: bool = False
-    ended: str = ""
-    name: str = ""
+    run: str  # id of the flow run
+    api: str  # address of the API of its server
+    attempt: int = 0  # which attempt at the run it is of, from 1; 0 if the server did not say
+    by_worker: bool = False  # whether a worker of Prefect has started the process
+    ended: str = ""  # type of its final state, a name of Prefect's `StateType`; empty while it runs
+    name: str = ""  # name of its final state, if it is not that of its type
     message: str = ""
-    pages: tuple[ArtifactPage, ...] = ()
+    pages: tuple[ArtifactPage, ...] = ()  # artifacts that the server does not have yet
 
     @property
     def path(self) -> Path:

@@ -32,24 +32,12 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceRecord(ProcessRecord):
-    """The record of the process of a service. It stays when the process has ended.
-
-    Attributes
-    ----------
-    name : str
-        Name of the service.
-    address : str
-        Address of the service for programs.
-    page : str, optional
-        Address of its web page.
-    options : mapping
-        Options that the service was started with.
-    """
+    """The record of the process of a service. It stays when the process has ended."""
 
     name: str
-    address: str = ""
-    page: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    address: str = ""  # for programs
+    page: str | None = None  # address of its web page
+    options: Mapping[str, Any] = field(default_factory=dict)  # that it was started with
 
     @property
     def path(self) -> Path:
@@ -82,41 +70,22 @@ def live_record(name: str) -> ServiceRecord | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A service: a process that stays up.
+    """A service: a process that stays up."""
 
-    Attributes
-    ----------
-    name, title : str
-        Name of its record and log, and name in messages.
-    make : callable
-        The function that makes it of its options.
-    options : mapping
-        An option of a wanted service that is None may have any value.
-    ports : mapping
-        The options that are ports, with those to try first.
-    address, page : str, str or None
-        Address of the service for programs, and of its web page.
-    command : list of str
-        The module to run, and its arguments.
-    is_ready : callable
-        Returns whether the service works.
-    environment : mapping
-        Environment variables of its process, for those that the user has not set.
-    starts_runs : bool
-        Whether the processes that it starts are runs. They have to end before it, so that it can
-        record their end, and go on if it dies, while it is restarted.
-    """
-
-    name: str
-    title: str
-    make: Callable[..., Service]
-    options: Mapping[str, Any]
+    name: str  # of its record and log
+    title: str  # in messages
+    make: Callable[..., Service]  # the function that makes it of its options
+    options: Mapping[str, Any]  # one of a wanted service that is None may have any value
+    # The options that are ports, with those to try first.
     ports: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    address: str
-    page: str | None = None
-    command: list[str]
-    is_ready: Callable[[], bool]
+    address: str  # for programs
+    page: str | None = None  # address of its web page
+    command: list[str]  # the module to run, and its arguments
+    is_ready: Callable[[], bool]  # returns whether it works
+    # Environment variables of its process, for those that the user has not set.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Whether the processes that it starts are runs. They have to end before it, because it records
+    # their end, and go on if it dies, while it is restarted.
     starts_runs: bool = False
 
     def check(self) -> ServiceRecord | None:

@@ -9,7 +9,6 @@ from flows.errors import SettingsError
 from flows.settings.fields import Checked, setting
 
 POOL = "local-process"
-_NOT_SET = (None, False)
 
 
 def _port_setting(what: str, usual: int) -> Any:
@@ -46,12 +45,12 @@ class ServiceSettings(Checked):
 
     def arguments(self) -> list[str]:
         """Return the settings as arguments of the command line."""
-        options = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
-        return [_argument(name, value) for name, value in options.items() if value not in _NOT_SET]
-
-
-def _argument(name: str, value: Any) -> str:
-    return f"--{name}" if value is True else f"--{name}={value}"
+        given = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
+        return [
+            f"--{name}" if value is True else f"--{name}={value}"
+            for name, value in given.items()
+            if value not in (None, False)
+        ]
 
 
 def _check_memory(memory: str) -> None:

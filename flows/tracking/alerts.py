@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from apprise import Apprise  # which Prefect brings
 from prefect.automations import AutomationCore, EventTrigger, Posture
 from prefect.blocks.notifications import CustomWebhookNotificationBlock, SlackWebhook
 from prefect.events.actions import SendNotification
@@ -52,6 +53,11 @@ def switch_on(url: str) -> None:
         given = {"name": _BLOCK, "url": "{{url}}", "json_data": words, "secrets": {"url": url}}
         block = CustomWebhookNotificationBlock.model_validate(given)
     else:
+        if Apprise.instantiate(url) is None:
+            raise SettingsError(
+                "`url` is no address that mail can be sent to; expected one such as "
+                "mailto://user:password@host?from=ism@host&to=me@host"
+            )
         # The block of Prefect that takes any address of Apprise, mail among them.
         block = SlackWebhook(url=SecretStr(url))
     switch_off()

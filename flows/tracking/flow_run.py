@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -275,11 +276,15 @@ class TrackedRun:
 @contextmanager
 def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     """Show the progress of the flow run in the block, and report its end to the server."""
-    run, key = UUID(str(flow_run.id)), artifact_key(kind, *settings.subject)
+    run = UUID(str(flow_run.id))
+    # Prefect allows no other letters.
+    key = re.sub("[^a-z0-9]", "-", "-".join((kind, *settings.subject)).lower())
     by_worker = _SET_BY_WORKERS in os.environ
     if by_worker:
         go_on_without_readers()
-    known = _read_run(run)
+    known: FlowRun | None = None
+    with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
+        known = client.read_flow_run(run)
     attempt = known.run_count if known else 0
     # Before the others are sent: it takes the place of the receipt of an earlier attempt.
     receipt = RunReceipt(run=str(run), api=server_address(), attempt=attempt, by_worker=by_worker)
@@ -292,16 +297,11 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     this = TrackedRun(key, receipt, follower)
     run_context().begun.append(this)
     this.describe(settings)
-    is_scheduled = known is not None and bool(known.auto_scheduled)
+    scheduled = known if known and known.auto_scheduled else None
     try:
-        if known is not None and is_scheduled and (later := _run_instead(known)):
+        if scheduled and (later := _run_instead(scheduled)):
             this.interrupted(f"missed, and a later run of its schedule has begun, {later}")
-        with (
-            resend_lost_interrupts(),
-            follower,
-            watch_progress(follower),
-            in_context(page=url),
-        ):
+        with resend_lost_interrupts(), follower, watch_progress(follower), in_context(page=url):
             given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
             progress_log(without_password(f"{kind}: {given}; all other settings by default"))
             yield this
@@ -310,17 +310,10 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     except Exception as error:
         if was_interrupted():
             this.interrupted()
-        if is_scheduled and isinstance(error, RunHeldError):
+        if scheduled and isinstance(error, RunHeldError):
             this.interrupted(f"not needed: {error}")
         this.failed(error)
         raise
-
-
-def _read_run(run: UUID) -> FlowRun | None:
-    """Return what the server knows of a run, or None if it is away."""
-    with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
-        return client.read_flow_run(run)
-    return None
 
 
 def _run_instead(run: FlowRun) -> str:
@@ -347,12 +340,6 @@ def _run_instead(run: FlowRun) -> str:
         others = client.read_flow_runs(flow_run_filter=only)
         return next((other.name for other in others if other.auto_scheduled), "")
     return ""
-
-
-def artifact_key(*parts: str) -> str:
-    """Return an artifact key of lowercase letters, digits and dashes, as Prefect requires."""
-    text = "-".join(parts).lower()
-    return "".join(c if c.isascii() and c.isalnum() else "-" for c in text)
 
 
 def current_flow_run() -> dict[str, str | None]:

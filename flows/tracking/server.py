@@ -184,7 +184,12 @@ def external_api_address() -> str | None:
     No other server than that is used unless we started it: deployments and runs do not go into the
     database of another program that answers on the port.
     """
-    configured = _configured_api()
+    configured = os.environ.get("PREFECT_API_URL")
+    if configured and (password := _PASSWORD.search(configured)):
+        # In a variable of its own it goes with requests, and never becomes part of a link, a record
+        # or a message.
+        os.environ[_AUTH_VARIABLE] = unquote(password[0].removesuffix("@"))
+        os.environ["PREFECT_API_URL"] = configured = without_password(configured)
     # It may be busy, and nothing else can be used in its place.
     if configured and not is_healthy(configured, seconds=20.0):
         raise FlowError(
@@ -220,18 +225,6 @@ def basic_auth() -> tuple[str, str] | None:
 def without_password(text: str) -> str:
     """Return an address, or a text with addresses, without names and passwords in them."""
     return _PASSWORD.sub("", text)
-
-
-def _configured_api() -> str | None:
-    """Return the address in `PREFECT_API_URL`, and move a password in it to its own variable.
-
-    From there it goes with requests, and never becomes part of a link, a record or a message.
-    """
-    url = os.environ.get("PREFECT_API_URL")
-    if url and (password := _PASSWORD.search(url)):
-        os.environ[_AUTH_VARIABLE] = unquote(password[0].removesuffix("@"))
-        os.environ["PREFECT_API_URL"] = url = without_password(url)
-    return url
 
 
 def ui_address(api: str) -> str:

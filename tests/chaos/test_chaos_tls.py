@@ -34,23 +34,12 @@ PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")
 
 @dataclass(frozen=True)
 class Target:
-    """A scheduler that encrypts, with one worker.
+    """A scheduler that encrypts, with one worker."""
 
-    Attributes
-    ----------
-    where : str
-        What `--cluster` is told.
-    port : int
-    admitted : Tls
-        Certificates that it takes.
-    authority : tuple of Path
-        A certificate and its key that sign for it.
-    """
-
-    where: str
+    where: str  # the value of `--cluster`
     port: int
-    admitted: Tls
-    authority: tuple[Path, Path]
+    admitted: Tls  # certificates that it takes
+    authority: tuple[Path, Path]  # a certificate and its key that sign for it
 
 
 @pytest.fixture

@@ -94,6 +94,7 @@ def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, sched
 def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(
     serving: Serving, scheduler: Any, here: Command
 ) -> None:
+    store_own(12_000, 20)
     deployment, place = serving.deployed("cancel"), scheduler.scheduler.address
     with running_worker(serving.api, "cancel"):
         run = serving.begin(deployment, exact_fit("suspended"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -26,7 +26,19 @@ def _as_a_command() -> Iterator[None]:
 
 
 class Watched:
-    """What a weak reference may be made to."""
+    """An object that a weak reference may be made to."""
+
+
+def call_while_deleting(callback: Callable[[object], None]) -> None:
+    """Call back from where Python drops all exceptions."""
+    watched = Watched()
+    reference = weakref.ref(watched, callback)
+    del watched
+    assert reference() is None
+
+
+def interrupt(_: object) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("lost", [1, 3])
@@ -35,14 +47,11 @@ def test_an_interruption_that_python_drops_comes_again(lost: int) -> None:
 
     def ended(_: object) -> None:
         left[0] -= 1
-        signal.raise_signal(signal.SIGINT)
+        interrupt(_)
 
     def lose_and_wait() -> None:
         for _ in range(lost):
-            watched = Watched()
-            reference = weakref.ref(watched, ended)
-            del watched
-            assert reference() is None
+            call_while_deleting(ended)
         time.sleep(10)
 
     with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
@@ -54,10 +63,7 @@ def test_an_interruption_that_python_drops_comes_again(lost: int) -> None:
 
 def test_what_was_heard_within_does_not_come_again() -> None:
     def lose_and_hear() -> None:
-        watched = Watched()
-        reference = weakref.ref(watched, lambda _: signal.raise_signal(signal.SIGINT))
-        del watched
-        assert reference() is None
+        call_while_deleting(interrupt)
         raise KeyboardInterrupt
 
     with resend_lost_interrupts():
@@ -105,8 +111,5 @@ def test_what_else_python_drops_is_told_as_before(monkeypatch: pytest.MonkeyPatc
         raise ValueError("not an interruption")
 
     with resend_lost_interrupts():
-        watched = Watched()
-        reference = weakref.ref(watched, ended)
-        del watched
-    assert reference() is None
+        call_while_deleting(ended)
     assert told == ["not an interruption"]

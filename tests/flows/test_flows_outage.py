@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
-import psutil
 import pytest
 from commandline import Command
 from serving import Serving
@@ -59,10 +58,20 @@ def link(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.chaos
-def test_a_run_outlives_its_server(doomed: Serving, apart: Command, started: ExitStack) -> None:
+def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
+    doomed: Serving, apart: Command, started: ExitStack
+) -> None:
     store_own(12_000, 20)
+    killed = fit(started, "killed", 60, 1000)
+    crashed = link(killed)
+    killed.kill()
+    killed.communicate()
+    assert doomed.run(crashed)["state_type"] == "RUNNING"
     impatient, patient = (fit(started, name, wait, 5) for name, wait in (("a", 1), ("b", 60)))
     runs = [link(impatient), link(patient)]
+    state = doomed.run(crashed)["state"]
+    ended = f"Its process {killed.pid} ended without a word."
+    assert (state["type"], state["message"]) == ("CRASHED", ended)
     doomed.kill()
 
     out, err = impatient.communicate(timeout=120)
@@ -88,24 +97,6 @@ def test_a_run_outlives_its_server(doomed: Serving, apart: Command, started: Exi
         (page,) = doomed.find("artifacts", artifacts=wanted)
         assert page["data"].startswith("# ")
     assert list((home() / "flow-runs").iterdir()) == []
-
-
-@pytest.mark.chaos
-def test_a_run_whose_process_is_killed_is_not_taken_for_running(
-    doomed: Serving, apart: Command, started: ExitStack
-) -> None:
-    store_own(12_000, 20)
-    process = fit(started, "killed", 60, 1000)
-    run = link(process)
-    psutil.Process(process.pid).kill()
-    process.communicate()
-    assert doomed.run(run)["state_type"] == "RUNNING"
-    assert apart("ingest", "wine", "--quiet").status == 0
-    state = doomed.run(run)["state"]
-    assert (state["type"], state["message"]) == (
-        "CRASHED",
-        f"Its process {process.pid} ended without a word.",
-    )
 
 
 def _tasks(doomed: Serving, run: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from io import StringIO
 from itertools import groupby, pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,19 +44,14 @@ def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def state(*changes: float, limit: float = 0.0, tol: float = 0.01) -> SimpleNamespace:
+    current = SimpleNamespace(objective=2.0)
+    shared: Any = {"limit": limit, "objective": 2.0, "seconds": 0.0}
     history = [
         SimpleNamespace(
-            change=change,
-            residual=change,
-            limit=limit,
-            iteration=number,
-            objective=2.0,
-            seconds=0.0,
-            settled=change < tol,
+            change=change, residual=change, iteration=number, settled=change < tol, **shared
         )
         for number, change in enumerate(changes, start=1)
     ]
-    current = SimpleNamespace(objective=2.0)
     return SimpleNamespace(history=history, iteration=len(changes), current=current)
 
 
@@ -179,13 +175,8 @@ def test_the_time_left_of_a_residual_that_falls_geometrically(
 
 
 def test_durations_are_put_into_words() -> None:
-    assert [duration(seconds) for seconds in (1.0, 99.0, 100.0, 5000.0, 7300.0)] == [
-        "1 s",
-        "99 s",
-        "2 min",
-        "83 min",
-        "2 h",
-    ]
+    words = ["1 s", "99 s", "2 min", "83 min", "2 h"]
+    assert [duration(seconds) for seconds in (1.0, 99.0, 100.0, 5000.0, 7300.0)] == words
 
 
 @pytest.mark.usefixtures("_every_pass")
@@ -238,15 +229,8 @@ def test_short_passes_are_not_reported() -> None:
 def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
     store_own(6000)
     diary = Diary()
-    settings = CrossvalSettings(
-        dataset="own",
-        sigma="median",
-        folds=2,
-        criterion="dependence",
-        engine="exact",
-        tol=1e-12,
-        max_iter=12,
-    )
+    exact: Any = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 12}
+    settings = CrossvalSettings(dataset="own", sigma="median", folds=2, **exact)
     with watch_progress(diary):
         crossval_plain(settings)
     for fold in ("fold 1 of 2", "fold 2 of 2"):

@@ -7,20 +7,18 @@ import logging
 import re
 import time
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commandline import Command
 from serving import Serving
-from support import EXACT, Diary, artifacts_of, store_own, unbounded
+from support import EXACT, artifacts_of, store_own
 from waiting import wait
 
 from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
-from flows.progress.watching import watch_progress
 from flows.reports.summary import summarise
 from flows.results.base import FlowResult
 from flows.runs.crossval import crossval_plain
@@ -28,7 +26,6 @@ from flows.runs.fit import fit_plain
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.text import number
-from ism_dask.observe import fit_progress
 from storage import home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -41,7 +38,6 @@ def test_crossval_shows_what_it_computes() -> None:
     from flows.tracking.flow_run import run_flow
 
     result = run_flow(crossval, WINE)
-    json.dumps(result.to_json(), allow_nan=False)
     plain = crossval_plain(WINE)
     for one, two in zip(result.results, plain.results, strict=True):
         assert _without_times(one.to_json()) == _without_times(two.to_json())
@@ -53,14 +49,8 @@ def test_crossval_shows_what_it_computes() -> None:
     place = {"by prediction", "this machine"}
     assert set(run.tags) == {"wine-gaussian-q2-crossval", "wine", "gaussian", "q=2"} | place
     assert run.parameters == {"settings": WINE.to_json()}
-    assert _task_names(run.id) == {
-        "ingest wine",
-        "deal folds",
-        "fold 1 of 10",
-        "fold 2 of 10",
-        "fold 3 of 10",
-        "aggregate",
-    }
+    folds = {f"fold {number} of 10" for number in (1, 2, 3)}
+    assert _task_names(run.id) == {"ingest wine", "deal folds", *folds, "aggregate"}
     artifacts = artifacts_of(run.id)
     rows = json.loads(artifacts["crossval-wine-gaussian-folds"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]
@@ -99,11 +89,22 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     assert tables_plain(settings).cells == result.cells
 
 
-def test_ingest_shows_what_is_stored() -> None:
+def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.client.orchestration import SyncPrefectClient
+
     from flows.ingest import ingest
     from flows.tracking.flow_run import run_flow
 
+    create, names = SyncPrefectClient.create_flow_run, []
+
+    def watched(*given: Any, **more: Any) -> Any:
+        made = create(*given, **more)
+        names.append(made.name)
+        return made
+
+    monkeypatch.setattr(SyncPrefectClient, "create_flow_run", watched)
     result = run_flow(ingest, IngestSettings(dataset="wine"))
+    assert names == ["wine"]  # from birth
     assert result.rows == 178
     run = _run(result)
     assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
@@ -123,10 +124,11 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     import flows.ingest
     from flows.tracking.flow_run import run_flow
 
-    store, losses = (
-        flows.ingest.store_dataset,
-        [ClusterLost("the scheduler was lost", "start it again")],
-    )
+    store = flows.ingest.store_dataset
+    losses: list[Exception] = [
+        ClusterLost("the scheduler was lost", "start it again"),
+        DownloadError("no network"),
+    ]
 
     def store_at_last(settings: IngestSettings) -> Any:
         if losses:
@@ -138,19 +140,18 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     monkeypatch.setattr(flows.ingest, "store_step", at_once)
     assert run_flow(flows.ingest.ingest, IngestSettings(dataset="wine")).rows == 178
     assert losses == []
+    for error in (FlowError("no such thing"), ValueError("wrong")):
+        losses.append(error)
+        with pytest.raises(type(error), match=str(error)):
+            run_flow(flows.ingest.ingest, IngestSettings(dataset="wine", force=True))
 
 
 def test_fit_shows_what_it_keeps() -> None:
     from flows.run_flows import fit
     from flows.tracking.flow_run import run_flow
 
-    settings = FitSettings(
-        dataset="breast_cancer",
-        criterion="dependence",
-        kernel="linear",
-        n_components=2,
-        run="two",
-    )
+    own: Any = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
+    settings = FitSettings(**own, n_components=2, run="two")
     result = run_flow(fit, settings)
     plain = fit_plain(replace(settings, run="plain"))
     assert result.fitted.objective == plain.fitted.objective
@@ -167,51 +168,6 @@ def test_fit_shows_what_it_keeps() -> None:
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
         run_flow(fit, settings)
-
-
-def test_a_flow_run_has_its_name_from_birth(monkeypatch: pytest.MonkeyPatch) -> None:
-    from prefect.client.orchestration import SyncPrefectClient
-
-    from flows.ingest import ingest
-    from flows.tracking.flow_run import run_flow
-
-    create, names = SyncPrefectClient.create_flow_run, []
-
-    def watched(*given: Any, **more: Any) -> Any:
-        made = create(*given, **more)
-        names.append(made.name)
-        return made
-
-    monkeypatch.setattr(SyncPrefectClient, "create_flow_run", watched)
-    run_flow(ingest, IngestSettings(dataset="wine"))
-    assert names == ["wine"]
-
-
-def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flows.progress.watching
-    import flows.tracking.live
-    from flows.run_flows import fit
-    from flows.tracking.flow_run import run_flow
-
-    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
-    monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
-    monkeypatch.setattr(flows.tracking.live, "_SECONDS", 0.01)
-    store_own(3000)
-    diary = Diary()
-    with watch_progress(diary):
-        result = run_flow(
-            fit,
-            FitSettings(
-                dataset="own",
-                sigma="median",
-                criterion="dependence",
-                engine="exact",
-                tol=1e-12,
-                max_iter=9,
-            ),
-        )
-    assert any("rows " in text for text in diary.texts)
-    assert artifacts_of(_run(result).id)["fit-own-gaussian-progress"].data == 100
 
 
 @pytest.mark.long
@@ -242,48 +198,30 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
     assert 10 < len(lines) < 60
 
 
-def test_what_an_engine_has_to_say_is_on_the_page() -> None:
-    from flows.run_flows import fit
-    from flows.tracking.flow_run import run_flow
-
-    settings = unbounded()
-    page = artifacts_of(_run(run_flow(fit, settings)).id)["fit-own-multiquadric"].data
-    assert "| Engine | landmarks |" in page
-    assert "| Error of J | no bound |" in page
-    assert ", true kernel, all 400 rows |" in page
-    store_own(4000)
-    result = run_flow(
-        fit, FitSettings(dataset="own", criterion="dependence", sigma=1e-3, max_iter=1)
-    )
-    page = artifacts_of(_run(result).id)["fit-own-gaussian"].data
-    assert result.fitted.ending.engine_note in unescape(page).replace("\\", "")
-
-
-def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
-    from flows.run_flows import crossval
+def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving: Serving) -> None:
+    from flows.run_flows import crossval, fit
     from flows.tracking.flow_run import run_flow
 
     with pytest.raises(SettingsError, match="`label` is 'colour'"):
         run_flow(crossval, replace(WINE, label="colour"))
-    (run,) = _failed_runs()
-    assert run.state.message.startswith(
-        "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
-    )
+    failed = serving.find("flow_runs", flow_runs={"state": {"type": {"any_": ["FAILED"]}}})
+    told = [run["state"]["message"] for run in failed]
+    said = "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
+    assert len([message for message in told if message.startswith(said)]) == 1
     assert list((home() / "flow-runs").iterdir()) == []
-
-
-def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:
-    from flows.run_flows import fit
-
     state = fit({"dataset": "wine", "degree": 3}, return_state=True)
     assert "`degree` is no parameter of the gaussian kernel" in state.message
 
 
 def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.run_flows import fit
     from flows.tracking.live import LiveRun
 
     monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", 0.0)
-    run = _new_run()
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run(fit)
     with LiveRun(run.id, "key", "title", lambda: None) as follower:
         for done in range(1, 21):
             time.sleep(0.01)
@@ -314,43 +252,6 @@ def _task_names(run: Any) -> set[str]:
         return {task.name for task in client.read_task_runs(flow_run_filter=only)}
 
 
-def _new_run() -> Any:
-    from prefect.client.orchestration import get_client
-
-    from flows.run_flows import fit
-
-    with get_client(sync_client=True) as client:
-        return client.create_flow_run(fit)
-
-
 def _shown(run: Any) -> str:
     artifact = artifacts_of(run.id).get("key-progress")
     return "" if artifact is None else artifact.description
-
-
-def _failed_runs() -> list[Any]:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter
-    from prefect.client.schemas.objects import StateType
-
-    failed = FlowRunFilter.model_validate({"state": {"type": {"any_": [StateType.FAILED]}}})
-    with get_client(sync_client=True) as client:
-        return [
-            run
-            for run in client.read_flow_runs(flow_run_filter=failed)
-            if "colour" in run.state.message
-        ]
-
-
-def test_what_may_go_right_later_is_tried_again() -> None:
-    from prefect.states import Failed
-
-    from flows.tracking.flow_run import is_transient
-
-    def tried(error: Exception) -> bool:
-        return is_transient(None, None, Failed(data=error))
-
-    assert tried(ClusterLost("the scheduler was lost", "start it again"))
-    assert tried(DownloadError("no network"))
-    assert not tried(FlowError("no such thing"))
-    assert not tried(ValueError("wrong"))

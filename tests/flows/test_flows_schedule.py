@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
 from pathlib import Path
-from typing import Any
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 from commandline import Command
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from serving import Serving
 from shop import open_shop, write_part
 from upkeep import RunningUp
 from waiting import wait
@@ -63,6 +71,52 @@ def test_a_schedule_refreshes_what_has_changed(
     assert state["type"] == "FAILED"
     assert f"the run file {run_file} cannot be read" in state["message"]
     assert read_history("sales")[-1]["state"] == "failed"
+
+
+class _Mailbox(StreamRequestHandler):
+    """A server of mail that accepts all, and remembers it."""
+
+    mails: ClassVar[list[EmailMessage]] = []
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 here\r\n")
+        for line in self.rfile:
+            if line.upper().startswith(b"DATA"):
+                self.wfile.write(b"354 go on\r\n")
+                text = b"".join(iter(self.rfile.readline, b".\r\n"))
+                self.mails.append(message_from_bytes(text, policy=default))
+            self.wfile.write(b"250 well\r\n")
+
+
+@pytest.mark.chaos  # half a minute: `make long`
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # by Apprise
+def test_a_missed_refresh_sends_a_mail(
+    doomed: Serving, here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that no worker takes up is late after 15 s, and missed after some more."""
+    monkeypatch.setattr("flows.tracking.alerts._LATE_BY", timedelta(seconds=10))
+    monkeypatch.setattr(_Mailbox, "mails", [])
+    run_file = open_shop(tmp_path)
+    with (
+        ThreadingTCPServer(("127.0.0.1", 0), _Mailbox) as mailbox,
+        temporary_settings({PREFECT_API_URL: doomed.api}),
+    ):
+        Thread(target=mailbox.serve_forever, daemon=True).start()
+        here("schedule", run_file, "--cron", "0 2 29 2 *")
+        port = mailbox.server_address[1]
+        mail = f"mailto://127.0.0.1:{port}?to=me@example.org&mode=insecure"
+        assert "`url` is no address" in here("alert", mail).failed(2)
+        mail += "&from=ism@example.org"
+        assert "Alerts 127.0.0.1" in here("alert", mail).out
+        schedule = doomed.request("GET", "deployments/name/refresh/sales").json()["id"]
+        missed = doomed.post(f"deployments/{schedule}/create_flow_run", {})
+        (sent,) = wait(lambda: [*_Mailbox.mails])
+        mailbox.shutdown()
+    assert sent["to"] == "me@example.org"
+    assert sent["subject"] == f"ism-dask: {missed['name']} is Late"
+    body = sent.get_body(("plain", "html"))
+    assert body is not None
+    assert missed["id"] in body.get_content()
 
 
 def _schedule(apart: Command, run_file: Path, cron: str) -> None:

@@ -16,11 +16,9 @@ from commandline import Command, Ended
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 from upkeep import (
-    LOOPBACK,
     RunningUp,
     begun,
     ended,
-    heard,
     heard_of,
     home_for_up,
     own_ports,
@@ -91,14 +89,6 @@ def test_what_is_secret_is_for_its_owner_alone(up: RunningUp) -> None:
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     for folder in (certificates_folder(), services_folder()):
         assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_all_listen_on_this_machine_only(up: RunningUp) -> None:
-    found = {(process.pid, address) for process in up.members for address in heard(process)}
-    assert {address[1] for _, address in found} >= {
-        httpx.URL(up.answer[link]).port for link in ("api", "scheduler", "dashboard", "reports")
-    }
-    assert {address[0] for _, address in found} <= LOOPBACK
 
 
 def test_a_run_with_the_password_tells_nobody(up: RunningUp, apart: Command) -> None:

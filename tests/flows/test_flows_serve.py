@@ -264,20 +264,6 @@ def samples(address: str) -> Mapping[Sample, float]:
     return found
 
 
-@pytest.mark.long
-def test_a_name_that_is_allowed_is_heard_beside_ours(server: str, fitted_wine: str) -> None:
-    for name, status in (
-        ("reports.example.org", 200),
-        ("Reports.Example.org:443", 200),
-        ("localhost", 200),
-        ("example.org", 403),
-        ("0.0.0.0", 403),
-    ):
-        for path in ("/mine", "/metrics"):
-            reply = ask("GET", f"{server}{path}", headers={"Host": name})
-            assert reply.status_code == status, (name, path)
-
-
 def test_a_password_is_asked_for_if_there_is_one(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +303,8 @@ def test_metrics_of_a_fit_that_runs_and_is_killed(server: str, fitted_wine: str)
     assert found["iterations", "live"] > 0
 
 
-def test_metrics_of_a_finished_run(server: str, fitted_wine: str) -> None:
+def test_metrics_of_finished_runs_and_of_leases(server: str, fitted_wine: str) -> None:
+    """What ended by itself says how, whatever is in its lease; the newest are listed."""
     metrics, found = open_run("mine").metrics, samples(server)
     assert found["state", "mine finished"] == 1
     for name in ("rows", "iterations", "objective", "seconds"):
@@ -326,10 +313,6 @@ def test_metrics_of_a_finished_run(server: str, fitted_wine: str) -> None:
         metrics["rows"] * metrics["iterations"] / metrics["seconds"]
     )
     assert ("seconds_since_sign_of_life", "mine") not in found
-
-
-def test_metrics_of_leases_are_few_and_escaped(server: str) -> None:
-    """What ended by itself says how, whatever is in its lease; the newest are listed."""
     now = time.time()
     odd = Lease(run="a", kind='fit"}\n\\ 1', settings={}, host="elsewhere", taken=now - 9)
     numbers = LiveNumbers(7, 3, -0.5, None, 2, 1)
@@ -349,9 +332,18 @@ def test_metrics_of_leases_are_few_and_escaped(server: str) -> None:
         run_folder(lease.run).mkdir()
         lease.write()
         os.utime(lease.path, (now + 1000, now + 1000))
-    assert {of for name, of in samples(server) if name == "seconds"} == {
-        f"later-{number}" for number in range(50)
-    }
+    later = {f"later-{number}" for number in range(50)}
+    assert {of for name, of in samples(server) if name == "seconds"} == {"mine", *later}
+    for name, status in (
+        ("reports.example.org", 200),
+        ("Reports.Example.org:443", 200),
+        ("localhost", 200),
+        ("example.org", 403),
+        ("0.0.0.0", 403),
+    ):
+        for path in ("/mine", "/metrics"):
+            reply = ask("GET", f"{server}{path}", headers={"Host": name})
+            assert reply.status_code == status, (name, path)
 
 
 def test_names_do_nothing_to_a_terminal(here: Command) -> None:

@@ -42,6 +42,7 @@ def _own_server(
 @pytest.mark.chaos  # half a minute: `make long`
 def test_crossval_starts_a_server_that_shows_the_run(
     apart: Command,
+    here: Command,
     _serving: Serving,  # noqa: PT019 - `serving` would make it the server in use
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -77,6 +78,9 @@ def test_crossval_starts_a_server_that_shows_the_run(
         refused = apart("fit", "wine", "-q", 2, "--json")
         assert "--force" in refused.failed(1)
         assert live_record("prefect-server") == own
+        listed = here("up", "--status").out
+        assert "prefect-server" in listed
+        assert "was not started by ism-dask here" not in listed
     finally:
         stopped = stop_all()
     assert stopped == [own]
@@ -107,11 +111,6 @@ def test_a_configured_server_is_never_replaced(
     monkeypatch.delenv("PREFECT_API_URL")
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", "99999")
     assert "PREFECT_SERVER_API_PORT is '99999'" in here("crossval", "wine").failed(1)
-
-
-@pytest.mark.usefixtures("_own_server")
-def test_nothing_to_stop(here: Command) -> None:
-    assert here("up", "--stop").out == "no service of ism-dask runs\n"
 
 
 def test_a_stale_record_is_not_another_process() -> None:
@@ -167,14 +166,9 @@ def test_a_full_disk_is_named_under_prefect(
 def test_the_home_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "new" / "home"))
     store_own(20)
+    os.umask(mask := os.umask(0))
     modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "new", home())}
-    assert modes == {tmp_path / "new": 0o777 & ~_umask(), home(): 0o700}
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    assert modes == {tmp_path / "new": 0o777 & ~mask, home(): 0o700}
 
 
 def test_the_environment_of_the_user_wins(monkeypatch: pytest.MonkeyPatch) -> None:
