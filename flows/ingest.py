@@ -19,7 +19,7 @@ from flows.runs.columns_read import ingest_summary
 from flows.runs.data import LabelledDataset, RunSettings, label_of, store_dataset, store_for_run
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.tracking.flow_run import TrackedRun, run_flow, step, track_run
+from flows.tracking.flow_run import TrackedRun, step, track_run
 from storage import Dataset
 
 Search = TypeVar("Search", CrossvalSettings, FitSettings)
@@ -39,11 +39,6 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
             result: IngestResult = store_step(settings)
         about = f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
         return run.finished(result, run.page(render_markdown(ingest_summary(result)), about))
-
-
-def run_ingest(settings: IngestSettings) -> IngestResult:
-    """Run the flow `ingest` in this process and return its result."""
-    return IngestResult.from_json(run_flow(ingest, settings))
 
 
 @step("ingest", "ingest {settings.dataset}")

@@ -14,7 +14,7 @@ from flows.refreshes.refresh import credentials_of
 from flows.refreshes.refresh import refresh as refresh_run
 from flows.results.refresh import SUSPICIOUS, RefreshResult
 from flows.settings.refresh import RefreshSettings
-from flows.tracking.flow_run import run_flow, step, track_run
+from flows.tracking.flow_run import step, track_run
 
 # Name of the event that automations can act on, and prefix of the resource that it is about.
 EVENT, RESOURCE = "ism-dask.refresh", "ism-dask.run"
@@ -43,11 +43,6 @@ def refresh(settings: RefreshSettings) -> State[Any]:
             state = Failed(name=result.state.capitalize(), message="; ".join(result.reasons))
         answer = run.finished(result, page, state=state)
     return state if state.is_failed() else Completed(name=state.name, data=answer)
-
-
-def run_refresh(settings: RefreshSettings) -> RefreshResult:
-    """Run the flow `refresh` in this process and return its result."""
-    return RefreshResult.from_json(run_flow(refresh, settings))
 
 
 def _tell_automations(result: RefreshResult) -> None:

@@ -227,5 +227,6 @@ def _fit(run: str, start_from: str | None) -> int:
 
 def _transform(source: Path, out: Path) -> None:
     from flows.runs.transform import transform_rows  # noqa: PLC0415
+    from flows.settings.base import TransformSettings  # noqa: PLC0415
 
-    transform_rows("two", str(source), out)
+    transform_rows("two", TransformSettings(source=str(source), out=out))

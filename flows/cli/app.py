@@ -87,15 +87,14 @@ _BY_NAME: dict[str, Callable[..., None]] = {}
 for _panel, _commands in _COMMANDS.items():
     for _command, _example in _commands:
         _name = _command.__name__.replace("_", "-")
-        _BY_NAME[_name] = with_options(_command)
-        _register = app.command(
+        _BY_NAME[_name] = _command
+        app.command(
             _name,
             cls=Command,
             help=escape(getdoc(_command) or ""),
             epilog=f"Example: {_example}",
             rich_help_panel=_panel,
-        )
-        _register(_BY_NAME[_name])
+        )(with_options(_command))
 
 
 def _show_version(requested: bool) -> None:

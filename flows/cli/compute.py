@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -14,7 +15,8 @@ from flows.cli.output import Output, print_ending
 from flows.errors import FlowError, SettingsError
 from flows.paper.settings import TablesSettings
 from flows.settings.base import DataSettings, FlowSettings
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.clustering import ClusterSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unfolding import UnfoldSettings
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ Flows: TypeAlias = Mapping[str, Callable[[Any], Any]]
 def crossval(settings: CrossvalSettings, *, plain: Plain = False, output: Output) -> None:
     """Cross-validate W: the accuracy of an RBF support vector machine on X W.
 
-    W is fitted to the training rows of each fold alone.
+    W is fitted to the training rows of each fold alone. Without --run, the run replaces an earlier
+    one of its name, such as wine-gaussian-q2-crossval.
 
     The last rows of the table are mean and population standard deviation.
     """
@@ -142,23 +145,13 @@ def _plain_flows() -> Flows:
 
 def _prefect_flows() -> Flows:
     """Import and return what runs each flow under Prefect."""
-    from flows.cluster import run_cluster  # noqa: PLC0415
-    from flows.crossval import run_crossval  # noqa: PLC0415
-    from flows.fit import run_fit  # noqa: PLC0415
-    from flows.ingest import run_ingest  # noqa: PLC0415
-    from flows.refresh import run_refresh  # noqa: PLC0415
-    from flows.tables import run_tables  # noqa: PLC0415
-    from flows.unfold import run_unfold  # noqa: PLC0415
+    from flows.ingest import ingest  # noqa: PLC0415
+    from flows.refresh import refresh  # noqa: PLC0415
+    from flows.run_flows import cluster, crossval, fit, tables, unfold  # noqa: PLC0415
+    from flows.tracking import flow_run  # noqa: PLC0415
 
-    return {
-        "cluster": run_cluster,
-        "crossval": run_crossval,
-        "fit": run_fit,
-        "ingest": run_ingest,
-        "refresh": run_refresh,
-        "tables": run_tables,
-        "unfold": run_unfold,
-    }
+    flows = (cluster, crossval, fit, ingest, refresh, tables, unfold)
+    return {each.name: partial(flow_run.run_flow, each) for each in flows}
 
 
 def connect_to_prefect(output: Output) -> None:
@@ -172,19 +165,6 @@ def connect_to_prefect(output: Output) -> None:
         ensure_server(output.say)
     except FlowError as error:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
-
-
-# For each kind of run that can be resumed: its settings, and what resuming changes.
-# `force`: the run was checked when it began, and may replace an earlier run of its name; for tables
-# it would remove the results to continue from.
-_FITS = {"afresh": False, "force": True}
-_RESUMABLE: dict[str, tuple[type[Any], dict[str, Any]]] = {
-    "fit": (FitSettings, _FITS),
-    "crossval": (CrossvalSettings, _FITS),
-    "cluster": (ClusterSettings, _FITS),
-    "unfold": (UnfoldSettings, _FITS),
-    "tables": (TablesSettings, {"force": False}),
-}
 
 
 def resume(
@@ -203,20 +183,24 @@ def resume(
     once more, does the same.
     """
     from flows.services.leases import find_lease  # noqa: PLC0415
+    from flows.settings.run_file import FLOWS  # noqa: PLC0415
 
+    kinds: dict[str, Any] = {**FLOWS, "tables": TablesSettings}
     lease = find_lease(name)
-    if lease is None or lease.kind not in _RESUMABLE:
+    if lease is None or lease.kind not in kinds:
         raise SettingsError(_nothing_to_resume(name))
     if lease.held:
         raise FlowError(f"{lease.description}: there is nothing to resume")
-    kind, changes = _RESUMABLE[lease.kind]
-    given = {**lease.settings, "run": lease.run, **changes}
-    if scheduler is not None and "scheduler" not in given:
-        raise SettingsError(f"a run of {lease.kind} takes no `scheduler`: leave it out")
+    given = {**lease.settings, "run": lease.run}
+    if lease.kind == "tables":
+        given["force"] = False  # it would remove the results to continue from
+    else:
+        # The run was checked when it began, and may replace an earlier run of its name.
+        given |= {"force": True, "afresh": False}
     if scheduler is not None:
         given["scheduler"] = scheduler
     try:
-        settings = kind.parse(given)
+        settings = kinds[lease.kind].parse(given)
     except SettingsError as error:
         raise SettingsError(
             f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"

@@ -13,7 +13,6 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
-from typer.models import ArgumentInfo
 
 from flows.errors import Interrupted
 from flows.settings.fields import Checked, flags_of, in_groups
@@ -52,26 +51,12 @@ class CommandGroup(QuietFlags, TyperGroup):
 def with_flags(message: str, command: Callable[..., None]) -> str:
     """Return a message with options in place of names of settings, such as `n_components`.
 
-    `command` is the one that failed, a result of `with_options`.
+    `command` is the one that failed.
     """
-    parameters = inspect.signature(command).parameters
-
-    def flag(match: re.Match[str]) -> str:
-        name = match[1]
-        return f"`{_flag(name, parameters[name]) if name in parameters else name}`"
-
-    return re.sub(r"`(\w+)`", flag, message)
-
-
-def _flag(name: str, parameter: inspect.Parameter) -> str:
-    """Return the option of the command line that sets a parameter; its name for an argument."""
-    declaration = parameter.annotation.__metadata__[0]
-    if isinstance(declaration, ArgumentInfo):
-        return name
-    # Typer takes the first one for the default, until it makes the command.
-    declared = (declaration.default, *(declaration.param_decls or ()))
-    flags = (each for each in declared if isinstance(each, str) and each.startswith("-"))
-    return next(flags, f"--{name.replace('_', '-')}")
+    kinds = [each for each in get_type_hints(command).values() if is_dataclass(each)]
+    options = [each for kind in kinds for each in dataclasses.fields(kind) if _is_option(each)]
+    flags = {each.name: flags_of(each)[0] for each in options}
+    return re.sub(r"`(\w+)`", lambda match: f"`{flags.get(match[1], match[1])}`", message)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -90,7 +75,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             # Inside `try`: checking the settings imports the registries, which takes a second, in
             # which the user may press Ctrl-C.
             for name, kind in bundles.items():
-                values = {f.name: _parsed(f, given) for f in dataclasses.fields(kind)}
+                values = {each.name: given.pop(each.name) for each in dataclasses.fields(kind)}
                 given[name] = kind.parse(values) if issubclass(kind, Checked) else kind(**values)
             command(**given)
         except KeyboardInterrupt as interrupt:
@@ -106,10 +91,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _parsed(field: dataclasses.Field[Any], given: dict[str, Any]) -> Any:
-    """Take the value of a field out of what the command line has read."""
-    value, parse = given.pop(field.name), field.metadata["cli_parse"]
-    return value if parse is None else parse(value)
+def _is_option(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field is an option of the command line, not an argument."""
+    return field.default is not dataclasses.MISSING or bool(field.metadata["flags"])
 
 
 def _options(kind: Any) -> list[inspect.Parameter]:
@@ -120,24 +104,24 @@ def _options(kind: Any) -> list[inspect.Parameter]:
 def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     # Typer reads help as markup, in which [data] is a style.
     about = escape(field.metadata["description"])
-    required = field.default is dataclasses.MISSING
-    panel, names = field.metadata["panel"], field.metadata["names"]
+    names = field.metadata["names"]
 
     def completed(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]
 
     complete = None if names is None else completed
-    declaration = (
-        typer.Argument(help=about, autocompletion=complete)
-        if required
-        else typer.Option(
-            *flags_of(field), help=about, rich_help_panel=panel, autocompletion=complete
-        )
-    )
     read_as = field.metadata["cli_type"] or hint
+    declaration: Any = typer.Argument(help=about, autocompletion=complete)
+    if _is_option(field):
+        declaration = typer.Option(
+            *flags_of(field),
+            help=about,
+            rich_help_panel=field.metadata["panel"],
+            autocompletion=complete,
+        )
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else field.default,
+        default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
         annotation=Annotated[read_as, declaration],
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -52,7 +50,8 @@ class Output:
         """Print lines of text for people."""
         if not self.silent:
             lines = "\n".join(map(printable, text.split("\n")))
-            _console().print(lines, soft_wrap=True, highlight=False, markup=False)
+            # A console for each use: the width of stdout may change between two commands.
+            Console().print(lines, soft_wrap=True, highlight=False, markup=False)
 
     def table(self, columns: Sequence[str], *sections: Iterable[Sequence[str]], left: int) -> None:
         """Print a table for people; all columns after the first `left` ones are aligned right.
@@ -71,12 +70,15 @@ class Output:
             for row in rows:
                 table.add_row(*map(printable, row))
             table.add_section()
-        _console().print(table, markup=False)
+        Console().print(table, markup=False)
 
     def finish(self, result: Any) -> None:
         """With `--json`, print the result as one JSON object, the last line of the output."""
         if self.json:
-            sys.stdout.write(json.dumps(_strict(result), allow_nan=False) + "\n")
+            # JSON has neither NaN nor infinity; pydantic writes null for them.
+            from pydantic_core import to_json  # noqa: PLC0415
+
+            sys.stdout.write(to_json(result, inf_nan_mode="null").decode() + "\n")
 
     def fail(self, result: dict[str, Any], problem: str) -> NoReturn:
         """Finish with a result and raise an error: the command has one, and failed all the same."""
@@ -122,20 +124,6 @@ class _Bar:
 
     def logged(self, text: str) -> None:
         """Do nothing: the bar shows the same as it happens."""
-
-
-def _console() -> Console:
-    # Made for each use: stdout and its width may change between two commands of one process.
-    return Console()
-
-
-def _strict(value: Any) -> Any:
-    """Return `value` with None in place of NaN and infinity, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_summary(summary: Summary, output: Output) -> None:

@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     from flows.services.service import ServiceRecord
 
 
-_TITLES = {
-    "ui": "Prefect",
-    "dashboard": "Dask dashboard",
-    "reports": "reports",
-    "scheduler": "Dask scheduler",
-    "pool": "work pool",
-}
+# The versions that the table of workers shows.
+_VERSIONS = ("python", "dask", "ism-dask")
 
 
 def up(
@@ -66,24 +61,18 @@ def up(
 
 def _show_services(output: Output, ends: str, *, already: bool) -> None:
     """Print where all services are, and how to end them unless they ran already."""
-    from flows.supervisor import running_services  # noqa: PLC0415
-
     if already:
         output.say("runs already:")
-    links = running_services()
-    for name, title in _TITLES.items():
-        if links[name]:
-            output.say(f"{title:<16}{links[name]}")
+    _list_services(output, already=already)
     if not already:
         output.say(ends)
-    _finish(output, already=already)
     sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
 
-def _list_services(output: Output) -> None:
+def _list_services(output: Output, **more: bool) -> None:
     from flows.supervisor import NAME, running_services, service_records  # noqa: PLC0415
 
-    ui, records = running_services()["ui"], service_records()
+    links, records = running_services(), service_records()
     if not records:
         output.say("nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "services": []})
@@ -92,17 +81,10 @@ def _list_services(output: Output) -> None:
     for record in records:
         output.say(f"{record.name:<16}{record.page or record.address:<36}process {record.pid}")
     servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
-    if ui and ui not in servers:
-        output.say(f"the Prefect server at {ui} was not started by ism-dask here")
-    _finish(output)
-
-
-def _finish(output: Output, **more: Any) -> None:
-    from flows.supervisor import running_services, service_records  # noqa: PLC0415
-
-    services = list(map(_service_json, service_records()))
-    answer = {"command": "up", "running": True, **running_services(), "services": services}
-    output.finish({**answer, **more})
+    if links["ui"] and links["ui"] not in servers:
+        output.say(f"the Prefect server at {links['ui']} was not started by ism-dask here")
+    services = list(map(_service_json, records))
+    output.finish({"command": "up", "running": True, **links, "services": services, **more})
 
 
 def _service_json(record: ServiceRecord) -> dict[str, Any]:
@@ -132,14 +114,19 @@ def check_cluster(
 
 
 def _show_workers(place: Any, output: Output) -> dict[str, Any]:
-    from flows.compute.checks import VERSIONS, list_workers, worker_cells  # noqa: PLC0415
+    from flows.compute.connection import list_workers  # noqa: PLC0415
     from flows.compute.session import joined_cluster_at  # noqa: PLC0415
 
     with output.watched(), joined_cluster_at(place) as client:
         address, workers = client.scheduler.address, list_workers(client)
-    columns = ("worker", "threads", "memory", *VERSIONS)
-    output.table(columns, [worker_cells(each) for each in workers], left=1)
+    output.table(("worker", "threads", "memory", *_VERSIONS), map(_worker_cells, workers), left=1)
     output.say(
         f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"
     )
     return {"kind": "address", "address": address, "workers": workers}
+
+
+def _worker_cells(worker: dict[str, Any]) -> list[str]:
+    memory = f"{worker['memory'] / 2**30:.1f} GiB" if worker["memory"] else "no limit"
+    versions = [worker["versions"].get(name, "no answer") for name in _VERSIONS]
+    return [worker["address"], str(worker["threads"]), memory, *versions]

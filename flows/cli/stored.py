@@ -11,7 +11,7 @@ import typer
 from flows.cli.compute import run_flow
 from flows.cli.options import Plain, RunName
 from flows.cli.output import Output, print_summary
-from flows.settings.base import IngestSettings
+from flows.settings.base import IngestSettings, TransformSettings
 from flows.text import byte_size, count_noun
 
 if TYPE_CHECKING:
@@ -114,30 +114,8 @@ def transform(
     model: Annotated[
         str, typer.Argument(metavar="RUN", help="A run of `ism-dask fit`, `cluster` or `unfold`.")
     ],
-    source: Annotated[str, typer.Argument(help="A data set, or the path of a table.")],
+    settings: TransformSettings,
     *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            help="File to write: .csv, .parquet, .feather, .arrow, .npy or .zarr; or a new folder "
-            "for a part of each file.",
-        ),
-    ],
-    split: Annotated[str | None, typer.Option(help="Part of the data set.")] = None,
-    unseen: Annotated[
-        str,
-        typer.Option(help="Levels that the run has not seen: refuse them, or ignore them."),
-    ] = "refuse",
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler",
-            "--cluster",
-            help="Where to compute: an address, `up` or a cluster file, as for fit. Default: here.",
-        ),
-    ] = None,
     output: Output,
 ) -> None:
     """Write the new features that a run has learned, of the rows of a data set or a table.
@@ -149,7 +127,7 @@ def transform(
     from flows.runs.transform import transform_rows  # noqa: PLC0415
 
     with output.watched():
-        summary = transform_rows(model, source, out, split, unseen=unseen, scheduler=scheduler)
+        summary = transform_rows(model, settings)
     show_projected(summary, output)
     output.finish(summary)
 

@@ -14,7 +14,6 @@ from pydantic import AfterValidator, Field
 
 from flows.errors import FlowError
 from flows.services.dask import scheduler_settings
-from flows.text import count_noun
 
 
 def _memory(text: str) -> str:
@@ -71,28 +70,6 @@ class ClusterPlace(ABC):
     @abstractmethod
     def opened(self) -> AbstractContextManager[ClusterAddress]:
         """Start the cluster if it does not run already; end what was started with the block."""
-
-
-@dataclass(frozen=True)
-class AdaptiveSize:
-    """The bounds within which the number of workers or jobs follows the amount of work."""
-
-    minimum: int
-    maximum: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.minimum <= self.maximum or self.maximum < 1:
-            raise ValueError(
-                f"minimum is {self.minimum} and maximum {self.maximum}; expected 0 <= minimum <= "
-                "maximum, and at least 1"
-            )
-
-
-def size_in_words(size: int | AdaptiveSize, noun: str) -> str:
-    """Return the size of a cluster in words, such as "1 to 8 jobs"."""
-    if isinstance(size, AdaptiveSize):
-        return f"{size.minimum} to {size.maximum} {noun}s"
-    return count_noun(size, noun)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A Dask client whose blocking calls another thread can end, and how it joins a scheduler.
+"""A Dask client whose blocking calls another thread can end, and how it joins a cluster.
 
 `distributed.Client` waits for ever for a scheduler that hangs.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 import time
 import warnings
@@ -15,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import dask
-from distributed import Client, Security
+from distributed import Client, Security, default_client
 from distributed.comm.core import connect
 from distributed.versions import VersionMismatchWarning
 
@@ -36,16 +37,9 @@ _WORKER_SECONDS = 60.0
 _SILENCED_LOGGERS = ("distributed", "distributed.client", "asyncio", "tornado.application")
 _POLL_SECONDS = 0.5
 _TLS_SCHEMES = ("tls://", "wss://")
-# Advice for each of OpenSSL's error names; for any other error the message only gives its name.
-_TLS_ADVICE = {
-    "WRONG_VERSION_NUMBER": "what answers there does not encrypt; try tcp://",
-    "KEY_VALUES_MISMATCH": "`key` is not that of `cert`",
-    "NO_CERTIFICATE_OR_CRL_FOUND": "`ca_file` has no certificate in it",
-    "NO_START_LINE": "`cert` or `key` is no PEM file",
-    "PEM_LIB": "`cert` or `key` is no PEM file",
-    # A scheduler may also hang up before this arrives.
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust `cert`, which must come from its ca_file",
-}
+# The number of leading parts of a version that have to agree. These packages pickle the tasks and
+# compute the numbers.
+_N_PARTS = {"python": 2, "dask": 3, "distributed": 3, "cloudpickle": 2, "numpy": 1, "ism-dask": 3}
 # Only half of the methods of Client have type annotations.
 _Client: Any = Client
 
@@ -182,6 +176,61 @@ def await_workers(client: EndableClient, reached: ClusterAddress) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def check_versions(client: EndableClient) -> None:
+    """Raise FlowError if the scheduler, or a worker, has other versions than this process."""
+    answer = client.answer(client._get_versions, packages=["ism-dask"])
+    here = _leading_parts(answer["client"])
+    # The scheduler unpickles the task graphs, so it needs the packages that they refer to.
+    elsewhere = {f"the scheduler at {client.scheduler.address}": answer["scheduler"]}
+    elsewhere |= {f"the worker at {each}": answer["workers"][each] for each in answer["workers"]}
+    for where, versions in elsewhere.items():
+        there = _leading_parts(versions)
+        odd = [name for name in _N_PARTS if here[name] != there[name]]
+        if odd:
+            theirs, ours = (
+                ", ".join(f"{name} {each['packages'][name]}" for name in odd)
+                for each in (versions, answer["client"])
+            )
+            raise FlowError(
+                f"{where} has {theirs}, but this process has {ours}: install the same there, or "
+                "join from an environment like theirs"
+            )
+
+
+def _leading_parts(versions: dict[str, Any]) -> dict[str, str]:
+    parts = {name: str(versions["packages"][name]).split(".") for name in _N_PARTS}
+    return {name: ".".join(parts[name][:number]) for name, number in _N_PARTS.items()}
+
+
+def list_workers(client: EndableClient) -> list[dict[str, Any]]:
+    """Return address, threads, limit of memory in bytes (0: none) and versions of each worker.
+
+    A worker that does not answer has no versions.
+    """
+    answers = client.answer(client._get_versions, packages=["ism-dask"])["workers"]
+    return [
+        {
+            "address": address,
+            "threads": each["nthreads"],
+            "memory": each["memory_limit"] or 0,
+            "versions": _leading_parts(answers[address]) if address in answers else {},
+        }
+        for address, each in sorted(client.workers.items())
+    ]
+
+
+def check_files_visible(folder: str) -> None:
+    """Raise FlowError unless the workers of the default client see a folder that we see."""
+    client: Any = default_client()
+    visible = client.answer(client._run, os.path.isdir, folder, on_error="return")
+    for address, seen in visible.items():
+        if seen is not True:
+            raise FlowError(
+                f"the worker at {address} does not see {folder}, from where it would read the "
+                "rows; let ISM_DASK_HOME be a folder that this process and all workers share"
+            )
+
+
 async def _shake_hands(reached: ClusterAddress) -> None:
     security = reached.security or Security()
     comm = await connect(reached.address, **security.get_connection_args("client"))
@@ -197,10 +246,11 @@ def _join_error_message(reached: ClusterAddress, error: BaseException) -> str:
         )
     reason = _tls_error_reason(error)
     if reason is not None and encrypted:
-        advice = _TLS_ADVICE.get(
-            reason, "all certificates must come from one ca_file, and still be valid"
+        return (
+            f"{reached.address} cannot be joined with these certificates ({reason}): it does not "
+            "trust `cert`, or does not encrypt; `key` must be that of `cert`, all must come from "
+            "one ca_file, and still be valid"
         )
-        return f"{reached.address} cannot be joined with these certificates ({reason}): {advice}"
     guess = "it does not trust `cert`" if encrypted else "it wants tls:// and certificates"
     return (
         f"no Dask scheduler answers at {reached.address} within {ANSWER_SECONDS:g} s (or {guess}); "

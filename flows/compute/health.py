@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ _MAX_INTERVAL, _MIN_CHECKS = 5.0, 5
 # A cluster counts as lost after this many seconds without any worker, or after its own `wait` if
 # that is longer.
 _NO_WORKERS_SECONDS = 30.0
-# Seconds that the scheduler, and each worker, may take to send its state.
-_STATE_SECONDS = 15.0
+# Seconds that the scheduler may take to send its state.
+_STATE_SECONDS = 30.0
 # Largest number of workers that a line of the log names.
 _NAMED = 4
 
@@ -144,67 +144,47 @@ def _memory_when_ended(client: EndableClient, address: str) -> int | None:
     return None
 
 
-@contextmanager
-def watch_health(
-    client: EndableClient,
-    reached: ClusterAddress,
-    stall: float,
-    folder: Path,
-    on_left: Callable[[int], None],
-) -> Iterator[None]:
-    """Raise ClusterLost in the block if it waits for a cluster that hangs.
+@dataclass(eq=False)
+class Watchdog:
+    """Checks a cluster at intervals, and ends the waits for one that is lost or hangs."""
 
-    Parameters
-    ----------
-    stall : float
-        Seconds without a finished task after which the cluster counts as lost.
-    folder : Path
-        Folder for the dump of the state of such a cluster.
-    on_left : callable
-        Called with the numbers of workers that leave the cluster meanwhile.
-    """
-    ended = threading.Event()
-    watchdog = _Watchdog(client, reached, stall, folder, on_left)
-    # In a copy of the context, so that the watchers of the run get what it logs.
-    thread = threading.Thread(
-        target=copy_context().run, args=(watchdog.watch, ended), name="watchdog", daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        # The thread is not joined, because a check of a cluster that hangs takes long.
-        ended.set()
+    client: EndableClient
+    reached: ClusterAddress
+    stall: float  # seconds without a finished task after which the cluster counts as lost
+    folder: Path  # for the dump of the state of such a cluster
+    on_left: Callable[[int], None]  # gets the numbers of workers that leave meanwhile
 
-
-class _Watchdog:
-    """Checks a cluster at intervals, and ends the waits for a lost one: see `watch_health`."""
-
-    def __init__(
-        self,
-        client: EndableClient,
-        reached: ClusterAddress,
-        stall: float,
-        folder: Path,
-        on_left: Callable[[int], None],
-    ) -> None:
-        self._client, self._reached, self._stall, self._folder = client, reached, stall, folder
-        self._on_left = on_left
+    def __post_init__(self) -> None:
         self._last: Pulse | None = None
         self._last_progress = self._last_with_workers = time.monotonic()
 
-    def watch(self, ended: threading.Event) -> None:
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Raise ClusterLost in the block if it waits for a cluster that is lost."""
+        ended = threading.Event()
+        # In a copy of the context, so that the watchers of the run get what it logs.
+        thread = threading.Thread(
+            target=copy_context().run, args=(self._watch, ended), name="watchdog", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            # The thread is not joined, because a check of a cluster that hangs takes long.
+            ended.set()
+
+    def _watch(self, ended: threading.Event) -> None:
         """Check the cluster at intervals, until the work has ended or the cluster is lost."""
-        self._check(pulse_of(self._client))
-        while not ended.wait(min(_MAX_INTERVAL, self._stall / _MIN_CHECKS)):
-            lost = self._check(pulse_of(self._client))
+        self._check(pulse_of(self.client))
+        while not ended.wait(min(_MAX_INTERVAL, self.stall / _MIN_CHECKS)):
+            lost = self._check(pulse_of(self.client))
             if lost is not None and not ended.is_set():
-                self._client.end_waits(lost)
+                self.client.end_waits(lost)
                 return
 
     def _check(self, current: Pulse | None) -> ClusterLost | None:
         """Record the pulse of the cluster; return the error if the cluster is lost, else None."""
-        now, idle, last = time.monotonic(), not self._client.awaited, self._last
+        now, idle, last = time.monotonic(), not self.client.awaited, self._last
         if idle or (current is not None and (last is None or current.done != last.done)):
             self._last_progress = now
         if idle or current is None or current.workers:
@@ -212,15 +192,15 @@ class _Watchdog:
         if current is not None:
             self._note_workers(current)
             self._last = current
-        if now - self._last_with_workers > max(_NO_WORKERS_SECONDS, self._reached.wait):
-            return _no_workers(self._reached)
-        return self._stalled() if now - self._last_progress > self._stall else None
+        if now - self._last_with_workers > max(_NO_WORKERS_SECONDS, self.reached.wait):
+            return _no_workers(self.reached)
+        return self._stalled() if now - self._last_progress > self.stall else None
 
     def _note_workers(self, current: Pulse) -> None:
         """Report the workers that have left since the last pulse, and log which came and went."""
         last = self._last or current
         if last.scheduler == current.scheduler:
-            self._on_left(current.left - last.left)
+            self.on_left(current.left - last.left)
         before, workers = set(last.workers), set(current.workers)
         for what, changed in (("lost", before - workers), ("joined", workers - before)):
             if changed:
@@ -229,42 +209,20 @@ class _Watchdog:
                 progress_log(f"{number} {what}, {', '.join(some)}: {now} now")
 
     def _stalled(self) -> ClusterLost:
-        """Write the state of the cluster to a file, and return the error that names it."""
-        path = self._folder / f"cluster-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
-        dump = f"its state is in {path}"
+        """Write the state of the scheduler to a file, and return the error that names it."""
+        path = self.folder / f"cluster-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
+        dump = f"the state of its scheduler is in {path}"
         try:
-            self._folder.mkdir(exist_ok=True, mode=PRIVATE)
-            replace_synced(path, json.dumps(_state_of_all(self._client), default=str))
+            self.folder.mkdir(exist_ok=True, mode=PRIVATE)
+            state = self.client.result_within(
+                self.client._run_on_scheduler, state_of, within=_STATE_SECONDS
+            )
+            replace_synced(path, json.dumps(state, default=str))
         # The stall has to be reported even if the dump fails.
         except Exception as error:
-            dump = f"its state could not be saved: {type(error).__name__} {error}"
+            dump = f"the state of its scheduler could not be saved: {type(error).__name__} {error}"
         return ClusterLost(
-            f"no task was done for {duration(self._stall)} on the Dask cluster at "
-            f"{self._reached.address} ({dump})",
+            f"no task was done for {duration(self.stall)} on the Dask cluster at "
+            f"{self.reached.address} ({dump})",
             "see the logs of its scheduler and workers, or give it more time with --stall",
         )
-
-
-def _state_of_all(client: EndableClient) -> dict[str, Any]:
-    """Return the state of the scheduler and of each worker, as far as they answer.
-
-    Dask's own dump would wait for ever for a worker that stands still.
-    """
-
-    async def answered(call: Any) -> Any:
-        try:
-            return await asyncio.wait_for(call, _STATE_SECONDS)
-        except Exception as error:
-            return f"no answer: {type(error).__name__} {error}"
-
-    async def state_of_worker(address: str) -> Any:
-        return (await client._run(state_of, workers=[address]))[address]
-
-    async def all_answers() -> dict[str, Any]:
-        scheduler = await answered(client._run_on_scheduler(state_of))
-        addresses = list(scheduler["workers"]) if isinstance(scheduler, dict) else []
-        states = await asyncio.gather(*(answered(state_of_worker(each)) for each in addresses))
-        return {"scheduler": scheduler, "workers": dict(zip(addresses, states, strict=True))}
-
-    state: dict[str, Any] = client.result_within(all_answers, within=4 * _STATE_SECONDS)
-    return state

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from flows.compute.base import (
-    AdaptiveSize,
     ClusterAddress,
     ClusterPlace,
     ClusterPlan,
@@ -21,13 +20,13 @@ from flows.compute.base import (
     Memory,
     Seconds,
     scheduler_defaults,
-    size_in_words,
 )
 from flows.errors import FlowError
 from flows.progress.interrupts import block_signal_handlers
 from flows.services.certificates import Tls, make_certificates
 from flows.services.ports import HOST
 from flows.settings.toml_tables import RelativePath
+from flows.text import count_noun
 from storage import home
 from storage.atomic import PRIVATE, explain_os_errors
 from storage.errors import did_you_mean
@@ -57,6 +56,21 @@ SYSTEMS = {
     "oar": BatchSystem("OAR", "OARCluster", "oarstat -u", account="project"),
     "htcondor": BatchSystem("HTCondor", "HTCondorCluster", "condor_q", account=None),
 }
+
+
+@dataclass(frozen=True)
+class AdaptiveSize:
+    """The bounds within which the number of jobs follows the amount of work."""
+
+    minimum: int
+    maximum: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.minimum <= self.maximum or self.maximum < 1:
+            raise ValueError(
+                f"minimum is {self.minimum} and maximum {self.maximum}; expected 0 <= minimum <= "
+                "maximum, and at least 1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +240,10 @@ class JobQueue(ClusterPlace):
 
     @property
     def _jobs_text(self) -> str:
-        return size_in_words(self.jobs, f"{self._system.title} job")
+        noun = f"{self._system.title} job"
+        if isinstance(self.jobs, AdaptiveSize):
+            return f"{self.jobs.minimum} to {self.jobs.maximum} {noun}s"
+        return count_noun(self.jobs, noun)
 
 
 @contextmanager

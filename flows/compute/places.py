@@ -2,24 +2,94 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flows.compute.base import ClusterAddress, ClusterPlace
+from flows.compute.base import (
+    ClusterAddress,
+    ClusterPlace,
+    ClusterPlan,
+    Count,
+    Memory,
+    scheduler_defaults,
+)
 from flows.compute.jobqueue import JobQueue
-from flows.compute.kubernetes import Kubernetes
-from flows.compute.local import Local
 from flows.errors import FlowError, SettingsError
-from flows.services.certificates import Tls, certificates_folder, certificates_in
+from flows.progress.interrupts import delay_interrupts
+from flows.services.certificates import (
+    Tls,
+    certificates_folder,
+    certificates_in,
+    temporary_security,
+)
 from flows.services.dask import SCHEDULER
+from flows.services.ports import HOST
 from flows.services.service import live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.fields import check_choice
 from flows.settings.toml_tables import TableError, parse_toml, read_table
+from flows.text import count_noun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(ClusterPlace):
+    """A cluster of worker processes on this machine, which other machines cannot reach."""
+
+    workers: Count = 1
+    threads: Count = 2  # of each worker
+    memory: Memory | None = None  # of each worker; None is an equal share of that of the machine
+    tls: bool = False  # encrypt, with certificates that never leave the memory of the run
+
+    def plan(self) -> ClusterPlan:
+        """Return a description of the workers that `opened` would start."""
+        memory = "its share of the memory" if self.memory is None else self.memory
+        tls = ", encrypted" if self.tls else ""
+        line = (
+            f"{count_noun(self.workers, 'worker')} of {count_noun(self.threads, 'thread')} and "
+            f"{memory} on {HOST}{tls}"
+        )
+        return ClusterPlan((line,), asdict(self))
+
+    @contextmanager
+    def opened(self) -> Iterator[ClusterAddress]:
+        """Start the processes, and end them with the block."""
+        from distributed import LocalCluster  # noqa: PLC0415
+
+        security = temporary_security() if self.tls else None
+        with ExitStack() as stack:
+            # The configuration has to hold while workers connect, too: each new connection reads
+            # from it how many messages to remember.
+            stack.enter_context(scheduler_defaults())
+            with delay_interrupts():
+                cluster = LocalCluster(
+                    n_workers=0,
+                    threads_per_worker=self.threads,
+                    memory_limit=self.memory or "auto",
+                    processes=True,
+                    host=HOST,
+                    protocol="tls" if self.tls else "tcp",
+                    security=security,
+                    dashboard_address=f"{HOST}:0",
+                    # By default the HTTP server of a worker listens on every interface, even if
+                    # the worker has no dashboard.
+                    worker_dashboard_address=f"{HOST}:0",
+                    silence_logs=logging.CRITICAL,
+                )
+                stack.enter_context(cluster)
+            cluster.scale(self.workers)
+            yield ClusterAddress(
+                cluster.scheduler_address,
+                security,
+                workers=self.workers,
+                wait=60.0,
+                awaited=f"{count_noun(self.workers, 'worker')} to start",
+                none_came="--debug may show why",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +161,7 @@ class LocalServices(ClusterPlace):
 
 
 # The values that the key `kind` of a cluster file may have.
-KINDS: dict[str, type[Any]] = {
-    "local": Local,
-    "address": Address,
-    "jobqueue": JobQueue,
-    "kubernetes": Kubernetes,
-}
+KINDS: dict[str, type[Any]] = {"local": Local, "address": Address, "jobqueue": JobQueue}
 
 
 def cluster_place(scheduler: str) -> ClusterPlace:

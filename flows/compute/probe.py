@@ -1,6 +1,6 @@
-"""Functions that Dask runs on the scheduler and the workers, to read and tidy their state.
+"""Functions that Dask runs on the scheduler, to read and tidy its state.
 
-This module imports nothing heavy, because the scheduler and the workers import it.
+This module imports nothing heavy, because the scheduler imports it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def pulse(dask_scheduler: Any) -> Pulse:
     return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done, left)
 
 
-def state_of(dask_scheduler: Any = None, dask_worker: Any = None) -> Any:
-    """Return the state of the scheduler or the worker that it runs on, in plain JSON."""
-    return (dask_scheduler or dask_worker)._to_dict(exclude=_EXCLUDED)
+def state_of(dask_scheduler: Any) -> Any:
+    """Return the state of the scheduler, with its workers and tasks, in plain JSON."""
+    return dask_scheduler._to_dict(exclude=_EXCLUDED)
 
 
 def _drop_finished_groups(scheduler: Any) -> None:

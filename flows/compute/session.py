@@ -15,9 +15,14 @@ import cloudpickle
 from distributed import span
 
 from flows.compute.base import ClusterAddress, ClusterPlace
-from flows.compute.checks import check_versions
-from flows.compute.connection import EndableClient, await_workers, joined_client, quiet_logs
-from flows.compute.health import ClusterLost, explain_loss, watch_health
+from flows.compute.connection import (
+    EndableClient,
+    await_workers,
+    check_versions,
+    joined_client,
+    quiet_logs,
+)
+from flows.compute.health import ClusterLost, Watchdog, explain_loss
 from flows.compute.places import cluster_place
 from flows.compute.probe import SPAN
 from flows.errors import FlowError
@@ -63,11 +68,11 @@ class Session:
 
     @contextmanager
     def watched(self, stall: float, folder: Path, on_left: Callable[[int], None]) -> Iterator[None]:
-        """Raise ClusterLost, too, if the block waits for a cluster that hangs: `watch_health`."""
+        """Raise ClusterLost, too, if the block waits for a cluster that hangs: `Watchdog`."""
         # By default each computation is a span of its own, and a scheduler never forgets a span.
         # With one span for all computations their number does not grow.
-        health = watch_health(self.client, self.reached, stall, folder, on_left)
-        with self.explained(), health, span(SPAN):
+        watchdog = Watchdog(self.client, self.reached, stall, folder, on_left)
+        with self.explained(), watchdog.watching(), span(SPAN):
             yield
 
     def renew(self) -> None:

@@ -27,6 +27,7 @@ from flows.runs.fit import fit_and_save
 from flows.runs.published import History, numbers_of, publishing
 from flows.runs.table_ingestion import ingest_changed
 from flows.runs.transform import transform_rows
+from flows.settings.base import TransformSettings
 from flows.settings.choices import check_credentials, table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
@@ -250,7 +251,7 @@ def write_outputs(plan: RunFile, run: str) -> Iterator[tuple[str, dict[str, Any]
     A report has no counts.
     """
     for each in plan.transforms:
-        counts = transform_rows(run, each.source, each.out, each.split, unseen=each.unseen)
+        counts = transform_rows(run, TransformSettings(**asdict(each)))
         yield str(each.out), counts
     if plan.report is not None:
         yield str(write_report(run, plan.report)), {}

@@ -21,8 +21,9 @@ from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
-from flows.settings.fields import decisive_names
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings, NamedRunSettings
+from flows.settings.clustering import ClusterSettings
+from flows.settings.fields import command_words, decisive_names
+from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
 from flows.settings.unfolding import UnfoldSettings
 from flows.text import count_noun, number
 from storage import Run
@@ -70,7 +71,7 @@ def _repetition(result: Any, settings: type[NamedRunSettings] | None) -> list[Bl
     """Return how to repeat a run: its command, data and place; nothing for the paper's tables."""
     if settings is None:
         return []
-    words = [result.command, *settings.command_words(result.settings)]
+    words = [result.command, *command_words(settings, result.settings)]
     digest = "The digest of the rows and labels: equal data have an equal one."
     facts = (
         Fact("Data", result.data_hash, digest),

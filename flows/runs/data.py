@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flows.builtin import ingest
 from flows.builtin.catalogue import DATASETS
-from flows.compute.checks import check_files_visible
+from flows.compute.connection import check_files_visible
 from flows.errors import SettingsError
 from flows.progress.watching import report_progress
 from flows.results.base import IngestResult

@@ -220,7 +220,7 @@ def resumable_run(
     with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:
         check_name_is_free(run, force=settings.force, replaces=replaces)
         this = ResumableRun(
-            run, identity, settings.checkpoint_interval, lease, ThinnedLog(_LOG_SHARE)
+            run, identity, getattr(settings, "checkpoint", 0.0), lease, ThinnedLog(_LOG_SHARE)
         )
         if lease.previous is not None:
             progress_note(f"this run was started before: {lease.previous.description}")

@@ -16,8 +16,8 @@ from flows.errors import FlowError, SettingsError
 from flows.progress.watching import report_progress
 from flows.runs.data import ensure_stored
 from flows.runs.projection import ProjectedRows, Projector, read_range
-from flows.settings.base import check_scheduler
-from flows.settings.choices import check_name, is_table
+from flows.settings.base import TransformSettings
+from flows.settings.choices import is_table
 from storage import UNFOLD, Dataset, SavedTransformer, load_model, load_unfolding, open_run
 from storage.tables.files import COLUMNAR, ZARR, format_suffix
 from storage.tables.formats import open_table
@@ -38,46 +38,17 @@ _PIECES_AT_WORK = 8
 Projected: TypeAlias = tuple[list[pa.RecordBatch], ProjectedRows]
 
 
-def transform_rows(
-    run: str,
-    source: str,
-    out: Path,
-    split: str | None = None,
-    *,
-    unseen: str = "refuse",
-    scheduler: str | None = None,
-) -> dict[str, Any]:
-    """Project a data set or a table with the model of `run`, write `out`, and return a summary.
+def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
+    """Project rows with the model of `run`, a fit, clustering or unfolding; return a summary.
 
-    Parameters
-    ----------
-    run : str
-        Name of a saved run: a fit, a clustering or an unfolding.
-    source : str
-        Name of a data set, or the path, address or glob of a table.
-    out : Path
-        A .csv, .parquet, .feather, .arrow or .npy file to create or replace; or a .zarr array to
-        create, or a folder, which gets a Parquet file for each file of the table.
-    split : str, optional
-        Part of the data set.
-    unseen : {"refuse", "ignore"}
-        What to do with levels that the model has not seen: raise an error, or give such a row 0
-        for each level of the column.
-    scheduler : str, optional
-        The cluster whose workers project the rows, and write the parts of a folder, with the same
-        result. Default: threads of this process do.
+    With a scheduler, its workers project the rows, and write the parts of a folder, with the same
+    result as threads of this process.
     """
-    if unseen not in ("refuse", "ignore"):
-        raise SettingsError(f"`unseen` is {unseen!r}; expected refuse or ignore")
+    source, out = settings.source, settings.out
     _check_output(out)
-    check_scheduler(scheduler)
-    if not is_table(source):
-        check_name(source, split)
-    elif split is not None:
-        raise SettingsError(f"`split` is {split!r}, but {source} is a file, which has none")
     model = load_unfolding(run) if open_run(run).kind == UNFOLD else load_model(run)
-    ignore_unseen = unseen == "ignore"
-    table, schema = _open_rows(model, source, split)
+    ignore_unseen = settings.unseen == "ignore"
+    table, schema = _open_rows(model, source, settings.split)
     passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
     taken = [name for name in passed if name in model.get_feature_names_out()]
     if taken:
@@ -86,7 +57,7 @@ def transform_rows(
         )
     projector = Projector(model.bare(), schema, passed, ignore_unseen)
     rows, files = projector.nothing(), {}
-    with joined_workers(scheduler) as workers:
+    with joined_workers(settings.scheduler) as workers:
         if out.suffix:
             write_batches(out, _projected(table, projector, rows, workers))
         else:

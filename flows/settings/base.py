@@ -6,6 +6,7 @@ import dataclasses
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
@@ -218,4 +219,33 @@ class IngestSettings(DataSettings):
             raise SettingsError(
                 f"`{foreign[0]}` is given, but {self.dataset!r} is no table: leave it out, or "
                 "give the path of a table"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformSettings(Checked):
+    """Settings of a projection of rows by a saved run."""
+
+    source: str = setting(about="A data set, or the path, address or glob of a table.")
+    out: Path = setting(
+        about="File to write: .csv, .parquet, .feather, .arrow or .npy; or a new .zarr, or a new "
+        "folder for a part of each file.",
+        flags=("--out", "-o"),
+    )
+    split: str | None = setting(None, about="Part of the data set.")
+    unseen: str = setting(
+        "refuse",
+        about="Levels that the fit has not seen: refuse, or ignore: the row gets 0 for each level.",
+        names=lambda: ["refuse", "ignore"],
+    )
+    scheduler: str | None = scheduler_setting()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scheduler(self.scheduler)
+        if not import_choices().is_table(self.source):
+            import_choices().check_name(self.source, self.split)
+        elif self.split is not None:
+            raise SettingsError(
+                f"`split` is {self.split!r}, but {self.source} is a file, which has none"
             )

@@ -23,16 +23,6 @@ from storage.tables.files import SUFFIXES, format_suffix
 from storage.tables.schema import TableOptions, label_key
 
 
-def check_data(dataset: str, n_components: int | None) -> None:
-    """Raise SettingsError unless the data set is wide enough for `n_components`."""
-    spec = DATASETS.get(dataset)
-    if spec is not None and n_components is not None and n_components >= spec.columns:
-        raise SettingsError(
-            f"`n_components` is {n_components}; {spec.name} has {spec.columns} columns, "
-            f"expected 1 to {spec.columns - 1}"
-        )
-
-
 def check_name(dataset: str, split: str | None) -> None:
     """Raise SettingsError unless the registry has that data set and split, or it is stored."""
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, field, fields
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -13,7 +12,7 @@ from flows.errors import SettingsError
 
 
 def setting(
-    default: Any = MISSING,  # a field without one is an argument of the command
+    default: Any = MISSING,  # without one and without flags, it is an argument of the command
     *,
     about: str,  # a description in one line
     decides: str = "result",  # see below
@@ -21,7 +20,6 @@ def setting(
     title: str = "",  # in the form, if it differs from the name of the field
     panel: str | None = None,  # the group of options in `--help` and in the form
     cli_type: Any = None,  # what the command line reads, if it is not the type of the field
-    cli_parse: Callable[[Any], Any] | None = None,  # makes the value of what it has read
     names: Callable[[], list[str]] | None = None,  # returns the names to choose from
     open_ended: bool = False,  # whether other values than these names are allowed
     default_factory: Any = MISSING,  # makes the default, if it is a list
@@ -39,7 +37,6 @@ def setting(
         "title": title or None,
         "panel": panel,
         "cli_type": cli_type,
-        "cli_parse": cli_parse,
         "names": names,
         "open_ended": open_ended,
         "json_schema_extra": None if names is None else lambda schema: schema.update(enum=names()),
@@ -115,15 +112,15 @@ def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
     return field.metadata["flags"] or (f"--{field.name.replace('_', '-')}",)
 
 
-def as_options(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
-    """Return the words of a command line that gives the fields of settings these values.
+def command_words(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command line with those of the values of settings that decide the run.
 
     Values of None and defaults are left out, as are names without a field.
     """
     words: list[str] = []
     for each in fields(kind):
         value = values.get(each.name)
-        if value is None or value == each.default:
+        if each.metadata["decides"] == "nothing" or value is None or value == each.default:
             continue
         if each.default is MISSING:
             words.insert(0, str(value))  # an argument
@@ -131,28 +128,10 @@ def as_options(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
         flag = flags_of(each)[0]
         if isinstance(value, bool):
             words += [flag] * value
-        elif isinstance(value, Mapping):
-            words += [word for name in value for word in (flag, f"{name}={value[name]}")]
         else:
             several = value if isinstance(value, list | tuple) else [value]
             words += [word for one in several for word in (flag, str(one))]
     return words
-
-
-def named_values(texts: list[str] | None) -> dict[str, int | float | str] | None:
-    """Return the values of texts such as `offset=0.5`: numbers where they are, else words."""
-    values: dict[str, int | float | str] = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not (name.isidentifier() and equals and value):
-            raise SettingsError(
-                f"{text!r} is no parameter; expected NAME=VALUE, such as offset=0.5"
-            )
-        values[name] = value
-        for kind in (float, int):
-            with suppress(ValueError):
-                values[name] = kind(value)
-    return values or None
 
 
 def as_form(kind: type[Any], schema: dict[str, Any]) -> dict[str, Any]:
@@ -172,7 +151,7 @@ def as_form(kind: type[Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 def _form_property(field: dataclasses.Field[Any], schema: dict[str, Any]) -> dict[str, Any]:
     types = [each for each in schema.pop("anyOf", []) if each.get("type") != "null"]
-    # Text comes last, and any of the other types can be read_table from it.
+    # Text comes last, and any of the other types can be read from it.
     schema = {**schema, **(types[-1] if types else {})}
     if field.default is None:
         # The server would refuse an empty field that has names: null is none of them.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
 from flows.settings.base import import_choices
-from flows.settings.fields import check_choice, named_values
+from flows.settings.fields import check_choice
 
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel, PointwiseKernel
@@ -81,15 +82,30 @@ def _weighted_term(text: str) -> Kernel:
     if match is None:
         raise SettingsError(f"`terms` has {text!r}; expected a term such as {_TERM_EXAMPLE}")
     weight, name, arguments = match.groups()
-    parameters = named_values([each.strip() for each in arguments.split(",")] if arguments else [])
     check_choice("terms", name, sorted(import_choices().KERNELS))
-    kernel = _one(name, parameters or {})
+    kernel = _one(name, _named_values(arguments or ""))
     try:
         return kernel if weight is None else float(weight) * kernel
     except ValueError as error:
         raise SettingsError(
             f"`terms` has {text!r} with the weight {weight!r}; expected a positive number"
         ) from error
+
+
+def _named_values(text: str) -> dict[str, int | float | str]:
+    """Return the values of a text such as `degree=2, offset=0.5`: numbers where they can be."""
+    values: dict[str, int | float | str] = {}
+    for each in text.split(",") if text else ():
+        name, equals, value = each.strip().partition("=")
+        if not (name.isidentifier() and equals and value):
+            raise SettingsError(
+                f"{each.strip()!r} is no parameter; expected NAME=VALUE, such as offset=0.5"
+            )
+        values[name] = value
+        for kind in (float, int):
+            with suppress(ValueError):
+                values[name] = kind(value)
+    return values
 
 
 def _one(name: str, parameters: Mapping[str, Any]) -> PointwiseKernel:

@@ -12,12 +12,17 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from flows.errors import SettingsError
-from flows.settings.base import CLUSTER_FILE, IngestSettings, import_choices
+from flows.settings.base import (
+    CLUSTER_FILE,
+    IngestSettings,
+    TransformSettings,
+    import_choices,
+)
+from flows.settings.clustering import ClusterSettings
 from flows.settings.fields import Checked, setting
 from flows.settings.kernels import term_text
 from flows.settings.runs import (
     SIDES,
-    ClusterSettings,
     CrossvalSettings,
     FitSettings,
     NamedRunSettings,
@@ -99,6 +104,10 @@ DataTable = _table(
     ("source", _Source, setting(about="A table, from this file on, or the name of a data set.")),
     **dict.fromkeys(("label", "drop", "keep", "columns"), _Names | None),
 )
+# A table [[transform]]: rows to project after the fit.
+TransformTable = _table(
+    "TransformTable", TransformSettings, ("scheduler",), source=_Source, out=RelativePath
+)
 TABLES: Mapping[str, Any] = {
     flow: _table(
         f"{flow.capitalize()}Table",
@@ -109,23 +118,6 @@ TABLES: Mapping[str, Any] = {
     )
     for flow, kind in FLOWS.items()
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformTable(Checked):
-    """A table [[transform]] of a run file: rows to project after the fit."""
-
-    source: _Source = setting(about="A table or data set with the rows to project.")
-    out: RelativePath = setting(
-        about="File to write: .csv, .parquet, .feather, .arrow or .npy; or a new .zarr, or a new "
-        "folder for a part of each file."
-    )
-    split: str | None = setting(None, about="Built-in data set: its part.")
-    unseen: str = setting(
-        "refuse",
-        about="Levels that the fit has not seen: refuse or ignore.",
-        names=lambda: ["refuse", "ignore"],
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +173,7 @@ class OutputTables(Checked):
 
     run: str | None = setting(None, about="Name of the saved run. Default: from data and kernel.")
     report: RelativePath | None = setting(None, about="Page to write: .html, .md or .json.")
-    transform: list[TransformTable] = setting(
+    transform: list[TransformTable] = setting(  # type: ignore[valid-type]
         about="Rows to project after the fit.", default_factory=list
     )
     refresh: RefreshTable = setting(
@@ -213,7 +205,7 @@ class RunFile:
     ingest: IngestSettings | None  # how the table is read; None if the file names a data set
     settings: NamedRunSettings  # those of the flow; their data set may be the path of the table
     crossval: CrossvalSettings | None  # beside a fit: its settings with those of [crossval]
-    transforms: tuple[TransformTable, ...]
+    transforms: tuple[Any, ...]  # of `TransformTable`
     report: Path | None  # the page to write
     limits: RefreshTable
 

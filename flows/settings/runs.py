@@ -1,14 +1,10 @@
-"""Settings of the flows that fit W: `fit`, `crossval` and `cluster`.
+"""Settings of runs: of all that are saved, of all that fit W, and of `fit` and `crossval`.
 
-Each setting is declared once, here. The command line makes an option of it, the Prefect UI a field
-of its form, and a saved model records it. Importing this module is cheap, because `--help` has to
-wait for it.
+Importing this module is cheap, because `--help` has to wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +18,9 @@ from flows.settings.base import (
     scheduler_setting,
 )
 from flows.settings.fields import (
-    as_options,
-    clusters_setting,
     course_setting,
     data_setting,
-    decisive_names,
     kernel_setting,
-    named_values,
     run_setting,
     saving_setting,
     solver_setting,
@@ -38,40 +30,20 @@ from flows.settings.kernels import build_kernel, kernel_names
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
 
-# Prefix of `avoid` if it names a run instead of a label.
-_RUN_PREFIX = "run:"
-# Defaults of `mu` for semisupervised clusters, of `mu` for labels to avoid, and of `scores_share`.
-MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
-# The fewest refits that intervals can be taken from: `ism_dask.inference.bootstrap.FEWEST_REFITS`,
-# which takes long to import.
-FEWEST_REFITS = 19
 # Settings of a fit that name labels beside the one to explain.
 SIDES = ("avoid", "given")
-# For each paradigm of clustering, those settings on labels and their weight that it takes.
-LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
-    "unsupervised": (),
-    "semisupervised": ("mu", "scores_share"),
-    "alternative": ("mu", "avoid"),
-}
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
-# Settings that are options of the solver: of each one, and of ism alone.
-_LIMITS = ("max_iter", "max_seconds")
+# Settings that are options of the solver ism alone.
 _OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
-# The criteria, and what belongs to the second one alone.
+# The criteria.
 PREDICTION, DEPENDENCE = "prediction", "dependence"
-_OF_DEPENDENCE = (*_OF_ISM, "engine_tol")
 
 
-def _number_of_columns(given: int | str | None) -> int | str | None:
-    """Return `max_features` as a number, "auto" or None; raise SettingsError for other values."""
-    if given is None or given == "auto":
-        return given
-    with suppress(ValueError):
-        if not isinstance(given, bool) and int(given) == float(given) > 0:
-            return int(given)
-    raise SettingsError(
-        f'`max_features` is {given!r}; expected a number of columns from 1 up, or "auto"'
-    )
+def components_setting(
+    default: int | None = None, *, about: str, title: str = "New features, q"
+) -> Any:
+    """Return the setting of the number of new features or coordinates, q."""
+    return solver_setting(default, about=about, title=title, flags=("--components", "-q"), ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +55,9 @@ class NamedRunSettings(DataSettings):
         about="The label to explain (face: identity or pose); fit: several that are numbers, "
         "separated by commas. Default: that of the data set.",
     )
-    n_components: int | None = solver_setting(
-        None,
+    n_components: int | None = components_setting(
         about="How many new features, q. Default: up to six are tried; for dependence, or more "
         "than seven classes: one fewer than classes, or one for each label that is numbers.",
-        title="New features, q",
-        flags=("--components", "-q"),
-        ge=1,
     )
     run: str | None = saving_setting(
         None,
@@ -126,9 +94,7 @@ class NamedRunSettings(DataSettings):
     @property
     def place(self) -> str:
         """Where the run computes, in a word or two: a cluster has the name of its file."""
-        if self.scheduler is None:
-            return "this machine"
-        return self.scheduler.rpartition("/")[2].removesuffix(CLUSTER_FILE)
+        return (self.scheduler or "this machine").rpartition("/")[2].removesuffix(CLUSTER_FILE)
 
     @property
     def size(self) -> str:
@@ -149,19 +115,7 @@ class NamedRunSettings(DataSettings):
     @property
     def tags(self) -> tuple[str, ...]:
         """Tags of the flow run in Prefect: run, what tells runs apart, size, method and place."""
-        tags = (self.run, *self.subject, self.size, self.method, self.place)
-        return tuple(each for each in tags if each)
-
-    @classmethod
-    def command_words(cls, values: Mapping[str, Any]) -> list[str]:
-        """Return the words of the command line with those values that decide the run."""
-        names = decisive_names(cls, "result", "course")
-        return as_options(cls, {name: values[name] for name in names if name in values})
-
-    @property
-    def checkpoint_interval(self) -> float:
-        """Least number of seconds between two checkpoints; 0 for runs without the setting."""
-        return float(getattr(self, "checkpoint", 0.0))
+        return tuple(filter(None, (self.run, *self.subject, self.size, self.method, self.place)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,16 +140,10 @@ class SavedRunSettings(NamedRunSettings):
     neighbor: int | None = kernel_setting(
         None, about="Which neighbour's distance is the width of a relative_gaussian."
     )
-    kernel_parameters: dict[str, int | float | str] | None = kernel_setting(
-        None,
-        about="Another parameter of the kernel, NAME=VALUE, such as offset=0.5; may be repeated.",
-        flags=("--kernel-parameter",),
-        cli_type=list[str] | None,
-        cli_parse=named_values,
-    )
     terms: list[str] | None = kernel_setting(
         None,
-        about="With --kernel sum: a term, such as '0.5*polynomial(degree=2)'; repeated for more.",
+        about="With --kernel sum: a term, such as '0.5*polynomial(degree=2)'; repeated for more. A "
+        "term takes any parameter of its kernel.",
         flags=("--term",),
     )
     solver: str = solver_setting(
@@ -249,12 +197,13 @@ class SavedRunSettings(NamedRunSettings):
                 f"`solver` is {self.solver!r}; leave one of them out"
             )
         self.build_kernel()
-        import_choices().check_data(self.dataset, self.n_components)
 
     @property
     def solver_options(self) -> dict[str, Any]:
         """The options that the settings give the solver; it has its defaults for all others."""
-        options = {name: getattr(self, name, None) for name in (*_LIMITS, *_OF_ISM)}
+        options = {
+            name: getattr(self, name, None) for name in ("max_iter", "max_seconds", *_OF_ISM)
+        }
         return {name: value for name, value in options.items() if value}
 
     @property
@@ -271,10 +220,7 @@ class SavedRunSettings(NamedRunSettings):
         """Return the kernel with the parameters that are set; raise SettingsError for others."""
         given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
         given = {name: value for name, value in given.items() if value is not None}
-        twice = sorted(given.keys() & (self.kernel_parameters or {}).keys())
-        if twice:
-            raise SettingsError(f"`{twice[0]}` is given twice; leave one of the two out")
-        return build_kernel(self.kernel, {**given, **(self.kernel_parameters or {})}, self.terms)
+        return build_kernel(self.kernel, given, self.terms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,13 +276,19 @@ class SearchSettings(SavedRunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "max_features", _number_of_columns(self.max_features))
+        text = str(self.max_features)  # the command line and the form have texts
+        if text.isdecimal() and int(text) > 0:
+            object.__setattr__(self, "max_features", int(text))
+        elif self.max_features not in (None, "auto"):
+            raise SettingsError(
+                f'`max_features` is {text!r}; expected a number of columns from 1 up, or "auto"'
+            )
         if self.criterion == PREDICTION:
             self._check_prediction()
 
     def _check_prediction(self) -> None:
         """Raise SettingsError for settings that the criterion of prediction does not have."""
-        for name in sorted(self.differences.keys() & set(_OF_DEPENDENCE)):
+        for name in sorted(self.differences.keys() & {*_OF_ISM, "engine_tol"}):
             flag = f"--{name.replace('_', '-')}"
             raise SettingsError(
                 f"`{name}` is {getattr(self, name)!r}, but {flag} belongs to --criterion "
@@ -358,11 +310,6 @@ class SearchSettings(SavedRunSettings):
 class CrossvalSettings(SearchSettings):
     """Settings of a stratified cross-validation of W by an RBF support vector machine on X W."""
 
-    run: str | None = saving_setting(
-        None,
-        about="Name of the saved run. Default: such as wine-gaussian-q2-crossval, which the "
-        "next one of that name replaces.",
-    )
     folds: int = run_setting(10, about="Number of folds.", ge=2)
     first: int | None = course_setting(
         None, about="Run only this many folds, from the first.", ge=1
@@ -394,106 +341,10 @@ class FitSettings(SearchSettings):
         None,
         about="Number of refits of W to resamples of the rows, for intervals of its distance "
         "from the truth and of the shares of the columns; 100 is usual.",
-        ge=FEWEST_REFITS,
+        ge=19,  # `FEWEST_REFITS` of `ism_dask.inference.bootstrap`, which takes long to import
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.start_from is not None:
             import_choices().check_run_name(self.start_from, "start_from")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings(SavedRunSettings):
-    """Settings of the flow `cluster`, which clusters all rows and fits W to the clusters."""
-
-    # Declared again, because these three have other meanings here, and other help texts.
-    label: str | None = data_setting(
-        None,
-        about="The label with the classes: they are counted, and semisupervised uses some. "
-        "Default: that of the data set.",
-    )
-    n_components: int | None = solver_setting(
-        None,
-        about="How many new features, q. Default: the number of clusters.",
-        title="New features, q",
-        flags=("--components", "-q"),
-        ge=1,
-    )
-    paradigm: str = clusters_setting(
-        "unsupervised",
-        about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
-        names=lambda: list(LABEL_SETTINGS),
-    )
-    n_clusters: int | None = clusters_setting(
-        None,
-        about="How many clusters, k. Default: the number of classes of the label.",
-        title="Clusters, k",
-        flags=("--clusters", "-k"),
-        ge=1,
-    )
-    mu: float | None = clusters_setting(
-        None,
-        about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
-        f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid.",
-        gt=0,
-    )
-    scores_share: float | None = clusters_setting(
-        None,
-        about="semisupervised: the share of rows whose class the fit uses. "
-        f"Default: {SCORES_SHARE}.",
-        gt=0,
-        le=1,
-    )
-    avoid: str | None = clusters_setting(
-        None,
-        about="alternative: a label, or run:NAME for the clusters of a run; or several, separated "
-        "by commas. Default: the data set's own label.",
-    )
-    outer_tol: float = clusters_setting(
-        0.01,
-        about="Stop when the eigenvalues of the embedding change by less, and W turns by an angle "
-        "with a smaller sine.",
-        gt=0,
-    )
-    max_outer: int = clusters_setting(100, about="Stop after so many rounds.", ge=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_guidance()
-        for name in self.to_avoid:
-            if (run := run_to_avoid(name)) is not None:
-                import_choices().check_run_name(run, "avoid")
-
-    @property
-    def size(self) -> str:
-        """The number of clusters; empty if it is that of the classes."""
-        return "" if self.n_clusters is None else f"k={self.n_clusters}"
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: data set, paradigm and kernel."""
-        return (self.dataset, self.paradigm, self.kernel)
-
-    def _check_guidance(self) -> None:
-        """Raise SettingsError if a setting is given that the paradigm does not take."""
-        for name in dict.fromkeys(name for taken in LABEL_SETTINGS.values() for name in taken):
-            value = getattr(self, name)
-            if value is not None and name not in LABEL_SETTINGS[self.paradigm]:
-                takers = " and ".join(
-                    kind for kind, taken in LABEL_SETTINGS.items() if name in taken
-                )
-                raise SettingsError(
-                    f"`{name}` is {value!r}, but `paradigm` is {self.paradigm!r}; only {takers} "
-                    "clusters take it: leave it out, or choose another paradigm"
-                )
-
-    @property
-    def to_avoid(self) -> tuple[str, ...]:
-        """The labels to avoid, and run:NAME for the clusters of runs."""
-        return tuple(each.strip() for each in (self.avoid or "").split(",") if each.strip())
-
-
-def run_to_avoid(name: str) -> str | None:
-    """Return the run whose clusters a name in `avoid` stands for, or None if it is a label."""
-    return name.removeprefix(_RUN_PREFIX) if name.startswith(_RUN_PREFIX) else None

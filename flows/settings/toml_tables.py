@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -156,24 +156,17 @@ def parse_toml(file: Path, title: str, example: str) -> dict[str, Any]:
 
 def line_of(text: str, path: KeyPath) -> int | None:
     """Return the number of the line that a key of a TOML text, or else its table, begins at."""
-    begins = [(number, _depth(tables, path)) for number, tables in _growing(text)]
-    deepest = max((depth for _, depth in begins), default=0)
-    return next((number for number, depth in begins if depth == deepest > 0), None)
-
-
-def _growing(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the tables of each longer beginning of a text, with the line that it is longer by."""
-    lines, begin = text.splitlines(), 0
-    for end, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        begin = begin or end
+    line, deepest = None, 0
+    lines, begin = text.splitlines(), 1
+    for end in range(1, len(lines) + 1):
         try:
             tables = tomllib.loads("\n".join(lines[:end]))
         except tomllib.TOMLDecodeError:  # in the middle of a value of several lines
             continue
-        yield begin, tables
-        begin = 0
+        if (depth := _depth(tables, path)) > deepest:
+            deepest, line = depth, begin
+        begin = end + 1
+    return line
 
 
 def _depth(tables: Any, path: KeyPath) -> int:

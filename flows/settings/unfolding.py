@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flows.errors import SettingsError
 from flows.settings.base import import_choices
 from flows.settings.fields import data_setting, solver_setting
-from flows.settings.runs import NamedRunSettings
+from flows.settings.runs import NamedRunSettings, components_setting
 
 # Values of `target`: the label decides; labels are a factor of the kernel; there is no label.
 AUTO, FACTOR, NO_SIDE = "auto", "factor", "none"
@@ -29,12 +29,8 @@ class UnfoldSettings(NamedRunSettings):
         "none: neighbours alone decide.",
         names=lambda: [AUTO, *import_choices().TARGETS, FACTOR, NO_SIDE],
     )
-    n_components: int = solver_setting(
-        2,
-        about="How many coordinates, q.",
-        title="Coordinates, q",
-        flags=("--components", "-q"),
-        ge=1,
+    n_components: int = components_setting(
+        2, about="How many coordinates, q.", title="Coordinates, q"
     )
     n_neighbors: int | None = solver_setting(
         None,

@@ -97,8 +97,11 @@ def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     return False
 
 
-def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> dict[str, Any]:
-    """Run a flow in this process; return its result even if the server goes away meanwhile."""
+def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
+    """Run a flow in this process; return its result even if the server goes away meanwhile.
+
+    The result is the dataclass of `flows.results` that the flow hands to `TrackedRun.finished`.
+    """
     parameters: dict[str, Any] = {"settings": settings}
     with prefect_client() as client:
         client.hello()  # an error that says so if a password is missing
@@ -147,7 +150,7 @@ class TrackedRun:
 
     def __init__(self, key: str, receipt: RunReceipt, follower: LiveRun) -> None:
         self._key, self.receipt, self._follower = key, receipt, follower
-        self._summary: dict[str, Any] | None = None
+        self._result: FlowResult | None = None
         self._error: Exception | None = None
         self._is_delivered = False
         # Those that a deployment gives it.
@@ -156,13 +159,13 @@ class TrackedRun:
     @property
     def has_ended(self) -> bool:
         """Return whether the run has ended with a result or an error of its own."""
-        return self._summary is not None or self._error is not None
+        return self._result is not None or self._error is not None
 
-    def result(self) -> dict[str, Any]:
-        """Return the result of the flow as plain JSON, or raise its error."""
+    def result(self) -> FlowResult | None:
+        """Return the result of the flow, or raise its error."""
         if self._error is not None:
             raise self._error
-        return self._summary or {}
+        return self._result
 
     def deliver(self) -> None:
         """Send the server, once, what it does not know of a run that Prefect does not report."""
@@ -208,16 +211,16 @@ class TrackedRun:
     def finished(
         self, result: FlowResult, *pages: ArtifactPage, state: State[Any] | None = None
     ) -> dict[str, Any]:
-        """Send the artifacts to the server; return the result with the id and page of the run.
+        """Send the artifacts to the server; return the result as JSON, with id and page of the run.
 
         `state` is the one that the flow returns, if it is not just Completed.
         """
         line = log_line(result) if isinstance(result, RunResult) else result.line
         progress_log(f"result: {line}")
-        self._summary = replace(result, flow_run=current_flow_run()).to_json()
+        self._result = replace(result, flow_run=current_flow_run())
         self._end(state or Completed(), *pages)
         self._send_pages()
-        return self._summary
+        return self._result.to_json()
 
     def _send_pages(self) -> None:
         """Send the artifacts of the run to the server; raise Abort if it stays away too long."""

@@ -15,6 +15,7 @@ from tally import Tally
 from flows.compute.places import read_cluster
 from flows.errors import FlowError
 from flows.runs.transform import transform_rows
+from flows.settings.base import TransformSettings
 from storage import StorageError
 
 Begin = Callable[[str, int], Tally]
@@ -24,7 +25,7 @@ def _transformed(file: str, content: bytes) -> Callable[[], object]:
     def reads() -> None:
         Path(file).write_bytes(content)
         try:
-            transform_rows("fitted", file, Path("out.csv"))
+            transform_rows("fitted", TransformSettings(source=file, out=Path("out.csv")))
         finally:
             assert not Path("out.csv").exists()
 

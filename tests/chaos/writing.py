@@ -19,6 +19,7 @@ from flows.runs.transform import transform_rows
 from flows.services.leases import hold_lease
 from flows.services.liveness import ArtifactPage, RunReceipt
 from flows.services.service import ServiceRecord, services_folder
+from flows.settings.base import TransformSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import (
     Checkpoints,
@@ -106,7 +107,7 @@ def _report() -> None:
 
 
 def _transform() -> None:
-    transform_rows("wine-two", "wine", beside() / "new.csv")
+    transform_rows("wine-two", TransformSettings(source="wine", out=beside() / "new.csv"))
 
 
 def _tables() -> None:

@@ -140,7 +140,7 @@ def deployed(api: str, pool: str, **more: Any) -> str:
     from prefect.flows import EntrypointType
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    from flows.fit import fit
+    from flows.run_flows import fit
 
     by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH, **more}
     with temporary_settings({PREFECT_API_URL: api}):

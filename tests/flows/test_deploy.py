@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shutil
@@ -23,20 +22,18 @@ import kubernetes_validate
 import pytest
 import yaml
 from commandline import Command
-from dask_kubernetes.operator import KubeCluster
 from daskparts import made, needs, process
-from distributed import Client, LocalCluster
 from upkeep import free_port
 from waiting import wait
-
-from flows.compute.base import AdaptiveSize
-from flows.compute.kubernetes import Kubernetes
-from flows.errors import FlowError
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
 # Of the schemas that are held against the manifests.
 KUBERNETES = "1.32"
+
+
+# Passwords of the compose file, and of the chart.
+PASSWORDS = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
 
 
 def composed(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -49,12 +46,15 @@ def composed(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def services() -> dict[str, Any]:
-    secrets = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
-    done = composed(**secrets)
+def composed_services(**environment: str) -> dict[str, Any]:
+    done = composed(**PASSWORDS, **environment)
     assert done.returncode == 0, done.stderr
     return dict(yaml.safe_load(done.stdout)["services"])
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    return composed_services()
 
 
 def test_compose_has_all_parts(services: dict[str, Any]) -> None:
@@ -114,7 +114,6 @@ def test_a_password_of_postgres_may_have_any_characters(manifests: list[dict[str
 
 
 def test_compose_has_another_address_if_there_is_one() -> None:
-    secrets = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
     for public, name, url in (
         ({}, "localhost", "http://127.0.0.1:4200"),
         (
@@ -123,7 +122,7 @@ def test_compose_has_another_address_if_there_is_one() -> None:
             "https://ism.example.org",
         ),
     ):
-        services = yaml.safe_load(composed(**secrets, **public).stdout)["services"]
+        services = composed_services(**public)
         assert services["server"]["environment"]["PREFECT_SERVER_UI_API_URL"] == f"{url}/api"
         assert services["server"]["environment"]["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == url
         assert services["proxy"]["environment"]["PUBLIC_HOST"] == name
@@ -433,65 +432,6 @@ def _pods(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield from (each["spec"][part]["spec"] for part in ("scheduler", "worker"))
         elif "template" in each.get("spec", {}):
             yield each["spec"]["template"]["spec"]
-
-
-def test_a_cluster_file_makes_a_dask_cluster(here: Command, tmp_path: Path) -> None:
-    file = tmp_path / "kubernetes.toml"
-    file.write_text(
-        'kind = "kubernetes"\nimage = "example.org/ism-dask:0.1.0"\ncpu = 2\nmemory = "4 GiB"\n'
-        'workers = {minimum = 1, maximum = 4}\nvolume_claim = "data"\n'
-        'env = {ISM_DASK_HOME = "/data"}\nworker_resources = {"nvidia.com/gpu" = "1"}\n'
-    )
-    spec = here("check-cluster", file, "--json").answer["spec"]
-    _keeps_to_the_operator(spec)
-    (worker,) = spec["spec"]["worker"]["spec"]["containers"]
-    assert worker["resources"]["limits"] == {
-        "cpu": "2",
-        "memory": "4096Mi",
-        "nvidia.com/gpu": "1",
-    }
-    assert worker["args"][:4] == ["dask", "worker", "--nthreads", "2"]
-    assert {"name": "ISM_DASK_HOME", "value": "/data"} in worker["env"]
-    shown = here("check-cluster", file).out
-    assert yaml.safe_load(shown.partition("\n")[2])["kind"] == "DaskCluster"
-
-
-def test_a_run_makes_its_dask_cluster_and_joins_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator is played by a cluster on this machine, which is made as that would be."""
-    given_by_us: dict[str, Any] = {}
-    real = inspect.signature(KubeCluster.__init__)
-
-    class Operated(LocalCluster):
-        def __init__(self, **given: Any) -> None:
-            given_by_us.update(real.bind(None, **given).arguments)
-            super().__init__(n_workers=0, processes=False, dashboard_address="127.0.0.1:0")
-
-        def adapt(self, **given: Any) -> None:
-            given_by_us.update(given)
-
-    monkeypatch.setattr("dask_kubernetes.operator.KubeCluster", Operated)
-    place = Kubernetes(
-        image="example.org/ism-dask:0.1.0",
-        workers=AdaptiveSize(1, 4),
-        namespace="ism-dask",
-        wait=60.0,
-    )
-    with place.opened() as reached, Client(reached.address) as client:
-        assert client.scheduler_info()["workers"] == {}
-        assert reached.awaited == "1 to 4 Kubernetes workers to start"
-        _keeps_to_the_operator(given_by_us["custom_cluster_spec"])
-    assert (given_by_us["namespace"], given_by_us["resource_timeout"]) == ("ism-dask", 60)
-    assert (given_by_us["minimum"], given_by_us["maximum"]) == (1, 4)
-
-    def refused(**_given: Any) -> None:
-        raise ConnectionError("no context")
-
-    monkeypatch.setattr("dask_kubernetes.operator.KubeCluster", refused)
-    with (
-        pytest.raises(FlowError, match=r"no cluster .* on Kubernetes .*no context"),
-        place.opened(),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("script", ["slurm/driver.sbatch", "tls/make-certificates"])

@@ -27,15 +27,6 @@ def scheduler(cluster: Any) -> str:
 
 
 @pytest.mark.long
-def test_a_cluster_gives_the_same_table(apart: Command, here: Command, scheduler: str) -> None:
-    command = ("crossval", "wine", "--plain", "--json", "--first", 1)
-    ended = apart(*command, "--scheduler", scheduler)
-    assert (ended.status, ended.err) == (0, "")
-    alone = here(*command).answer
-    _same(ended.answer, alone)
-
-
-@pytest.mark.long
 def test_rows_that_workers_read_themselves(
     here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

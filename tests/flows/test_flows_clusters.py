@@ -20,7 +20,7 @@ from flows.progress.watching import watch_progress
 from flows.reports.markdown import run_page
 from flows.runs.clustering import PARADIGMS, cluster_plain
 from flows.runs.data import ensure_stored
-from flows.settings.runs import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
+from flows.settings.clustering import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
 from ism_dask import AlternativeIKDR
 from storage import (
     DatasetInfo,
@@ -281,9 +281,10 @@ def test_people_see_sizes_agreement_and_what_helps(
 def test_a_flow_shows_its_pictures() -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.cluster import run_cluster
+    from flows.run_flows import cluster
+    from flows.tracking.flow_run import run_flow
 
-    result = run_cluster(ClusterSettings(dataset="wine", run="flown"))
+    result = run_flow(cluster, ClusterSettings(dataset="wine", run="flown"))
     artifacts = artifacts_of(UUID(result.flow_run["id"]))
     page = artifacts["cluster-wine-unsupervised-gaussian"].data
     assert f"| cultivar | {result.nmi['cultivar']:.3f} |" in page

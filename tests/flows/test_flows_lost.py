@@ -60,10 +60,10 @@ def test_a_cluster_that_hangs(settings: FitSettings, this: ResumableRun, diary: 
     assert len(set(clusters)) == 2
     (dump,) = (run_folder("lost") / "stalled").glob("cluster-*.json")
     state = json.loads(dump.read_text())
-    assert set(state["workers"]) == set(state["scheduler"]["workers"])
+    assert len(state["workers"]) == 1
     assert "run_spec" not in dump.read_text()
     # All that Dask is configured with is there, passwords of gateways among it.
-    assert not any("config" in worker for worker in state["workers"].values())
+    assert "config" not in state
     (noted,) = diary.notes
     assert f"no task was done for 2 s on the Dask cluster at {clusters[0]}" in noted
     assert str(dump) in noted

@@ -37,9 +37,10 @@ WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
 def test_crossval_shows_what_it_computes() -> None:
-    from flows.crossval import run_crossval
+    from flows.run_flows import crossval
+    from flows.tracking.flow_run import run_flow
 
-    result = run_crossval(WINE)
+    result = run_flow(crossval, WINE)
     json.dumps(result.to_json(), allow_nan=False)
     plain = crossval_plain(WINE)
     for one, two in zip(result.results, plain.results, strict=True):
@@ -77,10 +78,11 @@ def test_crossval_shows_what_it_computes() -> None:
 def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     from flows.paper.measure import tables_plain
     from flows.paper.settings import TablesSettings
-    from flows.tables import run_tables
+    from flows.run_flows import tables
+    from flows.tracking.flow_run import run_flow
 
     settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
-    result = run_tables(settings)
+    result = run_flow(tables, settings)
     json.dumps(result.to_json(), allow_nan=False)
     run = _run(result)
     assert run.state.is_completed()
@@ -98,9 +100,10 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
 
 
 def test_ingest_shows_what_is_stored() -> None:
-    from flows.ingest import run_ingest
+    from flows.ingest import ingest
+    from flows.tracking.flow_run import run_flow
 
-    result = run_ingest(IngestSettings(dataset="wine"))
+    result = run_flow(ingest, IngestSettings(dataset="wine"))
     assert result.rows == 178
     run = _run(result)
     assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
@@ -118,6 +121,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import flows.ingest
+    from flows.tracking.flow_run import run_flow
 
     store, losses = (
         flows.ingest.store_dataset,
@@ -132,12 +136,13 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     at_once = flows.ingest.store_step.with_options(retry_delay_seconds=0)
     monkeypatch.setattr(flows.ingest, "store_dataset", store_at_last)
     monkeypatch.setattr(flows.ingest, "store_step", at_once)
-    assert flows.ingest.run_ingest(IngestSettings(dataset="wine")).rows == 178
+    assert run_flow(flows.ingest.ingest, IngestSettings(dataset="wine")).rows == 178
     assert losses == []
 
 
 def test_fit_shows_what_it_keeps() -> None:
-    from flows.fit import run_fit
+    from flows.run_flows import fit
+    from flows.tracking.flow_run import run_flow
 
     settings = FitSettings(
         dataset="breast_cancer",
@@ -146,7 +151,7 @@ def test_fit_shows_what_it_keeps() -> None:
         n_components=2,
         run="two",
     )
-    result = run_fit(settings)
+    result = run_flow(fit, settings)
     plain = fit_plain(replace(settings, run="plain"))
     assert result.fitted.objective == plain.fitted.objective
     assert result.fitted.loadings == plain.fitted.loadings
@@ -161,13 +166,14 @@ def test_fit_shows_what_it_keeps() -> None:
     assert result.fitted.loadings[1][0].feature in page
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
-        run_fit(settings)
+        run_flow(fit, settings)
 
 
 def test_a_flow_run_has_its_name_from_birth(monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from flows.ingest import run_ingest
+    from flows.ingest import ingest
+    from flows.tracking.flow_run import run_flow
 
     create, names = SyncPrefectClient.create_flow_run, []
 
@@ -177,14 +183,15 @@ def test_a_flow_run_has_its_name_from_birth(monkeypatch: pytest.MonkeyPatch) -> 
         return made
 
     monkeypatch.setattr(SyncPrefectClient, "create_flow_run", watched)
-    run_ingest(IngestSettings(dataset="wine"))
+    run_flow(ingest, IngestSettings(dataset="wine"))
     assert names == ["wine"]
 
 
 def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
     import flows.progress.watching
     import flows.tracking.live
-    from flows.fit import run_fit
+    from flows.run_flows import fit
+    from flows.tracking.flow_run import run_flow
 
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
@@ -192,7 +199,8 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
     store_own(3000)
     diary = Diary()
     with watch_progress(diary):
-        result = run_fit(
+        result = run_flow(
+            fit,
             FitSettings(
                 dataset="own",
                 sigma="median",
@@ -200,7 +208,7 @@ def test_passes_are_told_of_under_prefect(monkeypatch: pytest.MonkeyPatch) -> No
                 engine="exact",
                 tol=1e-12,
                 max_iter=9,
-            )
+            ),
         )
     assert any("rows " in text for text in diary.texts)
     assert artifacts_of(_run(result).id)["fit-own-gaussian-progress"].data == 100
@@ -235,24 +243,28 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
 
 
 def test_what_an_engine_has_to_say_is_on_the_page() -> None:
-    from flows.fit import run_fit
+    from flows.run_flows import fit
+    from flows.tracking.flow_run import run_flow
 
     settings = unbounded()
-    page = artifacts_of(_run(run_fit(settings)).id)["fit-own-multiquadric"].data
+    page = artifacts_of(_run(run_flow(fit, settings)).id)["fit-own-multiquadric"].data
     assert "| Engine | landmarks |" in page
     assert "| Error of J | no bound |" in page
     assert ", true kernel, all 400 rows |" in page
     store_own(4000)
-    result = run_fit(FitSettings(dataset="own", criterion="dependence", sigma=1e-3, max_iter=1))
+    result = run_flow(
+        fit, FitSettings(dataset="own", criterion="dependence", sigma=1e-3, max_iter=1)
+    )
     page = artifacts_of(_run(result).id)["fit-own-gaussian"].data
     assert result.fitted.ending.engine_note in unescape(page).replace("\\", "")
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
-    from flows.crossval import run_crossval
+    from flows.run_flows import crossval
+    from flows.tracking.flow_run import run_flow
 
     with pytest.raises(SettingsError, match="`label` is 'colour'"):
-        run_crossval(replace(WINE, label="colour"))
+        run_flow(crossval, replace(WINE, label="colour"))
     (run,) = _failed_runs()
     assert run.state.message.startswith(
         "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
@@ -261,7 +273,7 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is() -> None:
 
 
 def test_settings_that_cannot_be_fail_the_run_before_any_work() -> None:
-    from flows.fit import fit
+    from flows.run_flows import fit
 
     state = fit({"dataset": "wine", "degree": 3}, return_state=True)
     assert "`degree` is no parameter of the gaussian kernel" in state.message
@@ -305,7 +317,7 @@ def _task_names(run: Any) -> set[str]:
 def _new_run() -> Any:
     from prefect.client.orchestration import get_client
 
-    from flows.fit import fit
+    from flows.run_flows import fit
 
     with get_client(sync_client=True) as client:
         return client.create_flow_run(fit)

@@ -84,7 +84,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: 
     np.testing.assert_array_equal(new[["supervisedikdr0", "supervisedikdr1"]], expected)
     np.testing.assert_allclose(np.load(folder / "same.npy"), expected, rtol=1e-6, atol=1e-6)
     assert list(new["id"].astype(int)) == list(range(N))
-    assert "there is a run 'churn' already" in here("run", run_file, "--plain").failed(1)
+    assert "there is a run 'churn' already" in here("run", run_file, "--plain", "--quiet").failed(1)
     assert here("run", run_file, "--plain", "--force").status == 0
 
 
@@ -95,42 +95,22 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: 
         ("n_components = 2", 'n_components = "2"', 11, "is '2'; expected a whole number"),
         ("n_components = 2", "n_components = 0", 11, "`fit.n_components` is 0; expected 1 or more"),
         ("n_components = 2", 'label = "age"', 11, "give `label` in [data]"),
-        ("n_components = 2", "sigma = 2.0", 11, "is given beside a sum of kernels"),
-        (
-            'kernel = "sum"',
-            'kernel = "sun"',
-            12,
-            "`fit.kernel` is 'sun'; did you mean 'sum'",
-        ),
         ('kernel = "sum"', "", 13, "`fit.terms` is given, but `kernel` is 'gaussian'"),
         ("gaussian(sigma=2)", "gaussian(sigma=2", 13, "expected a term such as"),
         ("gaussian(sigma=2)", "gauss", 13, "`fit.terms` is 'gauss'"),
-        ("gaussian(sigma=2)", "-1*linear", 13, "weight"),
         ("0.5*poly", "x*poly", 13, "weight 'x'; expected a positive number"),
         ('keep = ["id"]', 'keep = ["id", 3]', 8, "`data.keep[1]` is 3; expected text"),
         ('keep = ["id"]', 'keep = [\n  # of customers\n  "id",\n  3,\n]', 8, "[1]` is 3"),
         ('keep = ["id"]', 'missing = "men"', 8, "expected one of refuse, drop"),
         ('keep = ["id"]', 'kept = ["id"]', 8, "did you mean 'keep'"),
-        ('run = "churn"', 'ran = "churn"', 1, "did you mean 'run'"),
         ('run = "churn"', 'run = "a/b"', 1, "`run` is 'a/b'"),
         ('out = "same.npy"', "out = 3", 21, "`transform[1].out` is 3; expected text"),
         ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', 22, "`transform[1].unseen` is 'all'"),
         ('out = "same.npy"', "", 19, "`transform[1].out` is missing"),
         ('["gaussian(sigma=2)"', '[{kernel = "gauss"}', 13, "did you mean 'gaussian'"),
-        ('["gaussian(sigma=2)"', "[{weight = 2}", 13, "expected a term such as"),
-        (
-            '["gaussian(sigma=2)"',
-            '[{kernel = "linear", weight = -1}',
-            13,
-            "weight '-1'",
-        ),
+        ('["gaussian(sigma=2)"', '[{kernel = "linear", weight = -1}', 13, "weight '-1'"),
         ("[fit]", '[[fit.terms]]\nkernel = "linear"\ndegree = 2\n[fit]', None, "is no TOML"),
-        (
-            "[[transform]]",
-            '[crossval]\nterms = ["linear"]\nfold = 3\n[[transform]]',
-            17,
-            "did you mean 'folds'",
-        ),
+        ("[[transform]]", "[crossval]\nfold = 3\n[[transform]]", 16, "did you mean 'folds'"),
         ("[fit]", "[fits]", None, "expected one table [fit] or [crossval] or [cluster]"),
         ("[fit]", "[cluster]\n[fit]", 10, "[fit] and [cluster]"),
         ("[fit]", "[crossval]", 15, "crossval saves no W"),

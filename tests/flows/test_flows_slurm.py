@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ import pytest
 from commandline import Command
 from daskparts import needs, process
 from support import Diary
+from upkeep import free_port
 from waiting import wait
 
 from flows.progress.watching import watch_progress
@@ -64,7 +64,7 @@ def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("slurm")
     for name in ("state", "spool"):
         (folder / name).mkdir()
-    one, two = _free_ports(2)
+    one, two = free_port(), free_port()
     file = folder / "slurm.conf"
     file.write_text(CONFIGURATION.format(controller=one, node=two, user="root", folder=folder))
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
@@ -74,14 +74,6 @@ def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         wait(lambda: "idle" in _said("sinfo", "--noheader"))
         yield
         _said("scancel", "--user=root")
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def _said(*command: str) -> str:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from commandline import Command
 from daskparts import cluster_file, made, needs, options
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
-
-from flows.compute.base import ClusterAddress
-from flows.compute.connection import _join_error_message
 
 
 @pytest.fixture(scope="module")
@@ -125,23 +119,6 @@ def test_certificates_that_do_not_go_together(
     assert "it does not trust `cert`" in here(*asked, file).failed(1)
     cluster_file(file, encrypted.replace("tls", "tcp"), certificates, certificates)
     assert "expected one that begins with tls://" in here(*asked, file).failed(2)
-
-
-def test_a_refusal_that_arrives_is_explained_like_one_that_does_not(
-    encrypted: str, certificates: Path, others: Path
-) -> None:
-    """Often the scheduler hangs up before its client has read why."""
-    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
-    context.load_cert_chain(others / "client.pem", others / "client-key.pem")
-    address = urlsplit(encrypted)
-    with (
-        socket.create_connection((address.hostname, address.port), timeout=60) as plain,
-        pytest.raises(ssl.SSLError) as refused,
-        context.wrap_socket(plain, server_hostname=address.hostname) as wrapped,
-    ):
-        wrapped.recv(1)
-    said = _join_error_message(ClusterAddress(encrypted), refused.value)
-    assert "(TLSV1_ALERT_UNKNOWN_CA): it does not trust `cert`" in said
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from serving import Serving
 from waiting import ask
 
-from flows.settings.runs import ClusterSettings
+from flows.settings.clustering import ClusterSettings
 
 # A page loads its parts one after the other.
 PATIENCE = 60_000
@@ -85,7 +85,7 @@ def test_the_form_starts_a_run_as_it_is(serving: Serving, browser: Browsing) -> 
 def _deployed(serving: Serving) -> str:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    from flows.cluster import cluster
+    from flows.run_flows import cluster
 
     with temporary_settings({PREFECT_API_URL: serving.api}):
         return str(cluster.to_deployment("form").apply())

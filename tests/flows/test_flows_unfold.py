@@ -362,9 +362,10 @@ def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
-    from flows.unfold import run_unfold
+    from flows.run_flows import unfold
+    from flows.tracking.flow_run import run_flow
 
-    result = run_unfold(UnfoldSettings(dataset="wine", run="flown"))
+    result = run_flow(unfold, UnfoldSettings(dataset="wine", run="flown"))
     page = artifacts_of(UUID(result.flow_run["id"]))["unfold-wine-unfolding"].data
     assert f"| {result.distance_error:.3f} |" in page
     assert page.count("data:image/svg+xml;base64,") == 2

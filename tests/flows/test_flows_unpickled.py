@@ -15,7 +15,8 @@ import zarr
 from commandline import Command
 
 from flows.settings.base import IngestSettings
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.clustering import ClusterSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import PartialResults, home
 
 ROOT = Path(__file__).parents[2]
@@ -55,19 +56,18 @@ def test_pickles_are_known_by_their_looks() -> None:
 def test_runs_of_all_kinds_leave_no_pickle(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-    from flows.cluster import run_cluster
-    from flows.crossval import run_crossval
-    from flows.fit import run_fit
-    from flows.ingest import run_ingest
+    from flows.ingest import ingest
+    from flows.run_flows import cluster, crossval, fit
+    from flows.tracking.flow_run import run_flow
 
     # What a fit keeps on its way is to be looked at, too.
     monkeypatch.setattr(PartialResults, "clear", lambda _: None)
     with temporary_settings({PREFECT_HOME: home() / "prefect"}):
         assert PREFECT_LOCAL_STORAGE_PATH.value().is_relative_to(home())
-        run_ingest(IngestSettings(dataset="wine"))
-        run_fit(FitSettings(dataset="wine", checkpoint=0.0, run="fit"))
-        run_crossval(CrossvalSettings(dataset="wine", first=2, run="crossval"))
-        run_cluster(ClusterSettings(dataset="digits", n_clusters=3, run="cluster"))
+        run_flow(ingest, IngestSettings(dataset="wine"))
+        run_flow(fit, FitSettings(dataset="wine", checkpoint=0.0, run="fit"))
+        run_flow(crossval, CrossvalSettings(dataset="wine", first=2, run="crossval"))
+        run_flow(cluster, ClusterSettings(dataset="digits", n_clusters=3, run="cluster"))
     assert here("report", "fit").status == 0
     assert here("transform", "fit", "wine", "-o", home() / "new.npy").status == 0
     files = {path: path.read_bytes() for path in home().rglob("*") if path.is_file()}

@@ -350,7 +350,7 @@ def test_figures_are_saved_whole_and_with_plain_numbers():
 
 @pytest.mark.long
 def test_matplotlib_is_imported_when_something_is_drawn():
-    rooms = ["ism_dask", "ism_dask.plot", "flows.cli.app", "flows.fit"]
+    rooms = ["ism_dask", "ism_dask.plot", "flows.cli.app", "flows.run_flows"]
     code = "import sys\n" + "\n".join(
         f"import {room}; print('{room}', 'matplotlib' in sys.modules)" for room in rooms
     )
