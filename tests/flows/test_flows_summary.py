@@ -38,6 +38,8 @@ KINDS = ("fit", "cluster", "crossval", "tables")
 # Metrics as runs save them.
 FIT = {**FITTED, "label": "cultivar"}
 _ROUND = {
+    "number": 1,
+    "eigenvalues": [1.0],
     "affinity": 0.74,
     "change": 0.75,
     "turn": 1.0,
