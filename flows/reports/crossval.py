@@ -8,7 +8,7 @@ import numpy as np
 
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality
-from flows.reports.fits import data_in_short, data_subject, objective, selections_of_folds
+from flows.reports.fits import HOW_CHOSEN, chosen_start, data_in_short, data_subject, objective
 from flows.reports.pictures import Figure, drawn
 from flows.reports.view import View
 from flows.results.runs import CrossvalResult, FoldMeasures
@@ -60,7 +60,7 @@ def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
             _beside_baselines(result),
             Block("Folds", tables=(folds,), pictures=(_accuracies(result),)),
             *_confusion(result),
-            *selections_of_folds(result),
+            *_selections(result),
             Block("How far to trust it", facts=fit_quality(result)),
         ),
     )
@@ -128,3 +128,20 @@ def _confusion(result: CrossvalResult) -> list[Block]:
     )
     table = Table(caption, ("true class", *names), rows)
     return [Block("Confusions", tables=(table,), detail=True)]
+
+
+def _selections(result: CrossvalResult) -> list[Block]:
+    """Return what each fold of a cross-validation by prediction chose."""
+    rows = tuple(
+        (
+            str(each.fold),
+            chosen_start(each.selection, each.ending.status),
+            number(each.selection.width),
+            number(each.selection.ridge),
+            each.selection.target,
+        )
+        for each in result.results
+        if each.selection is not None
+    )
+    table = Table(HOW_CHOSEN, ("fold", "start", "width", "ridge", "target"), rows)
+    return [Block("What was chosen", tables=(table,), detail=True)] if rows else []

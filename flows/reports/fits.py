@@ -20,7 +20,7 @@ _SHARES = 10
 # A refit may fail for its resample alone; more failures than this share are worth a warning.
 _FAILED = 0.1
 _TARGETS = {"mean": "the label itself", "law": "functions of the label, on which its law depends"}
-_HOW_CHOSEN = (
+HOW_CHOSEN = (
     "The width is a multiple of the kernel's own, the ridge a share of the mean kernel of a row "
     "with itself."
 )
@@ -133,23 +133,6 @@ def objective(value: float, *, predicts: bool) -> tuple[Fact, Fact]:
         criterion = "dependence: J is HSIC"
         meaning = "The Hilbert-Schmidt independence criterion of the new features and the label."
     return Fact("Objective J", number(value), meaning), Fact("Criterion", criterion)
-
-
-def selections_of_folds(result: CrossvalResult) -> list[Block]:
-    """Return what each fold of a cross-validation by prediction chose."""
-    rows = tuple(
-        (
-            str(each.fold),
-            _start(each.selection, each.ending.status),
-            number(each.selection.width),
-            number(each.selection.ridge),
-            each.selection.target,
-        )
-        for each in result.results
-        if each.selection is not None
-    )
-    table = Table(_HOW_CHOSEN, ("fold", "start", "width", "ridge", "target"), rows)
-    return [Block("What was chosen", tables=(table,), detail=True)] if rows else []
 
 
 def certainty_block(certainty: Certainty) -> Block:
@@ -319,7 +302,7 @@ def _selection(result: FitResult) -> list[Block]:
     if chosen is None:
         return []
     facts = [
-        Fact("Start", _start(chosen, result.fitted.ending.status)),
+        Fact("Start", chosen_start(chosen, result.fitted.ending.status)),
         Fact("Width", number(chosen.width)),
         Fact("Ridge", number(chosen.ridge)),
         Fact("Target", chosen.target, f"Predicted is {_TARGETS[chosen.target]}."),
@@ -341,10 +324,10 @@ def _selection(result: FitResult) -> list[Block]:
     )
     caption = "The best trials, by the share of the label that unseen rows explain."
     tables = (Table(caption, ("start", "width", "ridge", "explained"), rows),) if rows else ()
-    return [Block("What was chosen", about=_HOW_CHOSEN, facts=tuple(facts), tables=tables)]
+    return [Block("What was chosen", about=HOW_CHOSEN, facts=tuple(facts), tables=tables)]
 
 
-def _start(chosen: Selection, status: str) -> str:
+def chosen_start(chosen: Selection, status: str) -> str:
     """Return the name of the start of a fit by prediction, and whether W is the start itself."""
     if not chosen.tried:
         return "not judged by unseen rows"

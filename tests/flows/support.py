@@ -59,8 +59,8 @@ ENDING: dict[str, Any] = {
         "is_certified": False,
         "is_global": False,
         "reason": "not certified: the Hessian was not measured",
-        "largest_eigenvalue": None,
-        "distance": None,
+        "largest_eigenvalue": math.nan,
+        "distance": math.nan,
     },
 }
 # Data and W among the metrics of a saved fit or clustering.
