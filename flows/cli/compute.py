@@ -198,6 +198,8 @@ def resume(
         # The run was checked when it began, and may replace an earlier run of its name.
         given |= {"force": True, "afresh": False}
     if scheduler is not None:
+        if "scheduler" not in given:
+            raise SettingsError(f"a run of {lease.kind} takes no `scheduler`: leave it out")
         given["scheduler"] = scheduler
     try:
         settings = kinds[lease.kind].parse(given)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
 from flows.errors import Interrupted
 from flows.settings.fields import Checked, flags_of, in_groups
@@ -53,9 +54,13 @@ def with_flags(message: str, command: Callable[..., None]) -> str:
 
     `command` is the one that failed.
     """
-    kinds = [each for each in get_type_hints(command).values() if is_dataclass(each)]
-    options = [each for kind in kinds for each in dataclasses.fields(kind) if _is_option(each)]
-    flags = {each.name: flags_of(each)[0] for each in options}
+    flags: dict[str, str] = {}
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        if is_dataclass(hint):
+            options = filter(_is_option, dataclasses.fields(hint))
+            flags |= {each.name: flags_of(each)[0] for each in options}
+        elif any(isinstance(each, OptionInfo) for each in getattr(hint, "__metadata__", ())):
+            flags[name] = f"--{name.replace('_', '-')}"
     return re.sub(r"`(\w+)`", lambda match: f"`{flags.get(match[1], match[1])}`", message)
 
 

@@ -134,7 +134,7 @@ def test_rows_that_do_not_fit_are_listed_at_once(
         load_model("two").transform(wrong)
     fitted.assign(region="west").to_csv(source, index=False)
     refused = here("transform", "two", source, "-o", out, "--unseen", "skip").failed(2)
-    assert "refuse or ignore" in refused
+    assert "expected one of refuse, ignore" in refused
     assert here("transform", "two", source, *ignoring).status == 0
     data = open_dataset("sales")
     X = data.X.read(0, N)
