@@ -41,6 +41,9 @@ _ENDINGS = {
 }
 # Seconds until the next attempt if the server is away.
 _RETRY_SECONDS = 5.0
+# When the run has ended, a server that is busy or away gets some more attempts, with so many
+# seconds between them.
+_LAST_TRIES, _LAST_SECONDS = 3, 1.0
 
 
 @task(name="phase")
@@ -124,14 +127,16 @@ class LiveRun:
             self._phases.append(text.removeprefix(PHASE))
 
     def _follow(self) -> None:
-        while True:
+        tries_at_the_end = _LAST_TRIES
+        while tries_at_the_end:
             # The server refuses updates of a run that somebody has deleted.
             with suppress(ServerUnreachable, ObjectNotFound, httpx.HTTPStatusError):
                 self._follow_with_one_client()
                 return
             self._beat()
             if self._ended.wait(_RETRY_SECONDS):
-                return
+                tries_at_the_end -= 1
+                time.sleep(_LAST_SECONDS)
 
     def _follow_with_one_client(self) -> None:
         # Making a new client for each update would cost the server more than the update itself.

@@ -118,6 +118,28 @@ def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert artifacts["ingest-wine-progress"].data == 100
 
 
+def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from flows.ingest import ingest
+    from flows.tracking.client import ServerUnreachable
+    from flows.tracking.flow_run import run_flow
+    from flows.tracking.live import LiveRun
+
+    show, failed = LiveRun._show_progress, []
+
+    def busy(live: LiveRun, client: Any, text: str) -> None:
+        if live._ended.is_set() and not failed:
+            failed.append(text)
+            raise ServerUnreachable("it is busy")
+        show(live, client, text)
+
+    monkeypatch.setattr(LiveRun, "_show_progress", busy)
+    result = run_flow(ingest, IngestSettings(dataset="wine", force=True))
+    assert len(failed) == 1
+    assert artifacts_of(_run(result).id)["ingest-wine-progress"].data == 100
+
+
 def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
