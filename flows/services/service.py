@@ -93,10 +93,11 @@ class Service:
         record = live_record(self.name)
         has = record.options if record else {}
         wants = {name: value for name, value in self.options.items() if value is not None}
-        if record and not wants.items() <= has.items():
+        others = {name: value for name, value in wants.items() if has.get(name) != value}
+        if record and others:
             raise FlowError(
                 f"the {self.title} runs already, as process {record.pid} with {_in_words(has)}, "
-                f"not with {_in_words(wants)}; leave out the options that differ, or end it with "
+                f"not with {_in_words(others)}; leave out the options that differ, or end it with "
                 "`ism-dask up --stop`"
             )
         return record
