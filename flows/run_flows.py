@@ -82,7 +82,7 @@ def crossval(settings: CrossvalSettings) -> dict[str, Any]:
 def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
     """Return a row for each fold, one for the mean and one for the standard deviation.
 
-    The UI shows numbers with all their digits, so that they are texts with four.
+    The UI shows numbers with all their digits: they are texts with four.
     """
     rows = {
         **{str(each.fold): each.measures for each in result.results},

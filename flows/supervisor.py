@@ -236,7 +236,7 @@ def _look_after(services: list[Service], tell: Tell) -> None:
 def _report_lost_runs() -> psutil.Popen | None:
     """Report flow runs whose process has died to the server in use, if there are some.
 
-    Return the process that does so. To import Prefect takes a second and much memory.
+    Return the process that does it. To import Prefect takes a second and much memory.
     """
     supervisor = live_record(NAME)
     api = supervisor.address if supervisor else ""

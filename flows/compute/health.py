@@ -162,7 +162,7 @@ class Watchdog:
     def watching(self) -> Iterator[None]:
         """Raise ClusterLost in the block if it waits for a cluster that is lost."""
         ended = threading.Event()
-        # In a copy of the context, so that the watchers of the run get what it logs.
+        # In a copy of the context: the watchers of the run get what it logs.
         thread = threading.Thread(
             target=copy_context().run, args=(self._watch, ended), name="watchdog", daemon=True
         )

@@ -43,7 +43,7 @@ class Series:
     """A series of measurements: folds of a cell, points of a line, pictures of a data set."""
 
     part: str  # a name of `flows.paper.settings.PARTS`
-    subject: Mapping[str, str]  # the method, data and so on, by their role, which identify it
+    subject: Mapping[str, str]  # the method, data and others, by their role, which identify it
     source: tuple[str, str | None]  # the data set and its split
     effort: float  # the expected time of a step beside other series, for the progress bar
     measure: Callable[[int, ProgressShare], Result]  # measures a step

@@ -16,7 +16,7 @@ from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import Record, State
 from ism_dask.records.stopping_rule import Stopping
 
-# Each line of a log comes after so many times the events before it.
+# Each line of a log comes after this multiple of the events before it.
 _FACTOR, _LEAST_SHARE = 1.2, 0.05
 
 

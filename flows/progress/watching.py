@@ -80,10 +80,10 @@ def progress_log(text: str) -> None:
 
 @contextmanager
 def repeated(call: Callable[[], None], seconds: float | None = None) -> Iterator[None]:
-    """Call `call` every so many seconds of the block, by default twice in one, until it fails.
+    """Call `call` again and again in the block, at an interval of `seconds`, until it fails.
 
-    A thread does so, which may wait while others compute. It runs in a copy of the context that
-    starts it, so it has the same watchers and the same Prefect server.
+    A thread calls it, and may wait while others compute. It runs in a copy of the context that
+    starts it, and has the same watchers and the same Prefect server.
     """
     ended = threading.Event()
 

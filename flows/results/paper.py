@@ -45,7 +45,7 @@ class SeriesResult(JsonRecord):
     """The results of a series of measurements."""
 
     part: str  # a name of `flows.paper.settings.PARTS`
-    subject: Mapping[str, str]  # the method, data and so on, by their role
+    subject: Mapping[str, str]  # the method, data and others, by their role
     # One for each step that was measured, as stored; each part has entries of its own.
     results: list[dict[str, Any]]
     steps: int = 0  # of the series

@@ -67,7 +67,7 @@ class Comparison(JsonRecord):
     # Sine of the largest angle between the new features and the published ones, of the same rows.
     turn: float
     # The share of the label that the new features of a sample of the new rows explain: what the
-    # neighbours of a row tell of it, beyond chance.
+    # neighbours of a row predict of it, beyond chance.
     explained: float
     explained_before: float  # that of the published features of the published run's rows
     gain: float  # `explained` over that of the published features of the new rows

@@ -47,7 +47,7 @@ from storage import Dataset, Model, Sample, ZarrRows
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # A model is saved with the new features of this many rows, for scatter plots; they are computed
-# from so many rows of the data set at a time.
+# from this number of rows of the data set at a time.
 _SAMPLE_SIZE, _ROWS_PER_READ = 2000, 4096
 # A result lists this many trials of a selection.
 _TRIED = 5

@@ -25,7 +25,7 @@ from flows.tracking.server import password_message, without_password
 # A busy server takes some seconds for an artifact with pictures.
 _TIMEOUT_SECONDS = 20.0
 # Changed copies of settings, by the id of the original, the name of the setting and its value.
-# The original is held here, too, so that no other object can get its id.
+# The original is held here, too: no other object can get its id then.
 _SETTINGS_CACHE: dict[tuple[int, str, int | None], tuple[Settings, Settings]] = {}
 
 

@@ -41,8 +41,8 @@ _ENDINGS = {
 }
 # Seconds until the next attempt if the server is away.
 _RETRY_SECONDS = 5.0
-# When the run has ended, a server that is busy or away gets some more attempts, with so many
-# seconds between them.
+# When the run has ended, a server that is busy or away gets this number of attempts, with this
+# number of seconds between them.
 _LAST_TRIES, _LAST_SECONDS = 3, 1.0
 
 

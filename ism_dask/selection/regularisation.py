@@ -72,7 +72,7 @@ def choose_by_evidence(sample: Sample) -> Choice:
     """Return the start, the width, the ridge and W of the largest evidence."""
     ranked = [_start_choice(sample, name) for name in sample.best_starts]
     climbed = [_improved(sample, each, _FEW_STEPS) for each in ranked[:_CLIMBED]]
-    best = _exchanged(sample, max(climbed, key=_evidence))
+    best = _exchanged(sample, max(climbed, key=lambda each: each.evidence))
     other = max(other_maximum(sample, best, each) for each in climbed)
     return replace(_improved(sample, best, _STEPS), other_maximum=other)
 
@@ -211,7 +211,3 @@ def _more_cautious(sample: Sample, setting: Setting) -> list[Setting]:
 
 def _explained(trial: Trial) -> float:
     return trial.explained
-
-
-def _evidence(choice: Choice) -> float:
-    return choice.evidence

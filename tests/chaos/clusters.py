@@ -44,10 +44,10 @@ class Fit:
         self, name: str, scheduler: object, folder: Path, *options: object, fit: Sequence[str] = FIT
     ) -> None:
         self.name, self._said = name, folder / f"{name}.said"
-        asked = (*fit, *KEPT, "--scheduler", scheduler, "--run", name, *options)
+        wanted = (*fit, *KEPT, "--scheduler", scheduler, "--run", name, *options)
         with self._said.open("wb") as said:
             self.process = psutil.Popen(
-                [sys.executable, "-m", "flows.cli", *map(str, asked)],
+                [sys.executable, "-m", "flows.cli", *map(str, wanted)],
                 stdout=said,
                 stderr=subprocess.STDOUT,
             )

@@ -202,12 +202,12 @@ def test_the_folds_after_a_loss(
     """Under Prefect, where each fold is a task: they share the cluster that took the place."""
     store_own(3_000, 10)
     row = tally("kill -9 the scheduler, in a cross-validation under Prefect", 2)
-    asked = ("crossval", *FIT[1:], "--folds", "3", "--json")
+    wanted = ("crossval", *FIT[1:], "--folds", "3", "--json")
     with closing(Supervisor(free_port())) as cluster:
         where = ("--scheduler", cluster.address, "--run")
-        whole = apart(*asked, "--plain", *where, "whole").answer["results"]
+        whole = apart(*wanted, "--plain", *where, "whole").answer["results"]
         with ThreadPoolExecutor() as pool:
-            running = pool.submit(apart, *asked, *where, "cut")
+            running = pool.submit(apart, *wanted, *where, "cut")
             for fold in range(2):
                 _await_piece("cut", fold)
                 cluster.scheduler.kill()

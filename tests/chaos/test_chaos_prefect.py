@@ -41,12 +41,12 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
 ) -> None:
     store_own(3_500, 20)
     row = tally("kill -9 the process of a scheduled flow", count)
-    asked = exact_fit("nightly", 40)
-    fit_plain(replace(asked, run="whole"))
+    wanted = exact_fit("nightly", 40)
+    fit_plain(replace(wanted, run="whole"))
     whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
-            mine = replace(asked, run=f"nightly-{number}")
+            mine = replace(wanted, run=f"nightly-{number}")
             first = serving.begin(deployment, mine)
             known = _killed(str(mine.run))
             wait(lambda run=first: _state(serving, run) == "CRASHED")
@@ -67,12 +67,12 @@ def test_a_cancelled_run_that_is_retried_goes_on(
     """Cancel and Retry, as the buttons of the UI: what the first attempt left is not held to it."""
     store_own(3_500, 20)
     row = tally("a run is cancelled and retried in the Prefect UI", count)
-    asked = exact_fit("retried", 40)
-    fit_plain(replace(asked, run="whole"))
+    wanted = exact_fit("retried", 40)
+    fit_plain(replace(wanted, run="whole"))
     whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
-            mine = replace(asked, run=f"retried-{number}")
+            mine = replace(wanted, run=f"retried-{number}")
             run = serving.begin(deployment, mine)
             _wait_for_iterations(str(mine.run))
             serving.post(f"flow_runs/{run}/set_state", CANCELLING)
@@ -164,10 +164,10 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
 def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bool:
     """Stop the server for some seconds in the middle of a fit; say whether it knows its end."""
     long = ("fit", "own", "--sigma", "median", *EXACT, "--tol", "1e-12", "-q", "3")
-    asked = (*long, "--run", run, "--checkpoint", "0")
+    wanted = (*long, "--run", run, "--checkpoint", "0")
     environment = {**serving.environment, **dict.fromkeys(LEVELS, "CRITICAL")}
     with subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *asked, "--max-iter", str(iterations)],
+        [sys.executable, "-m", "flows.cli", *wanted, "--max-iter", str(iterations)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -74,15 +74,15 @@ def test_whoever_has_no_certificate_is_turned_away(
     tally: Begin, count: int, targets: tuple[Target, ...], here: Command, tmp_path: Path
 ) -> None:
     row = tally("unauthenticated clients against TLS", count)
-    asked = ("crossval", "wine", "--first", 1, "--plain", "--json")
-    alone = here(*asked).answer["results"][0]["cost"]
+    wanted = ("crossval", "wine", "--first", 1, "--plain", "--json")
+    alone = here(*wanted).answer["results"][0]["cost"]
     with ExitStack() as held:
         assert all(map(_serves, targets))
         for client in CLIENTS[:count]:
             refused = [client(target, tmp_path, held) for target in targets]
             row.add(survived=all(refused), wrong=not all(map(_serves, targets)))
         costs = [
-            here(*asked, "--cluster", each.where).answer["results"][0]["cost"] for each in targets
+            here(*wanted, "--cluster", each.where).answer["results"][0]["cost"] for each in targets
         ]
     row.wrong += any(cost != pytest.approx(alone, rel=1e-9) for cost in costs)
 

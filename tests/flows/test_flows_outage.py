@@ -86,7 +86,7 @@ def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
 
     doomed.start()
     assert patient.wait(120) == 0
-    # Its own run it has told of; that of the other process is told of by the next command.
+    # It has reported its own run; the next command reports that of the other process.
     assert [doomed.run(run)["state_type"] for run in runs] == ["RUNNING", "COMPLETED"]
     assert apart("ingest", "wine", "--quiet").status == 0
     for run in runs:

@@ -1,4 +1,4 @@
-"""Runs that are cut off: told of, taken up again, and never computed by two at once."""
+"""Runs that are cut off: reported, taken up again, and never computed by two at once."""
 
 from __future__ import annotations
 

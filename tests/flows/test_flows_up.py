@@ -111,8 +111,8 @@ def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
         assert runs in refused
     listed = here("up", "--status")
     assert all(name in listed.out for name in SERVICES)
-    told = here("up", "--status", "--json").answer
-    assert told == {name: value for name, value in again.answer.items() if name != "already"}
+    listed = here("up", "--status", "--json").answer
+    assert listed == {name: value for name, value in again.answer.items() if name != "already"}
     assert "not with tls True" in here("up", "--tls").failed(1)
     assert up.process.poll() is None
 
@@ -227,7 +227,7 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
     database = Path(up.environment["ISM_DASK_HOME"]) / "prefect" / "prefect.db"
     with closing(sqlite3.connect(database)) as connection:
         states = dict(connection.execute("select replace(id, '-', ''), state_type from flow_run"))
-    # Cancelled, where a run takes so long to end that its worker is told of it, too.
+    # Cancelled, where a run takes so long to end that its worker hears of it, too.
     assert states[run.replace("-", "")] in {"CRASHED", "CANCELLED"}
     assert service_records() == []
     assert report_url("soon").startswith("file:///")
@@ -255,28 +255,28 @@ def test_a_service_that_ends_again_and_again_is_given_up(
 
 
 def test_ports_in_use(here: Command) -> None:
-    told: list[str] = []
+    message: list[str] = []
     used: set[int] = set()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        free = choose_port("page server", None, [port], used, told.append)
+        free = choose_port("page server", None, [port], used, message.append)
         assert free != port
-        assert f"port {port} is in use by process {os.getpid()} (" in told[0]
-        assert told[0].endswith(f"the page server takes {free}")
+        assert f"port {port} is in use by process {os.getpid()} (" in message[0]
+        assert message[0].endswith(f"the page server takes {free}")
         # With `--json` nothing else is printed, such as which other ports are in use.
         refused = here("up", "--report-port", port, "--json").failed(1)
         assert (
             f"the port {port} that you named for the report server is in use by process" in refused
         )
         assert service_processes() == set()
-    again = choose_port("page server", None, [free], used, told.append)
+    again = choose_port("page server", None, [free], used, message.append)
     assert again not in (port, free)
     with pytest.raises(FlowError, match="in use by another of these services"):
-        choose_port("page server", again, [1], used, told.append)
+        choose_port("page server", again, [1], used, message.append)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--stop", "--detach"), "--detach and --stop exclude each other"),
         (("--workers", 0), "`--workers` is 0; expected 1 or more"),
@@ -285,8 +285,8 @@ def test_ports_in_use(here: Command) -> None:
         (("--pool", "a/b"), "`--pool` is 'a/b'"),
     ],
 )
-def test_wrong_usage(here: Command, arguments: tuple[object, ...], told: str) -> None:
-    assert told in here("up", *arguments).failed(2)
+def test_wrong_usage(here: Command, arguments: tuple[object, ...], message: str) -> None:
+    assert message in here("up", *arguments).failed(2)
 
 
 def test_nothing_runs(here: Command) -> None:
