@@ -13,7 +13,7 @@ from prefect.events.actions import SendNotification
 from pydantic import SecretStr
 
 from flows.errors import SettingsError
-from flows.tracking.client import prefect_client
+from flows.tracking.client import BUSY_RETRIES, prefect_client
 
 # Names of the automations and of the block with the address, as the Prefect UI lists them.
 _BAD_END, _MISSED = "ism-dask: a refresh has not published", "ism-dask: a refresh was missed"
@@ -76,7 +76,7 @@ def switch_on(url: str) -> None:
         within=_LATE_BY,
         **_OF_REFRESHES,
     )
-    with prefect_client() as client:
+    with prefect_client(BUSY_RETRIES) as client:
         for name, trigger in ((_BAD_END, bad_end), (_MISSED, missed)):
             about = f"Alerts {urlsplit(url).hostname}; `ism-dask alert --off` removes it."
             client.create_automation(
@@ -86,7 +86,7 @@ def switch_on(url: str) -> None:
 
 def switch_off() -> bool:
     """Remove the alert; return whether there was one."""
-    with prefect_client() as client:
+    with prefect_client(BUSY_RETRIES) as client:
         mine = [
             each for name in (_BAD_END, _MISSED) for each in client.read_automations_by_name(name)
         ]
@@ -97,5 +97,5 @@ def switch_off() -> bool:
 
 def describe_alert() -> str:
     """Return which host is alerted, in words; empty if none is."""
-    with prefect_client() as client:
+    with prefect_client(BUSY_RETRIES) as client:
         return next((each.description for each in client.read_automations_by_name(_BAD_END)), "")

@@ -22,6 +22,9 @@ from prefect.settings import (
 from flows.errors import FlowError
 from flows.tracking.server import password_message, without_password
 
+# How often a call waits for a server that is busy: a database of SQLite is locked for a moment while
+# another run writes.
+BUSY_RETRIES = 3
 # A busy server takes some seconds for an artifact with pictures.
 _TIMEOUT_SECONDS = 20.0
 # Changed copies of settings, by the id of the original, the name of the setting and its value.
@@ -38,7 +41,7 @@ def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
     """Yield a client of the server in use; raise ServerUnreachable if the server is away.
 
     By default Prefect's client would wait a minute for it, but a computation must not wait for the
-    server. `retries` is for calls before it begins, to a server that may be busy.
+    server. `retries` is for calls outside of one, to a server that may be busy: BUSY_RETRIES.
     """
     try:
         with (

@@ -46,6 +46,7 @@ from flows.services.liveness import ArtifactPage, RunReceipt
 from flows.services.report_server import report_url
 from flows.settings.base import FlowSettings
 from flows.tracking.client import (
+    BUSY_RETRIES,
     ServerUnreachable,
     prefect_client,
     server_address,
@@ -58,8 +59,6 @@ from storage import StorageError
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
 _SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
-# How often a run is announced to a server that is busy.
-_BUSY_RETRIES = 3
 # Seconds that a finished run waits for a server that is away, and seconds between two attempts.
 _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 # A scheduled run that begins later than this was missed: its machine was off, or had no worker.
@@ -104,10 +103,8 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
     The result is the dataclass of `flows.results` that the flow hands to `TrackedRun.finished`.
     """
     parameters: dict[str, Any] = {"settings": settings}
-    with prefect_client() as client:
+    with prefect_client(BUSY_RETRIES) as client:
         client.hello()  # an error that says so if a password is missing
-    # A database of SQLite is locked for a moment while another run writes.
-    with prefect_client(retries=_BUSY_RETRIES) as client:
         # Prefect would call it by two random words until it runs.
         made = client.create_flow_run(
             flow, settings.flow_run_name, flow.serialize_parameters(parameters), state=Pending()

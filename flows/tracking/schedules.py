@@ -22,7 +22,7 @@ from prefect.utilities.urls import url_for
 from flows.errors import SettingsError
 from flows.services.settings import POOL
 from flows.settings.fields import check_choice
-from flows.tracking.client import prefect_client
+from flows.tracking.client import BUSY_RETRIES, prefect_client
 from flows.tracking.server import without_password
 
 # The tag of all deployments with a schedule of ours, which have the name of the published run.
@@ -74,7 +74,7 @@ def schedule_refresh(name: str, file: Path, cron: str, timezone: str = "UTC") ->
     )
     # Without it, the worker copies the folder from which this is called, for each run.
     deployment.storage = LocalStorage(str(file.resolve().parent))
-    with suppress(ObjectAlreadyExists), prefect_client() as client:
+    with suppress(ObjectAlreadyExists), prefect_client(BUSY_RETRIES) as client:
         client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
     identity: Any = deployment.apply()
     url = url_for("deployment", obj_id=identity)
@@ -84,7 +84,7 @@ def schedule_refresh(name: str, file: Path, cron: str, timezone: str = "UTC") ->
 def list_schedules() -> list[ScheduledRefresh]:
     """Return the schedules of all refreshes on the server, by name."""
     only = DeploymentFilter.model_validate({"tags": {"all_": [_TAG]}})
-    with prefect_client() as client:
+    with prefect_client(BUSY_RETRIES) as client:
         deployments = client.read_deployments(deployment_filter=only)
         return sorted((_described(client, each) for each in deployments), key=lambda one: one.name)
 
@@ -92,7 +92,7 @@ def list_schedules() -> list[ScheduledRefresh]:
 def change_schedule(name: str, change: str) -> None:
     """Pause, resume or remove a schedule; the published run and its history stay."""
     check_choice("change", change, ("pause", "resume", "remove"))
-    with prefect_client() as client:
+    with prefect_client(BUSY_RETRIES) as client:
         try:
             deployment = client.read_deployment_by_name(f"refresh/{name}")
         except ObjectNotFound as error:

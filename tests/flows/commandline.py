@@ -18,6 +18,7 @@ class Ended:
 
     @property
     def answer(self) -> Any:
+        assert self.out, self
         return json.loads(self.out.splitlines()[-1])
 
     def failed(self, status: int) -> str:

@@ -115,20 +115,36 @@ class _Busy(BaseHTTPRequestHandler):
         self.send_response(503 if self.calls % 2 else 200)
         self.send_header("Retry-After", "0")
         self.end_headers()
+        if self.calls % 2 == 0 and self.command == "POST":
+            self.wfile.write(b"[]")
+
+    do_POST = do_GET
 
 
 def test_a_call_before_a_run_waits_for_a_busy_server() -> None:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
+        temporary_settings,
+    )
 
+    from flows.tracking.alerts import describe_alert
     from flows.tracking.client import ServerUnreachable, prefect_client
+    from flows.tracking.schedules import list_schedules
 
     with HTTPServer(("127.0.0.1", 0), _Busy) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        with temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{server.server_port}/api"}):
+        address = f"http://127.0.0.1:{server.server_port}/api"
+        with temporary_settings(
+            {PREFECT_API_URL: address, PREFECT_CLIENT_CSRF_SUPPORT_ENABLED: False}
+        ):
             with pytest.raises(ServerUnreachable, match="has trouble"), prefect_client() as client:
                 client.hello()
             _Busy.calls = 0
             with prefect_client(retries=1) as client:
                 assert client.hello().is_success
             assert _Busy.calls == 2
+            assert list_schedules() == []
+            assert describe_alert() == ""
+            assert _Busy.calls == 6
         server.shutdown()
