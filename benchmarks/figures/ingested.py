@@ -222,7 +222,7 @@ def _fit(run: str, start_from: str | None) -> int:
         dataset="made", n_components=2, sigma="median", run=run,
         start_from=start_from, force=True,
     )  # fmt: skip
-    return fit_plain(settings).fitted.ending.iterations
+    return fit_plain(settings).iterations
 
 
 def _transform(source: Path, out: Path) -> None:

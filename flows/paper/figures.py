@@ -48,7 +48,7 @@ _CONVERGED = Status.CONVERGED.value
 
 def features(settings: TablesSettings) -> Iterator[Series]:
     """Return the lines of accuracy against the number of new features, one for each method."""
-    methods: Mapping[str, Callable[[Request, Array, Array], FittedModel]] = {
+    methods: Mapping[str, Callable[[Request, Array, Array], FittedModel[Any]]] = {
         "PCA": partial(fit_method, "pca"),
         "LDA": partial(fit_method, "lda"),
         "NCA": partial(fit_method, "nca"),
@@ -72,7 +72,7 @@ def features(settings: TablesSettings) -> Iterator[Series]:
 
 def _accuracy(
     settings: TablesSettings,
-    fit: Callable[[Request, Array, Array], FittedModel],
+    fit: Callable[[Request, Array, Array], FittedModel[Any]],
     count: int,
     part: ProgressShare,
 ) -> Result:
@@ -186,7 +186,9 @@ def _alternatives(
     rows = data.X.read(0, len(data.X))
     rows = normalize(scale(rows)) if unit_rows else rows
 
-    def fit(estimator: type[ClusteringIKDR], k: int, avoid: Array | None = None) -> FittedModel:
+    def fit(
+        estimator: type[ClusteringIKDR], k: int, avoid: Array | None = None
+    ) -> FittedModel[Any]:
         model = estimator(
             k,
             kernel=chosen,
@@ -215,7 +217,7 @@ def _alternatives(
     }
 
 
-def _record(name: str, fitted: FittedModel, labels: Mapping[str, Array]) -> Result:
+def _record(name: str, fitted: FittedModel[Any], labels: Mapping[str, Array]) -> Result:
     """Return what is stored of a fit, with its agreement (NMI) with each of the labels."""
     model: Any = fitted.model
     ended = model.status_.value

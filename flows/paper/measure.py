@@ -17,7 +17,7 @@ from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
 from flows.progress.watching import ProgressShare
 from flows.results.paper import SeriesResult, TablesResult
-from flows.runs.fitting import versions
+from flows.runs.fitting import saved_record
 from flows.runs.published import dated_name, publish_newest
 from flows.runs.resumable import check_name_is_free
 from flows.services.leases import hold_lease
@@ -83,9 +83,7 @@ def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesRe
             if each.problem
         ),
     )
-    path = save_results(
-        settings.run, KIND, config=settings.to_json(), metrics=result.metrics, versions=versions()
-    )
+    path = save_results(settings.run, KIND, **saved_record(settings, result))
     publish_newest(settings.run, settings.keep_runs)
     return replace(result, path=str(path))
 

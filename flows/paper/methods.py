@@ -53,7 +53,7 @@ class Request:
     seed: int
 
 
-def fit_facts(fitted: FittedModel) -> dict[str, Any]:
+def fit_facts(fitted: FittedModel[Any]) -> dict[str, Any]:
     """Return seconds, status and, for an `IKDR`, objective and residual of a fit as plain JSON."""
     model: Any = fitted.model
     last = model[-1] if isinstance(model, Pipeline) else model
@@ -69,7 +69,7 @@ def fit_facts(fitted: FittedModel) -> dict[str, Any]:
     return facts
 
 
-def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel:
+def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel[Any]:
     """Fit a method of the tables to rows X (n, d) with classes y (n,), and time the fit."""
     if not METHODS[method].solver:
         return timed_fit(_reference(method, request, X, y), X, y)
@@ -82,7 +82,7 @@ def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel
 
 def fit_kernel(
     request: Request, X: Array, y: Array, solver: Solver, engine: str = "auto"
-) -> FittedModel:
+) -> FittedModel[Any]:
     """Fit W to rows X (n, d) with classes y (n,) by a solver."""
     model = SupervisedIKDR(
         request.q,
@@ -96,7 +96,7 @@ def fit_kernel(
     return timed_fit(model, X, y)
 
 
-def fit_default(request: Request, X: Array, y: Array) -> FittedModel:
+def fit_default(request: Request, X: Array, y: Array) -> FittedModel[Any]:
     """Fit W to rows X (n, d) with classes y (n,) by HSIC with the defaults of the library."""
     solver = solvers.ISM(max_seconds=request.cap)
     model = SupervisedIKDR(
@@ -105,7 +105,7 @@ def fit_default(request: Request, X: Array, y: Array) -> FittedModel:
     return timed_fit(model, X, y)
 
 
-def fit_clusters(method: str, request: Request, X: Array) -> FittedModel:
+def fit_clusters(method: str, request: Request, X: Array) -> FittedModel[Any]:
     """Fit clusters of rows X (n, d) together with the W in which they separate."""
     solver = _SOLVERS[method]
     _warm(solver)

@@ -87,9 +87,9 @@ def compare(
 
 def doubts(result: FitResult, comparison: Comparison | None) -> tuple[str, ...]:
     """Return why a new fit should not be published unseen; empty if there is no reason."""
-    status = result.fitted.ending.status
+    status = result.status
     # Predictions are judged by the share that they explain: their last steps hardly change it.
-    ended = status in _GOOD_ENDS or (result.fitted.predicts and status == Status.MAX_ITER.value)
+    ended = status in _GOOD_ENDS or (result.predicts and status == Status.MAX_ITER.value)
     reasons = () if ended else (f"the fit did not converge ({status})",)
     return reasons if comparison is None else (*reasons, *comparison.reasons)
 

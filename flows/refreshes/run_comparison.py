@@ -97,7 +97,7 @@ def compare_runs(first: str, second: str) -> RunComparison:
 def _settings(view: View) -> dict[str, Any]:
     run, hidden = view.run, decisive_names(NamedRunSettings, "nothing")
     fitted = run.metrics.get("fitted_kernel", {})
-    chosen = run.metrics.get("selection", {})
+    chosen = run.metrics.get("selection") or {}
     return {
         "kind": run.kind,
         **{key: value for key, value in run.config.items() if key not in hidden},

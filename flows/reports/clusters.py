@@ -25,7 +25,7 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
         )
         for k, each in enumerate(result.rounds, start=1)
     )
-    J = number(result.fitted.objective)
+    J = number(result.objective)
     return Summary(
         run=result.run,
         kind=result.command,
@@ -38,7 +38,7 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
             Fact("Clusters", f"{result.n_clusters:,}"),
             Fact("Objective J", J, "Of the last W."),
             Fact("Rounds", f"{len(result.rounds):,}"),
-            Fact("Seconds", f"{result.fitted.ending.seconds:.2f}"),
+            Fact("Seconds", f"{result.seconds:.2f}"),
         ),
         blocks=(
             _clusters(result, view),

@@ -135,7 +135,7 @@ def _selections(result: CrossvalResult) -> list[Block]:
     rows = tuple(
         (
             str(each.fold),
-            chosen_start(each.selection, each.ending.status),
+            chosen_start(each.selection, each.status),
             number(each.selection.width),
             number(each.selection.ridge),
             each.selection.target,

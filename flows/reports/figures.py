@@ -75,8 +75,7 @@ def course(result: FitResult | ClusterResult, model: Model | None) -> Iterator[F
     else:
         objectives = [float(each["objective"]) for each in model.history]
         yield from _objective(objectives, "iteration", "The best W is saved.")
-    ending = result.fitted.ending
-    measure, limit = ending.measure, ending.tolerance
+    measure, limit = result.measure, result.tolerance
     values = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in model.history]
     if not values:
         return
@@ -87,15 +86,15 @@ def course(result: FitResult | ClusterResult, model: Model | None) -> Iterator[F
         f"The {_MEASURES[measure]}, by iteration{which}: the last is {last:.2g}, the tolerance "
         f"{limit:.2g}."
     )
-    if measure == "residual" and (ending.residual > limit) != (last > limit):
-        caption += f" Under the true kernel, which decides, the residual is {ending.residual:.2g}."
+    if measure == "residual" and (result.residual > limit) != (last > limit):
+        caption += f" Under the true kernel, which decides, the residual is {result.residual:.2g}."
     yield from _measure("Settling", caption, values, unit="iteration", measure=measure, limit=limit)
 
 
 def _rounds(result: ClusterResult) -> Iterator[Figure]:
     note = (
         "Each round has another Gamma, so that J may fall. Under its own embedding, the last W has "
-        f"J = {number(result.fitted.objective)}."
+        f"J = {number(result.objective)}."
     )
     yield from _objective([each.objective for each in result.rounds], "round", note)
     limit = result.settings.get("outer_tol")
@@ -155,7 +154,7 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
     """Yield the figures of the result except its components: spectrum, rows, and responses."""
     if model is None:
         return
-    yield _spectrum(model.eigenvalues, result.fitted.eigengap)
+    yield _spectrum(model.eigenvalues, result.eigengap)
     sample = model.sample
     if sample is None or len(sample.points) == 0:
         return

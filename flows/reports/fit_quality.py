@@ -79,10 +79,9 @@ Endings = Mapping[int, FitEnding]
 def fit_quality(result: FitResult | ClusterResult | CrossvalResult) -> tuple[Fact, ...]:
     """Return how far to trust a run; for a cross-validation, by the worst of its folds."""
     if isinstance(result, CrossvalResult):
-        endings = {each.fold: each.ending for each in result.results}
-        predicts = result.predicts
+        endings: Endings = {each.fold: each for each in result.results}
     else:
-        endings, predicts = {1: result.fitted.ending}, result.fitted.predicts
+        endings = {1: result}
     every = list(endings.values())
     moved = [each for each in every if each.status != _START] or every
     worst = max(moved, key=lambda each: each.residual)
@@ -95,11 +94,11 @@ def fit_quality(result: FitResult | ClusterResult | CrossvalResult) -> tuple[Fac
     engines = " and ".join(dict.fromkeys(each.engine for each in every))
     notes = {fold: each.engine_note for fold, each in endings.items()}
     facts.append(Fact("Engine", engines, notes=_notes(notes)))
-    if not predicts:
+    if not result.predicts:
         facts.append(_error_of_objective(max(every, key=lambda each: each.engine_error)))
         facts.append(_certificates(endings))
     if not isinstance(result, CrossvalResult):
-        facts.append(_component_count(result.fitted))
+        facts.append(_component_count(result))
     return tuple(fact for fact in facts if fact.value)
 
 

@@ -50,7 +50,7 @@ def fit_summary(result: FitResult, view: View | None) -> Summary:
         kind=result.command,
         subject=data_subject("W of all rows of", result),
         short=data_in_short(result),
-        headline=f"J {number(result.fitted.objective)}",
+        headline=f"J {number(result.objective)}",
         finding=_fit_finding(result),
         facts=_fit_facts(result),
         blocks=(
@@ -83,13 +83,13 @@ def data_in_short(result: FitResult | CrossvalResult) -> str:
 
 def _fit_finding(result: FitResult) -> str:
     """Return what a fit has found, with how sure it is, in a sentence without its end."""
-    fitted, label, q = result.fitted, result.label or "the label", len(result.fitted.eigenvalues)
+    label, q = result.label or "the label", len(result.eigenvalues)
     features, s = count_noun(q, "new feature"), "s" * (q == 1)
-    held_out = {each.q: each.explained for each in fitted.dimensions or ()}.get(q)
-    if not fitted.predicts:
-        words = f"{features} depend{s} on {label} with J = {number(fitted.objective)} (HSIC)"
+    held_out = {each.q: each.explained for each in result.dimensions or ()}.get(q)
+    if not result.predicts:
+        words = f"{features} depend{s} on {label} with J = {number(result.objective)} (HSIC)"
     elif held_out is None:
-        words = f"{features} explain{s} {share(fitted.objective)} of {label} in the rows of the fit"
+        words = f"{features} explain{s} {share(result.objective)} of {label} in the rows of the fit"
     else:
         words = f"{features} explain{s} {share(held_out)} of {label}, each row by the others"
     if result.certainty is None:
@@ -100,14 +100,14 @@ def _fit_finding(result: FitResult) -> str:
 
 def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
     """Return the figures at the top of a fit."""
-    fitted, few, avoided = result.fitted, result.fitted.few_columns, result.fitted.avoided
-    facts = list(objective(fitted.objective, predicts=fitted.predicts))
+    few, avoided = result.few_columns, result.avoided
+    facts = list(objective(result.objective, predicts=result.predicts))
     if few is not None:
         value = f"{few.used:,} of {result.columns:,}, {share(few.share_of_objective)} of J"
         meaning = "J of W on these columns, as a share of that on all."
         facts.append(Fact("Columns used", value, meaning))
-    if not fitted.predicts:
-        facts.append(Fact("Eigengap", number(fitted.eigengap)))
+    if not result.predicts:
+        facts.append(Fact("Eigengap", number(result.eigengap)))
     if avoided is not None:
         facts.append(
             Fact(
@@ -117,8 +117,8 @@ def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
                 "other rows it can be larger.",
             )
         )
-    iterations, seconds = fitted.ending.iterations, fitted.ending.seconds
-    return (*facts, Fact("Iterations", f"{iterations:,}"), Fact("Seconds", f"{seconds:.2f}"))
+    facts.append(Fact("Iterations", f"{result.iterations:,}"))
+    return (*facts, Fact("Seconds", f"{result.seconds:.2f}"))
 
 
 def objective(value: float, *, predicts: bool) -> tuple[Fact, Fact]:
@@ -225,7 +225,7 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
 
 
 def _new_features(result: FitResult | ClusterResult) -> Table:
-    fitted, shares = result.fitted, result.fitted.contributions
+    shares = result.contributions
     caption = "The largest weights of each new feature"
     columns: tuple[str, ...] = ("feature", "largest weights (standardised)", "eigenvalue")
     # A list of runs has no loadings: they are read with the model.
@@ -236,7 +236,7 @@ def _new_features(result: FitResult | ClusterResult) -> Table:
             number(value),
         )
         for k, (value, loadings) in enumerate(
-            zip(fitted.eigenvalues, fitted.loadings, strict=False)
+            zip(result.eigenvalues, result.loadings, strict=False)
         )
     ]
     if shares is not None:
@@ -251,7 +251,7 @@ def _new_features(result: FitResult | ClusterResult) -> Table:
 
 def _dimensions(result: FitResult) -> list[Block]:
     """Return what each number of new features explains, if the fit has chosen the number."""
-    tried, chosen = result.fitted.dimensions, len(result.fitted.eigenvalues)
+    tried, chosen = result.dimensions, len(result.eigenvalues)
     if not tried:
         return []
     numbers = [each.q for each in tried]
@@ -298,11 +298,11 @@ def _dimensions(result: FitResult) -> list[Block]:
 
 def _selection(result: FitResult) -> list[Block]:
     """Return what a fit by prediction chose, and the trials that unseen rows have judged."""
-    chosen = result.fitted.selection
+    chosen = result.selection
     if chosen is None:
         return []
     facts = [
-        Fact("Start", chosen_start(chosen, result.fitted.ending.status)),
+        Fact("Start", chosen_start(chosen, result.status)),
         Fact("Width", number(chosen.width)),
         Fact("Ridge", number(chosen.ridge)),
         Fact("Target", chosen.target, f"Predicted is {_TARGETS[chosen.target]}."),

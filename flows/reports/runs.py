@@ -14,7 +14,7 @@ from flows.reports.pictures import Figure, drawn_by_date
 from flows.reports.summary import summarise
 from flows.reports.view import View, ranked_weights, saved_result
 from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
+from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, UnfoldResult
 from flows.services.leases import Lease, list_leases
 from flows.text import byte_size
 from storage import Run, picture_path
@@ -120,13 +120,14 @@ def _numbers(result: RunResult) -> dict[str, float | None]:
     if isinstance(result, UnfoldResult):
         names = ("rows", "iterations", "objective", "seconds")
         return {name: getattr(result, name) for name in names}
+    fits: list[tuple[float, FitEnding]]
     accuracy = None
     if isinstance(result, FitResult | ClusterResult):
-        rows, fits = result.rows, [(result.fitted.objective, result.fitted.ending)]
+        rows, fits = result.rows, [(result.objective, result)]
     elif isinstance(result, CrossvalResult):
         # Each fold is held out of one fit.
         rows, accuracy = round(result.rows * (1 - 1 / result.folds)), result.mean.accuracy
-        fits = [(-each.cost, each.ending) for each in result.results]
+        fits = [(-each.cost, each) for each in result.results]
     else:
         return {}
     seconds = sum(ending.seconds for _, ending in fits)

@@ -82,15 +82,15 @@ class View:
         if self.model is None or not isinstance(result, FitResult | ClusterResult):
             return result
         # What is not among the metrics, but follows from the model.
-        fitted = replace(
-            result.fitted,
+        result = replace(
+            result,
             eigenvalues=tuple(self.model.eigenvalues.tolist()),
             loadings=top_loadings(self.model.components, features_of(self.model)),
         )
         if isinstance(result, FitResult):
-            return replace(result, fitted=fitted)
+            return result
         paths = {name: str(picture_path(self.run.path, f"{name}.png")) for name in self.pictures}
-        return replace(result, fitted=fitted, pictures=paths)
+        return replace(result, pictures=paths)
 
     @cached_property
     def pictures(self) -> dict[str, bytes]:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter
-from pydantic_core import core_schema
 
 # Entries of a result that are not among the metrics of its saved run: they have records of their
 # own there, or follow from what is saved.
 _NOT_METRICS = ("command", "run", "path", "settings", "loadings", "pictures", "flow_run")
-# Metadata of a field that holds a record, whose entries are those of its owner in JSON.
-INLINE = {"inline": True}
-# Metadata of a field that is not written while it is None.
-OPTIONAL = {"optional": True}
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
@@ -43,31 +38,6 @@ class JsonRecord:
         record: Self = _adapter(cls).validate_python(entries)
         return record
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Return what pydantic reads and writes: that of a dataclass, but for the metadata."""
-        inline = [each.name for each in fields(cls) if each.metadata == INLINE]
-        optional = [each.name for each in fields(cls) if each.metadata == OPTIONAL]
-
-        def nested(entries: Any) -> Any:
-            return {**entries, **dict.fromkeys(inline, entries)}
-
-        def flat(record: Any, write: Any) -> dict[str, Any]:
-            written: dict[str, Any] = {}
-            for name, value in write(record).items():
-                written |= value if name in inline else {name: value}
-            return {
-                key: each
-                for key, each in written.items()
-                if (key not in optional or each is not None)
-            }
-
-        return core_schema.no_info_before_validator_function(
-            nested,
-            handler(source),
-            serialization=core_schema.wrap_serializer_function_ser_schema(flat),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class FlowResult(JsonRecord):
@@ -75,7 +45,7 @@ class FlowResult(JsonRecord):
 
     command: ClassVar[str]  # that runs the flow
     # Id and page of the flow run; None without Prefect.
-    flow_run: Mapping[str, str | None] | None = field(default=None, metadata=OPTIONAL)
+    flow_run: Mapping[str, str | None] | None = None
 
     @property
     def line(self) -> str:
@@ -116,9 +86,9 @@ class RunResult(FlowResult):
     run: str  # its name
     path: str = ""  # the folder of its model or results; empty until it is saved
     # The machine that computed it; None for tables.
-    host: str | None = field(default=None, metadata=OPTIONAL)
+    host: str | None = None
     # The address of its flow run in the Prefect UI; None without Prefect.
-    page: str | None = field(default=None, metadata=OPTIONAL)
+    page: str | None = None
 
     @property
     def failure(self) -> str:

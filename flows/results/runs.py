@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.results.base import INLINE, OPTIONAL, JsonRecord, RunResult
+from flows.results.base import JsonRecord, RunResult
 from ism_dask.records.checkpoint import Round
 
 # A result lists this many weights of each new feature.
@@ -46,7 +46,7 @@ class FitEnding(JsonRecord):
     tolerance: float  # the limit at which the iterations were to end
     measure: str  # what it limits: "residual", or "change" of the eigenvalues
     # Sine of the angle by which the last iteration turned W; None without iterations.
-    angle: float | None = field(default=None, metadata=OPTIONAL)
+    angle: float | None = None
     certificate: CertificateRecord
 
 
@@ -138,26 +138,25 @@ def top_loadings(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittedW(JsonRecord):
+class FittedW(FitEnding):
     """The report of a run on its W, fitted to labels or clusters."""
 
     # The kernel with the parameters that were computed from the data, such as sigma.
     fitted_kernel: Mapping[str, Any] = field(default_factory=dict)
     objective: float  # J: the share of the label that is explained, or HSIC
-    selection: Selection | None = field(default=None, metadata=OPTIONAL)  # None for HSIC
+    selection: Selection | None = None  # None for HSIC
     eigenvalues: tuple[float, ...] = ()  # one for each new feature, in decreasing order
     eigengap: float
     components_advice: str  # against the number of new features, or empty
-    ending: FitEnding = field(metadata=INLINE)
     loadings: tuple[tuple[Loading, ...], ...] = ()  # of each new feature, largest weight first
     # One for each new feature; None for clusters.
-    contributions: tuple[Contribution, ...] | None = field(default=None, metadata=OPTIONAL)
+    contributions: tuple[Contribution, ...] | None = None
     # None if W may use all columns.
-    few_columns: FewColumns | None = field(default=None, metadata=OPTIONAL)
+    few_columns: FewColumns | None = None
     # The numbers of new features that the fit tried, from 1 up; None if it tried none.
-    dimensions: tuple[DimensionTried, ...] | None = field(default=None, metadata=OPTIONAL)
+    dimensions: tuple[DimensionTried, ...] | None = None
     # What remains of the dependence on a label to avoid, if there is one.
-    avoided: Avoided | None = field(default=None, metadata=OPTIONAL)
+    avoided: Avoided | None = None
 
     @property
     def predicts(self) -> bool:
@@ -205,20 +204,19 @@ class Certainty(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitResult(DataResult):
+class FitResult(DataResult, FittedW):
     """The result of `fit`: one W, fitted to all rows."""
 
     command: ClassVar[str] = "fit"
     label: str = ""
     kernel: str
-    fitted: FittedW = field(metadata=INLINE)
     # How sure W is; None without `--bootstrap` if W is no maximum of the prediction of y, or has
     # too many weights.
-    certainty: Certainty | None = field(default=None, metadata=OPTIONAL)
+    certainty: Certainty | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterResult(DataResult):
+class ClusterResult(DataResult, FittedW):
     """The result of `cluster`: clusters, and the W in which they show."""
 
     command: ClassVar[str] = "cluster"
@@ -229,7 +227,6 @@ class ClusterResult(DataResult):
     nmi: Mapping[str, float]  # agreement of the clusters with each known label
     sizes: tuple[int, ...]  # rows of each cluster
     rounds: tuple[Round, ...]  # an embedding for the last W, and a W for this embedding
-    fitted: FittedW = field(metadata=INLINE)
     pictures: Mapping[str, str] = field(default_factory=dict)  # paths of those with the model
 
 
@@ -244,17 +241,16 @@ class FoldMeasures(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoldResult(JsonRecord):
+class FoldResult(FitEnding):
     """The accuracy on one fold, and how its fit of W ended."""
 
     fold: int  # from 1
     accuracy: float
     cost: float
-    ending: FitEnding = field(metadata=INLINE)
-    selection: Selection | None = field(default=None, metadata=OPTIONAL)  # None for HSIC
+    selection: Selection | None = None  # None for HSIC
     baselines: Mapping[str, float]  # accuracy of other features, but for those of too much work
     # The number of held-out rows by true and by predicted class; None for too many classes.
-    confusion: tuple[tuple[int, ...], ...] | None = field(default=None, metadata=OPTIONAL)
+    confusion: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def measures(self) -> FoldMeasures:
@@ -262,8 +258,8 @@ class FoldResult(JsonRecord):
         return FoldMeasures(
             accuracy=self.accuracy,
             cost=self.cost,
-            seconds=self.ending.seconds,
-            iterations=self.ending.iterations,
+            seconds=self.seconds,
+            iterations=self.iterations,
         )
 
 
@@ -307,8 +303,8 @@ class UnfoldResult(DataResult):
     exact_neighbors: bool
     # The column with the largest variance, if columns have their own units, and its share of the
     # variance of all.
-    largest_column: str | None = field(default=None, metadata=OPTIONAL)
-    largest_share: float | None = field(default=None, metadata=OPTIONAL)
+    largest_column: str | None = None
+    largest_share: float | None = None
     edges: int  # pairs of neighbours
     part_sizes: tuple[int, ...]  # of the graph of neighbours, before its parts were joined
     used_axes: int  # of the picture, in which rows differ

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from flows.runs.fitting import (
     FittedModel,
     computed_facts,
     fitted_w,
-    model_to_save,
+    save_fitted,
     shared_parameters,
     timed_fit,
 )
@@ -33,7 +34,7 @@ from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.gamma.classes import class_dependence
-from storage import Dataset, load_model, picture_path, save_model
+from storage import Dataset, load_model, picture_path
 
 KIND = ClusterResult.command
 
@@ -50,13 +51,13 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     about = f"{describe_rows(data)}; clusters k: {k}"
     with resumable_run(run, KIND, settings, identity, about=about) as this:
         work = partial(_fitted, settings, data, k, y)
-        fitted, model = fit_on_cluster(settings, this, work, len(data.X))
-        result = _result(run, settings, data, fitted, model)
-        record = model_to_save(model, settings, data, model.labels_, result, labels=model.labels_)
-        pictures = {f"{name}.png": each for name, each in cluster_pictures(data, model).items()}
-        path = save_model(run, record, pictures)
-    files = {file.removesuffix(".png"): str(picture_path(path, file)) for file in pictures}
-    return replace(result, path=str(path), pictures=files)
+        fitted = fit_on_cluster(settings, this, work, len(data.X))
+        model, labels = fitted.model, fitted.model.labels_
+        pictures = cluster_pictures(data, model)
+        result = _result(run, settings, data, fitted, pictures)
+        files = {f"{name}.png": each for name, each in pictures.items()}
+        save_fitted(result, model, settings, data, labels, pictures=files, labels=labels)
+    return result
 
 
 def cluster_plain(settings: ClusterSettings) -> ClusterResult:
@@ -97,7 +98,7 @@ def label_agreement(known: Any, found: Any) -> float:
 
 def _fitted(
     settings: ClusterSettings, data: Dataset, k: int, y: Any
-) -> tuple[FittedModel, ClusteringIKDR]:
+) -> FittedModel[ClusteringIKDR]:
     rows = read_rows(data.X, settings)
     weight = {} if settings.mu is None else {"mu": settings.mu}
     model = PARADIGMS[settings.paradigm].estimator(
@@ -109,19 +110,21 @@ def _fitted(
         **shared_parameters(settings),
     )
     with watched_fit(ProgressShare(stop=0.95), model.plan) as reports:
-        return timed_fit(model, rows, y, watcher=reports), model
+        return timed_fit(model, rows, y, watcher=reports)
 
 
 def _result(
     run: str,
     settings: ClusterSettings,
     data: Dataset,
-    fitted: FittedModel,
-    model: ClusteringIKDR,
+    fitted: FittedModel[ClusteringIKDR],
+    pictures: Iterable[str],
 ) -> ClusterResult:
+    model = fitted.model
     codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}
+    facts = computed_facts(run, settings, data)
+    path = Path(facts["path"])
     return ClusterResult(
-        run=run,
         kernel=settings.kernel,
         paradigm=settings.paradigm,
         n_clusters=int(model.n_clusters),
@@ -129,8 +132,9 @@ def _result(
         nmi={name: label_agreement(y, model.labels_) for name, y in codes.items()},
         sizes=tuple(np.bincount(model.labels_, minlength=model.n_clusters).tolist()),
         rounds=tuple(model.rounds_),
-        fitted=fitted_w(fitted, settings, data),
-        **computed_facts(settings, data),
+        pictures={name: str(picture_path(path, f"{name}.png")) for name in pictures},
+        **vars(fitted_w(fitted, settings, data)),
+        **facts,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -98,10 +98,10 @@ def run_fold(
             fold=plan.number,
             accuracy=float(np.mean(predicted == truth)),
             cost=-float(model.objective_),
-            ending=fitted.ending,
             selection=fitted.selection,
             baselines=baseline_accuracies(train, known, held_out, truth, q, but=settings.criterion),
             confusion=None if len(classes) > _CLASSES else tuple(map(tuple, counts.tolist())),
+            **vars(fitted.ending),
         )
 
 
@@ -204,7 +204,6 @@ class Crossval:
         mean, sd = average(results)
         names, codes = labelled.class_names, np.unique(labelled.y)
         result = CrossvalResult(
-            run=self.run.run,
             label=labelled.label,
             kernel=settings.kernel,
             n_components=labelled.count_components(settings),
@@ -213,10 +212,10 @@ class Crossval:
             mean=mean,
             sd=sd,
             class_names=tuple(str(code) if names is None else names[code] for code in codes),
-            **computed_facts(settings, labelled.data),
+            **computed_facts(self.run.run, settings, labelled.data),
         )
-        path = save_results(self.run.run, KIND, **saved_record(settings, result))
-        return replace(result, path=str(path))
+        save_results(self.run.run, KIND, **saved_record(settings, result))
+        return result
 
 
 def run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from flows.errors import SettingsError
@@ -15,8 +13,8 @@ from flows.runs.fitting import (
     computed_facts,
     fit,
     fitted_w,
-    model_to_save,
     names_of_columns,
+    save_fitted,
 )
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.settings.runs import DEPENDENCE, FitSettings
@@ -24,7 +22,7 @@ from ism_dask import BootstrapResult, Intervals, SupervisedIKDR, intervals
 from ism_dask.inference.bootstrap import summarise_refits
 from ism_dask.inference.intervals import have_intervals
 from ism_dask.inference.refits import Refit, RefitPlan, plan_refits
-from storage import Dataset, Model, load_model, save_model
+from storage import Dataset, Model, load_model
 
 KIND = FitResult.command
 # The progress that is reached when the rows are fitted, before the refits, and after all.
@@ -46,14 +44,12 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
     # Without refits, the fit is nearly all of the work; with them, about half of it.
     part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
 
-    def work() -> tuple[FittedModel, Intervals | None]:
+    def work() -> tuple[FittedModel[SupervisedIKDR], Intervals | None]:
         X = read_rows(data.X, settings)
         fitted = fit(settings, X, y, part, start=start, weights=weights, sides=sides)
-        model = fitted.model
-        assert isinstance(model, SupervisedIKDR)
-        if settings.bootstrap is not None or not have_intervals(model):
+        if settings.bootstrap is not None or not have_intervals(fitted.model):
             return fitted, None
-        return fitted, intervals(model, X, y, sample_weight=weights, **sides)
+        return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 
     about = labelled.describe(settings)
     with resumable_run(run, KIND, settings, labelled.identity, about=about) as this:
@@ -70,20 +66,16 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
             )
             certainty = _bootstrap(settings, this, plan, settings.bootstrap)
         result = FitResult(
-            run=run,
             label=labelled.label,
             kernel=settings.kernel,
             n_components=len(fitted.model.components_),
-            fitted=fitted_w(fitted, settings, data),
             certainty=None if certainty is None else _certainty_record(certainty, data),
-            **computed_facts(settings, data),
+            **vars(fitted_w(fitted, settings, data)),
+            **computed_facts(run, settings, data),
         )
         names = labelled.class_names
-        record = model_to_save(
-            fitted.model, settings, data, labelled.first_y, result, class_names=names
-        )
-        path = save_model(run, record)
-    return replace(result, path=str(path))
+        save_fitted(result, fitted.model, settings, data, labelled.first_y, class_names=names)
+    return result
 
 
 def fit_plain(settings: FitSettings) -> FitResult:

@@ -11,7 +11,7 @@ from functools import reduce
 from importlib.metadata import version
 from operator import add
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from flows.progress.watching import ProgressShare, run_context
 from flows.results.base import RunResult
 from flows.results.runs import (
     CertificateRecord,
+    ClusterResult,
     Contribution,
     FewColumns,
     FitEnding,
+    FitResult,
     FittedW,
     Selection,
     SettingTried,
@@ -30,7 +32,7 @@ from flows.results.runs import (
     top_loadings,
 )
 from flows.runs.data import Array, target_of
-from flows.settings.base import DataSettings
+from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
 from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import SupervisedIKDR
@@ -43,7 +45,10 @@ from ism_dask.rows.moments import ColumnMoments
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import SOLVERS
 from ism_dask.status import Status
-from storage import Dataset, Model, Sample, ZarrRows
+from storage import Dataset, Model, Sample, ZarrRows, run_folder, save_model
+from storage.runs import RESULT
+
+M = TypeVar("M", bound=IKDR)
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # A model is saved with the new features of this many rows, for scatter plots; they are computed
@@ -54,10 +59,10 @@ _TRIED = 5
 
 
 @dataclass(frozen=True, eq=False)
-class FittedModel:
+class FittedModel(Generic[M]):
     """A fitted estimator, and the seconds that the fit took."""
 
-    model: IKDR
+    model: M
     seconds: float
 
     @property
@@ -101,17 +106,17 @@ class FittedModel:
         )
 
 
-def fitted_w(fitted: FittedModel, settings: SavedRunSettings, data: Dataset) -> FittedW:
+def fitted_w(fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset) -> FittedW:
     """Return what a run reports of its W, fitted to labels or clusters."""
     model = fitted.model
     return FittedW(
+        **vars(fitted.ending),
         fitted_kernel=kernel_record(settings.kernel, model.kernel_),
         objective=float(model.objective_),
         selection=fitted.selection,
         eigenvalues=tuple(model.eigenvalues_.tolist()),
         eigengap=float(model.eigengap_),
         components_advice=model.components_advice_,
-        ending=fitted.ending,
         avoided=getattr(model, "avoided_", None),
         loadings=top_loadings(model.components_, names_of_columns(data)),
         contributions=_contributions(model),
@@ -166,13 +171,13 @@ class _NoWarnings(FitWatcher):
 
 
 def timed_fit(
-    model: IKDR,
+    model: M,
     X: Any,
     y: Any,
     weights: Array | None = None,
     watcher: FitWatcher = _NoWarnings(),  # noqa: B008 - it has no state
     **sides: Array,
-) -> FittedModel:
+) -> FittedModel[M]:
     """Fit a model, with weights (n,) of the rows if there are some, and measure the time.
 
     `sides` are other arguments of `fit`, such as what to avoid.
@@ -192,7 +197,7 @@ def fit(
     start: Model | None = None,
     weights: Array | None = None,
     sides: Mapping[str, Array] = MappingProxyType({}),
-) -> FittedModel:
+) -> FittedModel[SupervisedIKDR]:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
 
     Rows count by their weights (n,), if there are some. `sides` are the labels to avoid and those
@@ -224,10 +229,12 @@ def fit(
         return timed_fit(model, X, y, weights, reports, **sides)
 
 
-def computed_facts(settings: DataSettings, data: Dataset) -> dict[str, Any]:
-    """Return the fields of a result that say from which rows it was computed, how and where."""
+def computed_facts(run: str, settings: DataSettings, data: Dataset) -> dict[str, Any]:
+    """Return the fields of the result of a run: from which rows it was computed, how and where."""
     rows, columns = data.X.shape
     return {
+        "run": run,
+        "path": str(run_folder(run) / RESULT),
         "dataset": settings.dataset,
         "split": data.split,
         "rows": rows,
@@ -236,6 +243,16 @@ def computed_facts(settings: DataSettings, data: Dataset) -> dict[str, Any]:
         "settings": settings.to_json(),
         "host": platform.node(),
         "page": run_context().page,
+    }
+
+
+def saved_record(settings: FlowSettings, result: RunResult) -> dict[str, Any]:
+    """Return the settings, the metrics and the versions that every run saves."""
+    versions = {package: version(package) for package in _PACKAGES}
+    return {
+        "config": settings.to_json(),
+        "metrics": result.metrics,
+        "versions": {"python": platform.python_version(), **versions},
     }
 
 
@@ -248,26 +265,23 @@ def saved_facts(settings: DataSettings, data: Dataset, result: RunResult) -> dic
     }
 
 
-def saved_record(settings: DataSettings, result: RunResult) -> dict[str, Any]:
-    """Return the settings, the metrics and the versions that every run saves."""
-    return {"config": settings.to_json(), "metrics": result.metrics, "versions": versions()}
-
-
-def model_to_save(
+def save_fitted(
+    result: FitResult | ClusterResult,
     model: IKDR,
     settings: SavedRunSettings,
     data: Dataset,
     values: Array,
-    result: RunResult,
+    *,
+    pictures: Mapping[str, bytes] = MappingProxyType({}),
     **more: Any,
-) -> Model:
-    """Return the record of a fitted model that storage saves.
+) -> None:
+    """Save a fitted model as the run of its result.
 
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
-    `more` are other fields of the record.
+    `pictures` have the content of files by their names. `more` are other fields of the model.
     """
     sample, distribution, statistics = _projected_rows(model, data, values, settings.seed)
-    return Model(
+    record = Model(
         components=model.components_,
         mean=model.mean_,
         scale=model.scale_,
@@ -276,10 +290,11 @@ def model_to_save(
         sample=sample,
         distribution=distribution,
         statistics=statistics,
-        history=[asdict(record) for record in model.history_],
+        history=[asdict(each) for each in model.history_],
         **saved_facts(settings, data, result),
         **more,
     )
+    save_model(result.run, record, pictures)
 
 
 def sample_rows(n: int, seed: int) -> Array:
@@ -294,14 +309,6 @@ def batches_with_sample(X: ZarrRows, chosen: Array) -> Iterator[tuple[Array, Arr
         stop = min(start + _ROWS_PER_READ, len(X))
         first, last = np.searchsorted(chosen, [start, stop])
         yield X.read(start, stop), chosen[first:last] - start
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a run is computed with."""
-    return {
-        "python": platform.python_version(),
-        **{package: version(package) for package in _PACKAGES},
-    }
 
 
 def _projected_rows(

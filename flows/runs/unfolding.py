@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,8 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
             None if side is None else side.first_y,
             **saved_facts(settings, data, result),
         )
-        path = save_unfolding(run, unfolding)
-    return replace(result, path=str(path))
+        save_unfolding(run, unfolding)
+    return result
 
 
 def run_name(settings: UnfoldSettings, data: Dataset) -> str:
@@ -147,7 +147,6 @@ def _result(
         "exact_neighbors part_sizes converged"
     )
     return UnfoldResult(
-        run=run_name(settings, data),
         label="" if side is None else side.label,
         n_components=settings.n_components,
         eigenvalues=tuple(model.eigenvalues_.tolist()),
@@ -161,7 +160,7 @@ def _result(
         seconds=seconds,
         class_names=None if side is None else side.class_names,
         **{name: getattr(model, f"{name}_") for name in same.split()},
-        **computed_facts(settings, data),
+        **computed_facts(run_name(settings, data), settings, data),
     )
 
 

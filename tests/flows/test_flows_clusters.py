@@ -198,7 +198,7 @@ def test_a_default_is_what_the_help_says(
     settings = ClusterSettings(dataset="wine", paradigm=paradigm, run="default")
     named = replace(settings, run="named", **given)
     default, output = (cluster_plain(each) for each in (settings, named))
-    assert default.fitted.objective == output.fitted.objective
+    assert default.objective == output.objective
     assert default.sizes == output.sizes
 
 

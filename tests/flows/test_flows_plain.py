@@ -131,7 +131,7 @@ def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyP
         assert one.accuracy == two.accuracy
         assert one.cost == pytest.approx(two.cost, rel=1e-9)
     given = {"dataset": "wine", "criterion": "dependence", "sigma": "median"}
-    objective = fit_plain(FitSettings(**given)).fitted.objective
+    objective = fit_plain(FitSettings(**given)).objective
     monkeypatch.undo()
     assert objective > -expected.results[0].cost
 
@@ -158,7 +158,7 @@ def test_a_stored_data_set_of_ones_own() -> None:
         crossval_plain(replace(settings, label="size"))
     result = fit_plain(FitSettings(dataset="own", label="size", criterion="dependence"))
     assert (result.run, result.n_components) == ("own-gaussian", 1)
-    assert result.fitted.loadings[0][0].feature.startswith("feature_")
+    assert result.loadings[0][0].feature.startswith("feature_")
     with pytest.raises(SettingsError, match="expected 1 to 3"):
         crossval_plain(replace(settings, n_components=4))
     with pytest.raises(SettingsError, match="`label` is 'colour'; own has size, y"):
@@ -182,14 +182,14 @@ def test_watchers_are_told_and_never_that_it_goes_back() -> None:
 def test_fit_keeps_the_model_that_it_tells_of() -> None:
     settings = FitSettings(dataset="wine", n_components=2)
     result = fit_plain(settings)
-    chosen = result.fitted.selection
+    chosen = result.selection
     assert chosen is not None
     assert result.run == "wine-gaussian-q2"
     model = load_model(result.run)
     data = ensure_stored("wine", None)
     expected = SupervisedIKDR(2, random_state=0).fit(data.X.read(0, 178), data.y)
     np.testing.assert_allclose(model.components, expected.components_, atol=1e-12)
-    assert model.metrics["objective"] == result.fitted.objective
+    assert model.metrics["objective"] == result.objective
     assert (chosen.width, chosen.ridge) == (expected.setting_.width, expected.setting_.ridge)
     assert [each.start for each in chosen.tried] == [each.start for each in expected.selection_[:5]]
     assert model.metrics["selection"] == chosen.to_json()
@@ -223,7 +223,7 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> No
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     settings = FitSettings(dataset="wine", n_components=3, criterion="dependence")
-    words = fit_plain(settings).fitted.components_advice
+    words = fit_plain(settings).components_advice
     assert words.startswith("new feature 3 has an eigenvalue of ")
     assert words.endswith("2 new features would do")
 
@@ -273,21 +273,21 @@ def test_top_loadings_are_the_largest_weights() -> None:
 def test_relative_gaussian_keeps_its_rows_out_of_the_summary() -> None:
     given = {"kernel": "relative_gaussian", "neighbor": 5, "criterion": "dependence"}
     result = fit_plain(FitSettings(dataset="wine", **given))
-    assert result.fitted.fitted_kernel == {"name": "relative_gaussian", "neighbor": 5}
+    assert result.fitted_kernel == {"name": "relative_gaussian", "neighbor": 5}
 
 
 def test_tolerances_reach_the_fit() -> None:
     given = {"dataset": "wine", "criterion": "dependence", "sigma": "median", "tol": 0.01}
     loose = fit_plain(FitSettings(run="loose", **given))
     tight = fit_plain(FitSettings(run="tight", angle_tol=1e-6, **given))
-    assert tight.fitted.ending.iterations > loose.fitted.ending.iterations
+    assert tight.iterations > loose.iterations
     store_own(600)
     rough, fine = (
         fit_plain(
             FitSettings(
                 **{**given, "dataset": "own"}, run=str(tol), engine="landmarks", engine_tol=tol
             )
-        ).fitted.ending
+        )
         for tol in (0.1, 1e-8)
     )
     assert 0 < fine.engine_error < rough.engine_error

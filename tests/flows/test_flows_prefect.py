@@ -176,8 +176,8 @@ def test_fit_shows_what_it_keeps() -> None:
     settings = FitSettings(**own, n_components=2, run="two")
     result = run_flow(fit, settings)
     plain = fit_plain(replace(settings, run="plain"))
-    assert result.fitted.objective == plain.fitted.objective
-    assert result.fitted.loadings == plain.fitted.loadings
+    assert result.objective == plain.objective
+    assert result.loadings == plain.loadings
     run = _run(result)
     phases = {"iterations", "checking"}
     assert _task_names(run.id) == {"ingest breast_cancer", "fit W", *phases}
@@ -186,7 +186,7 @@ def test_fit_shows_what_it_keeps() -> None:
     artifacts = artifacts_of(run.id)
     page = artifacts["fit-breast-cancer-linear"].data
     assert page.startswith("# two\n")
-    assert result.fitted.loadings[1][0].feature in page
+    assert result.loadings[1][0].feature in page
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
         run_flow(fit, settings)

@@ -146,7 +146,7 @@ def test_a_page_says_what_was_found_and_chosen(results: Results, rendered: dict[
     assert "<h2>How many new features</h2>" in page
     assert "<dd>4,298</dd>" in rendered["fit"]  # J with four significant digits
     page = rendered["cluster"]
-    J = number(results["cluster"].fitted.objective)
+    J = number(results["cluster"].objective)
     assert f"the last W has J = {J}." in page
     assert page.index('class="opening">4 clusters of 1,797 rows agree') < page.index("Clusters of")
 

@@ -226,8 +226,8 @@ def test_a_page_has_the_command_that_repeats_the_run(
     assert here(*shlex.split(block.command)[1:], "--plain").status == 0
     again, known = View.of(f"{kind}-again").result, results[kind]
     if isinstance(known, FitResult) and isinstance(again, FitResult):
-        assert again.fitted.objective == known.fitted.objective
-        assert again.fitted.loadings == known.fitted.loadings
+        assert again.objective == known.objective
+        assert again.loadings == known.loadings
     else:
         assert isinstance(known, CrossvalResult)
         assert isinstance(again, CrossvalResult)
