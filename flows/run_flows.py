@@ -1,82 +1,110 @@
-"""The Prefect flows that compute a run, with tasks: fit, crossval, cluster, unfold and tables."""
+"""The Prefect flows with their tasks, which compute without Prefect what `flows.runs` has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar, cast
 
-from prefect import flow
+import fsspec
+from prefect import Flow, State, flow
+from prefect.events import emit_event
+from prefect.filesystems import RemoteFileSystem
+from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
 from flows.compute.session import joined_cluster
-from flows.ingest import ingest_and_name_run, ingest_step
+from flows.errors import SettingsError
 from flows.paper.measure import tables_plain
-from flows.paper.series import Series, measure_series
+from flows.paper.series import measure_series
 from flows.paper.settings import TablesSettings
-from flows.progress.watching import ProgressShare
-from flows.results.paper import SeriesResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult, FoldResult, UnfoldResult
-from flows.runs import clustering, unfolding
-from flows.runs.crossval import Crossval, FoldPlan, deal_folds, resumable_crossval
-from flows.runs.crossval import run_name as crossval_name
-from flows.runs.data import LabelledDataset
+from flows.progress.watching import in_context
+from flows.refreshes.history import history_summary
+from flows.refreshes.refresh import credentials_of
+from flows.refreshes.refresh import refresh as refresh_run
+from flows.reports.markdown import render_markdown
+from flows.results.base import IngestResult, RunResult
+from flows.results.refresh import SUSPICIOUS, RefreshResult
+from flows.results.runs import CrossvalResult
+from flows.runs.clustering import cluster_and_save
+from flows.runs.columns_read import ingest_summary
+from flows.runs.crossval import Crossval, deal_folds, resumable_crossval
+from flows.runs.data import store_dataset, store_for_run
 from flows.runs.fit import fit_and_save
-from flows.runs.fit import run_name as fit_name
+from flows.runs.published import History
+from flows.runs.unfolding import unfold_and_save
+from flows.settings.base import IngestSettings
 from flows.settings.clustering import ClusterSettings
-from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.settings.refresh import RefreshSettings
+from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
 from flows.settings.unfolding import UnfoldSettings
 from flows.text import number
 from flows.tracking.flow_run import step, track_run
 
+Named = TypeVar("Named", bound=NamedRunSettings)
 
-@step("fit", "fit W")
-def fit_step(settings: FitSettings, data: Any) -> FitResult:
-    """Fit W to all rows and save the model as a run."""
-    return fit_and_save(settings, data)
+# Name of the event that automations can act on, and prefix of the resource that it is about.
+EVENT, RESOURCE = "ism-dask.refresh", "ism-dask.run"
+
+store_step = step("store", "store {settings.dataset}")(store_dataset)
+ingest_step = step("ingest", "ingest {settings.dataset}")(store_for_run)
+fit_step = step("fit", "fit W")(fit_and_save)
+deal_step = step("deal", "deal folds")(deal_folds)
+fold_step = step("fold", "fold {plan.number} of {self.settings.folds}")(Crossval.fold)
+aggregate_step = step("aggregate")(Crossval.save)
+cluster_step = step("cluster", "cluster rows")(cluster_and_save)
+unfold_step = step("unfold", "unfold rows")(unfold_and_save)
+series_step = step("series", "{part.name}")(measure_series)
+refresh_step = step("refresh")(refresh_run)
 
 
-@flow(name="fit", flow_run_name="{settings.flow_run_name}", persist_result=False)
-def fit(settings: FitSettings) -> dict[str, Any]:
+def saving_flow(compute: Callable[[Any], RunResult]) -> Flow[..., Any]:
+    """Return the flow of a function that computes and saves a run; its name is the function's."""
+    name = compute.__name__
+
+    @wraps(compute)  # Prefect makes a form of its parameter
+    def tracked(settings: Any) -> dict[str, Any]:
+        with track_run(name, settings) as run:
+            result = compute(settings)
+            tables = []
+            if isinstance(result, CrossvalResult):
+                about = "Each fold, mean and population standard deviation"
+                tables = [run.table("folds", table_rows(result), about)]
+            return run.saved(result, *tables)
+
+    return flow(name=name, flow_run_name="{settings.flow_run_name}", persist_result=False)(tracked)
+
+
+def _ingested(settings: Named) -> tuple[Named, Any]:
+    """Store the data set of a run unless it is stored; return the settings with its name, and it.
+
+    Prefect does not look into what is quoted.
+    """
+    settings, data = ingest_step(settings)
+    return settings, quote(data)
+
+
+@saving_flow
+def fit(settings: FitSettings) -> RunResult:
     """Fit W to all rows of a data set and save the model as a run."""
-    with track_run("fit", settings) as run:
-        settings, data = ingest_and_name_run(settings, run, fit_name)
-        return run.saved(fit_step(settings, quote(data)))
+    result: RunResult = fit_step(*_ingested(settings))
+    return result
 
 
-@step("deal", "deal folds")
-def deal_step(settings: CrossvalSettings, data: Any) -> tuple[LabelledDataset, list[FoldPlan]]:
-    """Deal the rows into folds, each with the same share of every class."""
-    return deal_folds(settings, data)
-
-
-@step("fold", "fold {plan.number} of {crossval.settings.folds}")
-def fold_step(crossval: Crossval, plan: FoldPlan) -> FoldResult:
-    """Fit W and the classifier to all folds but one, and score them on that one."""
-    return crossval.fold(plan)
-
-
-@step("aggregate", retried=False)
-def aggregate_step(crossval: Crossval, results: Sequence[FoldResult]) -> CrossvalResult:
-    """Average the results of the folds and save them as a run."""
-    return crossval.save(results)
-
-
-@flow(name="crossval", flow_run_name="{settings.flow_run_name}", persist_result=False)
-def crossval(settings: CrossvalSettings) -> dict[str, Any]:
+@saving_flow
+def crossval(settings: CrossvalSettings) -> RunResult:
     """Cross-validate W by the accuracy of an RBF support vector machine on X W.
 
     The folds run one after the other, because each uses all cores, or the whole Dask cluster.
     """
-    with track_run("crossval", settings) as run:
-        settings, data = ingest_and_name_run(settings, run, crossval_name)
-        labelled, plans = deal_step(settings, quote(data))
-        with resumable_crossval(settings, labelled) as this:
-            with joined_cluster(settings.scheduler):
-                results = [fold_step(this, plan) for plan in plans]
-            result = aggregate_step(this, results)
-        about = "Each fold, mean and population standard deviation"
-        return run.saved(result, run.table("folds", table_rows(result), about))
+    settings, data = _ingested(settings)
+    labelled, plans = deal_step(settings, data)
+    with resumable_crossval(settings, labelled) as this:
+        with joined_cluster(settings.scheduler):
+            results = [fold_step(this, plan) for plan in plans]
+        result: RunResult = aggregate_step(this, results)
+        return result
 
 
 def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
@@ -84,60 +112,99 @@ def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
 
     The UI shows numbers with all their digits: they are texts with four.
     """
-    rows = {
-        **{str(each.fold): each.measures for each in result.results},
-        "mean": result.mean,
-        "sd": result.sd,
-    }
+    folds = {str(each.fold): each.measures for each in result.results}
     return [
-        {"fold": name, **{key: number(value) for key, value in measures.to_json().items()}}
-        for name, measures in rows.items()
+        {"fold": name, **{key: number(value) for key, value in vars(measures).items()}}
+        for name, measures in {**folds, "mean": result.mean, "sd": result.sd}.items()
     ]
 
 
-@step("cluster", "cluster rows")
-def cluster_step(settings: ClusterSettings, data: Any) -> ClusterResult:
-    """Cluster the rows, fit W to the clusters, and save labels and model as a run."""
-    return clustering.cluster_and_save(settings, data)
-
-
-@flow(name="cluster", flow_run_name="{settings.flow_run_name}", persist_result=False)
-def cluster(settings: ClusterSettings) -> dict[str, Any]:
+@saving_flow
+def cluster(settings: ClusterSettings) -> RunResult:
     """Cluster all rows of a data set and save labels and model as a run."""
-    with track_run("cluster", settings) as run:
-        settings, data = ingest_step(settings)
-        k = clustering.count_clusters(settings, data)
-        name = clustering.run_name(settings, data, k)
-        run.describe(replace(settings, n_clusters=k, run=name))
-        return run.saved(cluster_step(settings, quote(data)))
+    result: RunResult = cluster_step(*_ingested(settings))
+    return result
 
 
-@step("unfold", "unfold rows")
-def unfold_step(settings: UnfoldSettings, data: Any) -> UnfoldResult:
-    """Place the rows in a picture, and save their coordinates as a run."""
-    return unfolding.unfold_and_save(settings, data)
-
-
-@flow(name="unfold", flow_run_name="{settings.flow_run_name}", persist_result=False)
-def unfold(settings: UnfoldSettings) -> dict[str, Any]:
+@saving_flow
+def unfold(settings: UnfoldSettings) -> RunResult:
     """Place all rows of a data set in a picture and save their coordinates as a run."""
-    with track_run("unfold", settings) as run:
-        settings, data = ingest_step(settings)
-        run.describe(replace(settings, run=unfolding.run_name(settings, data)))
-        return run.saved(unfold_step(settings, quote(data)))
+    result: RunResult = unfold_step(*_ingested(settings))
+    return result
 
 
-@step("series", "{part.name}", retried=False)
-def series_step(series: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
-    """Measure what is still missing of one table cell or one line of a figure."""
-    return measure_series(series, settings, part)
-
-
-@flow(name="tables", flow_run_name="{settings.flow_run_name}", persist_result=False)
-def tables(settings: TablesSettings) -> dict[str, Any]:
+@saving_flow
+def tables(settings: TablesSettings) -> RunResult:
     """Measure the tables and figures of the paper again, with ISM and the other solvers.
 
     Measurements that an earlier run of that name has saved are reused.
     """
-    with track_run("tables", settings) as run:
-        return run.saved(tables_plain(settings, series_step))
+    return tables_plain(settings, series_step)
+
+
+@flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)
+def ingest(settings: IngestSettings) -> dict[str, Any]:
+    """Read the raw files of a data set, check them, and store the rows."""
+    with track_run("ingest", settings) as run:
+        with block_credentials(settings.credentials):
+            result: IngestResult = store_step(settings)
+        about = f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
+        return run.finished(result, run.page(render_markdown(ingest_summary(result)), about))
+
+
+@flow(name="refresh", flow_run_name="refresh {settings.title}", persist_result=False)
+def refresh(settings: RefreshSettings) -> State[Any]:
+    """Fit the table of a run file again if it has changed, and publish the run if it is sound.
+
+    The flow run ends in a state that is named after the result: Unchanged, Published or, as a
+    failed one, Suspicious.
+    """
+    with track_run("refresh", settings) as run:
+        # The fit does not rename the flow run.
+        with block_credentials(credentials_of(settings)), in_context(describe=lambda _: None):
+            result: RefreshResult = refresh_step(settings)
+        emit_event(
+            event=f"{EVENT}.{result.state}",
+            resource={"prefect.resource.id": f"{RESOURCE}.{result.name}"},
+            payload={"run": result.run, "reasons": list(result.reasons)},
+        )
+        history = render_markdown(history_summary(History(result.name)))
+        page = run.page(history, f"the history of {result.name}")
+        state: State[Any] = Completed(name=result.state.capitalize())
+        if result.state == SUSPICIOUS:
+            state = Failed(name=result.state.capitalize(), message="; ".join(result.reasons))
+        answer = run.finished(result, page, state=state)
+    return state if state.is_failed() else Completed(name=state.name, data=answer)
+
+
+@contextmanager
+def block_credentials(name: str | None) -> Iterator[None]:
+    """Read addresses with the settings of a Prefect block; None changes nothing.
+
+    Parameters
+    ----------
+    name : str, optional
+        A block of type remote-file-system, such as "lake" or "remote-file-system/lake". Its
+        settings are those that fsspec takes for the protocol of its base path.
+    """
+    if name is None:
+        yield
+        return
+    try:
+        loaded = RemoteFileSystem.load(name.removeprefix("remote-file-system/"))
+    except ValueError as error:
+        raise SettingsError(
+            f"`credentials` is {name!r}, but the Prefect server has no such block of type "
+            "remote-file-system; make one in its UI, under Blocks"
+        ) from error
+    block = cast(RemoteFileSystem, loaded)
+    protocol = block.basepath.partition("://")[0]
+    earlier = fsspec.config.conf.get(protocol)
+    fsspec.config.conf[protocol] = dict(block.settings)
+    try:
+        with in_context(credentials=name):
+            yield
+    finally:
+        del fsspec.config.conf[protocol]
+        if earlier is not None:
+            fsspec.config.conf[protocol] = earlier

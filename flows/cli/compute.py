@@ -145,12 +145,10 @@ def _plain_flows() -> Flows:
 
 def _prefect_flows() -> Flows:
     """Import and return what runs each flow under Prefect."""
-    from flows.ingest import ingest  # noqa: PLC0415
-    from flows.refresh import refresh  # noqa: PLC0415
-    from flows.run_flows import cluster, crossval, fit, tables, unfold  # noqa: PLC0415
+    from flows import run_flows as by  # noqa: PLC0415
     from flows.tracking import flow_run  # noqa: PLC0415
 
-    flows = (cluster, crossval, fit, ingest, refresh, tables, unfold)
+    flows = (by.cluster, by.crossval, by.fit, by.ingest, by.refresh, by.tables, by.unfold)
     return {each.name: partial(flow_run.run_flow, each) for each in flows}
 
 

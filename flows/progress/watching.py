@@ -40,6 +40,8 @@ class RunContext:
     # The value of `--scheduler`, and the session that it led to (`compute.session`).
     cluster: tuple[str, Any] | None = None
     begun: list[Any] = field(default_factory=list)  # takes the TrackedRun that begins
+    # Called with the settings of the run once its data are read, and decide those not given.
+    describe: Callable[[Any], None] = lambda _: None
 
 
 _CURRENT: ContextVar[RunContext] = ContextVar("run", default=RunContext())  # noqa: B039 - frozen

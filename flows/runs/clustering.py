@@ -42,14 +42,16 @@ KIND = ClusterResult.command
 def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
     k = count_clusters(settings, data)
-    run = run_name(settings, data, k)
+    kernel = settings.kernel.replace("_", "-")
+    run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
     y = PARADIGMS[settings.paradigm].target(settings, data)
     # A digest of y: the labels to avoid may be the clusters of a run, and another run of the same
     # name may have replaced it since.
     digest = "" if y is None else sha256(np.asarray(y).tobytes()).hexdigest()
     identity = {"data_hash": data.data_hash, "k": k, "y": digest}
     about = f"{describe_rows(data)}; clusters k: {k}"
-    with resumable_run(run, KIND, settings, identity, about=about) as this:
+    size = {"n_clusters": k}
+    with resumable_run(run, KIND, settings, identity, size=size, about=about) as this:
         work = partial(_fitted, settings, data, k, y)
         fitted = fit_on_cluster(settings, this, work, len(data.X))
         model, labels = fitted.model, fitted.model.labels_
@@ -63,12 +65,6 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
 def cluster_plain(settings: ClusterSettings) -> ClusterResult:
     """Run the whole command `cluster` without Prefect, ingestion included."""
     return cluster_and_save(*store_for_run(settings))
-
-
-def run_name(settings: ClusterSettings, data: Dataset, k: int) -> str:
-    """Return the name of the saved run with k clusters."""
-    kernel = settings.kernel.replace("_", "-")
-    return settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
 
 
 def count_clusters(settings: ClusterSettings, data: Dataset) -> int:

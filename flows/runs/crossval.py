@@ -218,19 +218,14 @@ class Crossval:
         return result
 
 
-def run_name(settings: CrossvalSettings, labelled: LabelledDataset) -> str:
-    """Return the name of the saved run."""
-    return settings.run or f"{labelled.default_name(settings)}-crossval"
-
-
 @contextmanager
 def resumable_crossval(settings: CrossvalSettings, labelled: LabelledDataset) -> Iterator[Crossval]:
     """Make the folds in the block one resumable run: folds with saved results are not repeated."""
-    name = run_name(settings, labelled)
+    name = settings.run or f"{labelled.default_name(settings)}-crossval"
     # Earlier results under a default name are replaced without `--force`.
     replaceable = KIND if settings.run is None else ""
-    identity, about = labelled.identity, labelled.describe(settings)
-    with resumable_run(name, KIND, settings, identity, about=about, replaces=replaceable) as run:
+    facts = labelled.facts(settings)
+    with resumable_run(name, KIND, settings, **facts, replaces=replaceable) as run:
         yield Crossval(settings, labelled, run)
 
 

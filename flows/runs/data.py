@@ -119,24 +119,21 @@ class LabelledDataset:
             )
         return settings.n_components
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Digest of the data and name of the label, which decide a result beside the settings."""
-        return {"data_hash": self.data.data_hash, "label": self.label}
-
     def default_name(self, settings: SearchSettings) -> str:
         """Return the default name of a run, such as wine-gaussian-q2."""
         kernel, q = settings.kernel.replace("_", "-"), self.count_components(settings)
         return f"{self.data.info.folder}-{kernel}" + ("" if q is None else f"-q{q}")
 
-    def describe(self, settings: SearchSettings) -> str:
-        """Return the data of a run in one line, for its log."""
+    def facts(self, settings: SearchSettings) -> dict[str, Any]:
+        """Return what the data say of a run, as `resumable_run` takes it."""
         q = self.count_components(settings)
         classes = f", {len(self.class_sizes)} classes" if target_of(self.y) == "classes" else ""
-        return (
-            f"{describe_rows(self.data)}, label {self.label}{classes}; "
-            f"new features q: {'to be chosen' if q is None else q}"
-        )
+        return {
+            "known": {"data_hash": self.data.data_hash, "label": self.label},
+            "size": {"n_components": q},
+            "about": f"{describe_rows(self.data)}, label {self.label}{classes}; "
+            f"new features q: {'to be chosen' if q is None else q}",
+        }
 
 
 def ensure_stored(

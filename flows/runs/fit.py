@@ -7,7 +7,7 @@ import numpy as np
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_note
 from flows.results.runs import Certainty, FitResult, ShareInterval
-from flows.runs.data import LabelledDataset, label_of, read_rows, side_labels, store_for_run
+from flows.runs.data import label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import (
     FittedModel,
     computed_facts,
@@ -39,7 +39,7 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
     `start` is the model that `settings.start_from` names, if the caller has loaded it.
     """
     labelled = label_of(data, settings)
-    run, y, weights = run_name(settings, labelled), labelled.y, data.weights
+    run, y, weights = settings.run or labelled.default_name(settings), labelled.y, data.weights
     sides, start = side_labels(settings, labelled), _start(settings, data, start)
     # Without refits, the fit is nearly all of the work; with them, about half of it.
     part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
@@ -51,8 +51,7 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
             return fitted, None
         return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 
-    about = labelled.describe(settings)
-    with resumable_run(run, KIND, settings, labelled.identity, about=about) as this:
+    with resumable_run(run, KIND, settings, **labelled.facts(settings)) as this:
         fitted, certainty = fit_on_cluster(settings, this, work, len(y))
         if settings.bootstrap is not None:
             plan = plan_refits(
@@ -81,11 +80,6 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
 def fit_plain(settings: FitSettings) -> FitResult:
     """Run the whole command `fit` without Prefect, ingestion included."""
     return fit_and_save(*store_for_run(settings))
-
-
-def run_name(settings: FitSettings, labelled: LabelledDataset) -> str:
-    """Return the name of the saved run."""
-    return settings.run or labelled.default_name(settings)
 
 
 def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model | None:

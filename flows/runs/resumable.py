@@ -10,16 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
 from flows.progress.fits import ThinnedLog
-from flows.progress.watching import progress_log, progress_note, report_progress
+from flows.progress.watching import progress_log, progress_note, report_progress, run_context
 from flows.runs.published import publish_newest
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
@@ -206,16 +207,19 @@ def resumable_run(
     settings: NamedRunSettings,
     known: Mapping[str, Any],
     *,
+    size: Mapping[str, Any] = MappingProxyType({}),
     about: str = "",
     replaces: str = "",
 ) -> Iterator[ResumableRun]:
     """Hold the lease of a run in the block; when it ends well, remove checkpoints and part results.
 
     `known` are digests of data and the like, in plain JSON, which decide the result beside the
-    settings; `about` puts the data into words, for the log. `replaces` is the kind of a run that
+    settings; `size` has those settings that follow from the data, for the name of the flow run, and
+    `about` puts the data into words, for the log. `replaces` is the kind of a run that
     may be replaced without `--force`.
     """
     identity = {**deciding(settings), **known, "kind": kind, "version": version("ism-dask")}
+    run_context().describe(replace(settings, run=run, **size))
     results = PartialResults.of_run(run)
     with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:
         check_name_is_free(run, force=settings.force, replaces=replaces)

@@ -42,7 +42,8 @@ _SHARES = {NEIGHBOURS: 0.05, EIGENVECTORS: 0.6, PROGRAM: 0.7, REFINEMENT: 0.75}
 def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
     """Unfold the rows of a stored data set, and save their coordinates as a run."""
     side = side_information(settings, data)
-    run, label = run_name(settings, data), side.label if side else ""
+    run = settings.run or f"{data.info.folder}-unfolding-q{settings.n_components}"
+    label = side.label if side else ""
     identity = {"data_hash": data.data_hash, "label": label}
     about = f"{describe_rows(data)}; label: {label or 'none'}"
     with resumable_run(run, KIND, settings, identity, about=about) as this:
@@ -61,7 +62,7 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
 
         on_cluster(settings, this, work)
         seconds = time.monotonic() - started
-        result = _result(settings, data, rows, side, model, seconds=seconds)
+        result = _result(settings, data, rows, side, model, run=run, seconds=seconds)
         this.lease.check()
         unfolding = SavedUnfolding(
             rows,
@@ -73,11 +74,6 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
         )
         save_unfolding(run, unfolding)
     return result
-
-
-def run_name(settings: UnfoldSettings, data: Dataset) -> str:
-    """Return the name of the saved run."""
-    return settings.run or f"{data.info.folder}-unfolding-q{settings.n_components}"
 
 
 def unfold_plain(settings: UnfoldSettings) -> UnfoldResult:
@@ -139,6 +135,7 @@ def _result(
     side: LabelledDataset | None,
     model: ColoredMVU,
     *,
+    run: str,
     seconds: float,
 ) -> UnfoldResult:
     column, share = _largest_column(data, rows) if settings.raw else (None, None)
@@ -160,7 +157,7 @@ def _result(
         seconds=seconds,
         class_names=None if side is None else side.class_names,
         **{name: getattr(model, f"{name}_") for name in same.split()},
-        **computed_facts(run_name(settings, data), settings, data),
+        **computed_facts(run, settings, data),
     )
 
 

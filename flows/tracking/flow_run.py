@@ -65,23 +65,23 @@ _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 _MISSED = timedelta(minutes=1)
 
 
-def step(name: str, run_name: str = "", *, retried: bool = True) -> Callable[[Any], Any]:
+def step(name: str, run_name: str = "") -> Callable[[Any], Any]:
     """Return the decorator of a step of a flow, which Prefect shows as a task.
+
+    A step whose network or cluster was away is repeated, and continues from what the failed attempt
+    has saved.
 
     Parameters
     ----------
     name, run_name : str
         Name of the step, and of its runs, with parameters in braces; by default the same.
-    retried : bool, default True
-        Whether to repeat a step whose network or cluster was away. It then continues from what the
-        failed attempt has saved.
     """
     decorator: Callable[[Any], Any] = task(
         name=name,
         task_run_name=run_name or name,
         cache_policy=NO_CACHE,
         persist_result=False,
-        retries=2 if retried else 0,
+        retries=2,
         retry_delay_seconds=[10, 60],
         retry_condition_fn=is_transient,
     )
@@ -298,7 +298,12 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     try:
         if scheduled and (later := _run_instead(scheduled)):
             this.interrupted(f"missed, and a later run of its schedule has begun, {later}")
-        with resend_lost_interrupts(), follower, watch_progress(follower), in_context(page=url):
+        with (
+            resend_lost_interrupts(),
+            follower,
+            watch_progress(follower),
+            in_context(page=url, describe=this.describe),
+        ):
             given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
             progress_log(without_password(f"{kind}: {given}; all other settings by default"))
             yield this

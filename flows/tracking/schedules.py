@@ -65,7 +65,7 @@ def schedule_refresh(name: str, file: Path, cron: str, timezone: str = "UTC") ->
                 f"name, or remove that one with `ism-dask schedules {name} remove`"
             )
     deployment = RunnerDeployment.from_entrypoint(
-        "flows.refresh.refresh",
+        "flows.run_flows.refresh",
         name=name,
         schedules=[schedule],
         parameters={"settings": {"file": str(file.resolve())}},

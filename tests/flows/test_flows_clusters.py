@@ -59,14 +59,19 @@ def _only(names: dict[str, float]) -> str:
     return name
 
 
-def test_pictures_are_images(tmp_path: Path) -> None:
-    result = cluster_plain(ClusterSettings(dataset="digits", n_clusters=4, n_components=3))
+def test_pictures_are_images(results: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    result = results["cluster"]
     assert set(result.pictures) == {"components", "clusters"}
     for file in result.pictures.values():
         with Image.open(file) as image:
             image.verify()
     with Image.open(result.pictures["clusters"]) as sheet:
         assert np.ptp(np.asarray(sheet)) > 100  # something is on it
+    # Those that a page has no room for are named.
+    monkeypatch.setattr("flows.reports.markdown._ROOM", 10)
+    *_, output = run_page(result).splitlines()
+    assert output.startswith("Not shown here, but in the report of the run: ")
+    assert "Spectrum, " in output
 
 
 @pytest.mark.usefixtures("reference_data")
@@ -98,15 +103,6 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
         )
     labels = [load_model(name).labels for name in ("petals", "other")]
     assert (labels[0] != labels[1]).any()
-
-
-def test_pictures_that_a_page_has_no_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import flows.reports.markdown
-
-    result = cluster_plain(ClusterSettings(dataset="wine", run="large"))
-    monkeypatch.setattr(flows.reports.markdown, "_ROOM", 10)
-    *_, output = run_page(result).splitlines()
-    assert output.startswith("Not shown here, but in the report of the run: Spectrum, ")
 
 
 @pytest.mark.parametrize("most", [1, 20])
@@ -195,7 +191,7 @@ def test_a_default_is_what_the_help_says(
     words = " ".join(here("cluster", "--help").out.replace("│", " ").split())
     assert f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid." in words
     assert f"whose class the fit uses. Default: {SCORES_SHARE}." in words
-    settings = ClusterSettings(dataset="wine", paradigm=paradigm, run="default")
+    settings = ClusterSettings(dataset="wine", paradigm=paradigm, run="default", max_outer=1)
     named = replace(settings, run="named", **given)
     default, output = (cluster_plain(each) for each in (settings, named))
     assert default.objective == output.objective

@@ -28,11 +28,11 @@ import flows.runs.resumable
 import flows.runs.unfolding
 import storage.dataset
 from flows.errors import SettingsError
-from flows.progress.watching import progress_note, report_progress, watch_progress
+from flows.progress.watching import ProgressShare, progress_note, report_progress, watch_progress
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
 from flows.runs.clustering import cluster_plain
-from flows.runs.crossval import crossval_plain, plan_folds, resumable_crossval
+from flows.runs.crossval import crossval_plain, plan_folds, run_fold
 from flows.runs.data import ensure_stored, label_of
 from flows.runs.fit import fit_plain
 from flows.runs.unfolding import unfold_plain
@@ -70,22 +70,17 @@ def test_crossval_is_what_scikit_learn_computes() -> None:
 
 
 def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
-    labelled = label_of(ensure_stored("wine", None), WINE)
-    plan = plan_folds(labelled, WINE.folds, WINE.seed)[0]
+    labelled = label_of(ensure_stored("wine", None), PLAIN)
+    plan, other = (plan_folds(labelled, PLAIN.folds, seed)[0] for seed in (0, 1))
+    assert not np.array_equal(plan.test, other.test)
     X, y = labelled.data.X.read(0, 178), labelled.y
-    model = SupervisedIKDR(random_state=0).fit(X[plan.train], y[plan.train])
-    with resumable_crossval(WINE, labelled) as crossval:
-        assert crossval.fold(plan).cost == pytest.approx(-model.objective_, rel=1e-12)
+    model = SupervisedIKDR(2, criterion="dependence", kernel=Gaussian("median"), random_state=0)
+    model.fit(X[plan.train], y[plan.train])
+    cost = run_fold(labelled, plan, PLAIN, ProgressShare()).cost
+    assert cost == pytest.approx(-model.objective_, rel=1e-12)
     np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
     shares = np.bincount(y[plan.test]) / len(plan.test)
     np.testing.assert_allclose(shares, np.bincount(y) / 178, atol=0.05)
-
-
-def test_the_seed_deals_the_folds() -> None:
-    labelled = label_of(ensure_stored("wine", None), WINE)
-    first, again, other = (plan_folds(labelled, WINE.folds, seed)[0].test for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
 
 
 @pytest.mark.parametrize(
@@ -115,25 +110,17 @@ def test_data_are_opened_once_and_the_name_is_checked_once(
     assert sorted(calls) == sorted(name for _, name in names)
 
 
-def test_only_the_first_folds() -> None:
-    few = replace(PLAIN, folds=3)
-    whole, part = crossval_plain(few), crossval_plain(replace(few, first=2))
-    costs = [[fold.cost for fold in result.results] for result in (whole, part)]
-    assert costs[1] == costs[0][:2]
-
-
-def test_rows_too_many_for_memory_are_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(PLAIN, first=2)
-    expected = crossval_plain(settings)
+def test_first_folds_of_rows_too_many_for_memory_are_read_from_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = replace(PLAIN, folds=3)
+    expected = crossval_plain(settings).results[:2]
     monkeypatch.setattr(flows.runs.data, "_IN_MEMORY", 0)
-    found = crossval_plain(settings)
-    for one, two in zip(found.results, expected.results, strict=True):
+    results = crossval_plain(replace(settings, first=2)).results
+    for one, two in zip(results, expected, strict=True):
         assert one.accuracy == two.accuracy
         assert one.cost == pytest.approx(two.cost, rel=1e-9)
-    given = {"dataset": "wine", "criterion": "dependence", "sigma": "median"}
-    objective = fit_plain(FitSettings(**given)).objective
-    monkeypatch.undo()
-    assert objective > -expected.results[0].cost
+    assert fit_plain(FIT).objective > -expected[0].cost
 
 
 def test_picked_rows_are_rows() -> None:
@@ -197,6 +184,14 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     assert result.certainty.refits == 0  # from the curvature, which takes no refits
     sure = intervals(expected, data.X.read(0, 178), data.y)
     assert result.certainty.distance_interval == pytest.approx(sure.distance_interval)
+    objectives = [each.objective for each in expected.history_]
+    assert [each["objective"] for each in model.history] == pytest.approx(objectives)
+    assert {"eigenvalues", "change", "angle", "seconds"} <= set(model.history[0])
+    assert model.sample is not None
+    assert model.sample.points.dtype == np.float32
+    points = expected.transform(data.X.read(0, 178))
+    np.testing.assert_allclose(model.sample.points, points, atol=1e-5)
+    np.testing.assert_array_equal(model.sample.values, data.y)
     assert model.metrics["solver"] == expected.solver_ == "ascent"
     assert model.metrics["fitted_kernel"] == {"name": "gaussian", "sigma": expected.kernel_.sigma}
     assert model.config == settings.to_json()
@@ -229,11 +224,11 @@ def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
 
 
 def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:
-    settings = CrossvalSettings(dataset="wine", n_components=2, folds=4)
+    settings = CrossvalSettings(dataset="wine", n_components=2, folds=3, max_iter=1)
     result = crossval_plain(settings)
     X, y = load_wine(return_X_y=True)
     hsic = SupervisedIKDR(2, criterion="dependence", random_state=0)
-    folds = StratifiedKFold(4, shuffle=True, random_state=0)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
     models = {
         "dependence": make_pipeline(hsic, SVC()),
         "PCA": make_pipeline(StandardScaler(), PCA(2), SVC()),
@@ -256,7 +251,7 @@ def test_baselines_that_take_too_long_are_left_out_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("flows.runs.crossval._MOST_WORK", 1e5)
-    result = crossval_plain(replace(WINE, n_components=2, first=1))
+    result = crossval_plain(replace(WINE, n_components=2, first=1, max_iter=1))
     assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
     (block,) = (each for each in summarise(result).blocks if each.title == "Beside other features")
     assert [row[0] for row in block.tables[0].rows] == ["prediction", "PCA", "LDA", "chance"]

@@ -92,7 +92,7 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
 def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from flows.ingest import ingest
+    from flows.run_flows import ingest
     from flows.tracking.flow_run import run_flow
 
     create, names = SyncPrefectClient.create_flow_run, []
@@ -121,7 +121,7 @@ def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flows.ingest import ingest
+    from flows.run_flows import ingest
     from flows.tracking.client import ServerUnreachable
     from flows.tracking.flow_run import run_flow
     from flows.tracking.live import LiveRun
@@ -143,10 +143,10 @@ def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(
 def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import flows.ingest
-    from flows.tracking.flow_run import run_flow
+    from flows import run_flows
+    from flows.runs.data import store_dataset
+    from flows.tracking.flow_run import run_flow, step
 
-    store = flows.ingest.store_dataset
     losses: list[Exception] = [
         ClusterLost("the scheduler was lost", "start it again"),
         DownloadError("no network"),
@@ -155,17 +155,16 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
     def store_at_last(settings: IngestSettings) -> Any:
         if losses:
             raise losses.pop()
-        return store(settings)
+        return store_dataset(settings)
 
-    at_once = flows.ingest.store_step.with_options(retry_delay_seconds=0)
-    monkeypatch.setattr(flows.ingest, "store_dataset", store_at_last)
-    monkeypatch.setattr(flows.ingest, "store_step", at_once)
-    assert run_flow(flows.ingest.ingest, IngestSettings(dataset="wine")).rows == 178
+    at_once = step("store")(store_at_last).with_options(retry_delay_seconds=0)
+    monkeypatch.setattr(run_flows, "store_step", at_once)
+    assert run_flow(run_flows.ingest, IngestSettings(dataset="wine")).rows == 178
     assert losses == []
     for error in (FlowError("no such thing"), ValueError("wrong")):
         losses.append(error)
         with pytest.raises(type(error), match=str(error)):
-            run_flow(flows.ingest.ingest, IngestSettings(dataset="wine", force=True))
+            run_flow(run_flows.ingest, IngestSettings(dataset="wine", force=True))
 
 
 def test_fit_shows_what_it_keeps() -> None:

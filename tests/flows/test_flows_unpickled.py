@@ -56,8 +56,7 @@ def test_pickles_are_known_by_their_looks() -> None:
 def test_runs_of_all_kinds_leave_no_pickle(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-    from flows.ingest import ingest
-    from flows.run_flows import cluster, crossval, fit
+    from flows.run_flows import cluster, crossval, fit, ingest
     from flows.tracking.flow_run import run_flow
 
     # What a fit keeps on its way is to be looked at, too.
