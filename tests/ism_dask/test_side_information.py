@@ -297,7 +297,7 @@ def test_bad_weights_are_refused(weight: Any) -> None:
 
 
 def test_a_weight_that_drowns_y_is_refused() -> None:
-    with pytest.raises(ValueError, match="`avoid_weight` is 1e[+]300; expected at most 1,000,000"):
+    with pytest.raises(ValueError, match=r"`avoid_weight` is 1e\+300; expected at most 1,000,000"):
         SupervisedIKDR(1, avoid_weight=1e300).fit(ROWS, CLASSES, avoid=SEX)
 
 
