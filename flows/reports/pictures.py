@@ -136,8 +136,10 @@ def drawn(title: str, caption: str, draw: Draw, *, height: float = 280.0, **data
             ax = canvas.add_subplot()
             if entries := draw(ax, **data):
                 _add_legend_below(canvas, entries)
-            for each in ax.collections:
-                each.set_rasterized(len(each.get_offsets()) > _MOST_DOTS)
+            dots = [each for each in ax.collections if len(each.get_offsets()) > 1]
+            if sum(len(each.get_offsets()) for each in dots) > _MOST_DOTS:
+                for each in dots:
+                    each.set_rasterized(True)
             return svg_document(canvas, figure.alt).encode()
 
     figure = Figure(title, caption, make)
