@@ -12,12 +12,12 @@ from flows.errors import SettingsError
 from flows.settings.base import (
     CLUSTER_FILE,
     DataSettings,
-    check_scheduler,
     import_choices,
     keep_runs_setting,
     scheduler_setting,
 )
 from flows.settings.fields import (
+    check_run_name,
     course_setting,
     data_setting,
     kernel_setting,
@@ -63,6 +63,7 @@ class NamedRunSettings(DataSettings):
         None,
         about="Name of the saved run. Default: made of its data and settings, such as "
         "wine-gaussian-q2.",
+        check=check_run_name,
     )
     force: bool = saving_setting(False, about="Replace a run of that name.")
     afresh: bool = saving_setting(
@@ -78,10 +79,7 @@ class NamedRunSettings(DataSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scheduler(self.scheduler)
-        if self.run is not None:
-            import_choices().check_run_name(self.run)
-        elif self.keep_runs is not None:
+        if self.run is None and self.keep_runs is not None:
             raise SettingsError(
                 f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep"
             )
@@ -334,6 +332,7 @@ class FitSettings(SearchSettings):
         None,
         about="Begin at the W of this run, with the width and ridge, or the kernel parameters, "
         "that it had; criterion and columns must be the same.",
+        check=check_run_name,
     )
     bootstrap: int | None = run_setting(
         None,
@@ -341,8 +340,3 @@ class FitSettings(SearchSettings):
         "from the truth and of the shares of the columns; 100 is usual.",
         ge=19,  # `FEWEST_REFITS` of `ism_dask.inference.bootstrap`, which takes long to import
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.start_from is not None:
-            import_choices().check_run_name(self.start_from, "start_from")

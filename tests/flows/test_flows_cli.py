@@ -422,7 +422,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
         ("transform two wine", "--out"),
         ("transform two wine -o out.txt", "ends in .csv or .npy"),
         ("transform two whine -o out.csv", "`dataset` is 'whine'"),
-        ("transform two in.csv --split all -o out.csv", "is a file"),
+        ("transform two in.csv --split all -o out.csv", "is a table, which has none"),
     ],
 )
 def test_wrong_usage(here: Command, arguments: str, message: str) -> None:
