@@ -25,7 +25,7 @@ from flows.settings.fields import (
     saving_setting,
     solver_setting,
 )
-from flows.settings.kernels import build_kernel, kernel_names
+from flows.settings.kernels import build_kernel, kernel_names, number_of
 
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
@@ -272,12 +272,10 @@ class SearchSettings(SavedRunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        text = str(self.max_features)  # the command line and the form have texts
-        if text.isdecimal() and int(text) > 0:
-            object.__setattr__(self, "max_features", int(text))
-        elif self.max_features not in (None, "auto"):
+        object.__setattr__(self, "max_features", number := number_of(self.max_features))
+        if number not in (None, "auto") and not (isinstance(number, int) and number > 0):
             raise SettingsError(
-                f'`max_features` is {text!r}; expected a number of columns from 1 up, or "auto"'
+                f'`max_features` is {number!r}; expected a number of columns from 1 up, or "auto"'
             )
         if self.criterion == PREDICTION:
             self._check_prediction()
