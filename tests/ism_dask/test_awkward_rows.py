@@ -87,16 +87,18 @@ def test_j_of_the_distance_kernel_is_the_distance_covariance():
 
 # Input that is not as one would wish.
 
+FEW = WINE[:, 8:]
+
 
 @pytest.mark.parametrize(
     ("X", "y"),
     [
-        (np.repeat(WINE, 3, axis=0), np.repeat(CULTIVAR, 3)),
+        (np.repeat(FEW[::3], 3, axis=0), np.repeat(CULTIVAR[::3], 3)),
         (WINE[::12], CULTIVAR[::12]),
-        (WINE, np.repeat(np.arange(20), [9] * 18 + [8] * 2)),
-        (WINE, np.arange(178) == 3),
-        (WINE, np.repeat(np.arange(3.0), [1, 2, 175]) + 0.5),
-        (np.hstack([WINE, np.ones((178, 3)), WINE[:, :2]]), CULTIVAR),
+        (FEW, np.repeat(np.arange(20), [9] * 18 + [8] * 2)),
+        (FEW, np.arange(178) == 3),
+        (FEW, np.repeat(np.arange(3.0), [1, 2, 175]) + 0.5),
+        (np.hstack([FEW, np.ones((178, 3)), FEW[:, :2]]), CULTIVAR),
         (np.repeat(WINE[:5], 8, axis=0), np.tile([0, 1], 20)),
     ],
     ids=["repeated", "few", "small classes", "one row", "ties", "columns", "undecided"],
@@ -113,8 +115,12 @@ def test_awkward_rows_are_fitted(X, y, make):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n", [2400, 5600])
-def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n, weighted):
+@pytest.mark.parametrize("n", [240, 560])
+def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(
+    n, weighted, monkeypatch
+):
+    monkeypatch.setattr("ism_dask.estimators.fit_rows.SAMPLE_ROWS", 500)
+    monkeypatch.setattr("ism_dask.estimators.fit_rows._SAMPLED_ROWS", 200)
     rng = np.random.default_rng(n)
     X, y = rng.integers(256, size=(n, 4)).astype(np.uint8), rng.integers(3, size=n)
     weights = rng.integers(1, 3, size=n).astype(float) if weighted else None
@@ -127,13 +133,13 @@ def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(n
         return fit_rows.contributing(dependence)().value(W).objective, fit_rows.kernel.sigma
 
     value, sigma = seen(X)
-    for chunk_rows in (500, 700):
+    for chunk_rows in (50, 70):
         other, width = seen(StoredRows(X, chunk_rows))
         assert other == pytest.approx(value, rel=1e-10)
         assert width == pytest.approx(sigma, rel=1e-13)
 
 
-@pytest.mark.parametrize("seed", [3, 9, 21, 24])
+@pytest.mark.parametrize("seed", [3, 24])
 def test_fits_to_classes_depend_on_neither_order_nor_units_of_columns(seed):
     """Rows of a class have no order of their own, and with two classes starts are incomplete."""
     rng = np.random.default_rng(seed)
@@ -147,7 +153,7 @@ def test_fits_to_classes_depend_on_neither_order_nor_units_of_columns(seed):
     assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [2, 3])
 def test_fits_to_equal_rows_depend_on_neither_names_nor_order(seed):
     """Rows of few values are equal, and may have different classes."""
     rng = np.random.default_rng(seed)

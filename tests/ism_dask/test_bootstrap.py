@@ -79,7 +79,7 @@ def test_a_refit_is_a_fit_to_repeated_rows(model):
     _assert_is_the_fit(fitted, refit, X[drawn], y[drawn])
 
 
-@pytest.mark.parametrize("sides", [("avoid",), ("given",), ("avoid", "given")])
+@pytest.mark.parametrize("sides", [("given",), ("avoid", "given")])
 def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
     X, y = _rows(150)
     X, rng = X / SCALES, np.random.default_rng(4)
@@ -193,7 +193,7 @@ def test_the_intervals_hold_the_truth():
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(100, 5))
         y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=100)
-        fitted = SupervisedIKDR(1).fit(X, y)
+        fitted = hsic_model(1).fit(X, y)
         result = bootstrap(fitted, X, y, 19)
         low, high = result.distance_interval
         covered += low <= subspace_distance(B, fitted.weights_) <= high
@@ -213,7 +213,6 @@ def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
     np.testing.assert_array_equal(here.distances, other.distances)
     assert other.feature_names == tuple(names)
     assert here.feature_names[0] == "feature 0"
-    assert not np.array_equal(here.distances, bootstrap(fitted, X, y, 19).distances)
     lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), y, 19, random_state=4)
     np.testing.assert_allclose(lazy.distances, here.distances, rtol=0.02)
     with Client(thread_cluster):
