@@ -115,7 +115,7 @@ def test_every_engine_takes_negative_weights(engine: str, kernel: Any) -> None:
 
 
 def test_new_features_do_not_tell_what_they_avoid() -> None:
-    (X, y, s), (X_other, y_other, s_other) = _confounded(600, 0), _confounded(2000, 1)
+    (X, y, s), (X_other, y_other, s_other) = _confounded(400, 0), _confounded(2000, 1)
     plain = SupervisedIKDR(1).fit(X, y)
     fair = SupervisedIKDR(1).fit(X, y, avoid=s)
     of_y, of_s = (
@@ -135,12 +135,12 @@ def test_new_features_do_not_tell_what_they_avoid() -> None:
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 def test_the_order_of_rows_does_not_matter(argument: str) -> None:
     """Rows that are alike in X and y differ in s alone."""
-    X, y, s = _confounded(200, 3)
-    X[100:], y[100:] = X[:100], y[:100]
-    side = pd.DataFrame({"s": s, "number": np.random.default_rng(1).normal(size=200)})
-    order = np.random.default_rng(2).permutation(200)
-    first = SupervisedIKDR(2).fit(X, y, **{argument: side})
-    second = SupervisedIKDR(2).fit(X[order], y[order], **{argument: side.iloc[order]})
+    X, y, s = _confounded(120, 3)
+    X[60:], y[60:] = X[:60], y[:60]
+    side = pd.DataFrame({"s": s, "number": np.random.default_rng(1).normal(size=120)})
+    order = np.random.default_rng(2).permutation(120)
+    first = SupervisedIKDR(1).fit(X, y, **{argument: side})
+    second = SupervisedIKDR(1).fit(X[order], y[order], **{argument: side.iloc[order]})
     assert_array_equal(first.components_, second.components_)
     assert first.objective_ == second.objective_
 
@@ -148,7 +148,7 @@ def test_the_order_of_rows_does_not_matter(argument: str) -> None:
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 def test_the_names_of_classes_do_not_matter(argument: str) -> None:
     """Rows of whole numbers are equal, and differ in y and s."""
-    X, y, s = _confounded(200, 3)
+    X, y, s = _confounded(120, 3)
     X, names = np.round(X), np.array(["z", "a"])
     first = SupervisedIKDR(1).fit(X, y, **{argument: s})
     second = SupervisedIKDR(1).fit(X, names[y], **{argument: names[s]})
@@ -172,7 +172,7 @@ def test_weights_are_repetitions(argument: str, side: str) -> None:
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 def test_chunked_rows_are_those_in_memory(argument: str) -> None:
-    X, y, s = _confounded(200, 5)
+    X, y, s = _confounded(120, 5)
     model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0))
     chunked = clone(model).fit(da.from_array(X, chunks=(60, 6)), y, **{argument: s})
     whole = clone(model).fit(X, y, **{argument: s})
@@ -182,11 +182,11 @@ def test_chunked_rows_are_those_in_memory(argument: str) -> None:
 def test_given_finds_the_direct_effect() -> None:
     """y follows from s, of which x_0 is a noisy copy, and from x_1, which depends on s as well."""
     rng = np.random.default_rng(6)
-    s = rng.normal(size=400)
-    X = rng.normal(size=(400, 6))
+    s = rng.normal(size=250)
+    X = rng.normal(size=(250, 6))
     X[:, 0] = s + 0.3 * X[:, 0]
     X[:, 1] += 0.8 * s
-    y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=400)
+    y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=250)
     plain = SupervisedIKDR(1).fit(X, y).feature_importances_
     given = SupervisedIKDR(1).fit(X, y, given=s).feature_importances_
     assert plain[1] < 0.7
