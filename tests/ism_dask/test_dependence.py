@@ -90,15 +90,15 @@ def test_independent_rows_are_rejected_as_often_as_the_level_says(design, n_perm
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_dependence_of_any_form_is_found(kernel):
     rng = np.random.default_rng(0)
-    angle = rng.uniform(0, 2 * np.pi, 250)
-    circle = np.column_stack([np.cos(angle), rng.normal(size=250)])
-    y = np.sin(angle) + 0.05 * rng.normal(size=250)
+    angle = rng.uniform(0, 2 * np.pi, 400)
+    circle = np.column_stack([np.cos(angle), rng.normal(size=400)])
+    y = np.sin(angle) + 0.05 * rng.normal(size=400)
     for count in (0, 199):
         found = dependence_test(circle, y, kernel=kernel, n_permutations=count, random_state=1)
         assert found.pvalue < 0.01
         assert found.method == ("permutations" if count else "moments")
     # Neither units nor the order of rows matter.
-    order = rng.permutation(250)
+    order = rng.permutation(400)
     moved = dependence_test(1e3 * circle[order] - 5, y[order] / 7, kernel=kernel, n_permutations=0)
     still = dependence_test(circle, y, kernel=kernel, n_permutations=0)
     assert moved.pvalue == pytest.approx(still.pvalue, rel=1e-4)

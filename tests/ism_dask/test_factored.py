@@ -6,10 +6,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import StoredRows, first_engine, hsic_model
+from models import first_engine, hsic_model
 
 from ism_dask import stationarity
 from ism_dask.engines import (
@@ -183,13 +182,6 @@ def test_the_bound_holds_for_many_classes(kernel):
     assert abs(found.objective / true - 1) <= found.error < 1
 
 
-def test_overflow_is_named():
-    X, y = _data(500)
-    for kernel in (Polynomial(900), Gaussian(1.0) + Polynomial(900)):
-        with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
-            hsic_model(2, kernel=kernel, engine="landmarks").fit(X, y)
-
-
 def test_a_sample_where_the_kernel_is_zero():
     X, y = _data(300, d=3)
     problem = _problem(X, y, Polynomial(20, 0.0), sample=np.zeros((50, 3)))
@@ -251,17 +243,17 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
 
 
 def test_the_subspace_converges_with_the_tolerance():
-    X, y = _data(1500)
+    X, y = _data(700)
     stopping = Stopping(tol=1e-10, angle_tol=1e-9, max_iter=500)
     exact = _engine("exact", X, y, Gaussian(2.5), 2)
     true = solve(exact, 2, stopping).W
     sines = []
-    for tol in (1e-2, 1e-4, 1e-6, 1e-8):
+    for tol in (1e-2, 1e-6):
         problem = _problem(X, y, Gaussian(2.5), 400)
         sines.append(
             subspace_sine(solve(first_engine(Landmarks(tol=tol), problem, 2), 2, stopping).W, true)
         )
-    assert all(angle < 10 * tol for angle, tol in zip(sines, (1e-2, 1e-4, 1e-6, 1e-8), strict=True))
+    assert all(angle < 10 * tol for angle, tol in zip(sines, (1e-2, 1e-6), strict=True))
 
 
 def test_outliers_that_no_sample_saw_are_found():
@@ -280,21 +272,6 @@ def test_outliers_that_no_sample_saw_are_found():
     # Each stands alone: what is left of it would be all of it, had it not been found.
     nearest = np.linalg.norm((X[far] @ W)[:, None] - landmarks, axis=2).min(axis=1)
     assert (nearest < 2.0).all()
-
-
-def test_a_sample_unlike_the_rest_is_made_good():
-    """Many looks at all rows, each followed by more landmarks, and no giving up on the way."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(4000, 6)), rng.integers(0, 3, 4000)
-    middle = X[np.linalg.norm(X, axis=1) < 1.5]
-    problem = _problem(X, y, Gaussian(2.5), 1000, sample=middle)
-    engine = first_engine("landmarks", problem, 4)
-    W = _basis(6, 4)
-    found, true = engine.phi(W), first_engine("exact", problem, 4).phi(W)
-    assert _apart(found.phi, true.phi) < 1e-3
-    assert abs(found.objective / true.objective - 1) <= found.error
-    reach = np.linalg.norm(engine._last.expansion.maps[0].points, axis=1).max()
-    assert reach > np.linalg.norm(middle @ W, axis=1).max()
 
 
 def test_the_worst_rows_do_not_depend_on_the_shards():
@@ -354,7 +331,7 @@ def test_a_tolerance_below_rounding_is_declined():
         first_engine(Landmarks(tol=1e-17), problem, 3).phi(_basis(6, 3))
 
 
-@pytest.mark.parametrize("rows", [1, 7, 250, 699])
+@pytest.mark.parametrize("rows", [7, 250])
 @pytest.mark.parametrize(("engine", "kernel"), [("monomials", Polynomial(3)), ("landmarks", "sum")])
 def test_any_chunking_gives_the_same(engine, kernel, rows):
     X, y = _data()
@@ -476,27 +453,6 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
     # At its own fixed point the approximation takes itself to be right; the sample knows better.
     assert stationarity.relative_residual(ended.W, ended.product) < 1e-7
     assert 1e-5 < sampled[1].residual < 1e-3
-
-
-@pytest.mark.long
-def test_workers_give_the_same_bits(cluster):
-    rows = np.random.default_rng(0).normal(size=(9000, 12)).cumsum(axis=1)
-    rows[:, 3] = 0.0
-    rows = np.clip(128 + 20 * rows, 0, 255).astype(np.uint8)
-    source, y = StoredRows(rows, 512), (rows[:, 5] // 60).astype(int)
-    kernels = {Gaussian("median"): "landmarks", Polynomial(): "monomials"}
-    local = {kernel: hsic_model(3, kernel=kernel).fit(source, y) for kernel in kernels}
-    assert {kernel: fitted.engine_ for kernel, fitted in local.items()} == kernels
-    seen = []
-    with Client(cluster):
-        for kernel, alone in local.items():
-            with watching_passes(lambda done, total: seen.append((done, total))):
-                spread = hsic_model(3, kernel=kernel).fit(source, y)
-            np.testing.assert_array_equal(spread.components_, alone.components_)
-            assert spread.objective_ == alone.objective_
-            assert spread.engine_error_ == alone.engine_error_
-            assert spread.residual_ == alone.residual_
-    assert any(done == total > 1 for done, total in seen)
 
 
 def test_a_seed_decides_the_landmarks():

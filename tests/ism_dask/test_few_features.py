@@ -147,7 +147,7 @@ def test_of_noise_as_many_features_remain_as_new_ones_need():
 
 
 def test_significant_features_are_the_true_ones_in_any_container():
-    drawn, y = rows(300)
+    drawn, y = rows(200)
     model = SupervisedIKDR(2, max_features="auto").fit(drawn, y)
     assert model.get_support(indices=True).tolist() == [1, 4]
     # As many new features as columns: W spans their space, and J cannot rise.
@@ -162,7 +162,7 @@ def test_significant_features_are_the_true_ones_in_any_container():
     assert {1, 4} < set(lazy.get_support(indices=True))
     # Rows of weight 0, here of another law, do not count.
     others = np.vstack([drawn, np.random.default_rng(1).normal(size=(100, 8)) * ([9, 1] * 4)])
-    labels, weights = np.r_[y, np.arange(100) % 2], np.r_[np.ones(300), np.zeros(100)]
+    labels, weights = np.r_[y, np.arange(100) % 2], np.r_[np.ones(200), np.zeros(100)]
     weighted = SupervisedIKDR(2, max_features="auto").fit(others, labels, sample_weight=weights)
     np.testing.assert_allclose(weighted.components_, model.components_, atol=1e-6)
 

@@ -182,11 +182,11 @@ def test_chunked_rows_are_those_in_memory(argument: str) -> None:
 def test_given_finds_the_direct_effect() -> None:
     """y follows from s, of which x_0 is a noisy copy, and from x_1, which depends on s as well."""
     rng = np.random.default_rng(6)
-    s = rng.normal(size=250)
-    X = rng.normal(size=(250, 6))
+    s = rng.normal(size=400)
+    X = rng.normal(size=(400, 6))
     X[:, 0] = s + 0.3 * X[:, 0]
     X[:, 1] += 0.8 * s
-    y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=250)
+    y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=400)
     plain = SupervisedIKDR(1).fit(X, y).feature_importances_
     given = SupervisedIKDR(1).fit(X, y, given=s).feature_importances_
     assert plain[1] < 0.7

@@ -33,7 +33,7 @@ def _rows(n, seed=0):
     ],
 )
 def test_the_same_rows_take_no_more_iterations(make, options):
-    X, y = _rows(500)
+    X, y = _rows(200)
     model = make(2, warm_start=True, **options).fit(X, y)
     first, J, W = model.n_iter_, model.objective_, model.components_
     model.fit(X, y)
@@ -54,26 +54,26 @@ def test_more_rows_are_fitted_from_the_last_w():
 
 
 def test_predictions_go_on_with_the_last_setting():
-    X, y = _rows(600)
-    model = SupervisedIKDR(3, warm_start=True).fit(X[:500], y[:500])
+    X, y = _rows(240)
+    model = SupervisedIKDR(2, warm_start=True).fit(X[:200], y[:200])
     setting = model.setting_
     model.fit(X, y)
     assert model.setting_ == setting
     assert model.converged_
     with pytest.raises(ValueError, match="of the same kind of y"):
-        hsic_model(3).fit(X, y).set_params(criterion="prediction", warm_start=True).fit(X, y)
+        hsic_model(2).fit(X, y).set_params(criterion="prediction", warm_start=True).fit(X, y)
 
 
 def test_without_an_earlier_fit_it_changes_nothing():
-    X, y = _rows(300)
-    model = SupervisedIKDR(2).fit(X, y)
-    for fresh in (SupervisedIKDR(2, warm_start=True), clone(model).set_params(warm_start=True)):
+    X, y = _rows(150)
+    model = SupervisedIKDR(1).fit(X, y)
+    for fresh in (SupervisedIKDR(1, warm_start=True), clone(model).set_params(warm_start=True)):
         np.testing.assert_array_equal(fresh.fit(X, y).components_, model.components_)
 
 
 def test_another_shape_is_refused():
-    X, y = _rows(300)
-    model = SupervisedIKDR(2, warm_start=True).fit(X, y)
+    X, y = _rows(100)
+    model = hsic_model(2, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="new features, but `n_components` is 3; set warm"):
         model.set_params(n_components=3).fit(X, y)
     with pytest.raises(ValueError, match="`components_` of 6 features, but X has 4"):
