@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -35,7 +34,7 @@ from storage import DatasetInfo, open_dataset, write_dataset
 
 
 @pytest.fixture(scope="module")
-def wine() -> Labelled:
+def wine():
     return Labelled(*load_wine(return_X_y=True))
 
 
@@ -47,7 +46,7 @@ def test_scale_is_measured_only_where_it_is_named():
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
-def test_the_dense_fit_is_the_one_of_the_library(wine: Labelled, kernel: str):
+def test_the_dense_fit_is_the_one_of_the_library(wine, kernel):
     X = standardised(wine.X)
     if kernel == "gaussian":
         ours = fit(wine, Gaussian("median"), 2)
@@ -61,18 +60,18 @@ def test_the_dense_fit_is_the_one_of_the_library(wine: Labelled, kernel: str):
     assert determined(ours.model) == 2
 
 
-def test_gamma_centred_by_means_is_gamma_by_products(wine: Labelled):
+def test_gamma_centred_by_means_is_gamma_by_products(wine):
     products = label_dependence(wine.y)
     assert np.abs(products - label_dependence(wine.y, by_products=False)).max() < 1e-12
 
 
-def test_a_fit_tells_its_seconds_apart(wine: Labelled):
+def test_a_fit_tells_its_seconds_apart(wine):
     found = fit(wine, Gaussian("median"), 2)
     assert 0 < found.begun <= found.solved <= found.seconds
     assert 0 < found.iteration_seconds < found.solved
 
 
-def test_head_is_the_first_rows_of_a_source(tmp_path: Path):
+def test_head_is_the_first_rows_of_a_source(tmp_path):
     X = np.arange(60, dtype=np.uint8).reshape(20, 3)
     y = np.arange(20) % 2
     info = DatasetInfo("numbers", default_label="half")
@@ -146,7 +145,7 @@ def test_plans_and_workers_are_told():
     assert min(plans) > 0
 
 
-def test_the_page_has_every_figure_and_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     machine = {
         "cores": 2,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.designs import DESIGNS, UNSEEN, Design, distance, seeded
+from benchmarks.designs import DESIGNS, UNSEEN, distance, seeded
 from benchmarks.figures.recovery import _figure, recovery
 from benchmarks.methods import METHODS, projection
 from benchmarks.pictures import draw_recovery
@@ -20,7 +19,7 @@ each_design = pytest.mark.parametrize("design", _ALL, ids=lambda design: design.
 
 
 @each_design
-def test_y_depends_on_the_subspace_alone(design: Design):
+def test_y_depends_on_the_subspace_alone(design):
     rng = np.random.default_rng(0)
     X, B = design.inputs(200, design.d, rng), design.B
     assert X.shape == (200, design.d)
@@ -34,7 +33,7 @@ def test_y_depends_on_the_subspace_alone(design: Design):
 
 
 @each_design
-def test_y_depends_on_each_direction(design: Design):
+def test_y_depends_on_each_direction(design):
     Z = design.draw(200, np.random.default_rng(0)).X @ design.B
     for column in range(design.q):
         moved = Z.copy()
@@ -80,7 +79,7 @@ def test_distance_is_0_for_the_truth_and_1_for_what_is_orthogonal():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_recovers_a_line_in_columns_of_unequal_units(method: str):
+def test_every_method_recovers_a_line_in_columns_of_unequal_units(method):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 5)) * [1, 2, 5, 0.5, 1]
     b = np.array([[1.0, -0.5, 0.1, 0.0, 0.0]]).T
@@ -89,7 +88,7 @@ def test_every_method_recovers_a_line_in_columns_of_unequal_units(method: str):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_recovers_the_plane_of_three_classes(method: str):
+def test_every_method_recovers_the_plane_of_three_classes(method):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=400)
     centres = np.zeros((3, 6))
@@ -99,22 +98,20 @@ def test_every_method_recovers_the_plane_of_three_classes(method: str):
 
 
 @pytest.mark.parametrize("method", ["OPG", "RFM"])
-def test_methods_of_the_law_of_y_see_what_moves_its_variance_alone(method: str):
+def test_methods_of_the_law_of_y_see_what_moves_its_variance_alone(method):
     drawn = seeded([design.name for design in DESIGNS].index("KDR C"), 0, 300)
     assert distance(drawn.B, projection(method, drawn.X, drawn.y, 1).in_units_of_rows) < 0.3
 
 
 @pytest.fixture
-def pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pieces(tmp_path, monkeypatch):
     module = import_module("benchmarks.figures.recovery")
     monkeypatch.setattr(module, "_PIECES", tmp_path / "pieces")
     monkeypatch.setattr(module, "_PICTURE", tmp_path / "recovery.svg")
     return tmp_path / "pieces"
 
 
-def test_a_part_of_the_recovery_is_measured_beside_what_was_before(
-    pieces: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_part_of_the_recovery_is_measured_beside_what_was_before(pieces, monkeypatch):
     pieces.mkdir()
     module = import_module("benchmarks.figures.recovery")
     here = lambda work, cells, _: (work(*each) for each in cells)  # noqa: E731
@@ -132,7 +129,7 @@ def test_a_part_of_the_recovery_is_measured_beside_what_was_before(
         recovery("KDR D")
 
 
-def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pieces: Path):
+def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pieces):
     pieces.mkdir()
     for number, design in enumerate(_ALL):
         distances = {method: [0.1, 0.3] for method in METHODS}
@@ -154,7 +151,7 @@ def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pi
     assert not figure["met"]
 
 
-def test_the_picture_is_the_same_for_the_same_numbers(tmp_path: Path):
+def test_the_picture_is_the_same_for_the_same_numbers(tmp_path):
     lines = [{"design": name, "SIR": 0.5, "default": 0.1} for name in ("one", "two")]
     paths = tmp_path / "first.svg", tmp_path / "second.svg"
     for path in paths:

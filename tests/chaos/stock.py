@@ -84,12 +84,7 @@ def keep_results(accuracy: float = 0.9) -> None:
 def lease(run: str = "under-way") -> Lease:
     """Return the lease of a process that is gone."""
     return Lease(
-        run=run,
-        kind="fit",
-        settings={"dataset": "small"},
-        pid=2**22 + 1,
-        created=1.0,
-        taken=1e9,
+        run=run, kind="fit", settings={"dataset": "small"}, pid=2**22 + 1, created=1.0, taken=1e9
     )
 
 

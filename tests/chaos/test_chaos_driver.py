@@ -22,7 +22,7 @@ KILLS_OF_A_FIT = 5
 
 
 @few_and_many(few=1, many=50)
-def test_the_driver_is_killed_at_any_moment(tally: Begin, count: int) -> None:
+def test_the_driver_is_killed_at_any_moment(tally, count):
     store_own(2_500, 20)
     rng = random.Random(count)
     row = tally("kill -9 the driver, also while it saves", count)

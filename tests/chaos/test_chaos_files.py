@@ -25,7 +25,7 @@ KEPT_OR_NOT = ("lease.json",)
 
 
 @few_and_many(few=3, many=100)
-def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally: Begin, count: int) -> None:
+def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally, count):
     rng = random.Random(count)
     row = tally("newest checkpoint cut at a random byte", count)
     checkpoints = Checkpoints.of_run("own")
@@ -48,7 +48,7 @@ def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally: Begin, count: int)
 
 
 @few_and_many(few=20, many=1_000)
-def test_a_file_is_altered_cut_or_deleted(tally: Begin, count: int) -> None:
+def test_a_file_is_altered_cut_or_deleted(tally, count):
     rng = random.Random(count)
     home = stock()
     row = tally("bit flipped, file cut or deleted: data, model, results, checkpoints", count)
@@ -105,7 +105,7 @@ print(ingest("wine", force=True).data_hash)
 
 @pytest.mark.long
 @few_and_many(few=1, many=10)
-def test_ingests_at_once_and_one_is_killed(tally: Begin, count: int) -> None:
+def test_ingests_at_once_and_one_is_killed(tally, count):
     rng = random.Random(count)
     row = tally("two ingests of one data set at once, a third killed in the middle", count)
     expected = ingest("wine").data_hash

@@ -62,16 +62,14 @@ GROUPS: dict[str, dict[str, Callable[[], object]]] = {
 
 
 @pytest.fixture(scope="module")
-def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stocked(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(tmp_path_factory.mktemp("stocked") / "home"))
         return stock()
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_what_is_hostile_is_refused(
-    tally: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stocked: Path, group: str
-) -> None:
+def test_what_is_hostile_is_refused(tally, tmp_path, monkeypatch, stocked, group):
     row = tally(f"hostile {group}", len(GROUPS[group]))
     accepted = []
     for number, (name, use) in enumerate(GROUPS[group].items()):

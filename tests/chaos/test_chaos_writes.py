@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ NEW = (Path("runs", "new"), Path("runs", "under-way", "partial", "checkpoint-000
 
 
 @pytest.fixture
-def disk(small_home: Callable[[int], AbstractContextManager[Path]]) -> Iterator[Path]:
+def disk(small_home):
     """Mount a disk of a megabyte, with a home on it."""
     with small_home(1) as folder:
         furnish()
@@ -38,7 +38,7 @@ def disk(small_home: Callable[[int], AbstractContextManager[Path]]) -> Iterator[
 
 @pytest.mark.long
 @few_and_many(few=1, many=60)
-def test_the_disk_is_full(tally: Begin, disk: Path, count: int) -> None:
+def test_the_disk_is_full(tally, disk, count):
     row = tally("disk full (ENOSPC), at every write and any page of it", 0)
     told: dict[str, list[str]] = {name: [] for name in WRITES}
     for name, write in WRITES.items():
@@ -71,7 +71,7 @@ def _filled(ballast: Path, room: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def public_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def public_home(monkeypatch):
     """Make a home of root's that everybody may read."""
     if os.geteuid() != 0:
         pytest.skip("only root can give up root's rights")
@@ -84,7 +84,7 @@ def public_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_writing_is_forbidden(tally: Begin, public_home: Path) -> None:
+def test_writing_is_forbidden(tally, public_home):
     row = tally("writing forbidden (EACCES), at every write", 2 * len(WRITES))
     before = files_below(public_home)
     for mode in (0o755, 0o700):

@@ -44,12 +44,12 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal() -> Terminal:
+def terminal():
     return Terminal()
 
 
 @pytest.fixture
-def texts(monkeypatch) -> list[str]:
+def texts(monkeypatch):
     """Return the texts that the bar gets; a terminal may be too slow to show each."""
     shown: list[str] = []
     update = bar._Line.update

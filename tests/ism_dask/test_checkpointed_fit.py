@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
+from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
 from ism_dask.records.iteration import Solution, State
@@ -82,7 +82,7 @@ CLIMBS = {"climb": 1, "prediction": 0}
 @pytest.mark.parametrize(
     ("name", "every"), [*((name, 1) for name in FITS), ("exact", 4), ("starts", 4)]
 )
-def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name: str, every: int) -> None:
+def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name, every):
     make, X, y = FITS[name]
     whole = make().fit(X, y)
     pieces, checkpoints = in_pieces(make, X, y, every)
@@ -116,17 +116,17 @@ def _steps(checkpoint: Checkpoint) -> tuple[object, ...]:
     return rounds, *legs
 
 
-def test_steps_along_the_gradient_have_their_name() -> None:
+def test_steps_along_the_gradient_have_their_name():
     names: list[str] = []
 
     class Names(FitWatcher):
-        def begun(self, plan: FitPlan) -> None:
+        def begun(self, plan):
             self._progress = FitProgress(plan)
 
-        def on_steps(self, unit: str) -> None:
+        def on_steps(self, unit):
             self._progress.on_steps(unit)
 
-        def on_iteration(self, state: State) -> None:
+        def on_iteration(self, state):
             names.append(self._progress.on_iteration(state))
 
     make, X, y = FITS["climb"]
@@ -150,7 +150,7 @@ ROUNDS = {
 @pytest.mark.parametrize(
     ("name", "every"), [("unsupervised", 1), ("semisupervised", 1), ("alternative", 3)]
 )
-def test_rounds_in_pieces_have_the_bits_of_whole_ones(name: str, every: int) -> None:
+def test_rounds_in_pieces_have_the_bits_of_whole_ones(name, every):
     make, y = ROUNDS[name]
     whole = make().fit(WINE, y)
     pieces, checkpoints = in_pieces(make, WINE, y, every)
@@ -168,7 +168,7 @@ def test_rounds_in_pieces_have_the_bits_of_whole_ones(name: str, every: int) -> 
     assert len(whole.rounds_) > 2
 
 
-def test_only_the_first_fit_of_a_block_is_journaled() -> None:
+def test_only_the_first_fit_of_a_block_is_journaled():
     saved: list[Checkpoint] = []
     make, X, y = FITS["exact"]
     with saving_checkpoints(CheckpointedFit(keep=saved.append)):
@@ -179,7 +179,7 @@ def test_only_the_first_fit_of_a_block_is_journaled() -> None:
     assert np.array_equal(again.components_, make().fit(X, y).components_)
 
 
-def test_the_time_before_a_fit_was_cut_off_counts() -> None:
+def test_the_time_before_a_fit_was_cut_off_counts():
     make, X, y = FITS["exact"]
     _, checkpoints = in_pieces(make, X, y, 1)
     seconds = [leg.history[-1].seconds for each in checkpoints for leg in each.runs if leg]

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from models import first_engine, hsic_model
 
 from ism_dask import stationarity
-from ism_dask.engines import (
-    DeclinedError,
-    Landmarks,
-    Problem,
-    as_engine,
-    first_that_serves,
-)
+from ism_dask.engines import DeclinedError, Landmarks, Problem, as_engine, first_that_serves
 from ism_dask.engines.lowrank.base import task_bytes
 from ism_dask.engines.lowrank.error_bound import LargestRemainders
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine

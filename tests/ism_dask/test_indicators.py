@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -39,9 +37,7 @@ def _sums(fitted: SupervisedIKDR) -> np.ndarray:
 @pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("q", [1, 2])
-def test_no_feature_that_raises_j_has_weights_where_rows_are_constant(
-    make: Callable[..., SupervisedIKDR], seed: int, q: int
-) -> None:
+def test_no_feature_that_raises_j_has_weights_where_rows_are_constant(make, seed, q):
     X, y = _table(seed)
     fitted = make(q).fit(X, y)
     assert fitted.status_.is_requested
@@ -55,7 +51,7 @@ def test_no_feature_that_raises_j_has_weights_where_rows_are_constant(
 
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("whiten", [False, True])
-def test_rows_in_blocks_and_in_memory_agree(standardize: bool, whiten: bool) -> None:
+def test_rows_in_blocks_and_in_memory_agree(standardize, whiten):
     X, y = _table(5)
     model = {"kernel": Gaussian(sigma=1.0), "standardize": standardize, "whiten": whiten}
     model |= {"solver": ISM(max_iter=500)}
@@ -73,7 +69,7 @@ def _centred(Z: np.ndarray) -> np.ndarray:
     return np.asarray(Z - Z.mean(axis=0))
 
 
-def test_a_kernel_with_an_origin_keeps_all_columns() -> None:
+def test_a_kernel_with_an_origin_keeps_all_columns():
     """Rows that are not centred are not constant in the sum of indicators: it is 1."""
     X, y = _table(6)
     kernel = Polynomial(degree=2, offset=0.0)
@@ -82,7 +78,7 @@ def test_a_kernel_with_an_origin_keeps_all_columns() -> None:
     assert value * (N - 1) ** 2 == pytest.approx(fitted.objective_, rel=1e-9)
 
 
-def test_clusters_come_from_the_same_space() -> None:
+def test_clusters_come_from_the_same_space():
     X, _ = _table(7)
     fitted = UnsupervisedIKDR(2, n_components=2, random_state=0).fit(X)
     assert_allclose(_sums(fitted), 0.0, atol=1e-9)

@@ -36,7 +36,7 @@ def _line(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def fitted() -> SupervisedIKDR:
+def fitted():
     X, y = _rows(300)
     return SupervisedIKDR(2).fit(X / SCALES, y)
 
@@ -58,7 +58,7 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
     regression = RidgeRegression(kernel, _RIDGE, signs)
     hessian, squares, size = curvature(regression, tangents, Block(X, Y, weights))
 
-    def loss(direction: np.ndarray, rows: np.ndarray) -> float:
+    def loss(direction, rows):
         # The ridge stays that of all rows if some are left out.
         Z = X[rows] @ tangents.turned(direction)
         noise = counts.sum() * _RIDGE / counts[rows]
@@ -156,7 +156,7 @@ def test_features_outside_of_the_support_have_no_uncertainty():
 
 
 @pytest.fixture(scope="module")
-def a_start() -> SupervisedIKDR:
+def a_start():
     """A fit that no W which was fitted improves."""
     model = SupervisedIKDR(2, kernel=Gaussian(sigma=2.0)).fit(*load_wine(return_X_y=True))
     assert model.status_ is Status.START

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,7 +28,7 @@ BLOCKS = [slice(start, start + 50) for start in range(0, len(X), 50)]
 
 
 @pytest.mark.parametrize(("y", "forgetting"), [(Y, 0.0), (NUMBERS, 0.3)])
-def test_blocks_give_the_fit_to_all_rows(y: np.ndarray, forgetting: float) -> None:
+def test_blocks_give_the_fit_to_all_rows(y, forgetting):
     """Rows that are not forgotten, all of them, or with weights that fall from call to call."""
     blocks = SupervisedIKDR(1, **PLAIN)
     for rows in BLOCKS:
@@ -42,7 +40,7 @@ def test_blocks_give_the_fit_to_all_rows(y: np.ndarray, forgetting: float) -> No
     assert blocks.sampling_error() == 0
 
 
-def test_a_fit_begins_anew() -> None:
+def test_a_fit_begins_anew():
     """The width and the start are selected as by `fit`; rows before a `fit` do not count."""
     model = SupervisedIKDR(1).partial_fit(X[:60], Y[:60])
     model.fit(X[:60], Y[:60]).partial_fit(X[60:], Y[60:])
@@ -81,12 +79,8 @@ def _distance(model: SupervisedIKDR, rows: np.ndarray, y: np.ndarray, weights: n
     ],
 )
 def test_the_error_that_a_sample_states_is_that_for_all_rows(
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[..., SupervisedIKDR],
-    held_rows: int,
-    error: Callable[..., float],
-    forgetting: float,
-) -> None:
+    monkeypatch, make, held_rows, error, forgetting
+):
     monkeypatch.setattr(reservoir, "HELD_ROWS", held_rows)
     weights = (1 - forgetting) ** (2 - np.arange(600) // 200)
     stated, seen = [], []
@@ -105,14 +99,12 @@ def test_the_error_that_a_sample_states_is_that_for_all_rows(
 
 
 @pytest.mark.parametrize("weights", [np.ones(200), np.arange(200) % 4 / 2.0])
-def test_sums_over_a_sample_are_those_over_all_rows(
-    monkeypatch: pytest.MonkeyPatch, weights: np.ndarray
-) -> None:
+def test_sums_over_a_sample_are_those_over_all_rows(monkeypatch, weights):
     monkeypatch.setattr(reservoir, "HELD_ROWS", 50)
     sums, rng = [], np.random.default_rng(0)
     numbers = np.arange(200.0)
 
-    def block(rows: slice) -> reservoir.Reservoir:
+    def block(rows):
         return reservoir.Reservoir.of(numbers[rows, None], numbers[rows], weights[rows], rng)
 
     for _ in range(400):
@@ -125,7 +117,7 @@ def test_sums_over_a_sample_are_those_over_all_rows(
     assert abs(np.mean(sums) - expected) < 4 * error
 
 
-def test_columns_of_later_blocks_are_those_of_the_first() -> None:
+def test_columns_of_later_blocks_are_those_of_the_first():
     frame = pd.DataFrame(X, columns=[f"f{number}" for number in range(13)])
     model = SupervisedIKDR(1, **PLAIN).partial_fit(frame[:90], Y[:90])
     model.partial_fit(frame[90:], Y[90:])
@@ -137,14 +129,14 @@ def test_columns_of_later_blocks_are_those_of_the_first() -> None:
 
 
 @pytest.mark.parametrize("forgetting", [-0.1, 1.0, float("nan")])
-def test_a_share_to_forget_is_below_1(forgetting: float) -> None:
+def test_a_share_to_forget_is_below_1(forgetting):
     with pytest.raises(ValueError, match="forgetting"):
         SupervisedIKDR(2).partial_fit(X, Y, forgetting=forgetting)
     with pytest.raises(ValueError, match="whiten"):
         SupervisedIKDR(2, whiten=True).partial_fit(X, Y)
 
 
-def test_blocks_have_weights_of_rows() -> None:
+def test_blocks_have_weights_of_rows():
     weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
     blocks = SupervisedIKDR(1, **PLAIN)
     for rows in BLOCKS:
@@ -154,7 +146,7 @@ def test_blocks_have_weights_of_rows() -> None:
         blocks.partial_fit(X[:9], Y[:9], -np.ones(9))
 
 
-def test_blocks_of_sparse_rows_are_those_of_dense_rows() -> None:
+def test_blocks_of_sparse_rows_are_those_of_dense_rows():
     dense, sparse = SupervisedIKDR(1, **PLAIN), SupervisedIKDR(1, **PLAIN)
     for rows in BLOCKS:
         dense.partial_fit(X[rows], Y[rows])
@@ -162,7 +154,7 @@ def test_blocks_of_sparse_rows_are_those_of_dense_rows() -> None:
     assert_same_fit(sparse, dense, 1e-10, 1e-8)
 
 
-def test_a_block_that_does_not_go_with_the_others_changes_nothing() -> None:
+def test_a_block_that_does_not_go_with_the_others_changes_nothing():
     model = SupervisedIKDR(1, **PLAIN).partial_fit(X[:60], Y[:60])
     before = model.components_, model.classes_
     for y in (np.array(["a", "b", "c"])[Y[60:]], np.eye(3)[Y[60:]]):

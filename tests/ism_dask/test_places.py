@@ -80,7 +80,7 @@ def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     lazy, stored = da.from_array(X, chunks=(400, 3)), _stored(X * 1.0, tmp_path, 256)
     engine = "auto" if criterion == "prediction" else "blocks"
 
-    def fitted(place: Any) -> SupervisedIKDR:
+    def fitted(place):
         return SupervisedIKDR(1, criterion=criterion, engine=engine).fit(place, y, weights)
 
     fits = [fitted(place) for place in (X, csr_array(X), stored, _stored(X, tmp_path, 2048))]

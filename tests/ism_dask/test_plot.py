@@ -39,7 +39,7 @@ X, Y = load_wine(return_X_y=True, as_frame=True)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> SupervisedIKDR:
+def fitted():
     return hsic_model(2, kernel=Gaussian("median"), solver=ISM(tol=1e-6)).fit(X, Y)
 
 

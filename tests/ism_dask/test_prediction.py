@@ -180,7 +180,7 @@ def test_evidence_is_the_likelihood_with_the_most_likely_noise(seed):
     system, n = _system(regression, block, W), block.n_rows
     fits = np.diag(block.Y.T @ np.linalg.solve(system, block.Y))
 
-    def likelihood(variance: float) -> float:
+    def likelihood(variance):
         law = multivariate_normal(np.zeros(n), variance * system, allow_singular=True)
         return float(np.mean([law.logpdf(column) for column in block.Y.T]))
 
@@ -277,7 +277,7 @@ def test_the_grid_is_searched_up_to_a_cell_that_no_neighbour_beats(rows, columns
     cells = [[(i, j) for j in range(columns)] for i in range(rows)]
     evaluated: list[tuple[int, int]] = []
 
-    def values(some: list[tuple[int, int]]) -> list[float]:
+    def values(some):
         evaluated.extend(some)
         return [heights[each] for each in some]
 
@@ -305,11 +305,7 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     precondition = inverse_covariance(rows.X.T @ rows.X / rows.n_rows)
     seen: list[Any] = []
     result = ascend(
-        partial(regression.explained, rows),
-        W,
-        precondition,
-        max_iter=200,
-        on_iteration=seen.append,
+        partial(regression.explained, rows), W, precondition, max_iter=200, on_iteration=seen.append
     )
     assert result.status is Status.CONVERGED
     assert_allclose(result.W.T @ result.W, np.eye(q), atol=1e-12)
@@ -384,7 +380,7 @@ def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind)
     unseen = _sample(kind, seed=9, n=400)[0].rows
     choice = choose(sample)
 
-    def loss(W: np.ndarray) -> float:
+    def loss(W):
         settings = [choice.setting, *(choice.setting.times(w, 1.0) for w in (0.5, 2.0))]
         losses = (
             ((unseen.Y - sample.at(each).predicted(sample.rows, W, unseen.X)) ** 2).sum(axis=1)
@@ -518,7 +514,7 @@ def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
     monkeypatch.setattr(prediction_steps, "_STAGE_NUMBERS", 0)
     sizes, first = [], BlocksOfShards.first
 
-    def recorded(blocks: BlocksOfShards, n_rows: int) -> BlocksOfShards:
+    def recorded(blocks, n_rows):
         sizes.append(n_rows)
         return first(blocks, n_rows)
 

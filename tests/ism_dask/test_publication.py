@@ -24,7 +24,7 @@ X, Y = load_wine(return_X_y=True, as_frame=True)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> SupervisedIKDR:
+def fitted():
     return SupervisedIKDR(2).fit(X, Y)
 
 

@@ -112,11 +112,7 @@ def test_more_starts_find_more():
     np.testing.assert_array_equal(again.components_, five.components_)
 
 
-LOOKING_FURTHER = [
-    ISM(restarts=3),
-    ISM(continuation=True),
-    ISM(restarts=2, continuation=True),
-]
+LOOKING_FURTHER = [ISM(restarts=3), ISM(continuation=True), ISM(restarts=2, continuation=True)]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -323,9 +323,7 @@ def test_a_child_of_a_fork_computes_with_threads_of_its_own():
     st.integers(1, 11),
     st.none() | arrays(np.float64, 12, elements=st.sampled_from([0.0, 0.5, 1.0, 3.0])),
 )
-def test_moments_of_parts_add_up(
-    X: np.ndarray, offset: float, cut: int, weights: np.ndarray | None
-) -> None:
+def test_moments_of_parts_add_up(X, offset, cut, weights):
     X = X + offset
     cuts = [slice(cut), slice(cut, None)]
     parts = [ColumnMoments.of(X[s], None if weights is None else weights[s]) for s in cuts]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -67,7 +66,7 @@ def _accuracy(model: SupervisedIKDR, fitted: Any, others: Any) -> float:
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("y", [CLASSES, NUMBERS], ids=["y classes", "y numbers"])
-def test_gamma_is_the_difference_in_units_of_the_norms(side: str, y: np.ndarray) -> None:
+def test_gamma_is_the_difference_in_units_of_the_norms(side, y):
     explained = target_dependence(y)
     avoided = SideInformation.of("avoid", SIDES[side], N).dependence()
     G, S = dense_gamma(explained), dense_gamma(avoided)
@@ -80,13 +79,13 @@ def test_gamma_is_the_difference_in_units_of_the_norms(side: str, y: np.ndarray)
     assert not whole.gamma.is_psd
 
 
-def test_classes_and_numbers_count_alike() -> None:
+def test_classes_and_numbers_count_alike():
     both = dense_gamma(SideInformation.of("avoid", SIDES["both"], N).dependence())
     parts = [dense_gamma(SideInformation.of("avoid", s, N).dependence()) for s in (SEX, AGE)]
     assert_allclose(both, sum(part / np.linalg.norm(part) for part in parts), atol=1e-12)
 
 
-def test_columns_of_classes_are_combined() -> None:
+def test_columns_of_classes_are_combined():
     pair = np.column_stack([SEX, CLASSES.astype(str)])
     combined = np.char.add(SEX, CLASSES.astype(str))
     first, second = (SideInformation.of("avoid", s, N).dependence() for s in (pair, combined))
@@ -102,7 +101,7 @@ def test_columns_of_classes_are_combined() -> None:
         ("closed", Linear()),
     ],
 )
-def test_every_engine_takes_negative_weights(engine: str, kernel: Any) -> None:
+def test_every_engine_takes_negative_weights(engine, kernel):
     """The error bound of each engine holds for the difference, relative to its J."""
     dependence = avoiding(
         target_dependence(CLASSES), SideInformation.of("avoid", AGE, N).dependence(), 10.0
@@ -114,7 +113,7 @@ def test_every_engine_takes_negative_weights(engine: str, kernel: Any) -> None:
     assert abs(J.objective - truth) <= max(J.error, 1e-9) * abs(truth)
 
 
-def test_new_features_do_not_tell_what_they_avoid() -> None:
+def test_new_features_do_not_tell_what_they_avoid():
     (X, y, s), (X_other, y_other, s_other) = _confounded(400, 0), _confounded(2000, 1)
     plain = SupervisedIKDR(1).fit(X, y)
     fair = SupervisedIKDR(1).fit(X, y, avoid=s)
@@ -133,7 +132,7 @@ def test_new_features_do_not_tell_what_they_avoid() -> None:
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
-def test_the_order_of_rows_does_not_matter(argument: str) -> None:
+def test_the_order_of_rows_does_not_matter(argument):
     """Rows that are alike in X and y differ in s alone."""
     X, y, s = _confounded(120, 3)
     X[60:], y[60:] = X[:60], y[:60]
@@ -146,7 +145,7 @@ def test_the_order_of_rows_does_not_matter(argument: str) -> None:
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
-def test_the_names_of_classes_do_not_matter(argument: str) -> None:
+def test_the_names_of_classes_do_not_matter(argument):
     """Rows of whole numbers are equal, and differ in y and s."""
     X, y, s = _confounded(120, 3)
     X, names = np.round(X), np.array(["z", "a"])
@@ -158,7 +157,7 @@ def test_the_names_of_classes_do_not_matter(argument: str) -> None:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 @pytest.mark.parametrize("side", SIDES)
-def test_weights_are_repetitions(argument: str, side: str) -> None:
+def test_weights_are_repetitions(argument, side):
     weights = np.random.default_rng(4).integers(0, 4, N)
     repeated = np.arange(N).repeat(weights)
     s = SIDES[side]
@@ -171,7 +170,7 @@ def test_weights_are_repetitions(argument: str, side: str) -> None:
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
-def test_chunked_rows_are_those_in_memory(argument: str) -> None:
+def test_chunked_rows_are_those_in_memory(argument):
     X, y, s = _confounded(120, 5)
     model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0))
     chunked = clone(model).fit(da.from_array(X, chunks=(60, 6)), y, **{argument: s})
@@ -179,7 +178,7 @@ def test_chunked_rows_are_those_in_memory(argument: str) -> None:
     assert_allclose(chunked.components_, whole.components_, atol=1e-4)
 
 
-def test_given_finds_the_direct_effect() -> None:
+def test_given_finds_the_direct_effect():
     """y follows from s, of which x_0 is a noisy copy, and from x_1, which depends on s as well."""
     rng = np.random.default_rng(6)
     s = rng.normal(size=400)
@@ -193,7 +192,7 @@ def test_given_finds_the_direct_effect() -> None:
     assert given[1] > 0.95
 
 
-def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression() -> None:
+def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression():
     """The ridge is the one of least generalised cross-validation score, by the definition."""
     side = SideInformation.of("given", AGE, N).dependence()
     regression = SideRegression.of(side)
@@ -215,7 +214,7 @@ def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression() -> None:
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 @pytest.mark.parametrize("weights", [None, np.arange(1, N + 1)])
-def test_something_of_y_has_to_be_left(argument: str, weights: Any) -> None:
+def test_something_of_y_has_to_be_left(argument, weights):
     fit = partial(SupervisedIKDR(1).fit, ROWS, CLASSES, weights)
     with pytest.raises(ValueError, match=f"`{argument}` explains y completely"):
         fit(**{argument: CLASSES})
@@ -228,14 +227,14 @@ def test_something_of_y_has_to_be_left(argument: str, weights: Any) -> None:
     fit(**{argument: parts})
 
 
-def test_what_follows_from_y_may_be_avoided_a_little() -> None:
+def test_what_follows_from_y_may_be_avoided_a_little():
     X, y, _ = _confounded(120, 7)
     model = SupervisedIKDR(1, avoid_weight=0.5).fit(X, y, avoid=y)
     plain = SupervisedIKDR(1).fit(X, y)
     assert_allclose(model.objective_, 0.5 * plain.objective_, rtol=1e-6)
 
 
-def test_searches_pass_on_what_to_avoid() -> None:
+def test_searches_pass_on_what_to_avoid():
     X, y, s = _confounded(120, 7)
     with sklearn.config_context(enable_metadata_routing=True):
         step = SupervisedIKDR(1).set_fit_request(avoid=True, given=False)
@@ -251,7 +250,7 @@ def test_searches_pass_on_what_to_avoid() -> None:
 
 
 @pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
-def test_a_weight_of_zero_avoids_nothing(make: Callable[..., SupervisedIKDR]) -> None:
+def test_a_weight_of_zero_avoids_nothing(make):
     plain = make(1).fit(ROWS, NUMBERS)
     zero = make(1, avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
     assert_allclose(zero.objective_, plain.objective_, rtol=1e-9)
@@ -275,13 +274,13 @@ def test_a_weight_of_zero_avoids_nothing(make: Callable[..., SupervisedIKDR]) ->
         (np.array([1, "a"] * 30, dtype=object), "expected numbers, or labels"),
     ],
 )
-def test_bad_side_information_is_refused(argument: str, side: Any, message: str) -> None:
+def test_bad_side_information_is_refused(argument, side, message):
     with pytest.raises(ValueError, match=f"`{argument}`.*{message}"):
         SupervisedIKDR(1).fit(ROWS, CLASSES, **{argument: side})
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
-def test_rows_of_weight_zero_do_not_make_classes_numbers(argument: str) -> None:
+def test_rows_of_weight_zero_do_not_make_classes_numbers(argument):
     weights = (np.arange(N) >= 3).astype(float)
     side = np.where(weights, np.arange(N) % 3, np.arange(N) + 0.5)
     fitted = SupervisedIKDR(1).fit(ROWS, NUMBERS, weights, **{argument: side})
@@ -290,16 +289,16 @@ def test_rows_of_weight_zero_do_not_make_classes_numbers(argument: str) -> None:
 
 
 @pytest.mark.parametrize("weight", [-1, np.nan, "much", True])
-def test_bad_weights_are_refused(weight: Any) -> None:
+def test_bad_weights_are_refused(weight):
     with pytest.raises(ValueError, match="`avoid_weight` must be a positive finite number or 0"):
         SupervisedIKDR(1, avoid_weight=weight).fit(ROWS, CLASSES, avoid=SEX)
 
 
-def test_correlations_have_no_bias() -> None:
+def test_correlations_have_no_bias():
     """They equal the estimate of Song et al. (2012), term by term."""
     K, L = (A @ A.T for A in (RNG.normal(size=(20, 3)), RNG.normal(size=(20, 2))))
 
-    def unbiased(K: np.ndarray, L: np.ndarray) -> float:
+    def unbiased(K, L):
         K, L = (A - np.diag(np.diag(A)) for A in (K, L))
         m = len(K)
         cross = K.sum(axis=0) @ L.sum(axis=0)
@@ -314,26 +313,26 @@ def _labels() -> np.ndarray:
     return np.column_stack([ROWS[:, 0] > 0, ROWS[:, 1] > 0.5, np.zeros(N)]).astype(int)
 
 
-def test_an_indicator_of_classes_is_the_classes() -> None:
+def test_an_indicator_of_classes_is_the_classes():
     one_hot = np.eye(3, dtype=int)[CLASSES]
     expected = dense_gamma(target_dependence(CLASSES))
     assert_allclose(dense_gamma(target_dependence(one_hot)), expected, atol=1e-12)
 
 
-def test_columns_of_classes_add_up() -> None:
+def test_columns_of_classes_add_up():
     y = np.column_stack([SEX, CLASSES.astype(str)])
     expected = sum(dense_gamma(target_dependence(column)) for column in y.T)
     assert_allclose(dense_gamma(target_dependence(y)), expected, atol=1e-12)
 
 
-def test_a_sparse_indicator_is_the_dense_one() -> None:
+def test_a_sparse_indicator_is_the_dense_one():
     dense = SupervisedIKDR(2).fit(ROWS, _labels())
     sparse = SupervisedIKDR(2).fit(ROWS, scipy.sparse.csr_array(_labels()))
     assert_array_equal(dense.components_, sparse.components_)
     assert dense.feature_importances_[:2].sum() > 0.9
 
 
-def test_many_labels_are_their_principal_columns() -> None:
+def test_many_labels_are_their_principal_columns():
     Y = (RNG.normal(size=(150, 1)) + RNG.normal(size=(150, 120)) > 0.5).astype(int)
     known = target_dependence(Y)
     K = centred((Y @ Y.T).astype(float))
@@ -352,6 +351,6 @@ def test_many_labels_are_their_principal_columns() -> None:
         (np.array([["a", None]] * N, dtype=object), "no value in 60 of 60 rows"),
     ],
 )
-def test_bad_labels_are_refused(y: Any, message: str) -> None:
+def test_bad_labels_are_refused(y, message):
     with pytest.raises(ValueError, match=message):
         SupervisedIKDR(1).fit(ROWS, y)

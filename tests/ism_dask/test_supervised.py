@@ -32,10 +32,7 @@ def _weights_differ(estimator):
 # Labels drawn at random, as some checks have them, may leave the iteration swinging.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @contract_of(
-    [
-        SupervisedIKDR(1, solver=Ascent(max_iter=5)),
-        SupervisedIKDR(criterion="dependence"),
-    ],
+    [SupervisedIKDR(1, solver=Ascent(max_iter=5)), SupervisedIKDR(criterion="dependence")],
     _weights_differ,
 )
 def test_the_contract_of_scikit_learn(estimator, check, monkeypatch):

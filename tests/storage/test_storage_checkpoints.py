@@ -36,7 +36,7 @@ def checkpoint(seed: int = 0) -> Checkpoint:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3))
-def test_no_bit_is_lost(seed: int, legs: int) -> None:
+def test_no_bit_is_lost(seed, legs):
     whole = checkpoint(seed)
     cut = Checkpoint(whole.outer if seed % 2 else None, whole.runs[:legs])
     found = from_json(*to_json(cut))
@@ -45,7 +45,7 @@ def test_no_bit_is_lost(seed: int, legs: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"runs": ()}, checkpoint().runs[2], (1, 2), None])
-def test_what_is_no_checkpoint_is_damaged(wrong: object) -> None:
+def test_what_is_no_checkpoint_is_damaged(wrong):
     checkpoints = Checkpoints.of_run("own")
     checkpoints.results.save(checkpoint_key(1), REQUEST, wrong)
     with pytest.raises(DamagedStore, match="not a checkpoint"):
@@ -54,7 +54,7 @@ def test_what_is_no_checkpoint_is_damaged(wrong: object) -> None:
     assert checkpoints.find(REQUEST) is None
 
 
-def test_the_newest_checkpoint_of_a_request_is_returned() -> None:
+def test_the_newest_checkpoint_of_a_request_is_returned():
     checkpoints = Checkpoints.of_run("own")
     assert checkpoints.find(REQUEST) is None
     assert checkpoints.find() is None
@@ -74,9 +74,7 @@ def test_the_newest_checkpoint_of_a_request_is_returned() -> None:
 
 @settings(max_examples=15)
 @given(data=st.data())
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_taken(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_taken(data, tmp_path_factory):
     checkpoints = Checkpoints(PartialResults(tmp_path_factory.mktemp("cut") / "partial"))
     for seed in (0, 1):
         checkpoints.save(REQUEST, checkpoint(seed))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,7 +43,7 @@ def model(**changes: object) -> Model:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_model_comes_back_as_it_was(dtype: type) -> None:
+def test_a_model_comes_back_as_it_was(dtype):
     saved = model(components=model().components.astype(dtype))
     path = save_model("run-1", saved)
     for loaded in (load_model("run-1"), load_model(path)):
@@ -59,14 +57,14 @@ def test_a_model_comes_back_as_it_was(dtype: type) -> None:
         assert loaded.metrics["folds"] == [0.5, 1]
 
 
-def test_saving_again_replaces() -> None:
+def test_saving_again_replaces():
     save_model("run", model())
     path = save_model("run", model(class_names=None, feature_names=None))
     assert load_model("run").class_names is None
     assert sorted(p.name for p in path.parent.iterdir()) == [".lock", "result"]
 
 
-def test_a_failed_save_keeps_the_old() -> None:
+def test_a_failed_save_keeps_the_old():
     save_model("run", model())
     with pytest.raises(StorageError, match=r"value\.config\.engine"):
         save_model("run", model(config={"engine": object()}))
@@ -74,7 +72,7 @@ def test_a_failed_save_keeps_the_old() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
-def test_labels_and_pictures_are_part_of_a_model(dtype: type) -> None:
+def test_labels_and_pictures_are_part_of_a_model(dtype):
     labels = np.array([0, 2, 1, 1], dtype=dtype)
     path = save_model("run", model(labels=labels), {"a.png": b"one", "b.png": b"two"})
     found = load_model("run").labels
@@ -90,7 +88,7 @@ def test_labels_and_pictures_are_part_of_a_model(dtype: type) -> None:
     assert not picture_path(path, "a.png").parent.exists()
 
 
-def test_a_picture_that_leads_out_changes_nothing() -> None:
+def test_a_picture_that_leads_out_changes_nothing():
     path = save_model("run", model(), {"a.png": b"one"})
     with pytest.raises(UnsafeName, match=r"\.\./up\.png"):
         save_model("run", model(labels=np.zeros(3, int)), {"../up.png": b"two"})
@@ -98,7 +96,7 @@ def test_a_picture_that_leads_out_changes_nothing() -> None:
     assert picture_path(path, "a.png").read_bytes() == b"one"
 
 
-def test_only_json_and_chunks_are_on_disk() -> None:
+def test_only_json_and_chunks_are_on_disk():
     path = save_model("run", model())
     for file in path.rglob("*"):
         if file.is_file() and "c" not in file.relative_to(path).parts:
@@ -121,12 +119,12 @@ def test_only_json_and_chunks_are_on_disk() -> None:
         ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample`"),
     ],
 )
-def test_a_model_that_does_not_fit_together_is_refused(changes: dict, message: str) -> None:
+def test_a_model_that_does_not_fit_together_is_refused(changes, message):
     with pytest.raises(StorageError, match=message):
         model(**changes)
 
 
-def test_a_sample_and_a_history_come_back() -> None:
+def test_a_sample_and_a_history_come_back():
     sample = Sample(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([2, 0, 1]))
     history = [{"iteration": 1, "change": math.inf, "eigenvalues": [2.0, 1.0]}]
     save_model("run", model(sample=sample, history=history, image_shape=(2, 2)))
@@ -138,7 +136,7 @@ def test_a_sample_and_a_history_come_back() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, bool])
-def test_transform_is_the_projection(dtype: type) -> None:
+def test_transform_is_the_projection(dtype):
     saved = model()
     X = np.random.default_rng(1).integers(0, 2, size=(5, 4)).astype(dtype)
     found = saved.transform(X)
@@ -157,13 +155,13 @@ def test_transform_is_the_projection(dtype: type) -> None:
         ([[1, 2, 3, 4], [1, np.nan, 3, 4], [1, 2, np.inf, 4]], "in 2 rows, the first number 1;"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(X: object, message: str) -> None:
+def test_rows_that_do_not_fit_are_refused(X, message):
     with pytest.raises(UnfitRows, match=message):
         model().transform(X)
     assert issubclass(UnfitRows, ValueError)
 
 
-def test_no_model_says_so(make_dataset: Callable[..., Path]) -> None:
+def test_no_model_says_so(make_dataset):
     with pytest.raises(RunNotFound, match="no run 'run' is saved"):
         load_model("run")
     with pytest.raises(StorageError):
@@ -179,13 +177,13 @@ PLAIN = st.recursive(
 
 @settings(max_examples=30)
 @given(PLAIN)
-def test_json_round_trip(value: object) -> None:
+def test_json_round_trip(value):
     text = dumps(value)
     json.loads(text, parse_constant=pytest.fail)
     assert loads(text) == value
 
 
-def test_json_takes_numpy_and_refuses_the_rest() -> None:
+def test_json_takes_numpy_and_refuses_the_rest():
     assert loads(dumps({"a": np.float32(0.5), "b": np.arange(2), "c": (1,)})) == {
         "a": 0.5,
         "b": [0, 1],
@@ -205,7 +203,7 @@ def test_json_takes_numpy_and_refuses_the_rest() -> None:
         ("alternative", AlternativeIKDR),
     ],
 )
-def test_new_features_are_called_as_by_the_estimator(paradigm: str | None, estimator: type) -> None:
+def test_new_features_are_called_as_by_the_estimator(paradigm, estimator):
     fitted = estimator(2)
     fitted.components_ = model().components
     named = model(metrics={} if paradigm is None else {"paradigm": paradigm})

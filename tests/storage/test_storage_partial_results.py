@@ -47,12 +47,12 @@ def bits(value: Any) -> Any:
 
 
 @given(VALUES)
-def test_no_bit_is_lost(value: Any) -> None:
+def test_no_bit_is_lost(value):
     record, arrays = to_json(value)
     assert bits(from_json(record, arrays)) == bits(value)
 
 
-def test_what_cannot_be_saved_or_read_is_refused() -> None:
+def test_what_cannot_be_saved_or_read_is_refused():
     for wrong in ({1}, np.array(["a"]), np.array([1.0], ">f8"), object(), {"__kind__": 1}, Status):
         with pytest.raises(TypeError):
             to_json((1.0, wrong))
@@ -64,7 +64,7 @@ def test_what_cannot_be_saved_or_read_is_refused() -> None:
             from_json({"__kind__": kind}, {})
 
 
-def test_the_fields_on_the_disk_are_those_of_the_version() -> None:
+def test_the_fields_on_the_disk_are_those_of_the_version():
     """A field that is renamed, added or removed needs another version of the format."""
     names = repr(
         {name: tuple(each.name for each in fields(record)) for name, record in RECORDS.items()}
@@ -72,7 +72,7 @@ def test_the_fields_on_the_disk_are_those_of_the_version() -> None:
     assert (FORMAT_VERSION, sha256(names.encode()).hexdigest()[:12]) == (10, "e35d9bb0f671")
 
 
-def test_a_result_is_found_for_its_request_and_no_other() -> None:
+def test_a_result_is_found_for_its_request_and_no_other():
     results = PartialResults.of_run("tables")
     assert results.find("wine-1", REQUEST) is None
     results.save("wine-1", REQUEST, VALUE)
@@ -92,16 +92,14 @@ def test_a_result_is_found_for_its_request_and_no_other() -> None:
     assert not results.folder.exists()
 
 
-def test_names_do_not_lead_out() -> None:
+def test_names_do_not_lead_out():
     with pytest.raises(UnsafeName):
         PartialResults.of_run("tables").save("../a", {}, {})
     with pytest.raises(UnsafeName):
         PartialResults.of_run("../tables")
 
 
-def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(monkeypatch):
     results = PartialResults.of_run("tables")
     monkeypatch.setattr("storage.partial_results.FORMAT_VERSION", FORMAT_VERSION - 1)
     results.save("a", REQUEST, VALUE)
@@ -120,7 +118,7 @@ def _save_many(number: int) -> None:
         results.save("shared", REQUEST, {"writer": number, "step": step, "long": "x" * 2000})
 
 
-def test_two_that_write_at_once_leave_one_whole_result() -> None:
+def test_two_that_write_at_once_leave_one_whole_result():
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_save_many, args=(number,)) for number in (0, 1)]
     for writer in writers:
