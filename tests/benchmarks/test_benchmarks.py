@@ -17,16 +17,15 @@ from benchmarks.clusters import local_cluster, restarts, worker_pids
 from benchmarks.dense import (
     dense_gaussian_fit,
     dense_polynomial_fit,
-    label_dependence,
     median_distance,
     standardised,
 )
 from benchmarks.figures import FIGURES, UNASKED
-from benchmarks.fits import determined, fit, leading_sine, phi_seconds
-from benchmarks.measure import PeakMemory, alternating, crossing, high_water, log_slope
+from benchmarks.fits import determined, fit, leading_sine
+from benchmarks.measure import PeakMemory, crossing, high_water, log_slope
 from benchmarks.plans import recorded_plans
 from benchmarks.results import Result, page, plain
-from benchmarks.rows import Head, Labelled, blobs, problem_of
+from benchmarks.rows import Head, Labelled, blobs
 from benchmarks.shifted import shifted
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.rows.source import RowSource
@@ -60,17 +59,6 @@ def test_the_dense_fit_is_the_one_of_the_library(wine, kernel):
     assert determined(ours.model) == 2
 
 
-def test_gamma_centred_by_means_is_gamma_by_products(wine):
-    products = label_dependence(wine.y)
-    assert np.abs(products - label_dependence(wine.y, by_products=False)).max() < 1e-12
-
-
-def test_a_fit_tells_its_seconds_apart(wine):
-    found = fit(wine, Gaussian("median"), 2)
-    assert 0 < found.begun <= found.solved <= found.seconds
-    assert 0 < found.iteration_seconds < found.solved
-
-
 def test_head_is_the_first_rows_of_a_source(tmp_path):
     X = np.arange(60, dtype=np.uint8).reshape(20, 3)
     y = np.arange(20) % 2
@@ -91,19 +79,6 @@ def test_slope_and_crossing_are_those_of_powers():
     assert log_slope(sizes, 3e-5 * sizes**1.5) == pytest.approx(1.5)
     assert crossing(sizes, (sizes / 2000.0) ** 0.7) == pytest.approx(2000)
     assert crossing(sizes, [1.5, 2, 3]) is None
-
-
-def test_alternating_takes_turns():
-    order: list[str] = []
-    runs = alternating({name: lambda name=name: order.append(name) for name in "ab"}, 2)
-    assert order == ["a", "b", "a", "b"]
-    assert [len(each) for each in runs.values()] == [2, 2]
-
-
-def test_phi_is_made_anew_each_time():
-    problem = problem_of(blobs(300, 8, 3), Gaussian("median"))
-    seconds = phi_seconds(problem, ("landmarks", "exact"), 2)
-    assert min(seconds.values()) > 1e-4  # what was made for the same W costs next to nothing
 
 
 def test_peak_memory_counts_children():

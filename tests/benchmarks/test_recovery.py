@@ -60,16 +60,6 @@ def test_draws_repeat_and_their_columns_are_reordered_with_the_subspace():
     assert np.std(draw.y - x1 / (0.5 + (x2 + 1.5) ** 2)) == pytest.approx(0.5, abs=0.15)
 
 
-def test_classes_of_unequal_variances_have_the_moments_of_their_law():
-    design = next(each for each in DESIGNS if each.name == "unequal variances")
-    draw = design.draw(40_000, np.random.default_rng(0))
-    for number, (mean, deviation) in enumerate([(0, 1), (1, 2.5)]):
-        rows = draw.X[draw.y == number]
-        assert rows[:, 0].mean() == pytest.approx(mean, abs=0.05)
-        assert rows[:, 1].std() == pytest.approx(deviation, abs=0.05)
-        assert rows[:, 2].std() == pytest.approx(1, abs=0.05)
-
-
 def test_distance_is_0_for_the_truth_and_1_for_what_is_orthogonal():
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
     B = Q[:, :2]

@@ -10,6 +10,10 @@ from numpy.testing import assert_allclose
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Engine, EngineOptions, Problem, as_engine
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.kernels import Kernel
+from ism_dask.rows.shards import cut
 from ism_dask.solvers import SOLVERS
 
 # The solvers of HSIC by name.
@@ -19,6 +23,12 @@ HSIC_SOLVERS = {name: kind for name, kind in SOLVERS.items() if name != "ascent"
 def hsic_model(*args: Any, **parameters: Any) -> SupervisedIKDR:
     """Return an estimator that maximises HSIC."""
     return SupervisedIKDR(*args, criterion="dependence", **parameters)
+
+
+def problem_of(X: Any, y: Any, kernel: Kernel, rows: int | None = None, **given: Any) -> Problem:
+    """Return the problem of rows X (n, d), in shards of so many rows, and the dependence on y."""
+    known = y if isinstance(y, Dependence) else target_dependence(y)
+    return Problem.from_dependence(cut(X, rows), kernel, known, **given)
 
 
 def first_engine(engine: str | EngineOptions, problem: Problem, q: int) -> Engine:

@@ -110,13 +110,6 @@ def test_it_is_the_trace():
     assert hsic(Z, Y, kernel=Gaussian(sigma)) == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["linear", "squared", "multiquadric", Polynomial(2)])
-def test_dependence_is_positive_and_more_than_that_of_shuffled_labels(kernel):
-    value = hsic(Z, Y, kernel=kernel)
-    shuffled = hsic(Z, np.random.default_rng(0).permutation(Y), kernel=kernel)
-    assert value > 5 * shuffled > 0
-
-
 @pytest.mark.parametrize("kernel", ["gaussian", "relative_gaussian", "multiquadric", "squared"])
 @pytest.mark.parametrize(("dtype", "offset", "near"), [("f8", 1e6, 1e-7), ("f4", 1e3, 2e-3)])
 def test_far_from_the_origin_nothing_is_lost(kernel, dtype, offset, near):

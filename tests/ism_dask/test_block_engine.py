@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from definition import Definition, dense_gamma
 from distributed import Client
-from models import first_engine
+from models import first_engine, problem_of
 from scipy.sparse import csr_array
 from sklearn.metrics import normalized_mutual_info_score as nmi
 
@@ -21,7 +21,6 @@ from ism_dask.engines import (
     BlockEngine,
     Blocks,
     DeclinedError,
-    ExactEngine,
     Problem,
     as_engine,
 )
@@ -154,19 +153,9 @@ def test_fits_agree_with_exact_ones_within_the_stated_error(kernel):
     assert subspace_sine(*(np.linalg.qr(fit.components_.T)[0] for fit in fits)) < 0.05
 
 
-def test_all_pairs_of_many_rows_are_within_the_stated_error():
-    rows, y = _designed(12_000)
-    problem = Problem.from_dependence(cut(rows), Gaussian(0.4), target_dependence(y))
-    V = np.eye(6)[:, :2]
-    blocks, true = (engine(problem, 2).gradient(V) for engine in (BlockEngine, ExactEngine))
-    assert 1e-3 < blocks.error < 0.05
-    assert abs(blocks.objective / true.objective - 1) < blocks.error
-    assert np.linalg.norm(blocks.product - true.product) < 0.02 * np.linalg.norm(true.product)
-
-
 def _evaluated(rows, y, engine_rows=100):
     kernel = Gaussian(0.8)
-    problem = Problem.from_dependence(cut(rows, 300), kernel, target_dependence(y), seed=5)
+    problem = problem_of(rows, y, kernel, 300, seed=5)
     engine = BlockEngine(problem, 2, engine_rows)
     V = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 2)))[0]
     return engine.phi(V).phi, engine.gradient(V).product
@@ -204,7 +193,7 @@ def test_auto_takes_blocks_where_there_is_no_low_rank_factor():
     def names(kernel, n, engine="auto", rows=None):
         rows = np.random.default_rng(0).normal(size=(n, 3)) if rows is None else rows
         known = target_dependence(np.arange(n) % 3)
-        problem = Problem.from_dependence(cut(rows), kernel, known)
+        problem = problem_of(rows, known, kernel)
         return [each.name for each in as_engine(engine).engines(problem, 2)]
 
     relative = RelativeGaussian().resolve(X[:, :3])

@@ -257,26 +257,6 @@ def test_scores_of_a_tenth_of_the_rows_help():
     assert np.mean(found) > plain
 
 
-def test_numbers_are_scores_as_well():
-    scores = np.where(np.arange(178)[:, None] % 4 == 0, X[:, [6, 9]], np.nan)
-    model = SemiSupervisedIKDR(3).fit(X, scores)
-    assert nmi(Y, model.labels_) > 0.7
-    assert not hasattr(model, "classes_")
-
-
-def test_two_experts_tell_more_than_either():
-    """Each expert tells one of three groups from the others, in three rows of ten."""
-    rng, group = np.random.default_rng(1), np.repeat([0, 1, 2], 40)
-    rows = rng.normal(size=(120, 6))
-    rows[:, :2] += 3.0 * np.column_stack([group == 0, group == 2])
-    scores = np.where(rng.random((120, 2)) < 0.3, np.column_stack([group == 0, group == 2]), np.nan)
-
-    def agreement(given):
-        return nmi(group, SemiSupervisedIKDR(3, 2).fit(rows, given).labels_)
-
-    assert agreement(scores) > max(agreement(scores[:, 0]), agreement(scores[:, 1]))
-
-
 def test_more_classes_than_clusters_are_scores_only():
     model = SemiSupervisedIKDR(2).fit(X, Y)
     assert not hasattr(model, "classes_")
@@ -292,16 +272,6 @@ def avoiding_gamma(model, rows, y):
         L = centred(equal_classes(labels))
         Gamma -= model.mu * L / np.trace(L)
     return Gamma
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_each_of_several_clusterings_to_avoid_has_a_part_of_trace_one():
-    rng, n = np.random.default_rng(25), 25
-    rows, y = rng.normal(size=(n, 5)), np.arange(2 * n).reshape(2, n).T % [2, 3]
-    model = AlternativeIKDR(2, mu=7.0).fit(rows, y)
-    J, eigenvalues, *_ = brute_force(model, rows, avoiding_gamma(model, rows, y))
-    np.testing.assert_allclose(model.objective_, J, rtol=1e-8)
-    np.testing.assert_allclose(model.eigenvalues_, eigenvalues, rtol=1e-6)
 
 
 def test_the_third_of_three_crossed_groupings():

@@ -70,13 +70,6 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
     assert 1e-6 < np.trace(missing) / 300 <= known.remainder < 0.2
 
 
-def test_auto_tells_labels_from_numbers():
-    assert target_dependence(LABELS).classes.tolist() == ["ant", "bee", "cat"]
-    assert target_dependence(np.arange(31) % 3).classes.tolist() == [0, 1, 2]
-    assert target_dependence(NUMBERS).classes is None
-    assert target_dependence(MANY).classes is None
-
-
 @pytest.mark.parametrize("value", [0.1, 0.3, 1e9 / 3])
 @pytest.mark.parametrize("n", [100, 300, 777])
 def test_constant_numbers_are_found_whatever_their_rounding(value, n):

@@ -16,15 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import first_engine, hsic_model
+from models import first_engine, hsic_model, problem_of
 from sklearn.datasets import load_wine
 
 from flows.builtin import ingest
-from ism_dask.engines import Problem
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, as_kernel
 from ism_dask.linalg.eigen import leading_eigenpairs
-from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM
 from ism_dask.solvers.ism import spectral_state
 
@@ -89,9 +87,7 @@ def test_start(data, kernel, rows):
     _, expected, known = _golden(data, kernel)
     X = _standardised(rows[0])
     resolved = known.resolve(X)
-    engine = first_engine(
-        "exact", Problem.from_dependence(cut(X), resolved, target_dependence(rows[1])), 1
-    )
+    engine = first_engine("exact", problem_of(X, rows[1], resolved), 1)
     q = GOLDEN[data]["q"]
     spectrum = leading_eigenpairs(engine.phi0(), q)
     top = np.array(expected["phi0_top_eigenvalues"])

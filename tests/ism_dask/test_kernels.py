@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
@@ -115,11 +113,6 @@ def test_no_entry_is_below_the_normal_range(dtype):
     values = Gaussian(1.0).value(beta.copy())
     assert values.min() >= 1e10 * np.finfo(dtype).tiny
     np.testing.assert_allclose(values, np.exp(-beta.astype(np.float64) / 2), rtol=1e-5, atol=1e-25)
-
-
-@walked
-def test_copies_are_equal(kernel):
-    assert copy.deepcopy(kernel) == kernel
 
 
 @pytest.mark.parametrize("m", [2, 3, 20, 41])

@@ -51,14 +51,6 @@ def test_a_fit_is_the_same_with_none_as_with_nan():
     np.testing.assert_array_equal(with_none.components_, with_nan.components_)
 
 
-def test_decimals_are_numbers():
-    given = [
-        Decimal(str(value)) if labelled else None
-        for value, labelled in zip(X[:, 0], LABELLED, strict=True)
-    ]
-    same(partial_scores(given, 178, "auto"), partial_scores(entries(X[:, 0], None), 178, "auto"))
-
-
 @pytest.mark.parametrize("target", ["auto", "classes"])
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
 def test_whole_numbers_and_strings_with_gaps_of_any_kind_are_classes(gap, target):
@@ -135,15 +127,6 @@ def test_labels_to_avoid_that_are_missing_are_counted(labels, gap):
         AlternativeIKDR(3).fit(X, entries(labels, gap))
 
 
-def test_no_label_to_avoid_at_all():
-    with pytest.raises(ValueError, match="no value in 178 of 178 rows"):
-        AlternativeIKDR(3).fit(X, np.full(178, np.nan))
-
-
-def test_noise_is_a_label_to_avoid():
-    assert centred_labels([-1, 0, 1, 0], 4).shape == (4, 3)
-
-
 @pytest.mark.parametrize("y", [Y[:100], np.full(178, np.inf)])
 def test_gaps_are_no_advice_for_labels_to_avoid(y):
     with pytest.raises(ValueError, match=r"Each row needs a label to avoid$"):
@@ -161,12 +144,6 @@ def test_a_column_is_flat_with_a_warning(column, target):
         with pytest.warns(DataConversionWarning, match="column-vector"):
             known = partial_scores(given, 178, target)
         same(known, partial_scores(column, 178, target))
-
-
-def test_a_column_of_labels_to_avoid_is_flat_with_a_warning():
-    with pytest.warns(DataConversionWarning, match="column-vector"):
-        labels = centred_labels(pd.DataFrame({"y": NAMES[Y]}), 178)
-    np.testing.assert_array_equal(labels, centred_labels(NAMES[Y], 178))
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from models import assert_same_fit, hsic_model
+from models import assert_same_fit, hsic_model, problem_of
 from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Problem
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators import reservoir
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_distance
-from ism_dask.rows.shards import cut
 
 X, Y = load_wine(return_X_y=True)
 MIXED = np.random.default_rng(0).permutation(len(X))
@@ -57,7 +55,7 @@ def _residual(model: SupervisedIKDR, rows: np.ndarray, y: np.ndarray, weights: n
     """Return how far W is from being stationary for all rows."""
     standardised, W = (rows - model.mean_) / model.scale_, model.components_.T
     dependence = target_dependence(y, "linear", weights)
-    problem = Problem.from_dependence(cut(standardised), model.kernel_, dependence)
+    problem = problem_of(standardised, dependence, model.kernel_)
     return relative_residual(W, ExactEngine(problem, 1).product(W).product)
 
 

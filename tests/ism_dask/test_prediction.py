@@ -36,7 +36,7 @@ from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.growth import FIRST_ROWS, stages
 from ism_dask.selection.regularisation import Choice, choose, other_maximum
 from ism_dask.selection.sample import Sample
-from ism_dask.selection.starts import START_NAMES, Starts, gradient_moments
+from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend
 from ism_dask.status import Status
 
@@ -353,18 +353,6 @@ def test_each_start_detects_its_kind_of_dependence(kind, name):
     assert distance(truth, sample.starts[name]) < 0.25
 
 
-def test_later_gradients_detect_more():
-    """Two arms of a spiral: in all columns at once their gradients drown in the noise."""
-    rng = np.random.default_rng(0)
-    angle, y = rng.uniform(0.25, 1.0, 600) * 2 * np.pi, rng.integers(2, size=600)
-    arms = angle * np.array([np.cos(angle + np.pi * y), np.sin(angle + np.pi * y)])
-    X = np.column_stack([arms.T, rng.normal(size=(600, 18))])
-    X /= X.std(axis=0)
-    first, third = gradient_moments(X, (y - y.mean())[:, None], (1, 3))
-    away = [distance(np.eye(20)[:, :2], np.linalg.eigh(each)[1][:, -2:]) for each in (first, third)]
-    assert away[1] < 0.8 * away[0]
-
-
 @pytest.mark.parametrize("q", [1, 2, 5])
 def test_starts_are_orthonormal(q):
     X = (WINE - WINE.mean(axis=0)) / WINE.std(axis=0)
@@ -551,19 +539,6 @@ def test_rows_of_tiny_weight_decide_nothing():
     weighted = SupervisedIKDR(1).fit(X, y, np.repeat([5.0, 1e-9], 100))
     assert weighted.setting_ == alone.setting_
     assert _apart(alone, weighted) < 1e-3
-
-
-def test_evidence_and_errors_count_rows_by_their_weights():
-    regression, rows, W = _blocks(False)
-    blocks = BlocksInMemory((rows,))
-    alike = BlocksInMemory((replace(rows, weights=np.full(90, 7.0)),))
-    assert alike.evidence(regression, W) == pytest.approx(blocks.evidence(regression, W))
-    some = BlocksInMemory((rows.part(np.arange(60)),))
-    tiny = BlocksInMemory((replace(rows, weights=np.repeat([2.0, 1e-12], [60, 30])),))
-    assert tiny.evidence(regression, W) == pytest.approx(some.evidence(regression, W))
-    losses = tiny.leave_one_out(regression, W)
-    assert_allclose(losses[:60], 2.0 * some.leave_one_out(regression, W), rtol=1e-6)
-    assert_allclose(losses[60:], 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("sides", [{}, {"avoid": np.arange(120.0) % 9}])

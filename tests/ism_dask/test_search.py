@@ -6,21 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from models import first_engine, hsic_model
+from models import first_engine, hsic_model, problem_of
 from scipy.stats import ortho_group
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import scale
 from watchers import watching_iterations
 
-from ism_dask.engines import Problem
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
-from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import State
 from ism_dask.records.stopping_rule import Stopping
-from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM, multistart
 from ism_dask.solvers.ism import solution_at, solve
 from ism_dask.solvers.multistart import MultistartSearch
@@ -33,7 +30,7 @@ WINE, CULTIVAR = load_wine(return_X_y=True)
 
 
 def _problem(kernel, X=IRIS, y=SPECIES, rows=None):
-    return Problem.from_dependence(cut(X, rows), kernel.resolve(X), target_dependence(y))
+    return problem_of(X, y, kernel.resolve(X), rows)
 
 
 class Quadratic:
@@ -86,12 +83,6 @@ def test_refining_brings_the_residual_to_rounding(name):
     for _ in range(10):
         nearby = np.linalg.qr(fine.W + 1e-3 * rng.normal(size=fine.W.shape))[0]
         assert engine.objective(nearby) <= fine.objective * (1 + 1e-12)
-
-
-def test_refining_what_is_at_rest_changes_nothing():
-    engine = first_engine("auto", _problem(Linear()), 2)
-    rest = solve(engine, 2, Stopping())
-    assert refine_by_newton(engine, rest) is rest
 
 
 @pytest.mark.parametrize("engine", ["monomials", "landmarks"])

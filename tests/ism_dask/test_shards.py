@@ -58,10 +58,6 @@ def _first_and_sum(piece):
     return np.array([piece.X.sum()]), float(len(piece.X))
 
 
-def _pairs_seen(head, tail):
-    return float(sum(1 for _ in tail))
-
-
 def test_many_shards_share_tasks(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.shards._RUNS", 4)
     watched = []
@@ -145,12 +141,6 @@ def test_overlapping_holders_give_blas_back_at_the_end():
         holder.join()
     assert seen == [{1}]
     assert _blas_threads() == {2}
-
-
-def test_many_shards_make_a_graph_in_no_time():
-    """The tasks of all pairs share one bundle for each shard: nothing is looked through twice."""
-    shards = cut(np.ones((150, 4)), 1).with_rows(NUMBERS, np.ones(150))
-    assert shards.fold_pairs(_pairs_seen) == 150 * 151 / 2
 
 
 def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):

@@ -17,8 +17,7 @@ from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, Unsupe
 from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
-from ism_dask.rows import execution, sparse
-from ism_dask.solvers import ISM
+from ism_dask.rows import execution
 
 N, D = 300, 60
 GIVEN = {"kernel": Gaussian(sigma=3.0)}
@@ -130,16 +129,6 @@ def test_wide_rows_in_single_precision():
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-4)
 
 
-def test_products_are_those_of_standardised_rows():
-    rng = np.random.default_rng(0)
-    mean, scale = rng.normal(size=D), rng.uniform(1, 2, D)
-    rows = (X.toarray() - mean) / scale
-    block = sparse.StandardisedSparse(X, mean, scale)
-    W, M = rng.normal(size=(D, 2)), rng.normal(size=(N, 2))
-    assert_allclose(block @ W, rows @ W, atol=1e-10)
-    assert_allclose(block.T @ M, rows.T @ M, atol=1e-10)
-
-
 def _with_a_gap() -> scipy.sparse.csr_array:
     gap = X.copy()
     gap.data[3] = np.nan
@@ -211,9 +200,3 @@ def test_too_little_memory_is_an_error_before_the_work(monkeypatch):
     monkeypatch.setattr(execution.psutil, "virtual_memory", lambda: memory)
     with pytest.raises(MemoryError, match="sparse rows of 60 columns"):
         hsic_model(2).fit(X, Y)
-
-
-@pytest.mark.usefixtures("_many_columns")
-def test_the_distance_kernel_climbs_too():
-    fitted = hsic_model(2, kernel="distance", solver=ISM(max_iter=200)).fit(X, Y)
-    assert fitted.residual_ <= 1e-3

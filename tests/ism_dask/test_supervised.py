@@ -116,11 +116,6 @@ def test_numbers_lead_to_the_direction_they_depend_on(make, target, kernel):
     assert abs(fitted.components_[0] @ direction) > (0.94 if kernel == "polynomial" else 0.97)
 
 
-def test_several_numbers_for_each_row():
-    targets = np.column_stack([X[:, 0] + X[:, 3], X[:, 1]])
-    assert hsic_model().fit(X, targets).components_.shape == (2, 13)
-
-
 def test_constant_columns_have_loading_zero_and_change_nothing(plain):
     padded = np.insert(X, [0, 5], [7.0, 1e9 / 3], axis=1)
     fitted = hsic_model(2).fit(padded, Y)
@@ -226,15 +221,6 @@ def test_fits_repeat(monkeypatch):
     assert other.kernel_.sigma == pytest.approx(first.kernel_.sigma, rel=0.05)
 
 
-def test_without_standardising_the_rows_are_taken_as_they_are():
-    centred = X - X.mean(axis=0)
-    plain = {"kernel": Gaussian("median")}
-    fitted = hsic_model(2, standardize=False, **plain).fit(centred, Y)
-    assert (fitted.mean_ == 0).all()
-    assert (fitted.scale_ == 1).all()
-    np.testing.assert_allclose(fitted.transform(centred), centred @ fitted.components_.T, atol=1e-9)
-
-
 def test_not_converging_is_a_warning():
     with pytest.warns(ConvergenceWarning, match=r"in 1 iterations.*`tol` is 1e-12"):
         fitted = hsic_model(2, solver=ISM(tol=1e-12, max_iter=1)).fit(X, Y)
@@ -321,18 +307,6 @@ def test_transform_checks_its_rows(plain):
     for rows in (X[:, :5], da.from_array(X[:, :5])):
         with pytest.raises(ValueError, match="5 features, but SupervisedIKDR is expecting 13"):
             plain.transform(rows)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_anchors_are_rows_of_the_space_of_the_model_without_standardising_too():
-    shifted = X + 100.0
-    model = hsic_model(2, kernel="relative_gaussian", standardize=False, solver=ISM(max_iter=3))
-    model.fit(shifted, Y)
-    seen = (shifted - model.mean_) / model.scale_
-    # In an order of their own, these are the rows themselves.
-    anchors = model.kernel_.anchors
-    assert len(anchors) == len(seen)
-    np.testing.assert_allclose(np.sort(anchors, axis=0), np.sort(seen, axis=0), atol=1e-9)
 
 
 def test_importances_are_shares_of_the_subspace():

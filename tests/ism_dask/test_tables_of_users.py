@@ -13,7 +13,6 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
 from watchers import Watcher
@@ -123,14 +122,6 @@ def test_the_score_of_numbers_is_that_of_their_mean_or_law():
     fitted = SupervisedIKDR(1).fit(rows[::2], by_law[::2])
     assert fitted.target_ == "law"
     assert 0.05 < fitted.score(rows[1::2], by_law[1::2]) < 0.5
-
-
-def test_a_search_uses_the_score():
-    rows = np.hstack([X, np.random.default_rng(0).normal(size=(len(X), 5))])
-    search = GridSearchCV(SupervisedIKDR(**PLAIN), {"n_components": [1, 2]}, cv=StratifiedKFold(2))
-    search.fit(rows, Y)
-    assert search.best_params_ == {"n_components": 2}
-    assert search.best_score_ > 0.8
 
 
 def test_frames_of_polars_in_and_out(fitted):

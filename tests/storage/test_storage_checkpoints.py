@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stock import same
 
@@ -14,7 +14,7 @@ from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, list_runs
-from storage.partial_results import PartialResults, checkpoint_key, from_json, to_json
+from storage.partial_results import checkpoint_key, from_json, to_json
 
 REQUEST = {"dataset": "wine", "tol": 1e-5, "sizes": (1, 2)}
 
@@ -70,30 +70,3 @@ def test_the_newest_checkpoint_of_a_request_is_returned():
     assert checkpoints.find(REQUEST) is None
     checkpoints.save(REQUEST, checkpoint(7))
     assert checkpoints.numbers == [1]
-
-
-@settings(max_examples=15)
-@given(data=st.data())
-def test_a_damaged_checkpoint_is_reported_and_the_one_before_taken(data, tmp_path_factory):
-    checkpoints = Checkpoints(PartialResults(tmp_path_factory.mktemp("cut") / "partial"))
-    for seed in (0, 1):
-        checkpoints.save(REQUEST, checkpoint(seed))
-    folder = checkpoints.results.path(checkpoint_key(2))
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    path = data.draw(st.sampled_from(files))
-    content = path.read_bytes()
-    at = data.draw(st.integers(0, len(content) - 1))
-    if data.draw(st.booleans()):
-        path.write_bytes(content[:at])
-    else:
-        bit = 1 << data.draw(st.integers(0, 7))
-        path.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
-    messages: list[str] = []
-    found = checkpoints.find(REQUEST, messages.append)
-    assert found is not None
-    assert same(found, checkpoint(0))
-    (line,) = messages
-    assert "00000002" in line
-    assert "The checkpoint before it is taken" in line
-    with pytest.raises(DamagedStore):
-        checkpoints.read(2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -237,13 +236,6 @@ def test_threads_share_an_opening(make_dataset):
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda start: rows.read(start, start + 10), [0, 10, 20, 30, 40] * 20))
     np.testing.assert_array_equal(np.concatenate(got[-5:]), rows.read(0, 50))
-
-
-def test_a_moved_store_opens_by_its_path(make_dataset, tmp_path):
-    path = make_dataset()
-    expected = read_all(path)
-    shutil.move(path, tmp_path / "else")
-    np.testing.assert_array_equal(read_all(tmp_path / "else"), expected)
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import pickle
 from collections.abc import Callable
 from decimal import Decimal
@@ -211,23 +210,6 @@ def test_folders_with_leading_zeros_are_texts(tmp_path):
     assert_array_equal(data.X.read(0, 6)[::2, 1:], np.c_[np.eye(3), [7, 7, 8]])
 
 
-def test_folders_of_a_partitioned_table_are_a_column(tmp_path):
-    frame = _frame()
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    pa.dataset.write_dataset(
-        table,
-        tmp_path / "sales",
-        format="parquet",
-        partitioning=["region"],
-        partitioning_flavor="hive",
-    )
-    data = ingest_table(tmp_path / "sales", label="churned", drop=["id"])
-    assert data.feature_names is not None
-    assert {"region=east", "region=north", "region=south"} < set(data.feature_names)
-    column = data.feature_names.index("region=north")
-    assert data.X.read(0, N)[:, column].sum() == (frame["region"] == "north").sum()
-
-
 @pytest.mark.parametrize("missing", ["drop", "mean", "indicator"])
 def test_gaps_by_their_definition(missing):
     frame = _gappy()
@@ -380,16 +362,6 @@ def test_files_that_cannot_be_read_are_named(case, tmp_path):
     assert not list_datasets()
 
 
-def test_parts_of_other_types_are_named(tmp_path):
-    for part in range(9):
-        frame = _frame().drop(columns="id")
-        if part == 6:
-            frame["age"] = frame["age"].astype(str)
-        frame.to_parquet(tmp_path / f"part-{part}.parquet")
-    with pytest.raises(TableError, match=r"'age' is .*string.* in .*part-6.parquet and int64 in"):
-        ingest_table(tmp_path, "bad", label="churned")
-
-
 def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path):
     path = _csv(_frame(), tmp_path)
     first = ingest_table(path, label="churned")
@@ -402,17 +374,6 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path):
     assert open_dataset("sales").data_hash == first.data_hash
     changed = ingest_table(path, label="churned", drop=["id"], force=True)
     assert changed.X.shape[1] == first.X.shape[1] - 1
-
-
-def test_a_source_that_changes_while_it_is_read_stores_nothing(tmp_path):
-    path = _csv(_frame(), tmp_path)
-
-    def touch(share, _text):
-        os.utime(path, (1, 1))
-
-    with pytest.raises(TableError, match="changed while it was read"):
-        ingest_table(path, label="churned", progress=touch)
-    assert not list_datasets()
 
 
 def test_patterns_choose_columns():
