@@ -9,8 +9,8 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from contract import contract_of
 from definition import Definition, centred, equal_classes, kernel_matrix
+from models import contract_of
 from scipy.linalg import null_space
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone

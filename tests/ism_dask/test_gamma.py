@@ -159,18 +159,6 @@ def _extended(y, U):
     return np.where(has_score[:, None], y, predicted)
 
 
-@pytest.mark.parametrize("every", [1, 4])
-def test_gamma_of_one_expert(embedded, every):
-    shards, U, roots = embedded
-    numbers = np.where(np.arange(N) % every, np.nan, np.random.default_rng(2).normal(size=N))
-    scored = np.isfinite(numbers)
-    extended = H @ _extended((numbers - numbers[scored].mean())[:, None], U)
-    D = np.diag(roots)
-    expected = _with_trace_one(D @ U @ U.T @ D) + 0.3 * _with_trace_one(extended @ extended.T)
-    guide = partial_scores(numbers, N, "auto", 0.3)
-    np.testing.assert_allclose(_full(*guide.gamma(shards)), expected, atol=1e-12)
-
-
 def test_gamma_of_experts_who_score_different_rows(embedded):
     shards, U, roots = embedded
     rng, row = np.random.default_rng(3), np.arange(N)

@@ -33,6 +33,11 @@ NAMES = {"multiquadratic": "multiquadric"}
 GAUSSIAN = Gaussian("median")
 CASES = [(data, kernel) for data in DATA for kernel in GOLDEN[data]["kernels"]]
 DETERMINED = [(data, kernel) for data in DATA for kernel in ("linear", "squared")]
+# The fixed points of the faces, 960 columns, take seconds each.
+ENDS = [
+    pytest.param(data, kernel, data, marks=[pytest.mark.long] if data == "face" else [])
+    for data, kernel in CASES
+]
 FEWER = {("wine", "gaussian"), ("cancer", "gaussian")}
 
 
@@ -113,9 +118,7 @@ def test_published_tolerance(data, kernel, rows):
     assert fitted.objective_ == pytest.approx(expected["tol_0.01"]["J"], rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("data", "kernel", "rows"), [(d, k, d) for d, k in CASES], indirect=["rows"]
-)
+@pytest.mark.parametrize(("data", "kernel", "rows"), ENDS, indirect=["rows"])
 def test_fixed_point(data, kernel, rows):
     golden, expected, known = _golden(data, kernel)
     fitted = hsic_model(golden["q"], kernel=known, solver=ISM(tol=1e-12, max_iter=500)).fit(*rows)

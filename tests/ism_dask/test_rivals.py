@@ -8,12 +8,11 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from models import HSIC_SOLVERS, first_engine, hsic_model, problem_of
+from models import HSIC_SOLVERS, first_engine, hsic_model, problem_of, watching_iterations
 from scipy.stats import ortho_group
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
-from watchers import watching_iterations
 
 from ism_dask import UnsupervisedIKDR
 from ism_dask.engines.operator import ProductEvaluation, relative_residual
@@ -25,7 +24,6 @@ from ism_dask.records.iteration import State
 from ism_dask.solvers import ISM, DimensionGrowth, Stiefel
 from ism_dask.solvers.ism import restart_from
 from ism_dask.solvers.lbfgs import lbfgs_ascent
-from ism_dask.solvers.stiefel import cayley_ascent
 from ism_dask.status import Status
 
 RIVALS = [name for name in HSIC_SOLVERS if name != "ism"]
@@ -132,21 +130,6 @@ def test_iterations_can_be_counted_out(name):
     assert found.status is Status.MAX_ITER
     assert found.n_iter == len(seen) == (4 if name == "dimension-growth" else 2)
     assert [state.iteration for state in seen] == list(range(1, len(seen) + 1))
-
-
-def test_the_ascent_finds_the_leading_eigenvectors():
-    # J = tr(W^T M W), Phi W = M W: the end is known.
-    values = np.array([5.0, 4.0, 1.0, 0.5, -2.0])
-    turn = ortho_group.rvs(5, random_state=0)
-    M = turn @ np.diag(values) @ turn.T
-
-    def evaluate(W):
-        return ProductEvaluation(float(np.trace(W.T @ M @ W)), M @ W)
-
-    start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
-    points = islice(cayley_ascent(evaluate, lambda each: each.product, start, evaluate(start)), 60)
-    W, _ = next(each for each in points if relative_residual(each[0], each[1].product) < 1e-9)
-    assert subspace_sine(W, turn[:, :2]) < 1e-8
 
 
 def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_curvature():

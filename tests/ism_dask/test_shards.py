@@ -30,7 +30,6 @@ from ism_dask.rows.execution import task_budget
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
-from ism_dask.rows.standardise import tile_dtype
 from ism_dask.rows.tasks import RowFact
 from ism_dask.solvers import ISM
 
@@ -77,22 +76,6 @@ def test_sources_are_read_in_whole_chunks():
     assert cut(Source((5000, 3))).bounds[1] % 16 == 0
     assert shards.dtype == np.float32
     np.testing.assert_array_equal(shards.rows(np.arange(100)), source.read(0, 100))
-
-
-@pytest.mark.parametrize(
-    ("given", "tile"),
-    [
-        ("f4", "f4"),
-        ("u1", "f4"),
-        ("i2", "f4"),
-        ("f8", "f8"),
-        ("i4", "f8"),
-        ("i8", "f8"),
-        ("?", "f8"),
-    ],
-)
-def test_tiles_keep_what_the_data_hold(given, tile):
-    assert tile_dtype(np.dtype(given)) == np.dtype(tile)
 
 
 def _blas_threads():

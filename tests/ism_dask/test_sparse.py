@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 from definition import Definition, dense_gamma
-from models import hsic_model, projector
+from models import Watcher, hsic_model, projector
 from numpy.testing import assert_allclose
 from sklearn.base import clone
-from watchers import Watcher
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators import wide_rows

@@ -90,26 +90,6 @@ def test_the_published_graph_is_neither_raised_nor_centred(blobs, engine, most, 
     check(published.embedded(W, K), kernel_matrix(Gaussian(2.0), X @ W), K, 1e-6, share=0.0)
 
 
-@pytest.mark.parametrize("normalisation", [REGULARISED, PUBLISHED])
-@pytest.mark.parametrize("engine", ["exact", "landmarks"])
-def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine, normalisation):
-    X, W = blobs
-    embedding = graph(X, 40, Gaussian(2.0), engine, 1e-10, normalisation).embedded(W, K)
-    rows = embedding.shards.gather_fact(EMBEDDING)
-    np.testing.assert_allclose(embedding.extension(X @ W), rows, atol=1e-12)
-    part = embedding.extension((X @ W)[17:20])
-    np.testing.assert_allclose(part, rows[17:20], atol=1e-12)
-
-
-def test_more_directions_than_the_kernel_has_are_left_zero():
-    X = np.repeat(np.eye(2), 5, axis=0)  # two points: one direction after centring
-    embedding = graph(X, 10, Gaussian(1.0), "auto").embedded(np.eye(2)[:, :1], 3)
-    assert embedding.values[0] > 0.1
-    np.testing.assert_array_equal(embedding.values[1:], 0)
-    np.testing.assert_array_equal(embedding.shards.gather_fact(EMBEDDING)[:, 1:-1], 0)
-    np.testing.assert_array_equal(embedding.extension(X[:, :1])[:, 1:-1], 0)
-
-
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_affinities_are_never_negative_and_semidefinite(name, blobs):
     X, _ = blobs

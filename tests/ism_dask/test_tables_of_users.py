@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from models import StoredRows, assert_same_fit, hsic_model
+from models import StoredRows, Watcher, assert_same_fit, hsic_model
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
@@ -15,7 +15,6 @@ from sklearn.datasets import load_wine
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
-from watchers import Watcher
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian

@@ -11,9 +11,9 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from contract import contract_of
 from definition import centred, equal_classes
 from distributed import Client
+from models import contract_of
 from scipy.sparse import csc_array, csr_array
 from scipy.stats import spearmanr
 from sklearn.base import clone
