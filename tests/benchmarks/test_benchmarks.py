@@ -91,7 +91,6 @@ def test_peak_memory_counts_children():
         PeakMemory() as peak,
         subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as child,
     ):
-        assert child.stdin is not None
         # The census that the watching thread repeats every second has to find the child.
         wait(lambda: peak.together > once + 250_000_000)
         child.stdin.close()

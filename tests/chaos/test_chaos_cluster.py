@@ -25,7 +25,6 @@ from flows.services.service import live_record
 from flows.supervisor import stop_all
 from storage import Checkpoints, run_folder
 
-Begin = Callable[[str, int], Tally]
 KILLS_OF_A_FIT = 4
 # Of ten schedulers that are killed so many are those of `ism-dask up`.
 OF_UP = 2
@@ -108,7 +107,6 @@ def _up() -> None:
 
 def _scheduler_of_up() -> psutil.Process:
     record = live_record("dask-scheduler")
-    assert record is not None
     return psutil.Process(record.pid)
 
 

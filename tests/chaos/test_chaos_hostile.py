@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 from hostile_files import MARKER, MATRICES, PICKLED, RAW, TABLES
 from hostile_homes import CLUSTERS, RUNS, STORES
-from stock import stock
-from tally import Tally
+from stock import said_by, stock
 
 from flows.compute.places import read_cluster
-from flows.errors import FlowError
 from flows.runs.transform import transform_rows
 from flows.settings.base import TransformSettings
-from storage import StorageError
-
-Begin = Callable[[str, int], Tally]
 
 
 def _transformed(file: str, content: bytes) -> Callable[[], object]:
@@ -77,18 +72,10 @@ def test_what_is_hostile_is_refused(tally, tmp_path, monkeypatch, stocked, group
         shutil.copytree(stocked, folder / "home")
         monkeypatch.chdir(folder)
         monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
-        told = _told(use)
+        told = said_by(use)
         harm = any((folder / one).exists() for one in (MARKER, "home/runs/x", "x"))
         out = folder / "outside"
         harm = harm or (out.exists() and any(out.iterdir()))
         row.add(survived=len(told) > 20, wrong=harm or not told)
         accepted += [] if told and not harm else [name]
     assert not accepted
-
-
-def _told(use: Callable[[], object]) -> str:
-    try:
-        use()
-    except (StorageError, FlowError) as error:
-        return str(error)
-    return ""

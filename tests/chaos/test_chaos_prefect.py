@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +17,7 @@ import psutil
 import pytest
 from serving import Serving, running_worker
 from support import EXACT, exact_fit, is_held, store_own
-from tally import LONG, Tally, few_and_many
+from tally import LONG, few_and_many
 from upkeep import free_port
 from waiting import wait
 
@@ -25,7 +25,6 @@ from flows.runs.fit import fit_plain
 from flows.services.leases import find_lease
 from storage import Checkpoints, Model, load_model, saved_run_path
 
-Begin = Callable[[str, int], Tally]
 POOL = "taking-over"
 CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
 ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
@@ -100,11 +99,8 @@ def _killed(run: str) -> list[dict[str, Any]]:
     _wait_for_iterations(run)
     checkpoints = Checkpoints.of_run(run)
     lease = find_lease(run)
-    assert lease is not None
     psutil.Process(lease.pid).kill()
     newest = checkpoints.find()
-    assert newest is not None
-    assert newest.runs[-1] is not None
     found = newest.runs[-1].history
     return [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in found]
 
@@ -161,7 +157,6 @@ def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bo
         env={**os.environ, **environment},
     ) as process:
         try:
-            assert process.stdout is not None
             flow_run = process.stdout.readline().strip().rpartition("/")[2]
             wait(lambda: Checkpoints.of_run(run).numbers)
             serving.kill()

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pandas as pd
 import pytest
 from serving import Serving, running_worker
 from shop import BAD, RUN_FILE, open_shop
-from tally import LONG, Tally, few_and_many
+from tally import LONG, few_and_many
 from waiting import wait
 
 from flows.refreshes.refresh import refresh
@@ -27,7 +26,6 @@ from flows.runs.published import History, publishing
 from flows.settings.refresh import RefreshSettings
 from storage import StorageError, TableError, load_model, model_hash
 
-Begin = Callable[[str, int], Tally]
 ROWS = {
     "labels corrupted: half of them at random": ["half of all labels at random"],
     "classes new: a third one in a fifth of a file": ["a third class in a fifth of a file"],

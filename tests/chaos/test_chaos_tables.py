@@ -8,7 +8,7 @@ import signal
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -20,11 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
 from stock import files_below
-from tally import Tally, few_and_many
+from tally import few_and_many
 
 from storage import StorageError, TableError, datasets_folder, home, ingest_table, open_dataset
 
-Begin = Callable[[str, int], Tally]
 PARTS = 9
 
 

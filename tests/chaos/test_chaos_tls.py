@@ -20,14 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from daskparts import cluster_file, dask, made, options, process, scheduler, worker
 from distributed import Client, Security
-from tally import Tally, few_and_many
+from tally import few_and_many
 from upkeep import free_port, start_up
 
 from flows.compute.connection import quiet_logs
 from flows.services.certificates import Tls, certificates_folder, certificates_in
 from flows.supervisor import stop_all
 
-Begin = Callable[[str, int], Tally]
 PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")
 
 

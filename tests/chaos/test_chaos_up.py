@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from serving import deployed, running_worker
 from support import exact_fit, store_own
-from tally import Tally, few_and_many
+from tally import few_and_many
 from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
 from waiting import wait
 
@@ -20,7 +19,6 @@ from flows.runs.fit import fit_plain
 from flows.services.service import live_record
 from storage import Checkpoints, load_model, saved_run_path
 
-Begin = Callable[[str, int], Tally]
 ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
 
 

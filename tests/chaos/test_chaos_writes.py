@@ -7,20 +7,18 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from stock import files_below
-from tally import Tally, few_and_many
+from stock import files_below, said_by
+from tally import few_and_many
 from writing import WRITES, furnish
 
-from flows.errors import FlowError
 from flows.runs.inventory import check_files
-from storage import StorageError, home
+from storage import home
 
-Begin = Callable[[str, int], Tally]
 PAGE = 4096
 NOBODY = 65534
 ADVICE = re.compile("free some space|make room|another place|change the permissions")
@@ -46,8 +44,8 @@ def test_the_disk_is_full(tally, disk, count):
             shutil.rmtree(home() / NEW[0], ignore_errors=True)
             before = files_below(disk)
             with _filled(disk / "ballast", room):
-                said = _told(write)
-            if said is None:
+                said = said_by(write)
+            if not said:
                 break
             row.aim += 1
             told[name].append(said)
@@ -92,22 +90,13 @@ def test_writing_is_forbidden(tally, public_home):
         for write in WRITES.values():
             os.seteuid(NOBODY)
             try:
-                said = _told(write)
+                said = said_by(write)
             finally:
                 os.seteuid(0)
             row.add(
-                survived=said is not None and _clear(said, public_home),
+                survived=_clear(said, public_home),
                 wrong=not _as_before(public_home, before),
             )
-
-
-def _told(write: Callable[[], object]) -> str | None:
-    """Return what a write that fails says, None for one that does not."""
-    try:
-        write()
-    except (StorageError, FlowError) as error:
-        return str(error)
-    return None
 
 
 def _clear(said: str, folder: Path) -> bool:

@@ -72,7 +72,6 @@ def test_labels_and_pictures_are_part_of_a_model(dtype):
     labels = np.array([0, 2, 1, 1], dtype=dtype)
     path = save_model("run", model(labels=labels), {"a.png": b"one", "b.png": b"two"})
     found = load_model("run").labels
-    assert found is not None
     assert found.dtype == labels.dtype
     np.testing.assert_array_equal(found, labels)
     assert picture_path(path, "b.png").read_bytes() == b"two"
@@ -125,7 +124,6 @@ def test_a_sample_and_a_history_come_back():
     history = [{"iteration": 1, "change": math.inf, "eigenvalues": [2.0, 1.0]}]
     save_model("run", model(sample=sample, history=history, image_shape=(2, 2)))
     found = load_model("run")
-    assert found.sample is not None
     np.testing.assert_array_equal(found.sample.points, sample.points)
     np.testing.assert_array_equal(found.sample.values, sample.values)
     assert (found.history, found.image_shape) == (history, (2, 2))

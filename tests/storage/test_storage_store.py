@@ -155,5 +155,4 @@ def test_no_read_returns_a_chunk_that_the_manifest_lacks(root, method):
 def test_parts_of_a_file_are_cut_from_checked_bytes(root, part, expected):
     whole = (root / CHUNK).read_bytes()
     read = opened(root).get_sync(CHUNK, prototype=PROTOTYPE, byte_range=part)
-    assert read is not None
     assert read.to_bytes() == whole[expected]

@@ -6,7 +6,6 @@ import gzip
 import pickle
 from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +56,8 @@ def _gappy(seed: int = 0) -> pd.DataFrame:
     return frame
 
 
-def _csv(frame: pd.DataFrame, folder: Path, name: str = "sales.csv", sep: str = ",") -> Path:
-    frame.to_csv(folder / name, index=False, sep=sep)
+def _csv(frame: pd.DataFrame, folder: Path, name: str = "sales.csv") -> Path:
+    frame.to_csv(folder / name, index=False)
     return folder / name
 
 
@@ -73,9 +72,9 @@ def _parquet(frame: pd.DataFrame, folder: Path) -> Path:
     return folder / "sales.parquet"
 
 
-def _feather(frame: pd.DataFrame, folder: Path, name: str) -> Path:
-    pa.feather.write_feather(_arrow(frame), folder / name)
-    return folder / name
+def _feather(frame: pd.DataFrame, folder: Path) -> Path:
+    pa.feather.write_feather(_arrow(frame), folder / "sales.feather")
+    return folder / "sales.feather"
 
 
 def _folder(frame: pd.DataFrame, folder: Path) -> Path:
@@ -111,11 +110,9 @@ def _dask(frame: pd.DataFrame, _folder: Path) -> Any:
 
 FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "csv": _csv,
-    "tsv": partial(_csv, name="sales.tsv", sep="\t"),
     "csv.gz": _gzipped,
     "parquet": _parquet,
-    "feather": partial(_feather, name="sales.feather"),
-    "arrow": partial(_feather, name="sales.arrow"),
+    "feather": _feather,
     "folder": _folder,
     "list": _halves,
     "glob": _glob,
@@ -123,9 +120,6 @@ FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "pyarrow": _arrow,
     "polars": lambda frame, _: pl.from_pandas(frame),
     "polars lazy": lambda frame, _: pl.from_pandas(frame).lazy(),
-    "polars categories": lambda frame, _: pl.from_pandas(frame).with_columns(
-        pl.col("region").cast(pl.Categorical)
-    ),
     "polars parquet": _polars_parquet,
     "reader": lambda frame, _: _arrow(frame).to_reader(),
     "xarray": lambda frame, _: xr.Dataset.from_dataframe(frame),
@@ -140,7 +134,6 @@ def test_every_format_comes_to_the_same_rows(kind, tmp_path):
     source = FORMATS[kind](frame, tmp_path)
     data = ingest_table(source, "sales", label="churned", keep=["id"])
     expected = pd.get_dummies(frame[["age", "income", "region", "member"]], prefix_sep="=")
-    assert data.feature_names is not None
     assert set(data.feature_names) == set(expected.columns)
     assert_array_equal(data.X.read(0, N), expected[list(data.feature_names)].to_numpy(float))
     assert data.class_names == {"churned": ("no", "yes")}
@@ -229,7 +222,6 @@ def test_gaps_by_their_definition(missing):
             expected["region is missing"] = gaps["region=east"]
     assert data.feature_names == tuple(expected.columns)
     assert_allclose(data.X.read(0, len(data.X)), expected.to_numpy(float), rtol=1e-12)
-    assert data.y is not None
     assert len(data.y) == len(expected)
 
 
@@ -249,7 +241,6 @@ def test_the_size_of_batches_changes_nothing(data):
 def test_the_schema_is_stored_and_read_back(tmp_path):
     path = _csv(_gappy(), tmp_path)
     data = ingest_table(path, label="churned", keep=["id"], missing="indicator")
-    assert data.info.table is not None
     schema = TableSchema.from_json(data.info.table["schema"])
     assert TableSchema.from_json(schema.to_json()) == schema
     assert schema.options.keep == ("id",)
@@ -273,7 +264,6 @@ def test_labels_are_classes_or_numbers(case):
     values, target, classes = LABELS[case]
     frame = pd.DataFrame({"x": np.arange(len(values)) ** 1.5, "y": values})
     data = ingest_table(frame, "l", label="y", target=target)
-    assert data.y is not None
     if classes is None:
         assert_array_equal(data.y, np.asarray(values, dtype=float))
     else:
@@ -283,40 +273,20 @@ def test_labels_are_classes_or_numbers(case):
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "gaps": ({}, {}, r"age \(43\), region \(28\).*drop, mean or indicator"),
-    "dates": ({"when": pd.Timestamp("2020-01-01")}, {"missing": "drop"}, "'when' holds dates"),
-    "texts": (
-        {"note": [f"n{k}" for k in range(N)]},
-        {"missing": "mean"},
-        "'note' has 300 different",
-    ),
-    "infinite": ({"x": [np.inf] + [0.0] * (N - 1)}, {"missing": "mean"}, "'x' has infinite values"),
-    "empty column": ({"x": np.nan}, {"missing": "mean"}, "'x' has no values"),
-    "all rows": (
-        {"x": [np.nan, *[1.0] * (N - 1)]},
-        {"missing": "mean", "label": "x"},
-        "x .1.*drop",
-    ),
-    "names that collide": (
-        {"region=north": 1.0},
-        {"missing": "mean"},
-        "'region=north' after encoding",
-    ),
+    "gaps": ({}, {"missing": "refuse"}, r"age \(43\), region \(28\).*drop, mean or indicator"),
+    "dates": ({"when": pd.Timestamp("2020-01-01")}, {}, "'when' holds dates"),
+    "texts": ({"note": [f"n{k}" for k in range(N)]}, {}, "'note' has 300 different"),
+    "infinite": ({"x": [np.inf] + [0.0] * (N - 1)}, {}, "'x' has infinite values"),
+    "empty column": ({"x": np.nan}, {}, "'x' has no values"),
+    "all rows": ({"x": [np.nan, *[1.0] * (N - 1)]}, {"label": "x"}, "x .1.*drop"),
+    "names that collide": ({"region=north": 1.0}, {}, "'region=north' after encoding"),
     "no such label": ({}, {"label": "churn"}, "did you mean 'churned'"),
     "no such column": ({}, {"drop": ["Age"]}, "`drop` has 'Age'"),
-    "one class": ({"y": "a"}, {"missing": "drop", "label": "y"}, "has 1 class"),
-    "many whole numbers": (
-        {"y": range(N)},
-        {"missing": "drop", "label": "y"},
-        "classes or numbers",
-    ),
-    "texts as numbers": ({}, {"missing": "drop", "target": "numbers"}, "needs numbers"),
+    "one class": ({"y": "a"}, {"label": "y"}, "has 1 class"),
+    "many whole numbers": ({"y": range(N)}, {"label": "y"}, "classes or numbers"),
+    "texts as numbers": ({}, {"target": "numbers"}, "needs numbers"),
     "no column left": ({}, {"columns": ["z_*"]}, "no column left"),
-    "periods": (
-        {"x": pd.period_range("2020", periods=N, freq="D")},
-        {"missing": "mean"},
-        "'x' holds values of the type .*period",
-    ),
+    "periods": ({"x": pd.period_range("2020", periods=N)}, {}, "'x' holds values of .*period"),
     "wrong option": ({}, {"missing": "zero"}, "expected one of refuse"),
 }
 
@@ -326,7 +296,7 @@ def test_what_cannot_be_read_is_named(case):
     columns, options, message = REFUSED[case]
     frame = _gappy().assign(**columns)
     with pytest.raises(TableError, match=message):
-        ingest_table(frame, "bad", **{"label": "churned", **options})
+        ingest_table(frame, "bad", **{"label": "churned", "missing": "mean", **options})
     assert not list_datasets()
 
 
@@ -376,19 +346,13 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path):
     assert changed.X.shape[1] == first.X.shape[1] - 1
 
 
-def test_patterns_choose_columns():
-    frame = pd.DataFrame({"x_1": [1.0, 2], "x_2": [3.0, 5], "z": [1.0, 2], "y": ["a", "b"]})
-    data = ingest_table(frame, "p", label="y", columns="x_*")
+def test_patterns_choose_columns_and_a_label_may_have_any_name():
+    frame = pd.DataFrame({"x_1": [1.0, 2], "x_2": [3.0, 5], "z": [1.0, 2]})
+    frame["is it/über good?"] = ["a", "b"]
+    data = ingest_table(frame, "p", label="is it/über good?", columns="x_*")
+    assert_array_equal(data.y, [0, 1])
     assert data.feature_names == ("x_1", "x_2")
-    assert data.info.table is not None
     assert data.info.table["schema"]["dropped"] == ["z"]
-
-
-def test_a_label_may_have_any_name(tmp_path):
-    frame = pd.DataFrame({"x": [1.0, 2, 4], "is it/über good?": ["a", "b", "a"]})
-    data = ingest_table(frame, "any", label="is it/über good?")
-    assert data.y is not None
-    assert_array_equal(data.y, [0, 1, 0])
 
 
 def _values(source: Any, **options: Any) -> pd.DataFrame:
@@ -413,7 +377,6 @@ def test_rows_left_out_leave_no_level_and_no_class():
     data = ingest_table(frame, "d", label="y", missing="drop")
     assert data.feature_names == ("x", "c=a", "c=b")
     assert data.class_names == {"y": ("u", "v")}
-    assert data.info.table is not None
     (label,) = TableSchema.from_json(data.info.table["schema"]).labels
     assert label.sizes == (2, 1)
 
