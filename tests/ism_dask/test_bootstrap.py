@@ -189,7 +189,7 @@ def test_features_that_mix_are_retained_and_not_stable(fitted):
 def test_the_intervals_hold_the_truth():
     covered, separated = 0, 0
     B = np.eye(5)[:, :1]
-    for seed in range(20):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(100, 5))
         y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=100)
@@ -198,9 +198,9 @@ def test_the_intervals_hold_the_truth():
         low, high = result.distance_interval
         covered += low <= subspace_distance(B, fitted.weights_) <= high
         separated += result.separated.tolist() == [0]
-    # At 90%, fewer than 14 of 20 have a probability of 1%.
-    assert covered >= 14
-    assert separated == 20
+    # At 90%, fewer than 7 of 10 have a probability of 1%.
+    assert covered >= 7
+    assert separated == 10
 
 
 def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):

@@ -74,10 +74,10 @@ def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_pat
 def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     criterion, tmp_path, monkeypatch, thread_cluster
 ):
-    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 1200)
-    X, y = _bytes(800, 3)
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 900)
+    X, y = _bytes(500, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
-    lazy, stored = da.from_array(X, chunks=(400, 3)), _stored(X * 1.0, tmp_path, 256)
+    lazy, stored = da.from_array(X, chunks=(250, 3)), _stored(X * 1.0, tmp_path, 128)
     engine = "auto" if criterion == "prediction" else "blocks"
 
     def fitted(place):

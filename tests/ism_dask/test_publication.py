@@ -25,7 +25,7 @@ X, Y = load_wine(return_X_y=True, as_frame=True)
 
 @pytest.fixture(scope="module")
 def fitted():
-    return SupervisedIKDR(2).fit(X, Y)
+    return SupervisedIKDR(2, criterion="dependence").fit(X, Y)
 
 
 @pytest.mark.parametrize(

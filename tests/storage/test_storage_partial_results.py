@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stock import same
 
 from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
@@ -154,6 +153,8 @@ def checkpoint(seed: int = 0) -> Checkpoint:
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3))
 def test_no_bit_of_a_checkpoint_is_lost(seed, legs):
+    from stock import same  # not above, for processes of these tests import this file
+
     whole = checkpoint(seed)
     cut = Checkpoint(whole.outer if seed % 2 else None, whole.runs[:legs])
     found = from_json(*to_json(cut))
@@ -172,6 +173,8 @@ def test_what_is_no_checkpoint_is_damaged(wrong):
 
 
 def test_the_newest_checkpoint_of_a_request_is_returned():
+    from stock import same
+
     checkpoints = Checkpoints.of_run("own")
     assert checkpoints.find(REQUEST) is None
     assert checkpoints.find() is None
