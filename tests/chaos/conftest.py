@@ -25,9 +25,10 @@ _MINUTE = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make chaos` counts, all faults but the few ones; and which few ones are long."""
     for item in items:
-        if "[few]" in item.name and {item.path.stem, item.name.split("[")[0]} & {*_MINUTE}:
+        few = item.name.endswith(("[few]", "-few]"))
+        if few and {item.path.stem, item.name.split("[")[0]} & {*_MINUTE}:
             item.add_marker(pytest.mark.long)
-        if "tally" in getattr(item, "fixturenames", ()) and "[few]" not in item.name:
+        if "tally" in getattr(item, "fixturenames", ()) and not few:
             item.add_marker(pytest.mark.faults)
 
 

@@ -30,12 +30,10 @@ from ism_dask.rows.execution import task_budget
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
-from ism_dask.rows.tasks import RowFact
 from ism_dask.solvers import ISM
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
-NUMBERS = RowFact("numbers")
 BYTES = np.dtype(np.uint8)
 
 
