@@ -13,7 +13,6 @@ from sklearn.datasets import load_wine
 from waiting import wait
 
 from benchmarks import results
-from benchmarks.clusters import local_cluster, restarts, worker_pids
 from benchmarks.dense import (
     dense_gaussian_fit,
     dense_polynomial_fit,
@@ -23,9 +22,8 @@ from benchmarks.dense import (
 from benchmarks.figures import FIGURES, UNASKED
 from benchmarks.fits import determined, fit, leading_sine
 from benchmarks.measure import PeakMemory, crossing, high_water, log_slope
-from benchmarks.plans import recorded_plans
 from benchmarks.results import Result, page, plain
-from benchmarks.rows import Head, Labelled, blobs
+from benchmarks.rows import Head, Labelled
 from benchmarks.shifted import shifted
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.rows.source import RowSource
@@ -105,18 +103,6 @@ def test_shifting_moves_pictures_and_fills_with_zeros():
     assert down[2, 6] == 9
     assert down.sum() == 9
     assert not shifted(flat, np.array([[3, 2]])).any()  # out at the top
-
-
-def test_plans_and_workers_are_told():
-    rows = blobs(400, 6, 3)
-    with local_cluster(1) as client:
-        before = worker_pids(client)
-        with recorded_plans(client) as plans:
-            fit(rows, Polynomial(degree=2), 2, engine="monomials")
-        assert restarts(client) == 0
-        assert worker_pids(client) == before
-    assert plans
-    assert min(plans) > 0
 
 
 def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ import pytest
 from benchmarks.designs import DESIGNS, UNSEEN, distance, seeded
 from benchmarks.figures.recovery import _figure, recovery
 from benchmarks.methods import METHODS, projection
-from benchmarks.pictures import draw_recovery
 from benchmarks.results import Result, page
 
 _ALL = (*DESIGNS, *UNSEEN)
@@ -139,16 +138,6 @@ def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pi
     assert unseen[-2]["default"] == unseen[-2]["SIR"] == len(UNSEEN)
     assert unseen[-1]["SIR"] == pytest.approx(2)
     assert not figure["met"]
-
-
-def test_the_picture_is_the_same_for_the_same_numbers(tmp_path):
-    lines = [{"design": name, "SIR": 0.5, "default": 0.1} for name in ("one", "two")]
-    paths = tmp_path / "first.svg", tmp_path / "second.svg"
-    for path in paths:
-        draw_recovery(lines, ("SIR", "default"), path)
-    first, second = (path.read_bytes() for path in paths)
-    assert first == second
-    assert b">one<" in first
 
 
 def test_the_page_shows_a_picture_and_notes():

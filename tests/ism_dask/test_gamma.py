@@ -70,15 +70,6 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
     assert 1e-6 < np.trace(missing) / 300 <= known.remainder < 0.2
 
 
-@pytest.mark.parametrize("value", [0.1, 0.3, 1e9 / 3])
-@pytest.mark.parametrize("n", [100, 300, 777])
-def test_constant_numbers_are_found_whatever_their_rounding(value, n):
-    with pytest.raises(ValueError, match="`y` is constant"):
-        target_dependence(np.full(n, value), "linear")
-    with pytest.raises(ValueError, match="column 1 of `y` is constant"):
-        target_dependence(np.column_stack([np.arange(n), np.full(n, value)]), "linear")
-
-
 def test_auto_takes_numbers_under_gaussians_and_few_whole_ones_as_classes():
     known = target_dependence(NUMBERS)
     np.testing.assert_array_equal(known.facts, target_dependence(NUMBERS, "multiscale").facts)
@@ -90,31 +81,32 @@ def test_auto_takes_numbers_under_gaussians_and_few_whole_ones_as_classes():
     assert target_dependence(np.arange(60), "linear").classes is None
 
 
-@pytest.mark.parametrize("kind", [int, float, np.uint8])
-def test_whole_numbers_of_many_values_could_be_either(kind):
-    with pytest.raises(ValueError, match=r"60 different whole numbers.*target='numbers'"):
-        target_dependence(np.arange(60).astype(kind))
-    with pytest.raises(ValueError, match=r"21 different whole numbers.*target='classes'"):
-        target_dependence((np.arange(600) % 21).astype(kind))
+NUMERIC = sorted(set(TARGETS) - {"classes", "labels"})
+# Whose sums round in different ways.
+CONSTANT = [np.full(n, value) for n in (100, 300, 777) for value in (0.1, 0.3, 1e9 / 3)]
 
 
-def test_numbers_taken_for_classes_are_refused():
-    with pytest.raises(ValueError, match=r'60 different labels for 60 rows.*target="numbers"'):
-        target_dependence(np.arange(60), "classes")
-
-
-def test_bad_targets():
-    with pytest.raises(ValueError, match=r"one class only .*ant"):
-        target_dependence(np.array(["ant"] * 5))
-    with pytest.raises(ValueError, match=r"auto, numbers, classes, .*; got 'cubic'"):
-        target_dependence(LABELS, "cubic")
-    for target in sorted(set(TARGETS) - {"classes", "labels"}):
-        with pytest.raises(ValueError, match="`y` must be numbers"):
-            target_dependence(LABELS, target)
-        with pytest.raises(ValueError, match="constant"):
-            target_dependence(np.ones(9), target)
-    with pytest.raises(ValueError, match="one label for each row"):
-        target_dependence(MANY, "classes")
+@pytest.mark.parametrize(
+    ("y", "target", "message"),
+    [
+        *(
+            (np.arange(60).astype(kind), "auto", "60 different whole .*='numbers'")
+            for kind in "lfB"
+        ),
+        (np.arange(600) % 21, "auto", "21 different whole numbers.*target='classes'"),
+        (np.arange(60), "classes", '60 different labels for 60 rows.*target="numbers"'),
+        (np.array(["ant"] * 5), "auto", "one class only .*ant"),
+        (LABELS, "cubic", "auto, numbers, classes, .*; got 'cubic'"),
+        (MANY, "classes", "one label for each row"),
+        *((LABELS, target, "`y` must be numbers") for target in NUMERIC),
+        *((np.ones(9), target, "constant") for target in NUMERIC),
+        *((y, "linear", "`y` is constant") for y in CONSTANT),
+        *((np.c_[: len(y), y], "linear", "column 1 of `y` is constant") for y in CONSTANT),
+    ],
+)
+def test_targets_that_cannot_be(y, target, message):
+    with pytest.raises(ValueError, match=message):
+        target_dependence(y, target)
 
 
 # From the embedding of a round.

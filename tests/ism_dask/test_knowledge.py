@@ -120,21 +120,6 @@ def test_labels_that_are_strings_and_numbers_are_refused(given):
         centred_labels(["a" if each in (None, np.nan) else each for each in given], 4)
 
 
-@pytest.mark.parametrize("gap", [np.nan, None, pd.NA])
-@pytest.mark.parametrize("labels", [Y, NAMES[Y]])
-def test_labels_to_avoid_that_are_missing_are_counted(labels, gap):
-    with pytest.raises(ValueError, match=r"no value in 160 of 178 rows .* class of their own"):
-        AlternativeIKDR(3).fit(X, entries(labels, gap))
-
-
-@pytest.mark.parametrize("y", [Y[:100], np.full(178, np.inf)])
-def test_gaps_are_no_advice_for_labels_to_avoid(y):
-    with pytest.raises(ValueError, match=r"Each row needs a label to avoid$"):
-        AlternativeIKDR(3).fit(X, y)
-    with pytest.raises(ValueError, match=r"get NaN$"):
-        SemiSupervisedIKDR(3).fit(X, y)
-
-
 @pytest.mark.parametrize("target", ["auto", "classes", "linear"])
 @pytest.mark.parametrize(
     "column", [PART, np.round(2 * X[:, 0]) / 2, np.array(entries(Y, None), dtype=object)]
@@ -170,6 +155,8 @@ def test_a_column_is_flat_with_a_warning(column, target):
         (np.where(LABELLED, 0.1, np.nan), "linear", "`y` is constant, 0.1 in all 18 rows"),
         ([None] * 178, "auto", "no scores: every row is NaN, None"),
         ([None, -1] * 89, "auto", "no labels: -1"),
+        (Y[:100], "auto", "get NaN$"),
+        (np.full(178, np.inf), "auto", "get NaN$"),
     ],
 )
 def test_scores_that_cannot_be(y, target, message):
@@ -185,6 +172,13 @@ def test_scores_that_cannot_be(y, target, message):
         (np.column_stack([Y, np.ones(178)]), "column 1 of the .* avoid: `y` has one class only"),
         (np.column_stack([Y, entries(Y, np.nan)]), "column 1 of .* no value in 160 of 178 rows"),
         (np.column_stack([X[:, 0], Y]), "column 0 of .*126 different labels"),
+        (Y[:100], r"Each row needs a label to avoid$"),
+        (np.full(178, np.inf), r"Each row needs a label to avoid$"),
+        *(
+            (entries(labels, gap), "no value in 160 of 178 rows .* class of their own")
+            for labels in (Y, NAMES[Y])
+            for gap in (np.nan, None, pd.NA)
+        ),
     ],
 )
 def test_clusterings_to_avoid_that_cannot_be(y, message):
