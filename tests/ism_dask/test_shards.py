@@ -229,17 +229,11 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
             fit(kernel, engine=engine)
         fit(solver=ISM(refine=True, max_iter=1, tol=0.01), engine="exact")
         fit(whiten=True, weights=RNG.random(240), y=points[:, 0])
-        SemiSupervisedIKDR(3, 2, solver=ISM(max_iter=2), max_outer=1).fit(points, _scores_of(y))
+        scores = np.where(np.arange(240)[:, None] % 2, np.column_stack([y == 0, y == 1]), np.nan)
+        SemiSupervisedIKDR(3, 2, solver=ISM(max_iter=2), max_outer=1).fit(points, scores)
         _clustered(points, "landmarks")
     assert len(tasks.names) > 20
     assert tasks.names <= plain
-
-
-def _scores_of(y):
-    """Return two scores for some rows, none for the others."""
-    scores = np.column_stack([y == 0, y == 1]).astype(float)
-    scores[::2] = np.nan
-    return scores
 
 
 def test_a_worker_too_small_for_a_shard_is_an_error_before_anything_runs(tmp_path):

@@ -77,17 +77,14 @@ def test_gamma_is_the_difference_in_units_of_the_norms(side, y):
     assert not whole.gamma.is_psd
 
 
-def test_classes_and_numbers_count_alike():
-    both = dense_gamma(SideInformation.of("avoid", SIDES["both"], N).dependence())
-    parts = [dense_gamma(SideInformation.of("avoid", s, N).dependence()) for s in (SEX, AGE)]
+def test_columns_of_classes_are_combined_and_count_like_numbers():
+    sides = np.column_stack([SEX, CLASSES.astype(str)]), np.char.add(SEX, CLASSES.astype(str))
+    pair, combined, both, *parts = (
+        dense_gamma(SideInformation.of("avoid", s, N).dependence())
+        for s in (*sides, SIDES["both"], SEX, AGE)
+    )
+    assert_allclose(pair, combined, atol=1e-12)
     assert_allclose(both, sum(part / np.linalg.norm(part) for part in parts), atol=1e-12)
-
-
-def test_columns_of_classes_are_combined():
-    pair = np.column_stack([SEX, CLASSES.astype(str)])
-    combined = np.char.add(SEX, CLASSES.astype(str))
-    first, second = (SideInformation.of("avoid", s, N).dependence() for s in (pair, combined))
-    assert_allclose(dense_gamma(first), dense_gamma(second), atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -304,13 +301,10 @@ def _labels() -> np.ndarray:
     return np.column_stack([ROWS[:, 0] > 0, ROWS[:, 1] > 0.5, np.zeros(N)]).astype(int)
 
 
-def test_an_indicator_of_classes_is_the_classes():
-    one_hot = np.eye(3, dtype=int)[CLASSES]
+def test_columns_of_classes_add_up_and_an_indicator_is_the_classes():
     expected = dense_gamma(target_dependence(CLASSES))
+    one_hot = np.eye(3, dtype=int)[CLASSES]
     assert_allclose(dense_gamma(target_dependence(one_hot)), expected, atol=1e-12)
-
-
-def test_columns_of_classes_add_up():
     y = np.column_stack([SEX, CLASSES.astype(str)])
     expected = sum(dense_gamma(target_dependence(column)) for column in y.T)
     assert_allclose(dense_gamma(target_dependence(y)), expected, atol=1e-12)

@@ -106,23 +106,14 @@ def _problems(name: str) -> Iterator[str]:
         yield from map(str, item.problems())
 
 
-def _new_level(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(level="west")
-
-
-def _new_class(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(y="perhaps")
-
-
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("change", [_new_level, _new_class, None])
+@pytest.mark.parametrize("change", [{"level": "west"}, {"y": "perhaps"}, {}])
 def test_rows_are_stored_anew_where_the_old_ones_would_differ(tmp_path, change):
     """A new level or class changes the encoding; a gap filled by the mean changes with it."""
     grown = tmp_path / "grown"
-    _write(_frame(200, 0, gaps=change is None), grown, "part-0")
+    _write(_frame(200, 0, gaps=not change), grown, "part-0")
     first = ingest_table(grown, "grown", label="y", missing="mean")
-    new = _frame(90, 1)
-    _write(new if change is None else change(new), grown, "part-1")
+    _write(_frame(90, 1).assign(**change), grown, "part-1")
     data = ingest_table(grown, "grown", label="y", missing="mean", force=True)
     shutil.copytree(grown, tmp_path / "whole")
     whole = ingest_table(tmp_path / "whole", "whole", label="y", missing="mean")
@@ -183,18 +174,6 @@ def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, 
         assert wrong.exists()
 
 
-def _save_npy(path: Path, values: np.ndarray[Any, Any]) -> None:
-    np.save(path, values)
-
-
-def _save_npz(path: Path, values: np.ndarray[Any, Any]) -> None:
-    np.savez(path, values)
-
-
-def _save_zarr(path: Path, values: np.ndarray[Any, Any]) -> None:
-    zarr.create_array(path, data=values)
-
-
 def _save_hdf5(path: Path, values: np.ndarray[Any, Any]) -> None:
     with h5py.File(path, "w") as file:
         file["values"] = values
@@ -212,7 +191,12 @@ def test_pieces_have_the_rows_of_their_folders_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("suffix", "save"),
-    [(".npy", _save_npy), (".npz", _save_npz), (".zarr", _save_zarr), (".h5", _save_hdf5)],
+    [
+        (".npy", np.save),
+        (".npz", np.savez),
+        (".zarr", lambda path, values: zarr.create_array(path, data=values)),
+        (".h5", _save_hdf5),
+    ],
 )
 def test_processes_open_the_files_of_matrices_themselves_in_pieces(
     tmp_path, executor, monkeypatch, suffix, save
