@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from commandline import Command
-from scipy.linalg import subspace_angles
 from support import store_own
 
 from flows.errors import FlowError
@@ -267,25 +266,3 @@ def test_a_summary_of_infinities_is_strict_json(here: Command) -> None:
 
     line = here("show", "mine", "--json").out.splitlines()[-1]
     json.loads(line, parse_constant=refused)
-
-
-@pytest.mark.usefixtures("results")
-def test_two_runs_are_compared(here: Command) -> None:
-    answer = here("compare", "mine", "fit", "--json").answer
-    changed = {each["name"]: (each["first"], each["second"]) for each in answer["settings"]}
-    assert changed["criterion"] == ("prediction", "dependence")
-    assert changed["chosen target"] == ("mean", None)
-    assert not {"run", "sigma"} & changed.keys()
-    figures = {each["name"]: (each["first"], each["second"]) for each in answer["figures"]}
-    one, two = load_model("mine"), load_model("fit")
-    assert figures["objective"] == (one.metrics["objective"], two.metrics["objective"])
-    angles = subspace_angles(one.components.T, two.components.T)
-    np.testing.assert_allclose(answer["sines"], np.sin(angles), atol=1e-9)
-    output = here("compare", "mine", "fit").out
-    assert "Settings that differ" in output
-    assert answer["moved"][0]["column"] in output
-    same = here("compare", "mine", "mine").out
-    assert "the settings are the same" in same
-    assert "Weights" not in same
-    assert "W is not compared: one of the runs has none" in here("compare", "fit", "crossval").out
-    assert "no run 'nothing' is saved" in here("compare", "fit", "nothing").failed(2)
