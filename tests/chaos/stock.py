@@ -135,4 +135,4 @@ READS: dict[str, Callable[[], object]] = {
 def files_below(folder: Path) -> dict[Path, bytes]:
     """Return the content of all files but locks."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {path: path.read_bytes() for path in files if path.name not in (".lock", ".lease")}
+    return {path: path.read_bytes() for path in files if path.name not in (".lock", ".leases")}

@@ -25,7 +25,7 @@ from tally import Tally, few_and_many
 from upkeep import free_port, start_up
 
 from flows.compute.connection import quiet_logs
-from flows.services.certificates import Tls, certificates_folder, certificates_in
+from flows.services.dask import Tls, certificates_folder, certificates_in
 from flows.supervisor import stop_all
 
 Begin = Callable[[str, int], Tally]

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +13,7 @@ import pytest
 from commandline import Command
 from serving import Serving, running_worker
 from support import EXACT, exact_fit, is_held, store_own
+from upkeep import flow_run_of, running
 from waiting import wait
 
 from flows.services.leases import find_lease
@@ -52,8 +49,8 @@ def scheduler(cluster: Any) -> Iterator[Any]:
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["deleted", signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving: Serving, how: Any) -> None:
-    with _started(*COMMAND) as command:
-        run = _link(command)
+    with running(*COMMAND) as command:
+        run = flow_run_of(command)
         wait(lambda: _shown(serving, run, "progress"))
         family = _family(command.pid)
         if how == "deleted":
@@ -74,8 +71,8 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving: Serving, ho
 
 @pytest.mark.long
 def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, scheduler: Any) -> None:
-    with _started(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
-        run = _link(command)
+    with running(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
+        run = flow_run_of(command)
         wait(lambda: _working(scheduler))
         wait(lambda: "rows " in str(_shown(serving, run, "progress")))
         assert f"{scheduler.dashboard_link})" in _shown(serving, run, "markdown")[0]["data"]
@@ -126,24 +123,6 @@ def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(
         wait(lambda: not _working(scheduler))
         assert _gone(family)
         wait(lambda: serving.run(run)["state_type"] == "CANCELLED")
-
-
-@contextmanager
-def _started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "flows.cli", *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _link(command: subprocess.Popen[str]) -> str:
-    assert command.stdout is not None
-    line = command.stdout.readline()
-    assert "/runs/flow-run/" in line, line
-    return line.strip().rpartition("/")[2]
 
 
 def _working(client: Any) -> bool:

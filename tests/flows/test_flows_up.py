@@ -25,9 +25,11 @@ from upkeep import (
     LOOPBACK,
     RunningUp,
     begun,
+    flow_run_of,
     heard,
     heard_of,
     listened,
+    running,
     start_up,
 )
 from waiting import ask, wait
@@ -35,11 +37,11 @@ from waiting import ask, wait
 from flows import supervisor
 from flows.errors import FlowError
 from flows.runs.fit import fit_plain
-from flows.services.ports import choose_port
 from flows.services.report_server import report_url
 from flows.services.service import (
     Service,
     ServiceRecord,
+    choose_port,
     live_record,
     service_processes,
     services_folder,
@@ -155,9 +157,8 @@ def test_what_dies_is_started_again(up: RunningUp) -> None:
 def test_a_command_that_is_killed_is_reported(up: RunningUp) -> None:
     """By `up`, without another command."""
     long = ("fit", "own", *EXACT, "--tol", "1e-12", "--run", "killed")
-    with begun(*long) as command:
-        assert command.stdout is not None
-        run = command.stdout.readline().strip().rpartition("/")[2]
+    with running(*long) as command:
+        run = flow_run_of(command)
         wait(lambda: _state(up, run)["type"] == "RUNNING")
         command.kill()
     state = wait(lambda: (now := _state(up, run))["type"] == "CRASHED" and now)
