@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 from sharing import kill_family
-from waiting import ask, wait
+from waiting import answers, ask, wait
 
 from flows.settings.runs import FitSettings
 
@@ -64,7 +64,7 @@ class Serving:
                 stderr=log,
                 start_new_session=True,
             )
-        wait(self._answers)
+        wait(lambda: answers(f"{self.api}/health"))
 
     def kill(self) -> None:
         """End it without a chance to do anything."""
@@ -103,12 +103,6 @@ class Serving:
     def request(self, method: str, what: str, **more: Any) -> httpx.Response:
         """Return the answer of the API, which has to be a good one."""
         return answer_of(self.api, method, what, **more).raise_for_status()
-
-    def _answers(self) -> bool:
-        try:
-            return ask("GET", f"{self.api}/health").is_success
-        except httpx.TransportError:
-            return False
 
     def deployed(self, pool: str) -> str:
         """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""

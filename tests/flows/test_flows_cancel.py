@@ -13,7 +13,7 @@ import pytest
 from commandline import Command
 from serving import Serving, running_worker
 from support import EXACT, exact_fit, is_held, store_own
-from upkeep import flow_run_of, running
+from upkeep import flow_run_of, living, running
 from waiting import wait
 
 from flows.services.leases import find_lease
@@ -52,7 +52,7 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving: Serving, ho
     with running(*COMMAND) as command:
         run = flow_run_of(command)
         wait(lambda: _shown(serving, run, "progress"))
-        family = _family(command.pid)
+        family = living(command.pid)
         if how == "deleted":
             serving.request("DELETE", f"flow_runs/{run}")
         else:
@@ -76,7 +76,7 @@ def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, sched
         wait(lambda: _working(scheduler))
         wait(lambda: "rows " in str(_shown(serving, run, "progress")))
         assert f"{scheduler.dashboard_link})" in _shown(serving, run, "markdown")[0]["data"]
-        family = _family(command.pid)
+        family = living(command.pid)
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
         out, err = command.communicate(timeout=120)
     assert (command.returncode, err) == (130, "ism-dask: cancelled in the Prefect UI\n")
@@ -118,7 +118,7 @@ def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(
         assert set(serving.run(run)["tags"]) == tags
         lease = find_lease("on-dask")
         assert lease is not None
-        family = _family(lease.pid)
+        family = living(lease.pid)
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
         wait(lambda: not _working(scheduler))
         assert _gone(family)
@@ -127,11 +127,6 @@ def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(
 
 def _working(client: Any) -> bool:
     return bool(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    parent = psutil.Process(pid)
-    return [parent, *parent.children(recursive=True)]
 
 
 def _gone(family: list[psutil.Process]) -> bool:
