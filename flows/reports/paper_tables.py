@@ -101,7 +101,7 @@ def tables_by_part(result: TablesResult) -> dict[str, list[Block]]:
 def drawings(result: TablesResult) -> dict[str, str]:
     """Return the SVG documents of the drawn figures, by part of the run."""
     return {
-        part: figure.document()
+        part: figure.content.decode()
         for part in ("features", "figure-1b")
         if (series := _series_of(result, part))
         for figure in _FIGURES[part][1](series)

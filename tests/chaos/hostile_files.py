@@ -135,10 +135,7 @@ RAW: dict[str, tuple[Callable[[Path], object], Callable[[], bytes]]] = {
     "tar: a bomb": (FACES, lambda: member("bomb", bytes(2**26))),
     "tar: cut short": (FACES, lambda: member("y")[:-40]),
     "tar: a pickle instead": (FACES, lambda: gzip.compress(PICKLED)),
-    "pgm: 1e12 pixels": (
-        FACES,
-        lambda: member(OTHER, b"P5\n999999 999999\n255\n"),
-    ),
+    "pgm: 1e12 pixels": (FACES, lambda: member(OTHER, b"P5\n999999 999999\n255\n")),
     "png: 1e10 pixels": (PIXELS, lambda: png(10**5, 10**5)),
     "png: 2e7 pixels": (PIXELS, lambda: png(5000, 4000)),
     "png: text without end": (
