@@ -29,7 +29,7 @@ from ism_dask.pictures.colours import weight_colours
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-    from ism_dask.pictures.drawing import Draw, Entries
+    from ism_dask.pictures.drawing import Entries
 
 # Width of a drawing in points, and dots an inch, so that a point is a unit of SVG.
 _WIDTH, DPI = 480.0, 72
@@ -121,7 +121,14 @@ def svg_document(figure: Canvas, words: str) -> str:
     return head + text[text.index(">") + 1 :]
 
 
-def drawn(title: str, caption: str, draw: Draw, *, height: float = 280.0, **data: Any) -> Figure:
+def drawn(
+    title: str,
+    caption: str,
+    draw: Callable[..., Entries | None],
+    *,
+    height: float = 280.0,
+    **data: Any,
+) -> Figure:
     """Return what a function of `ism_dask.pictures.drawing` draws of the data into Axes.
 
     A legend of the entries that it returns lies below them, and adds to the height in points.
