@@ -143,10 +143,10 @@ def drawn(
             ax = canvas.add_subplot()
             if entries := draw(ax, **data):
                 _add_legend_below(canvas, entries)
-            dots = [each for each in ax.collections if len(each.get_offsets()) > 1]
-            if sum(len(each.get_offsets()) for each in dots) > _MOST_DOTS:
-                for each in dots:
-                    each.set_rasterized(True)
+            dots = {each: np.shape(each.get_offsets())[0] for each in ax.collections}
+            if sum(dots.values()) > _MOST_DOTS:
+                for each, count in dots.items():
+                    each.set_rasterized(count > 1)
             return svg_document(canvas, figure.alt).encode()
 
     figure = Figure(title, caption, make)
