@@ -42,10 +42,10 @@ def open_shop(folder: Path, text: str = RUN_FILE) -> Path:
     return folder / "run.toml"
 
 
-def write_part(folder: Path, name: str, n: int, shift: float = 0.0, columns: str = "vwxyz") -> None:
+def write_part(folder: Path, name: str, n: int, shift: float = 0.0) -> None:
     """Write a part of the table, with x moved by `shift`."""
     rng = np.random.default_rng(len(name) + n)
-    frame = pd.DataFrame(rng.normal(size=(n, len(columns))), columns=list(columns))
+    frame = pd.DataFrame(rng.normal(size=(n, 5)), columns=list("vwxyz"))
     frame["churned"] = np.where(frame["v"] * frame["w"] > 0, "yes", "no")
     frame["x"] += shift
     (folder / "parts").mkdir(exist_ok=True)
