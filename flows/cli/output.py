@@ -22,6 +22,7 @@ from ism_dask.observe.time_left import TimeLeft
 
 if TYPE_CHECKING:
     from flows.reports.blocks import Block, Fact, Summary
+    from flows.reports.blocks import Table as ReportTable
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,11 @@ class Output:
                 table.add_row(*map(printable, row))
             table.add_section()
         Console().print(table, markup=False)
+
+    def show(self, table: ReportTable) -> None:
+        """Print a table of a report, as far as a terminal has room for it."""
+        table = table.for_terminal()
+        self.table(table.columns, table.rows, table.foot, left=table.left)
 
     def finish(self, result: Any) -> None:
         """With `--json`, print the result as one JSON object, the last line of the output."""
@@ -158,8 +164,7 @@ def _print_tables(block: Block, output: Output) -> None:
     if block.tables:
         output.say(block.title)
     for each in block.tables:
-        table = each.for_terminal()
-        output.table(table.columns, table.rows, table.foot, left=table.left)
+        output.show(each)
     if block.notes:
         output.say(block.notes_title)
     for note in (*block.notes, *(f"picture {file}" for file in block.files)):

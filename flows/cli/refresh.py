@@ -33,8 +33,7 @@ def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) 
     check_refreshable(settings.plan)  # before a server is started for a file that is wrong
     result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
     published = History(result.name).published
-    table = history_table([result], published).for_terminal()
-    output.table(table.columns, table.rows, left=table.left)
+    output.show(history_table([result], published))
     output.say(f"{result.name} is {published}; `ism-dask history {result.name}` shows all runs")
     if result.state == SUSPICIOUS:
         output.fail(
@@ -65,8 +64,7 @@ def history(
     )
 
     known = known_history(name)
-    table = history_table(known.records, known.published).for_terminal()
-    output.table(table.columns, table.rows, left=table.left)
+    output.show(history_table(known.records, known.published))
     for line in reason_lines(known.records):
         output.say(line)
     path = None if out is None else str(write_history(known, out))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ from storage import (
 )
 from storage.tables.files import have_versions, table_name
 from storage.tables.formats import open_table
+
+# The fields of a record of which the run file has no outputs, or they are as they were.
+_NO_OUTPUTS: Mapping[str, Any] = {"written": (), "reasons": ()}
 
 
 def refresh(settings: RefreshSettings) -> RefreshResult:
@@ -171,7 +175,7 @@ class _Refresh:
         state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
         if state == PUBLISHED:
             publish_run(run, self._name)
-            outcome = outputs_or_reason(self._plan, self._name)
+            outcome = outputs_or_reason(lambda: self._plan, self._name)
         record = self._record_of(run, new, state)
         return self._history.add(
             replace(record, comparison=comparison, files=files, settings=settings, **outcome)
@@ -196,10 +200,10 @@ class _Refresh:
         progress_note("the source is as it was: nothing to fit")
         if last.state == SUSPICIOUS:
             return self._history.add(replace(last, written=()))
-        outputs: dict[str, Any] = {"written": (), "reasons": ()}
+        outputs: Mapping[str, Any] = _NO_OUTPUTS
         later = self._history.records[self._history.records.index(last) :]
         if last.reasons and not any(each.state == UNCHANGED for each in later):
-            outputs = outputs_or_reason(self._plan, self._name)
+            outputs = outputs_or_reason(lambda: self._plan, self._name)
         record = replace(last, components=(), columns=(), comparison=None, files=(), settings={})
         state = FAILED if outputs["reasons"] else UNCHANGED
         return self._history.add(replace(record, state=state, **outputs))
@@ -257,18 +261,18 @@ def write_outputs(plan: RunFile, run: str) -> Iterator[tuple[str, dict[str, Any]
         yield str(write_report(run, plan.report)), {}
 
 
-def outputs_or_reason(plan: RunFile, run: str) -> dict[str, Any]:
-    """Write the outputs of a run; return the fields of its record: paths, and what is stale."""
+def outputs_or_reason(plan: Callable[[], RunFile], run: str) -> dict[str, Any]:
+    """Write the outputs of a run; return the fields of its record: paths, and what is stale.
+
+    `plan` returns the run file, or raises a SettingsError.
+    """
     written: list[str] = []
+    reasons: tuple[str, ...] = ()
     try:
-        written.extend(path for path, _ in write_outputs(plan, run))
+        written.extend(path for path, _ in write_outputs(plan(), run))
     except (FlowError, StorageError) as error:
-        return {"written": tuple(written), "reasons": (_stale(error),)}
-    return {"written": tuple(written), "reasons": ()}
-
-
-def _stale(error: Exception) -> str:
-    return f"outputs of the run file are stale: {error}"
+        reasons = (f"outputs of the run file are stale: {error}",)
+    return {"written": tuple(written), "reasons": reasons}
 
 
 def rollback(run: str) -> RefreshResult:
@@ -288,12 +292,9 @@ def rollback(run: str) -> RefreshResult:
             raise FlowError(f"no run of {name!r} was published before {history.published}")
         record = _record_of(history, target)
         publish_run(target, name)
-        outputs: dict[str, Any] = {"written": (), "reasons": ()}
+        outputs: Mapping[str, Any] = _NO_OUTPUTS
         if history.file:
-            try:
-                outputs = outputs_or_reason(read_run_file(Path(history.file)), name)
-            except SettingsError as error:
-                outputs["reasons"] = (_stale(error),)
+            outputs = outputs_or_reason(partial(read_run_file, Path(history.file)), name)
         now = replace(record, state=ROLLED_BACK, times=1, comparison=None, **outputs)
         return history.add(now)
 

@@ -114,7 +114,7 @@ def number_of(value: Any) -> Any:
 
 
 def _one(name: str, parameters: Mapping[str, Any]) -> PointwiseKernel:
-    kind: type[PointwiseKernel] = import_choices().KERNELS[name]
+    kind: Any = import_choices().KERNELS[name]
     allowed = [each.name for each in dataclasses.fields(kind) if each.init]
     foreign = [each for each in parameters if each not in allowed]
     if foreign:
@@ -125,9 +125,12 @@ def _one(name: str, parameters: Mapping[str, Any]) -> PointwiseKernel:
             "kernel"
         )
     try:
-        return kind(**{name: number_of(value) for name, value in parameters.items()})
+        kernel: PointwiseKernel = kind(
+            **{key: number_of(value) for key, value in parameters.items()}
+        )
     except (TypeError, ValueError) as error:
         raise SettingsError(str(error)) from error
+    return kernel
 
 
 def _parameters(kernel: Any) -> dict[str, Any]:

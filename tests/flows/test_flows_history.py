@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Command
-from shop import RUN_FILE, open_shop, refreshed, write_part
+from shop import QUICK_FILE, open_shop, refreshed, write_part
 
 from flows.runs.published import History, publish_newest
 from flows.services.leases import hold_lease
@@ -26,14 +26,12 @@ from storage import (
     saved_run_path,
 )
 
-KEEP_TWO = RUN_FILE + "\n[refresh]\nkeep = 2\n"
+KEEP_TWO = QUICK_FILE + "\n[refresh]\nkeep = 2\n"
 
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
-    path = open_shop(tmp_path)
-    path.write_text(KEEP_TWO)
-    return path
+    return open_shop(tmp_path, KEEP_TWO)
 
 
 def _saved() -> set[str]:
@@ -87,7 +85,7 @@ def test_a_run_of_the_name_of_a_pruned_one_stays(here: Command, run_file: Path) 
 def test_a_killed_pruning_is_completed_by_the_next(
     here: Command, run_file: Path, moment: str
 ) -> None:
-    run_file.write_text(RUN_FILE)
+    run_file.write_text(QUICK_FILE)
     for _ in range(3):
         refreshed(here, run_file, "--force")
     code = (
