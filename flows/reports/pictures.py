@@ -29,7 +29,7 @@ from ism_dask.pictures.colours import weight_colours
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-    from ism_dask.pictures.drawing import Draw, Entries
+    from ism_dask.pictures.drawing import Entries
 
 # Width of a drawing in points, and dots an inch, so that a point is a unit of SVG.
 _WIDTH, DPI = 480.0, 72
@@ -121,7 +121,14 @@ def svg_document(figure: Canvas, words: str) -> str:
     return head + text[text.index(">") + 1 :]
 
 
-def drawn(title: str, caption: str, draw: Draw, *, height: float = 280.0, **data: Any) -> Figure:
+def drawn(
+    title: str,
+    caption: str,
+    draw: Callable[..., Entries | None],
+    *,
+    height: float = 280.0,
+    **data: Any,
+) -> Figure:
     """Return what a function of `ism_dask.pictures.drawing` draws of the data into Axes.
 
     A legend of the entries that it returns lies below them, and adds to the height in points.
@@ -136,10 +143,10 @@ def drawn(title: str, caption: str, draw: Draw, *, height: float = 280.0, **data
             ax = canvas.add_subplot()
             if entries := draw(ax, **data):
                 _add_legend_below(canvas, entries)
-            dots = [each for each in ax.collections if len(each.get_offsets()) > 1]
-            if sum(len(each.get_offsets()) for each in dots) > _MOST_DOTS:
-                for each in dots:
-                    each.set_rasterized(True)
+            dots = {each: np.shape(each.get_offsets())[0] for each in ax.collections}
+            if sum(dots.values()) > _MOST_DOTS:
+                for each, count in dots.items():
+                    each.set_rasterized(count > 1)
             return svg_document(canvas, figure.alt).encode()
 
     figure = Figure(title, caption, make)
