@@ -249,6 +249,7 @@ def test_a_task_that_ends_its_workers(
 
 def test_workers_that_are_gone_for_good(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.services.dask.NO_WORKERS", "1 s")
+    local.write_text(LOCAL.replace("workers = 2", "workers = 1"))
     with (
         pytest.raises(FlowError, match="lost all its workers, and none came back"),
         joined_cluster_at(cluster_place(str(local))) as client,

@@ -108,19 +108,19 @@ def test_certificates_that_do_not_go_together(
     here: Command, encrypted: str, certificates: Path, others: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "tls.toml"
-    asked = ("fit", "wine", "--plain", "--cluster")
-    said = here(*asked, encrypted).failed(1)
+    command = ("fit", "wine", "--plain", "--cluster")
+    said = here(*command, encrypted).failed(1)
     assert "is not joined with these certificates, or without any" in said
-    said = here(*asked, encrypted.replace("tls", "tcp")).failed(1)
+    said = here(*command, encrypted.replace("tls", "tcp")).failed(1)
     assert "no Dask scheduler answers" in said
     assert "it wants tls:// and certificates" in said
     for authority, own in ((others, others), (certificates, others)):
         cluster_file(file, encrypted, ca=authority, own=own)
-        said = here(*asked, file).failed(1)
+        said = here(*command, file).failed(1)
         assert "all of one authority and still valid" in said
         assert "CERTIFICATE_VERIFY_FAILED" in said or authority != own
     cluster_file(file, encrypted.replace("tls", "tcp"), certificates, certificates)
-    assert "expected one that begins with tls://" in here(*asked, file).failed(2)
+    assert "expected one that begins with tls://" in here(*command, file).failed(2)
 
 
 @dataclass(frozen=True)
