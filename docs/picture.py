@@ -11,8 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 
-from flows.reports import pictures
-from flows.reports.svg import DPI, set_page_look, svg_elements
+from flows.reports.pictures import DPI, page_style, svg_document
 from ism_dask import SupervisedIKDR
 from ism_dask.pictures.drawing import draw_classes, draw_weights
 
@@ -27,23 +26,19 @@ def main() -> None:
     fitted = SupervisedIKDR(2).fit(data.data, data.target)
     names = np.array(data.feature_names)
     names[names == "od280/od315_of_diluted_wines"] = "od280/od315"
-    figure = Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI, layout="constrained")
-    figure.patch.set_visible(False)
-    rows, *features = figure.subplots(1, 3)
-    for ax in (rows, *features):
-        set_page_look(ax)  # what is drawn takes the colour of the frame
     growers = [f"grower {number}" for number in (1, 2, 3)]
     points, axis_names = fitted.transform(data.data), ("feature 1", "feature 2")
-    draw_classes(rows, points, data.target, growers, axis_names)
-    for number, (ax, weights) in enumerate(zip(features, fitted.components_, strict=True), 1):
-        largest = np.argsort(-np.abs(weights), kind="stable")[:TOP]
-        draw_weights(ax, names[largest], weights[largest])
-        ax.set_xlabel(f"weights of feature {number}")
-    for ax in figure.axes:
-        set_page_look(ax)
-        ax.spines[["top", "right"]].set_visible(False)
-    drawing = pictures.Figure(TITLE, CAPTION, lambda: (svg_elements(figure), (WIDTH, HEIGHT)))
-    (Path(__file__).parent / "wine.svg").write_text(drawing.document() + "\n")
+    with page_style():
+        figure = Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI)
+        rows, *features = figure.subplots(1, 3)
+        draw_classes(rows, points, data.target, growers, axis_names)
+        rows.legend()
+        for number, (ax, weights) in enumerate(zip(features, fitted.components_, strict=True), 1):
+            largest = np.argsort(-np.abs(weights), kind="stable")[:TOP]
+            draw_weights(ax, names[largest], weights[largest])
+            ax.set_xlabel(f"weights of feature {number}")
+        text = svg_document(figure, f"{TITLE}: {CAPTION}")
+    (Path(__file__).parent / "wine.svg").write_text(text)
 
 
 if __name__ == "__main__":

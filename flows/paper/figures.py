@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from sklearn.svm import SVC
 from flows.paper.methods import (
     PAPER_GAUSSIAN,
     Request,
-    fit_default,
     fit_facts,
     fit_kernel,
     fit_method,
@@ -49,11 +48,11 @@ _CONVERGED = Status.CONVERGED.value
 def features(settings: TablesSettings) -> Iterator[Series]:
     """Return the lines of accuracy against the number of new features, one for each method."""
     methods: Mapping[str, Callable[[Request, Array, Array], FittedModel]] = {
-        "PCA": partial(fit_method, "pca"),
-        "LDA": partial(fit_method, "lda"),
-        "NCA": partial(fit_method, "nca"),
+        **{name.upper(): partial(fit_method, name) for name in ("pca", "lda", "nca")},
         "ISM, the paper's settings": partial(fit_method, ISM_PUBLISHED),
-        "ISM, the default": fit_default,
+        "ISM, the default": lambda request, X, y: fit_kernel(
+            replace(request, kernel=""), X, y, ISM()
+        ),
     }
     return (
         Series(
@@ -129,7 +128,7 @@ def _seconds(
     chosen, _ = sampled_rows(_MNIST, GROWTH_SPLIT, rows, settings.seed)
     request = Request(_Q, kernel, min(_SECONDS, settings.cap), settings.seed)
     with part.lasting(0.0, f"{rows:,} rows"):
-        fitted = fit_kernel(request, X[chosen], y[chosen], solver, engine)
+        fitted = fit_kernel(request, X[chosen], y[chosen], solver, engine=engine)
     return {"rows": rows, **fit_facts(fitted)}
 
 

@@ -80,27 +80,19 @@ def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel
     return fit_kernel(request, X, y, _SOLVERS[method])
 
 
-def fit_kernel(
-    request: Request, X: Array, y: Array, solver: Solver, engine: str = "auto"
-) -> FittedModel:
-    """Fit W to rows X (n, d) with classes y (n,) by a solver."""
+def fit_kernel(request: Request, X: Array, y: Array, solver: Solver, **how: Any) -> FittedModel:
+    """Fit W to rows X (n, d) with classes y (n,) by HSIC and a solver.
+
+    `how` are further parameters of the estimator; without a kernel in the request, it has its own.
+    """
+    if request.kernel:
+        how |= {"kernel": published_kernel(request.kernel), "target": "classes"}
     model = SupervisedIKDR(
         request.q,
         criterion="dependence",
-        kernel=published_kernel(request.kernel),
-        target="classes",
         solver=replace(solver, max_seconds=request.cap),
-        engine=engine,
         random_state=request.seed,
-    )
-    return timed_fit(model, X, y)
-
-
-def fit_default(request: Request, X: Array, y: Array) -> FittedModel:
-    """Fit W to rows X (n, d) with classes y (n,) by HSIC with the defaults of the library."""
-    solver = solvers.ISM(max_seconds=request.cap)
-    model = SupervisedIKDR(
-        request.q, criterion="dependence", solver=solver, random_state=request.seed
+        **how,
     )
     return timed_fit(model, X, y)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import repeat
@@ -62,8 +61,11 @@ class Series:
         words = "-".join([self.part, *self.subject.values()])
         return "".join(c if c.isascii() and (c.isalnum() or c in ".-") else "_" for c in words)
 
-    def result(self, results: list[Result], problem: str = "") -> SeriesResult:
-        """Return the results of the steps with what identifies the series."""
+    def result(self, results: list[Result], error: Exception | None = None) -> SeriesResult:
+        """Return the results of the steps, and the error that ended the series, if there is one."""
+        problem = f"{type(error).__name__}: {error}" if error else ""
+        if problem:
+            progress_note(f"{self.title}: {problem}")
         return SeriesResult(
             part=self.part,
             subject=dict(self.subject),
@@ -73,77 +75,50 @@ class Series:
         )
 
 
-def measure_series(series: Series, settings: TablesSettings, part: ProgressShare) -> SeriesResult:
-    """Measure the steps of a series that have no stored result yet, and return all results."""
-    results: list[Result] = []
-    problem = ""
-    try:
-        results.extend(_results(series, settings, part))
-    except _SeriesFailed as error:
-        # An error in one series must not end the others.
-        problem = str(error)
-        progress_note(f"{series.title}: {problem}")
-    return series.result(results, problem)
-
-
 def read_measured(series: Series, settings: TablesSettings) -> SeriesResult | None:
     """Return the results of a series that earlier runs stored, None if there are none."""
     if not dataset_path(folder_of(*series.source)).exists():
         return None
-    try:
-        results = list(_results(series, settings))
-    except _SeriesFailed:
-        return None
-    return series.result(results) if results else None
+    measured = measure_series(series, settings, None)
+    return measured if measured.results else None
 
 
-class _SeriesFailed(Exception):  # noqa: N818 - users see its message only, not its name
-    """A series cannot be measured."""
+def measure_series(
+    series: Series, settings: TablesSettings, part: ProgressShare | None
+) -> SeriesResult:
+    """Return the results of a series, measuring those that are not stored, until it ends.
 
-
-@contextmanager
-def _series_errors() -> Iterator[None]:
-    """Turn errors of the data or of the numbers into a `_SeriesFailed`.
-
-    Errors of the `PartialResults` stay as they are and end the run: without it no result is stored.
+    It ends after its last step, by `ends_with`, when the time limit of a cell is spent, or with an
+    error of the data or of the numbers, which must not end the other series. Errors of the
+    `PartialResults` end the run: without them no result is stored. Without a `part` of the progress
+    nothing is measured, and the first step without a result ends the series.
     """
+    store, results = PartialResults.of_run(settings.run), list[Result]()
     try:
-        yield
+        data_hash = ensure_stored(*series.source).data_hash
     except _SERIES_ERRORS as error:
-        raise _SeriesFailed(f"{type(error).__name__}: {error}") from error
-
-
-def _results(
-    series: Series, settings: TablesSettings, part: ProgressShare | None = None
-) -> Iterator[Result]:
-    """Yield the results of a series, measuring those that are not stored, until it ends.
-
-    It ends after its last step, by `ends_with`, or when the time limit of a cell is spent. Without
-    a `part` of the progress nothing is measured, and the first step without a result ends it.
-    """
-    store, spent = PartialResults.of_run(settings.run), 0.0
-    with _series_errors():
-        data = ensure_stored(*series.source)
-    versions = {"data_hash": data.data_hash, "version": version("ism-dask")}
+        return series.result([], error)
+    versions = {"data_hash": data_hash, "version": version("ism-dask")}
     conditions = {**deciding(settings), **versions}
     parts = repeat(None) if part is None else part.cut(len(series.steps))
     for step, progress in zip(series.steps, parts, strict=False):
-        if spent > settings.budget:
-            return
         key = f"{series.name}-{step}"
         result = _stored(store, key, conditions)
         if result is None:
             if progress is None:
-                return
-            with _series_errors():
+                break
+            try:
                 result = series.measure(step, progress)
+            except _SERIES_ERRORS as error:
+                return series.result(results, error)
             store.save(key, conditions, result)
         if progress is not None:
             progress.report(1.0)
-        yield result
-        if series.ends_with(result):
-            return
-        spent += result["seconds"]
+        results.append(result)
+        spent = sum(each["seconds"] for each in results)
+        if series.ends_with(result) or spent > settings.budget:
+            break
+    return series.result(results)
 
 
 def _stored(store: PartialResults, key: str, conditions: Mapping[str, Any]) -> Result | None:

@@ -24,8 +24,9 @@ from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import largest_weight
 from storage import Model
 
-# How many new features are shown, how many weights of each, and along how many the label is drawn.
-COMPONENTS, WEIGHTS, RESPONSES = 12, 12, 3
+# How many new features are shown, how many weights of each, and along how many the label is drawn;
+# and the most rows in a picture.
+COMPONENTS, WEIGHTS, RESPONSES, MOST_ROWS = 12, 12, 3, 1000
 # What the stopping rules bound, in words.
 _MEASURES = {
     "residual": "residual of W",
@@ -166,7 +167,9 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
         which = "cluster" if label == "cluster" else "class"
         return names[code] if 0 <= code < len(names) else f"{which} {code}"
 
-    points, values = sample.points[:, :2], sample.values
+    step = -(-len(sample.points) // MOST_ROWS)
+    features, values = sample.points[::step].astype(float), sample.values[::step]
+    points = features[:, :2]
     if points.shape[1] < 2:
         points = np.column_stack([points, values])
     names = (new_feature(0), new_feature(1) if model.n_components > 1 else label)
@@ -187,7 +190,7 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
     if are_classes(values):
         present, values = np.unique(values, return_inverse=True)
         classes, what = [class_name(int(each)) for each in present], "share of each class"
-    for k, z in enumerate(sample.points.T[:RESPONSES].astype(float)):
+    for k, z in enumerate(features.T[:RESPONSES]):
         yield drawn(
             f"Label along {new_feature(k)}",
             f"The {what} along this feature alone, whatever the others are, with a 90% band.",

@@ -16,7 +16,6 @@ from markupsafe import Markup
 from flows.errors import SettingsError
 from flows.reports.blocks import Summary
 from flows.reports.markdown import render_markdown, table_files
-from flows.reports.pictures import Figure
 from flows.reports.runs import PAGE_COLUMNS, ListedRun, figures_over_time, unfinished_runs
 from flows.reports.summary import summary_of
 from flows.reports.view import View
@@ -122,7 +121,7 @@ def _render(title: str, **given: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("flows.reports"),
         autoescape=True,
         finalize=_finalise,
@@ -131,15 +130,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["picture"] = _picture
-    return environment
 
 
 def _finalise(value: Any) -> Any:
     """Return text of an expression without characters that a terminal or browser would obey."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value)
-
-
-def _picture(figure: Figure) -> Markup:
-    """Return a picture as an HTML element; the drawing code has escaped what is in it."""
-    return Markup(figure.to_html())  # noqa: S704

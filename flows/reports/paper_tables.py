@@ -101,7 +101,7 @@ def tables_by_part(result: TablesResult) -> dict[str, list[Block]]:
 def drawings(result: TablesResult) -> dict[str, str]:
     """Return the SVG documents of the drawn figures, by part of the run."""
     return {
-        part: figure.document()
+        part: figure.content.decode()
         for part in ("features", "figure-1b")
         if (series := _series_of(result, part))
         for figure in _FIGURES[part][1](series)
@@ -173,23 +173,26 @@ def _lines(series: Sequence[SeriesResult], x: str, y: str) -> dict[str, np.ndarr
     }
 
 
+def _drawn_lines(
+    title: str, caption: str, lines: dict[str, np.ndarray], axis_names: tuple[str, str], **how: bool
+) -> list[Figure]:
+    named = {"lines": list(lines.items()), "axis_names": axis_names, **how}
+    return [drawn(title, caption, draw_lines, height=_HEIGHT, **named)]
+
+
 def _features(series: Sequence[SeriesResult]) -> list[Figure]:
     lines = _lines(series, "count", "score")
-    best = {name: dict(points.tolist()).get(3.0) for name, points in lines.items()}
     with_three = ", ".join(
-        f"{name} {value:.2f}" for name, value in best.items() if value is not None
+        f"{name} {value:.2f}"
+        for name, points in lines.items()
+        if (value := dict(points.tolist()).get(3.0)) is not None
     )
-    return [
-        drawn(
-            "Accuracy by the number of new features",
-            "The share of 5,000 MNIST images that a support vector machine classifies correctly on "
-            f"few new features, which were learned from 5,000 others; with three: {with_three}.",
-            draw_lines,
-            height=_HEIGHT,
-            lines=list(lines.items()),
-            axis_names=("new features", "accuracy"),
-        )
-    ]
+    about = (
+        "The share of 5,000 MNIST images that a support vector machine classifies correctly on few "
+        f"new features, which were learned from 5,000 others; with three: {with_three}."
+    )
+    title = "Accuracy by the number of new features"
+    return _drawn_lines(title, about, lines, ("new features", "accuracy"))
 
 
 def _growth(series: Sequence[SeriesResult]) -> list[Figure]:
@@ -197,19 +200,12 @@ def _growth(series: Sequence[SeriesResult]) -> list[Figure]:
     ends = ", ".join(
         f"{name} {points[-1, 0]:,.0f} in {points[-1, 1]:.2g} s" for name, points in lines.items()
     )
-    return [
-        drawn(
-            "Seconds by rows",
-            "Seconds of a fit by the number of MNIST rows, q = 20. A line that goes by all "
-            "pairs of rows ends before twice its rows would take over a minute; the last of each: "
-            f"{ends}.",
-            draw_lines,
-            height=_HEIGHT,
-            lines=list(lines.items()),
-            axis_names=("rows", "seconds"),
-            logarithmic=True,
-        )
-    ]
+    about = (
+        "Seconds of a fit by the number of MNIST rows, q = 20. A line that goes by all pairs of "
+        "rows ends before twice its rows would take over a minute; the last of each: "
+        f"{ends}."
+    )
+    return _drawn_lines("Seconds by rows", about, lines, ("rows", "seconds"), logarithmic=True)
 
 
 def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:

@@ -1,14 +1,21 @@
-"""Pictures to embed in a page, each with title, caption and description: drawings and images."""
+"""Pictures to embed in a page, each with title, caption and description: drawings and images.
+
+Drawings are small SVG documents of matplotlib, which is imported when the first one is drawn.
+"""
 
 from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable, Mapping, Sequence
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from io import BytesIO
+from io import BytesIO, StringIO
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,22 +27,50 @@ from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import weight_colours
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
     from ism_dask.pictures.drawing import Entries
 
-# Font size and colours of drawings in files of their own; one inside a page takes the page's.
-_FONT_SIZE, _FONT = 13, "system-ui,sans-serif"
-_STYLE = (
+# Width of a drawing in points, and dots an inch, so that a point is a unit of SVG.
+_WIDTH, DPI = 480.0, 72
+# The reader's text colour replaces this colour. Half of it is the colour of frames.
+_INK = "#010203"
+_STYLE: Mapping[str, Any] = {
+    "font.size": 13,
+    "font.sans-serif": ["DejaVu Sans"],  # it is wide: what has room in it has room in others
+    "svg.fonttype": "none",  # text, not outlines of letters
+    "svg.hashsalt": "ism-dask",  # equal drawings have equal ids
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.edgecolor": f"{_INK}80",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": _INK,
+    "grid.alpha": 0.12,
+    "legend.frameon": False,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
+}
+# A drawing is light or dark as the pages of its reader.
+_COLOURS = (
     "<style>svg{color:#24292f}.paper{fill:#fff}@media (prefers-color-scheme:dark)"
-    "{svg{color:#dfe2e7}.paper{fill:#16181c}}</style>"
+    '{svg{color:#dfe2e7}.paper{fill:#1c1f24}}</style><rect width="100%" height="100%" '
+    'class="paper"/>'
 )
-_SECONDS_PER_DAY = 86_400
+_NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+# More dots than this are drawn as an image within the drawing, with so many dots an inch.
+_MOST_DOTS, _IMAGE_DPI = 300, 100
+# Most entries of a legend, the height of a line of them, and the letters of a line.
+_MAX_ENTRIES, _LINE, _LETTERS = 24, 20.0, 56
+# Most dates at an axis.
+_MAX_DATES, _SECONDS_PER_DAY = 5, 86_400
 # The smallest height of an image in pixels.
 _MIN_HEIGHT = 96
-
-
-# The elements inside an `<svg>` element, in the colour and the font of the text around it, with its
-# width and height.
-Drawing = tuple[str, tuple[float, float]]
+# The settings of matplotlib are those of a process: one thread draws at a time.
+_drawing = RLock()
 
 
 @dataclass(frozen=True)
@@ -44,12 +79,12 @@ class Figure:
 
     title: str
     caption: str
-    # Returns a drawing, or the content of a PNG file. It is called for pages only: drawing is slow.
-    make: Callable[[], Drawing | bytes]
+    # Returns the content of an SVG or PNG file. It is called for pages only: drawing is slow.
+    make: Callable[[], bytes]
 
     @cached_property
-    def content(self) -> Drawing | bytes:
-        """The drawing, or the content of the PNG file."""
+    def content(self) -> bytes:
+        """The content of the SVG or PNG file."""
         return self.make()
 
     @property
@@ -57,36 +92,33 @@ class Figure:
         """The words for readers who cannot see it."""
         return f"{self.title}: {self.caption}"
 
-    def to_html(self) -> str:
-        """Return the picture as an HTML element."""
-        alt = escape(self.alt)
-        if isinstance(self.content, bytes):
-            return f'<img src="{self.data_uri()}" alt="{alt}">'
-        elements, size = self.content
-        return f'<svg {_frame(size)} role="img" aria-label="{alt}">{elements}</svg>'
-
     def data_uri(self) -> str:
         """Return the picture itself as a data URI."""
-        if isinstance(self.content, bytes):
-            kind, content = "png", self.content
-        else:
-            kind, content = "svg+xml", self.document().encode()
-        return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-    def document(self) -> str:
-        """Return a drawing as an SVG document of its own, light or dark as the reader's pages."""
-        assert not isinstance(self.content, bytes)
-        elements, (width, height) = self.content
-        title = f"<title>{escape(self.alt)}</title>"
-        paper = '<rect width="100%" height="100%" fill="#fff" class="paper"/>'
-        name = 'xmlns="http://www.w3.org/2000/svg" role="img"'
-        frame = f'{name} {_frame((width, height))} width="{width:g}" height="{height:g}"'
-        colours = f'color="#24292f" font-family="{_FONT}"'
-        return f"<svg {frame} {colours}>{title}{_STYLE}{paper}{elements}</svg>"
+        kind = "svg+xml" if self.content.startswith(b"<svg") else "png"
+        return f"data:image/{kind};base64,{base64.b64encode(self.content).decode()}"
 
 
-def _frame(size: tuple[float, float]) -> str:
-    return f'viewBox="0 0 {size[0]:g} {size[1]:g}" font-size="{_FONT_SIZE}"'
+@contextmanager
+def page_style() -> Iterator[None]:
+    """Draw in the look of a page, whatever the settings of matplotlib."""
+    import matplotlib.style  # noqa: PLC0415 - it takes a second, and most commands draw nothing
+
+    with _drawing, matplotlib.style.context(["default", dict(_STYLE)]), warnings.catch_warnings():
+        # The reader's fonts may have the letters that matplotlib's font lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+def svg_document(figure: Canvas, words: str) -> str:
+    """Return a figure of matplotlib as a small SVG document, with words for its title."""
+    written = StringIO()
+    figure.savefig(written, format="svg", dpi=_IMAGE_DPI, metadata=_NO_METADATA)
+    text = written.getvalue()
+    text = text[text.index("<svg") :].replace(f": {_INK}", ": currentColor")
+    # Hundredths of a point are not seen. What stands between the tags is text, and stays.
+    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), text)
+    head = f'{text[: text.index(">")]} role="img"><title>{escape(words)}</title>{_COLOURS}'
+    return head + text[text.index(">") + 1 :]
 
 
 def drawn(
@@ -99,16 +131,41 @@ def drawn(
 ) -> Figure:
     """Return what a function of `ism_dask.pictures.drawing` draws of the data into Axes.
 
-    A legend below them lists the entries it returns.
+    A legend of the entries that it returns lies below them, and adds to the height in points.
     """
 
-    def make() -> Drawing:
-        # matplotlib takes about a second to import, and most commands draw nothing.
-        from flows.reports.svg import page_svg  # noqa: PLC0415
+    def make() -> bytes:
+        with page_style():
+            # pyplot does not know the figure, and keeps no figures.
+            from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
 
-        return page_svg(lambda ax: draw(ax, **data), height)
+            canvas = Canvas(figsize=(_WIDTH / DPI, height / DPI), dpi=DPI)
+            ax = canvas.add_subplot()
+            if entries := draw(ax, **data):
+                _add_legend_below(canvas, entries)
+            dots = {each: np.shape(each.get_offsets())[0] for each in ax.collections}
+            if sum(dots.values()) > _MOST_DOTS:
+                for each, count in dots.items():
+                    each.set_rasterized(count > 1)
+            return svg_document(canvas, figure.alt).encode()
 
-    return Figure(title, caption, make)
+    figure = Figure(title, caption, make)
+    return figure
+
+
+def _add_legend_below(canvas: Canvas, entries: Entries) -> None:
+    """Add a legend below the Axes; the figure gets higher by its lines."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415
+
+    shown = entries
+    if len(entries) > _MAX_ENTRIES:
+        shown = entries[: _MAX_ENTRIES - 1]
+        shown.append((Line2D([], [], ls=""), f"and {len(entries) - len(shown)} more"))
+    longest = max(len(name) for _, name in shown)
+    columns = min(len(shown), max(1, _LETTERS // (longest + 4)))
+    lines = -(-len(shown) // columns)
+    canvas.set_figheight(canvas.get_figheight() + _LINE * lines / DPI)
+    drawing.add_legend(canvas, shown, loc="outside lower center", ncols=columns)
 
 
 def height_of_rows(count: int) -> float:
@@ -125,9 +182,13 @@ def drawn_by_date(
     """Draw named lines that have a value for each date, or None or NaN for none."""
 
     def draw(ax: Any) -> Entries:
-        from flows.reports.svg import draw_dated_lines  # noqa: PLC0415
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: PLC0415
 
-        return draw_dated_lines(ax, named, title.lower())
+        locator = AutoDateLocator(minticks=2, maxticks=_MAX_DATES)  # type: ignore[no-untyped-call]
+        ax.xaxis.set_major_locator(locator)
+        entries = drawing.draw_lines(ax, named, ("", title.lower()))
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        return entries
 
     days = [each.timestamp() / _SECONDS_PER_DAY for each in dates]
     points = {name: np.column_stack([days, np.array(each, float)]) for name, each in lines.items()}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.figures import MOST_ROWS
 from flows.reports.fit_quality import ending_words
 from flows.reports.pictures import Figure, drawn, drawn_rows
 from flows.reports.view import View
@@ -15,8 +16,8 @@ from flows.text import count_noun, number, share
 from ism_dask.pictures import drawing
 from storage import result_arrays
 
-# Eigenvalues in the table, and rows of the picture at most.
-_LISTED, _MOST_POINTS = 5, 2000
+# Eigenvalues in the table.
+_LISTED = 5
 # A column with a larger share of the variance decides about nearly all distances.
 _OUTWEIGHS = 0.9
 _AXIS_NAMES = ("coordinate 1", "coordinate 2")
@@ -129,8 +130,8 @@ def _figures(result: UnfoldResult) -> Iterator[Figure]:
     arrays, names = result_arrays(result.run, "coordinates", "values"), result.class_names
     Z, values = arrays["coordinates"], arrays.get("values")
     chosen = np.arange(len(Z))
-    if len(Z) > _MOST_POINTS:
-        chosen = np.sort(np.random.default_rng(0).choice(len(Z), _MOST_POINTS, replace=False))
+    if len(Z) > MOST_ROWS:
+        chosen = np.sort(np.random.default_rng(0).choice(len(Z), MOST_ROWS, replace=False))
     plane = Z[chosen, :2] if Z.shape[1] > 1 else np.column_stack([Z[chosen], np.zeros(len(chosen))])
     shown = f"{len(chosen):,} of {result.rows:,} rows by their coordinates"
     yield drawn_rows(

@@ -11,12 +11,13 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flows.builtin.raw_files import load_cancer, load_colours, load_faces, read_idx
+from flows.builtin.raw_files import load_cancer, load_colours, load_faces, read_idx, read_raw
 
 FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(960)
@@ -116,11 +117,13 @@ def idx(*sizes: int) -> bytes:
 
 
 TEXT = b"a\0\0"
-FACES, PIXELS, CANCER = load_faces, load_colours, load_cancer
+FACES, PIXELS, CANCER = (
+    partial(read_raw, load) for load in (load_faces, load_colours, load_cancer)
+)
 
 
 def _digits(path: Path) -> object:
-    return read_idx(path, ndim=3)
+    return read_raw(read_idx, path, ndim=3)
 
 
 RAW: dict[str, tuple[Callable[[Path], object], Callable[[], bytes]]] = {

@@ -141,4 +141,4 @@ def said_by(use: Callable[[], object]) -> str:
 def files_below(folder: Path) -> dict[Path, bytes]:
     """Return the content of all files but locks."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {path: path.read_bytes() for path in files if path.name not in (".lock", ".lease")}
+    return {path: path.read_bytes() for path in files if path.name not in (".lock", ".leases")}

@@ -24,7 +24,7 @@ from tally import few_and_many
 from upkeep import free_port, start_up
 
 from flows.compute.connection import quiet_logs
-from flows.services.certificates import Tls, certificates_folder, certificates_in
+from flows.services.dask import Tls, certificates_folder, certificates_in
 from flows.supervisor import stop_all
 
 PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")

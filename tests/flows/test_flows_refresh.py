@@ -79,7 +79,7 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(
     ended = here("history", "sales", "-o", run_file.parent / "h.html")
     assert "sales-0003 *" in ended.out
     page = (run_file.parent / "h.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("image/svg+xml") == 4
     assert "new feature 2" in page
     assert '"opening">sales-0003 is published: its features explain ' in page
     assert "% of the label; no check speaks against it.<" in page

@@ -255,6 +255,7 @@ def test_a_weight_of_zero_avoids_nothing(make):
         (pd.DataFrame({"sex": SEX, "age": [None, *AGE[1:]]}), "column 'age', which has no value"),
         (np.array([f"name {k}" for k in range(N)]), "60 different labels"),
         (np.zeros((N, 0)), "no columns"),
+        ([], f"has 0 rows, X has {N} rows"),
         (np.zeros((N, 2, 2)), "expected \\(60,\\) or"),
         (scipy.sparse.csr_array(np.eye(N)), "dense"),
         (np.array([1j] * N), "expected numbers, or labels"),
@@ -280,6 +281,11 @@ def test_rows_of_weight_zero_do_not_make_classes_numbers(argument):
 def test_bad_weights_are_refused(weight):
     with pytest.raises(ValueError, match="`avoid_weight` must be a positive finite number or 0"):
         SupervisedIKDR(1, avoid_weight=weight).fit(ROWS, CLASSES, avoid=SEX)
+
+
+def test_a_weight_that_drowns_y_is_refused():
+    with pytest.raises(ValueError, match=r"`avoid_weight` is 1e\+300; expected at most 1,000,000"):
+        SupervisedIKDR(1, avoid_weight=1e300).fit(ROWS, CLASSES, avoid=SEX)
 
 
 def test_correlations_have_no_bias():
@@ -334,6 +340,7 @@ def test_many_labels_are_their_principal_columns():
         (np.array([["a", f"name {k}"] for k in range(N)]), "column 1 of `y` has 60 different"),
         (scipy.sparse.csr_array(2 * _labels()), "must be an indicator of labels"),
         (np.array([["a", None]] * N, dtype=object), "no value in 60 of 60 rows"),
+        (pd.date_range("2020", periods=N), "`y` has dates"),
     ],
 )
 def test_bad_labels_are_refused(y, message):
