@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import StandardScaler
 
-from ism_dask import UnsupervisedIKDR, aligned_sum, hsic, spectral_clusters
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, hsic, spectral_clusters
 from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
@@ -83,6 +83,12 @@ def test_clusters_need_no_projection_to_be_found():
     assert (np.diff(first) > 0).all()
     with pytest.raises(ValueError, match="`n_clusters` must be a whole number from 1 to 149"):
         spectral_clusters(X, 150)
+
+
+def test_a_fit_takes_the_sum():
+    kernel = aligned_sum(["gaussian", "polynomial"], WINE, CULTIVAR)
+    fitted = SupervisedIKDR(1, kernel=kernel).fit(WINE, CULTIVAR)
+    assert len(fitted.kernel_.terms) == 2
 
 
 class _Against(Linear):

@@ -169,7 +169,8 @@ def test_level_given_what_drives_x_and_y():
 
 @pytest.mark.parametrize("whole", [1000, 400])
 def test_a_dependence_given_numbers_and_classes_is_found(whole, monkeypatch):
-    monkeypatch.setattr(thin_factors, "WHOLE", whole)
+    for module in ("thin_factors", "conditional_independence"):
+        monkeypatch.setattr(f"ism_dask.gamma.{module}.WHOLE", whole)
     rng, n = np.random.default_rng(0), 500
     age, sex = rng.normal(size=n), rng.choice(["f", "m"], n)
     X, y = _driven_by(np.where(sex == "f", age, -age), rng)

@@ -144,6 +144,23 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
     assert errors[-1] < 1e-3 * errors[0]
 
 
+def test_the_bound_holds_for_many_classes():
+    rng, kernel = np.random.default_rng(2), Gaussian(6.0) + Linear()
+    y = np.arange(900) % 60
+    X = rng.normal(size=(900, 8)) + rng.normal(size=(60, 8))[y]
+    W, known = _basis(8, 5), target_dependence(y, "classes")
+    true = first_engine("exact", problem_of(X, known, kernel), 5).objective(W)
+    found = first_engine(Landmarks(tol=1e-6), problem_of(X, known, kernel, 300), 5).phi(W)
+    assert abs(found.objective / true - 1) <= found.error < 1
+
+
+def test_overflow_is_named():
+    X, y = _data(500)
+    for kernel in (Polynomial(900), Gaussian(1.0) + Polynomial(900)):
+        with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
+            hsic_model(2, kernel=kernel, engine="landmarks").fit(X, y)
+
+
 def test_a_sample_where_the_kernel_is_zero():
     X, y = _data(300, d=3)
     problem = problem_of(X, y, Polynomial(20, 0.0), sample=np.zeros((50, 3)))

@@ -73,9 +73,9 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
 def test_auto_takes_numbers_under_gaussians_and_few_whole_ones_as_classes():
     known = target_dependence(NUMBERS)
     np.testing.assert_array_equal(known.facts, target_dependence(NUMBERS, "multiscale").facts)
-    np.testing.assert_array_equal(
-        target_dependence(MANY).facts, target_dependence(MANY, "gaussian").facts
-    )
+    for target in ("auto", "numbers"):
+        several = target_dependence(MANY, target)
+        np.testing.assert_array_equal(several.facts, target_dependence(MANY, "gaussian").facts)
     assert len(target_dependence(np.arange(60) % 20).classes) == 20
     assert len(target_dependence(np.arange(60) % 21, "classes").classes) == 21
     assert target_dependence(np.arange(60), "linear").classes is None

@@ -181,7 +181,8 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
     assert proved.is_certified, proved.reason
     assert proved.largest_eigenvalue < 0 < proved.distance < 1e-2
     assert fitted.deal_error_ == 0.0  # one block has all rows
-    other = fitted.certify(X, _rows(300, seed=1)[1])
+    others, of_others = _rows(300, seed=1)
+    other = fitted.certify(others / SCALES, of_others)
     assert not other.is_certified
     assert other.reason.startswith("not certified: ")
     assert not a_start.certify(*load_wine(return_X_y=True)).is_certified

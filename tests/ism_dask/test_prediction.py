@@ -495,6 +495,7 @@ def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
     for room in ("selection.growth", "estimators.prediction_steps"):
         monkeypatch.setattr(f"ism_dask.{room}.FIRST_ROWS", 250)
     monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
+    monkeypatch.setattr("ism_dask.rows.shards.RANGE_ROWS", 256)
     X = rng.normal(size=(1500, 5))
     y = X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X))
     here = SupervisedIKDR(2, target="linear").fit(X, y)

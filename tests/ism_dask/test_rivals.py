@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from itertools import islice
 
 import numpy as np
@@ -98,6 +99,18 @@ def test_a_state_is_where_it_begins(name):
     assert again.objective == pytest.approx(ended.objective, rel=near)
     if name in WHOLE:
         assert again.n_iter <= 10
+
+
+@pytest.mark.parametrize("q", [3, 7])
+def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
+    """What is left of the slope is rounding, which must not lead back to earlier columns."""
+    X, y = load_wine(return_X_y=True)
+    for kernel in (Gaussian("median"), "multiquadric", Polynomial(2, 0.0)):
+        model = hsic_model(q, kernel=kernel, solver=DimensionGrowth(max_seconds=5))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            W = model.fit(X, y).components_.T
+        np.testing.assert_allclose(W.T @ W, np.eye(q), atol=1e-10)
 
 
 @pytest.mark.parametrize("name", RIVALS)

@@ -117,6 +117,12 @@ def test_numbers_lead_to_the_direction_they_depend_on(make, target, kernel):
     assert abs(fitted.components_[0] @ direction) > (0.94 if kernel == "polynomial" else 0.97)
 
 
+def test_several_numbers_for_each_row():
+    targets = np.column_stack([X[:, 0] + X[:, 3], X[:, 1]])
+    assert SupervisedIKDR(2).fit(X[:, :5], targets).components_.shape == (2, 5)
+    assert hsic_model().fit(X, targets).components_.shape == (2, 13)
+
+
 def test_constant_columns_have_loading_zero_and_change_nothing(plain):
     padded = np.insert(X, [0, 5], [7.0, 1e9 / 3], axis=1)
     fitted = hsic_model(2).fit(padded, Y)

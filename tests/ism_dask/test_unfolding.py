@@ -27,10 +27,12 @@ from threadpoolctl import threadpool_limits
 mpl.use("Agg")
 from ism_dask import ColoredMVU, plot
 from ism_dask.estimators.placement import Placement
+from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
 from ism_dask.unfolding import neighbour_search as searches
 from ism_dask.unfolding import program, unfold
 from ism_dask.unfolding.ascent import climb
+from ism_dask.unfolding.side_information import FactorKernel
 
 WINE, Y = load_wine(return_X_y=True)
 X = scale(WINE)
@@ -479,6 +481,26 @@ def test_edges_pull_as_y_pushes(colored):
     np.testing.assert_allclose(
         9 * twice.edge_weights_.toarray(), again.edge_weights_.toarray(), **near
     )
+
+
+def test_side_information_shows_more_than_without(colored):
+    plain = ColoredMVU().fit(X)
+    factor = FactorKernel(target_dependence(Y).factor)
+    assert colored.hsic_ > factor.correlation(plain.embedding_)
+    errors = [ColoredMVU(nu=nu).fit(X, Y).distance_error_ for nu in (0.1, 10.0)]
+    assert errors[0] > colored.distance_error_ > errors[1]
+
+
+def test_numbers_of_any_size_depend_alike():
+    plain, huge = (ColoredMVU(target="factor").fit(X, unit * X[:, :1]) for unit in (1.0, 1e49))
+    assert huge.hsic_ == pytest.approx(plain.hsic_, rel=1e-6)
+    far = ColoredMVU(target="factor", nu=1e-90).fit(X, 1e49 * X[:, :1])
+    assert 0.5 < far.hsic_ <= 1.0
+
+
+@pytest.mark.parametrize("nu", [1e-12, 1e12])
+def test_one_term_may_outweigh_the_other_by_far(nu):
+    assert ColoredMVU(nu=nu).fit(X, Y).converged_
 
 
 def test_equal_rows_have_one_place():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 from collections.abc import Callable
 from decimal import Decimal
@@ -120,6 +121,9 @@ FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "pyarrow": _arrow,
     "polars": lambda frame, _: pl.from_pandas(frame),
     "polars lazy": lambda frame, _: pl.from_pandas(frame).lazy(),
+    "polars categories": lambda frame, _: pl.from_pandas(frame).with_columns(
+        pl.col("region").cast(pl.Categorical)
+    ),
     "polars parquet": _polars_parquet,
     "reader": lambda frame, _: _arrow(frame).to_reader(),
     "xarray": lambda frame, _: xr.Dataset.from_dataframe(frame),
@@ -344,6 +348,13 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path):
     assert open_dataset("sales").data_hash == first.data_hash
     changed = ingest_table(path, label="churned", drop=["id"], force=True)
     assert changed.X.shape[1] == first.X.shape[1] - 1
+
+
+def test_a_source_that_changes_while_it_is_read_stores_nothing(tmp_path):
+    path = _csv(_frame(), tmp_path)
+    with pytest.raises(TableError, match="changed while it was read"):
+        ingest_table(path, label="churned", progress=lambda _, text: os.utime(path, (1, 1)))
+    assert not list_datasets()
 
 
 def test_patterns_choose_columns_and_a_label_may_have_any_name():
