@@ -14,8 +14,14 @@ from types import FrameType
 import psutil
 
 from flows.errors import FlowError, SettingsError
-from flows.services.certificates import certificates_folder, make_certificates
-from flows.services.dask import SCHEDULER, SCRATCH, dask_scheduler, dask_workers
+from flows.services.dask import (
+    SCHEDULER,
+    SCRATCH,
+    certificates_folder,
+    dask_scheduler,
+    dask_workers,
+    make_certificates,
+)
 from flows.services.liveness import is_running, receipts_to_send
 from flows.services.report_server import report_server
 from flows.services.service import (

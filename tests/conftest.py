@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,13 +88,13 @@ _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_home(tmp_path, monkeypatch):
     """Keep tests out of the user's home."""
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture
-def reference_data(monkeypatch: pytest.MonkeyPatch) -> Path:
+def reference_data(monkeypatch):
     """Return the folder of raw files, or skip; `ISM_DASK_DATA` names it during the test."""
     folder = Path(os.environ.get("ISM_DASK_DATA") or _BESIDE_THE_CHECKOUT)
     if not folder.is_dir():
@@ -107,7 +106,7 @@ def reference_data(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
+def s3_endpoint():
     """Run an S3 server on this machine."""
     from moto.server import ThreadedMotoServer
 
@@ -119,7 +118,7 @@ def s3_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def lake(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+def lake(s3_endpoint, monkeypatch, request):
     """Return the address of an empty bucket, with credentials in the environment."""
     import boto3
 

@@ -89,9 +89,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("page", CASES)
-def test_the_code_of_a_page_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 
     monkeypatch.chdir(tmp_path)  # what it writes is not for the checkout
@@ -167,9 +165,7 @@ def _differences(shown: str, output: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_the_commands_of_the_first_run_print_what_the_page_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_of_the_first_run_print_what_the_page_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     commands = COMMAND.findall((HOUSE / "docs/first-run.md").read_text())
@@ -190,11 +186,11 @@ def test_the_commands_of_the_first_run_print_what_the_page_shows(
         assert _differences(shown, printed) == [], words
 
 
-def test_there_are_pages_with_code() -> None:
+def test_there_are_pages_with_code():
     assert {"README.md", "docs/first-run.md", "docs/reading.md", "docs/kernels.md"} <= set(PAGES)
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_lead_somewhere():
     pages = [*HOUSE.glob("*.md"), *WRITTEN]
     links = [
         (page, link)
@@ -205,7 +201,7 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert [f"{page}: {link}" for page, link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_reference_has_every_public_name() -> None:
+def test_the_reference_has_every_public_name():
     page = (HOUSE / "docs/api.md").read_text()
     listed = set(re.findall(r"^   (\w+)$", page, re.MULTILINE))
     modules = (ism_dask.kernels, ism_dask.solvers, plot)
@@ -225,7 +221,7 @@ def _functions_and_classes(module: ModuleType) -> set[str]:
     }
 
 
-def test_one_version_everywhere() -> None:
+def test_one_version_everywhere():
     version = ism_dask.__version__
     assert tomllib.loads((HOUSE / "pyproject.toml").read_text())["project"]["version"] == version
     assert f"\nversion: {version}\n" in (HOUSE / "CITATION.cff").read_text()

@@ -28,7 +28,7 @@ def printed(script: str, *options: str) -> str:
 
 
 @pytest.mark.long
-def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
+def test_wine_is_read_drawn_and_compared(tmp_path):
     picture = tmp_path / "wine.png"
     output = printed("wine_two_features.py", "--out", str(picture), "--folds", "3")
     for number in (1, 2):
@@ -44,7 +44,7 @@ def test_wine_is_read_drawn_and_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_rows_on_disk_are_fitted_on_a_cluster() -> None:
+def test_rows_on_disk_are_fitted_on_a_cluster():
     output = printed("larger_than_memory.py", "--rows", "2000")
     assert "2,000 rows of 20 in 4 chunks" in output
     explained = re.search(r"the new features explain (\d+)% of y", output)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -19,7 +18,7 @@ _OF_THE_MACHINE = ("Seconds", "Error of J", "Residual")
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
+def test_a_notebook_prints_what_it_shows(path, tmp_path):
     shown = outputs(nbformat.read(path, as_version=4))
     printed = outputs(execute(path, tmp_path))
     assert [each["output_type"] for each in printed] == [each["output_type"] for each in shown]
@@ -29,7 +28,7 @@ def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_shows_nothing_of_the_machine_that_ran_it(path: Path) -> None:
+def test_a_notebook_shows_nothing_of_the_machine_that_ran_it(path):
     notebook = nbformat.read(path, as_version=4)
     assert notebook.metadata == METADATA
     assert all(not cell["metadata"] for cell in notebook.cells)

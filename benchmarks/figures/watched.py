@@ -104,7 +104,7 @@ def _commands() -> dict[str, Callable[[], Any]]:
 @contextmanager
 def _prefect_server() -> Iterator[None]:
     """Run a Prefect server with a home folder of its own in the block."""
-    from flows.services.ports import choose_port  # noqa: PLC0415
+    from flows.services.service import choose_port  # noqa: PLC0415
     from flows.supervisor import stop_all  # noqa: PLC0415
     from flows.tracking.server import ensure_server, prepare_environment  # noqa: PLC0415
 

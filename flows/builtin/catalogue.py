@@ -22,6 +22,7 @@ from flows.builtin.raw_files import (
     load_faces,
     load_mnist,
     load_pixels,
+    read_raw,
 )
 from storage.atomic import remove_leftovers
 from storage.dataset import (
@@ -242,7 +243,7 @@ def _checked_values(spec: DatasetSpec, split: str) -> RawData:
     """Load the raw files of a split; raise RawFileError unless they have the published values."""
     expected = spec.splits[split]
     paths = [find_or_download(spec.name, raw) for raw in expected.raw]
-    raw = spec.load(*paths)
+    raw = read_raw(spec.load, *paths)
     digest = content_digest(raw.X, raw.labels)
     if digest != expected.content_sha256:
         source = ", ".join(map(str, paths)) or "the installed scikit-learn"
@@ -272,7 +273,7 @@ def picture_pixels(name: str) -> NDArray[np.uint8] | None:
         return None
     split = spec.splits[spec.split_name(None)]
     try:
-        pixels = load_pixels(find_or_download(name, *split.raw))
+        pixels = read_raw(load_pixels, find_or_download(name, *split.raw))
     except RawFileError:
         return None
     return pixels if content_digest(colours_of(pixels), {}) == split.content_sha256 else None

@@ -63,7 +63,6 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (stored.runs, "ism-dask runs"),
         (stored.show, "ism-dask show wine-gaussian-q2"),
         (stored.report, "ism-dask report wine-gaussian-q2 -o wine.html --open"),
-        (stored.compare, "ism-dask compare wine-gaussian-q2 wine-gaussian-q3"),
         (stored.transform, "ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"),
         (stored.check, "ism-dask check mnist wine-gaussian-q2"),
         (stored.rm, "ism-dask rm wine-gaussian-q2"),

@@ -215,15 +215,6 @@ def runs(*, output: Output) -> None:
     output.finish({"command": "runs", **answer})
 
 
-def compare(first: RunName, second: RunName, *, output: Output) -> None:
-    """Compare two runs: settings, figures, the angles between their W, weights that moved most."""
-    from flows.refreshes.run_comparison import compare_runs  # noqa: PLC0415
-
-    comparison = compare_runs(first, second)
-    print_summary(comparison.summary, output)
-    output.finish({"command": "compare", **comparison.to_json()})
-
-
 def rm(name: RunName, *, force: Force = False, output: Output) -> None:
     """Remove a run, finished or interrupted. `ism-dask remove` removes a data set."""
     from flows.runs.inventory import remove_saved_run  # noqa: PLC0415

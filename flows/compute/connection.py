@@ -238,30 +238,24 @@ async def _shake_hands(reached: ClusterAddress) -> None:
 
 
 def _join_error_message(reached: ClusterAddress, error: BaseException) -> str:
-    encrypted = reached.address.startswith(_TLS_SCHEMES)
-    if isinstance(error, TypeError) and encrypted:
+    if reached.address.startswith(_TLS_SCHEMES):
         return (
-            f"{reached.address} is not joined without certificates; name them in a cluster file "
-            "(ca_file, cert and key under [tls]), or in Dask's configuration"
+            f"{reached.address} is not joined with these certificates, or without any "
+            f"({_reason_of(error)}): name `ca_file`, `cert` and its `key`, all of one authority "
+            "and still valid, under [tls] of a cluster file, or in Dask's configuration"
         )
-    reason = _tls_error_reason(error)
-    if reason is not None and encrypted:
-        return (
-            f"{reached.address} cannot be joined with these certificates ({reason}): it does not "
-            "trust `cert`, or does not encrypt; `key` must be that of `cert`, all must come from "
-            "one ca_file, and still be valid"
-        )
-    guess = "it does not trust `cert`" if encrypted else "it wants tls:// and certificates"
     return (
-        f"no Dask scheduler answers at {reached.address} within {ANSWER_SECONDS:g} s (or {guess}); "
-        "start one with `dask scheduler --host 127.0.0.1`, or leave out --scheduler to compute here"
+        f"no Dask scheduler answers at {reached.address} within {ANSWER_SECONDS:g} s (or it wants "
+        "tls:// and certificates); start one with `dask scheduler --host 127.0.0.1`, or leave out "
+        "--scheduler to compute here"
     )
 
 
-def _tls_error_reason(error: BaseException | None) -> str | None:
-    """Return OpenSSL's name of the error, which may be the cause of other errors, or None."""
-    while error is not None:
-        if isinstance(error, ssl.SSLError) and error.reason:
-            return str(error.reason)
-        error = error.__cause__ or error.__context__
-    return None
+def _reason_of(error: BaseException) -> str:
+    """Return OpenSSL's name of the error, which may be the cause of other errors, or its text."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) and cause.reason:
+            return str(cause.reason)
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or f"no answer within {ANSWER_SECONDS:g} s"

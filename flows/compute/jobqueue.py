@@ -23,8 +23,8 @@ from flows.compute.base import (
 )
 from flows.errors import FlowError
 from flows.progress.interrupts import block_signal_handlers
-from flows.services.certificates import Tls, make_certificates
-from flows.services.ports import HOST
+from flows.services.dask import Tls, make_certificates
+from flows.services.service import HOST
 from flows.settings.toml_tables import RelativePath
 from flows.text import count_noun
 from storage import home

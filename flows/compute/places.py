@@ -21,15 +21,14 @@ from flows.compute.base import (
 from flows.compute.jobqueue import JobQueue
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import delay_interrupts
-from flows.services.certificates import (
+from flows.services.dask import (
+    SCHEDULER,
     Tls,
     certificates_folder,
     certificates_in,
     temporary_security,
 )
-from flows.services.dask import SCHEDULER
-from flows.services.ports import HOST
-from flows.services.service import live_record
+from flows.services.service import HOST, live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.fields import check_choice
 from flows.settings.toml_tables import TableError, parse_toml, read_table

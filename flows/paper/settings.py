@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.errors import SettingsError
 from flows.settings.base import FlowSettings, import_choices, keep_runs_setting
-from flows.settings.fields import data_setting, run_setting, solver_setting
+from flows.settings.fields import check_run_name, data_setting, run_setting, solver_setting
 
 SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
 PARADIGMS = (SUPERVISED, UNSUPERVISED)
@@ -121,6 +121,7 @@ class TablesSettings(FlowSettings):
         "tables",
         about="Name of the saved run. What it has measured already is not measured again.",
         decides="nothing",
+        check=check_run_name,
     )
     keep_runs: int | None = keep_runs_setting()
     force: bool = run_setting(False, about="Measure everything again.", decides="nothing")
@@ -129,7 +130,6 @@ class TablesSettings(FlowSettings):
         super().__post_init__()
         for setting in CHOICES:
             self.chosen(setting)
-        import_choices().check_run_name(self.run)
 
     @property
     def title(self) -> str:

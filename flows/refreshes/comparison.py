@@ -78,7 +78,7 @@ def compare(
         explained_before=then.share,
         gain=explained.share / by_published.share if by_published.share > 0 else 1.0,
         checks=tuple(LimitCheck.of(*each, limits) for each in values),
-        moved=moved_weights(published, new),
+        moved=_moved_weights(published, new),
         drift=tuple(drift[:_LEAST_STABLE]),
         added=tuple(each for each in after if each not in before),
         dropped=tuple(each for each in before if each not in after),
@@ -232,22 +232,7 @@ def _drift_values(drift: Sequence[Drift], limits: RefreshTable) -> Iterator[Valu
             )
 
 
-def subspace_sines(published: Model, new: Model) -> Array:
-    """Return the sines of the angles between the two subspaces of the columns, largest first.
-
-    The published one counts in the standardised units of the new model. All are 1 if a published
-    feature has weights only on columns that the new model lacks.
-    """
-    before = _in_columns_of(new, published.components, published)
-    if not before.any(axis=1).all():
-        return np.ones(min(len(published.components), len(new.components)))
-    scale = _in_columns_of(new, published.scale[None], published)[0]
-    units = np.divide(new.scale, scale, out=np.zeros_like(scale), where=scale > 0)
-    sines: Array = np.sin(subspace_angles((before * units).T, new.components.T))
-    return sines
-
-
-def moved_weights(published: Model, new: Model) -> tuple[MovedWeight, ...]:
+def _moved_weights(published: Model, new: Model) -> tuple[MovedWeight, ...]:
     """Return the weights that moved most, with the signs of the new features aligned.
 
     Those whose change is below the digits that are shown are left out.

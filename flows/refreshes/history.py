@@ -17,7 +17,6 @@ from flows.results.refresh import (
     FAILED,
     ROLLED_BACK,
     SUSPICIOUS,
-    MovedWeight,
     RefreshResult,
 )
 from flows.runs.published import History, RefreshProcess
@@ -140,6 +139,10 @@ def _comparison_block(last: RefreshResult) -> Block:
         (each.limit, f"{each.value:.3g}", f"{each.bound:g}", "yes" if each.exceeded else "no")
         for each in comparison.checks
     )
+    moved = tuple(
+        (new_feature(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
+        for each in comparison.moved
+    )
     drift = tuple(
         (each.name, f"{each.instability:.3f}", f"{each.mean_shift:+.3f}")
         for each in comparison.drift
@@ -148,7 +151,12 @@ def _comparison_block(last: RefreshResult) -> Block:
         f"{last.run} beside {comparison.published}, which was published",
         tables=(
             Table("Limits.", ("limit", "value", "allowed", "exceeded"), checks),
-            moved_table("Weights that moved most.", comparison.moved, ("before", "after")),
+            Table(
+                "Weights that moved most.",
+                ("feature", "column", "before", "after"),
+                moved,
+                left=2,
+            ),
             Table(
                 "Columns and published features, the least stable first.",
                 ("column or feature", "population stability index", "shift of the mean"),
@@ -156,15 +164,6 @@ def _comparison_block(last: RefreshResult) -> Block:
             ),
         ),
     )
-
-
-def moved_table(caption: str, moved: Sequence[MovedWeight], titles: tuple[str, str]) -> Table:
-    """Return a table of moved weights; `titles` are those of the columns before and after."""
-    rows = tuple(
-        (new_feature(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
-        for each in moved
-    )
-    return Table(caption, ("feature", "column", *titles), rows, left=2)
 
 
 def _figures(records: Sequence[RefreshResult]) -> list[Figure]:

@@ -18,7 +18,8 @@ from flows.results.base import IngestResult
 from flows.runs.published import dated_name
 from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
-from flows.settings.choices import label_keys, split_names
+from flows.settings.choices import label_keys
+from flows.settings.fields import split_names
 from flows.settings.runs import (
     PREDICTION,
     SIDES,

@@ -1,16 +1,20 @@
-"""The Dask services of this machine, scheduler and workers, and our configuration of Dask."""
+"""The Dask services of this machine, TLS certificates of clusters, our configuration of Dask."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from urllib.parse import urljoin
 
 import httpx
 
-from flows.services.certificates import certificates_folder
-from flows.services.ports import HOST, HOSTS
-from flows.services.service import Service, preferred_ports
+from flows.errors import FlowError
+from flows.services.service import HOST, HOSTS, Service, preferred_ports, services_folder
+from flows.settings.toml_tables import RelativePath
+from storage.atomic import make_folder
 
 # Share of the machine's memory for all workers together. The scheduler, the servers and the user
 # need some, too.
@@ -101,6 +105,72 @@ def _count_workers(dashboard: str | None) -> int | None:
         return int(reply.json()["workers"]) if reply.is_success else None
     except (httpx.HTTPError, KeyError, ValueError):
         return None
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Paths of PEM files such as `deploy/tls/make-certificates` writes."""
+
+    ca_file: RelativePath  # certificate of the authority to trust
+    cert: RelativePath
+    key: RelativePath
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            path = getattr(self, each.name)
+            if not path.is_file():
+                raise ValueError(f"{each.name}: there is no file {path}")
+
+    def security(self) -> Any:
+        """Return a `distributed.Security` with the same certificate for every role."""
+        from distributed import Security  # noqa: PLC0415
+
+        roles = ("client", "scheduler", "worker")
+        keys = {f"tls_{role}_key": str(self.key) for role in roles}
+        certificates = {f"tls_{role}_cert": str(self.cert) for role in roles}
+        return Security(
+            require_encryption=True, tls_ca_file=str(self.ca_file), **keys, **certificates
+        )
+
+
+def make_certificates(folder: Path) -> Tls:
+    """Write a new certificate, which trusts only itself, to a folder that its owner may read."""
+    security = temporary_security()
+    rmtree(folder, ignore_errors=True)
+    make_folder(folder, private=True)
+    texts = {
+        "ca": security.tls_ca_file,
+        "cert": security.tls_worker_cert,
+        "key": security.tls_worker_key,
+    }
+    for name, text in texts.items():
+        path = folder / f"{name}.pem"
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="ascii")
+    return certificates_in(folder)
+
+
+def certificates_in(folder: Path) -> Tls:
+    """Return the files of `make_certificates`; raise ValueError if one is missing."""
+    return Tls(*(folder / f"{name}.pem" for name in ("ca", "cert", "key")))
+
+
+def certificates_folder() -> Path:
+    """Return the folder of the certificates for the Dask services of this machine."""
+    return services_folder() / "tls"
+
+
+def temporary_security() -> Any:
+    """Return a `distributed.Security` with new certificates, in memory only."""
+    from distributed import Security  # noqa: PLC0415
+
+    try:
+        return Security.temporary()
+    except ImportError as error:
+        raise FlowError(
+            "certificates cannot be made without the package cryptography; install it with "
+            "`pip install 'ism-dask[tls]'`"
+        ) from error
 
 
 # The number of messages that each connection remembers for debugging, with the W that is in them.

@@ -6,12 +6,11 @@ thread of that process renews it every few seconds, so that other machines see t
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +33,8 @@ from storage.runs import LEASE
 
 # How the description of the end of a failed run begins.
 _FAILED = "failed: "
-_LOCK = ".lease"
+# In the folder of all runs: one process at a time changes a lease, which takes a moment.
+_LOCK = ".leases"
 # A time later than this, in the year 5138, is no reading of a clock.
 _MAX_TIME = 1e11
 
@@ -181,15 +181,15 @@ class HeldLease:
     def renew(self) -> None:
         """Write the lease again, with its numbers, as a sign of life."""
         # If the disk cannot be written to, the run itself fails with an error that says so.
-        with suppress(OSError, StorageError), _locked(self._lease.run) as exists:
-            if exists and self._is_ours():
+        with suppress(OSError, StorageError), _locked():
+            if self._is_ours():
                 self._lease.write()
 
     def end(self, how: str) -> None:
         """Delete the lease, or, if `how` is not empty, keep it with this description of its end."""
         folder = run_folder(self._lease.run)
-        with suppress(OSError, StorageError), _locked(self._lease.run) as exists:
-            if not exists or not self._is_ours():
+        with suppress(OSError, StorageError), _locked():
+            if not self._is_ours():
                 return
             if how:
                 replace(self._lease, ended=how).write()
@@ -239,37 +239,24 @@ def hold_lease(
         lease.end(how if begun() else "")
 
 
-@contextmanager
-def _locked(run: str) -> Iterator[bool]:
-    """Lock the lease of a run against other processes, so that one at a time writes it.
-
-    Yields whether the lock file still exists: while this process waited for the lock, another may
-    have deleted the folder of the run.
-    """
-    path = run_folder(run) / _LOCK
-    with lock_file(path) as lock:
-        exists = False
-        with suppress(FileNotFoundError):
-            exists = os.path.samestat(os.fstat(lock.fileno()), path.stat())
-        yield exists
+def _locked() -> AbstractContextManager[Any]:
+    """Lock all leases against other processes."""
+    return lock_file(runs_folder() / _LOCK)
 
 
 def _acquire(lease: Lease) -> HeldLease:
     """Write the lease unless another process holds it; return it with the one before."""
     folder = run_folder(lease.run)
     with explain_os_errors(folder):
-        while True:
-            make_folder(folder)
-            with suppress(FileNotFoundError), _locked(lease.run) as exists:
-                if not exists:
-                    continue
-                before = find_lease(lease.run)
-                if before is None or not before.held:
-                    lease.write()
-                    return HeldLease(lease, before)
-                silence = count_noun(round(time.time() - before.renewed), "second")
-                raise RunHeldError(
-                    f"the run {lease.run!r} is being computed: {before.description}, last heard "
-                    f"of {silence} ago; wait for it, end that process, or choose another name "
-                    "with --run"
-                )
+        make_folder(runs_folder())
+        with _locked():
+            before = find_lease(lease.run)
+            if before is None or not before.held:
+                make_folder(folder)
+                lease.write()
+                return HeldLease(lease, before)
+    silence = count_noun(round(time.time() - before.renewed), "second")
+    raise RunHeldError(
+        f"the run {lease.run!r} is being computed: {before.description}, last heard of {silence} "
+        "ago; wait for it, end that process, or choose another name with --run"
+    )

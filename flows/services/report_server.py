@@ -7,8 +7,7 @@ from http import HTTPStatus
 
 import httpx
 
-from flows.services.ports import HOST
-from flows.services.service import Service, live_record, preferred_ports
+from flows.services.service import HOST, Service, live_record, preferred_ports
 from storage import report_path
 
 _NAME, _SIGNATURE = "reports", "ism-dask-reports"

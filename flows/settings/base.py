@@ -75,24 +75,6 @@ class FlowSettings(Checked, ABC):
         return as_form(cls, handler.resolve_ref_schema(handler(core_schema)))
 
 
-def scheduler_setting() -> Any:
-    """Return the setting that says where to compute."""
-    return course_setting(
-        None,
-        about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
-        "up`, or a cluster file such as slurm.toml. Default: here.",
-        title="Dask scheduler or cluster file",
-        flags=("--scheduler", "--cluster"),
-    )
-
-
-def keep_runs_setting() -> Any:
-    """Return the setting that says how many runs of one name stay."""
-    return saving_setting(
-        None, about="Keep so many runs, each saved as RUN-DATE; RUN is a copy of the newest.", ge=1
-    )
-
-
 # The scheduler that `ism-dask up` runs, and the suffix of cluster files.
 UP, CLUSTER_FILE = "up", ".toml"
 _ADDRESS = re.compile(r"(tcp|tls|ws|wss|ucx)://[^\s/]+:(\d{1,5})")
@@ -104,14 +86,33 @@ def is_address(text: str) -> bool:
     return match is not None and 0 < int(match[2]) < 2**16
 
 
-def check_scheduler(scheduler: str | None) -> None:
-    """Raise SettingsError if `scheduler` names no place to compute."""
-    if scheduler in (None, UP) or is_address(scheduler) or scheduler.endswith(CLUSTER_FILE):
+def check_scheduler(scheduler: str, name: str = "scheduler") -> None:
+    """Raise SettingsError if `scheduler`, the value of the setting `name`, is no place."""
+    if scheduler == UP or is_address(scheduler) or scheduler.endswith(CLUSTER_FILE):
         return
     raise SettingsError(
-        f"`scheduler` is {scheduler!r}; expected an address such as tcp://127.0.0.1:8786, which "
+        f"`{name}` is {scheduler!r}; expected an address such as tcp://127.0.0.1:8786, which "
         f"`dask scheduler` prints when it starts, {UP} for that of `ism-dask up`, or a cluster "
         "file such as slurm.toml"
+    )
+
+
+def scheduler_setting() -> Any:
+    """Return the setting that says where to compute."""
+    return course_setting(
+        None,
+        about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
+        "up`, or a cluster file such as slurm.toml. Default: here.",
+        title="Dask scheduler or cluster file",
+        flags=("--scheduler", "--cluster"),
+        check=check_scheduler,
+    )
+
+
+def keep_runs_setting() -> Any:
+    """Return the setting that says how many runs of one name stay."""
+    return saving_setting(
+        None, about="Keep so many runs, each saved as RUN-DATE; RUN is a copy of the newest.", ge=1
     )
 
 
@@ -128,10 +129,7 @@ class DataSettings(FlowSettings):
     split: str | None = data_setting(None, about="Part of the data set. Default: its first.")
 
     def __post_init__(self) -> None:
-        if not self.is_table:
-            import_choices().check_name(self.dataset, self.split)
-        elif self.split is not None:
-            raise SettingsError(f"`split` is {self.split!r}, but a table has no splits")
+        import_choices().check_source(self.dataset, self.split)
         super().__post_init__()
 
     @property
@@ -210,7 +208,6 @@ class IngestSettings(DataSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scheduler(self.scheduler)
         import_choices().table_options(self)
         foreign = [name for name in self.differences if name not in _OF_ALL_DATA]
         if foreign and not self.is_table:
@@ -240,10 +237,4 @@ class TransformSettings(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scheduler(self.scheduler)
-        if not import_choices().is_table(self.source):
-            import_choices().check_name(self.source, self.split)
-        elif self.split is not None:
-            raise SettingsError(
-                f"`split` is {self.split!r}, but {self.source} is a file, which has none"
-            )
+        import_choices().check_source(self.source, self.split)

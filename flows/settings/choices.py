@@ -9,7 +9,7 @@ from typing import Any
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import SettingsError
 from flows.progress.watching import run_context
-from flows.settings.fields import check_choice
+from flows.settings.fields import check_choice, split_names
 from ism_dask.engines import ENGINES
 from ism_dask.estimators.pose import check_criterion
 from ism_dask.gamma.targets import TARGETS
@@ -23,8 +23,15 @@ from storage.tables.files import SUFFIXES, format_suffix
 from storage.tables.schema import TableOptions, label_key
 
 
-def check_name(dataset: str, split: str | None) -> None:
-    """Raise SettingsError unless the registry has that data set and split, or it is stored."""
+def check_source(dataset: str, split: str | None) -> None:
+    """Raise SettingsError unless it is a table, or the registry has that data set and split.
+
+    Without a split, it may also be a data set that is stored.
+    """
+    if is_table(dataset):
+        if split is not None:
+            raise SettingsError(f"`split` is {split!r}, but {dataset} is a table, which has none")
+        return
     try:
         stored = exists_settled(dataset_path(folder_of(safe_name(dataset, "dataset"), split)))
     except (LookupError, UnsafeName) as error:
@@ -72,19 +79,6 @@ def label_keys(labels: str | None) -> str | None:
     return ",".join(map(label_key, split_names(labels))) or None
 
 
-def split_names(text: str | None) -> tuple[str, ...]:
-    """Return the names in a text that separates them by commas."""
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
-
-
 def dataset_names() -> list[str]:
     """Return the names of the data sets in the registry, and of others that are stored."""
     return sorted({*DATASETS, *(line.folder for line in list_datasets())})
-
-
-def check_run_name(run: str, setting: str = "run") -> None:
-    """Raise SettingsError unless `run`, the value of a setting, is a valid name for a run."""
-    try:
-        safe_name(run, setting)
-    except UnsafeName as error:
-        raise SettingsError(str(error)) from error

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flows.errors import SettingsError
-from flows.settings.base import import_choices
-from flows.settings.fields import clusters_setting, data_setting
+from flows.settings.fields import check_run_name, clusters_setting, data_setting, split_names
 from flows.settings.runs import SavedRunSettings, components_setting
 
 # Prefix of `avoid` if it names a run instead of a label.
@@ -77,7 +76,7 @@ class ClusterSettings(SavedRunSettings):
         self._check_guidance()
         for name in self.to_avoid:
             if (run := run_to_avoid(name)) is not None:
-                import_choices().check_run_name(run, "avoid")
+                check_run_name(run, "avoid")
 
     @property
     def size(self) -> str:
@@ -105,7 +104,7 @@ class ClusterSettings(SavedRunSettings):
     @property
     def to_avoid(self) -> tuple[str, ...]:
         """The labels to avoid, and run:NAME for the clusters of runs."""
-        return tuple(each.strip() for each in (self.avoid or "").split(",") if each.strip())
+        return split_names(self.avoid)
 
 
 def run_to_avoid(name: str) -> str | None:

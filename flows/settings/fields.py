@@ -21,6 +21,7 @@ def setting(
     panel: str | None = None,  # the group of options in `--help` and in the form
     names: Callable[[], list[str]] | None = None,  # returns the names to choose from
     open_ended: bool = False,  # whether other values than these names are allowed
+    check: Callable[[Any, str], None] | None = None,  # raises SettingsError for a value and name
     **bounds: float,  # ge, gt, le or lt, which pydantic checks in what `Checked.parse` makes
 ) -> Any:
     """Return a dataclass field that the command line, run files and the Prefect form can show.
@@ -36,6 +37,7 @@ def setting(
         "panel": panel,
         "names": names,
         "open_ended": open_ended,
+        "check": check,
         "json_schema_extra": None if names is None else lambda schema: schema.update(enum=names()),
         **bounds,
     }
@@ -55,16 +57,19 @@ output_setting = partial(setting, panel="Output")
 
 
 class Checked:
-    """Base class of dataclasses of settings: names are checked always, the rest by `parse`."""
+    """Base class of dataclasses of settings: bounds are checked by `parse`, all else always."""
 
     # Read by pydantic.
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
 
     def __post_init__(self) -> None:
         for each in fields(self):  # type: ignore[arg-type]
-            names, value = each.metadata["names"], getattr(self, each.name)
-            if not (names is None or value is None or each.metadata["open_ended"]):
+            names, check = each.metadata["names"], each.metadata["check"]
+            value = getattr(self, each.name)
+            if value is not None and names is not None and not each.metadata["open_ended"]:
                 check_choice(each.name, value, names())
+            if value is not None and check is not None:
+                check(value, each.name)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -84,6 +89,21 @@ def check_choice(name: str, value: str, names: Sequence[str]) -> str:
         hint = did_you_mean(value, names)
         raise SettingsError(f"`{name}` is {value!r}; {hint}expected one of {', '.join(names)}")
     return value
+
+
+def check_run_name(run: str, name: str) -> None:
+    """Raise SettingsError unless `run`, the value of the setting `name`, can name a run."""
+    from storage import UnsafeName, safe_name  # noqa: PLC0415 - imports all of the storage
+
+    try:
+        safe_name(run, name)
+    except UnsafeName as error:
+        raise SettingsError(str(error)) from error
+
+
+def split_names(text: str | None) -> tuple[str, ...]:
+    """Return the names in a text that separates them by commas."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def decisive_names(kind: type[Any], *what: str) -> list[str]:

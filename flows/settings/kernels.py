@@ -92,9 +92,9 @@ def _weighted_term(text: str) -> Kernel:
         ) from error
 
 
-def _named_values(text: str) -> dict[str, int | float | str]:
-    """Return the values of a text such as `degree=2, offset=0.5`: numbers where they can be."""
-    values: dict[str, int | float | str] = {}
+def _named_values(text: str) -> dict[str, str]:
+    """Return the values of a text such as `degree=2, offset=0.5`."""
+    values: dict[str, str] = {}
     for each in text.split(",") if text else ():
         name, equals, value = each.strip().partition("=")
         if not (name.isidentifier() and equals and value):
@@ -102,14 +102,19 @@ def _named_values(text: str) -> dict[str, int | float | str]:
                 f"{each.strip()!r} is no parameter; expected NAME=VALUE, such as offset=0.5"
             )
         values[name] = value
-        for kind in (float, int):
-            with suppress(ValueError):
-                values[name] = kind(value)
     return values
 
 
+def number_of(value: Any) -> Any:
+    """Return a text as the number that it says, if it is one; the form and options have texts."""
+    for kind in (int, float) if isinstance(value, str) else ():
+        with suppress(ValueError):
+            return kind(value)
+    return value
+
+
 def _one(name: str, parameters: Mapping[str, Any]) -> PointwiseKernel:
-    kind = import_choices().KERNELS[name]
+    kind: type[PointwiseKernel] = import_choices().KERNELS[name]
     allowed = [each.name for each in dataclasses.fields(kind) if each.init]
     foreign = [each for each in parameters if each not in allowed]
     if foreign:
@@ -119,25 +124,10 @@ def _one(name: str, parameters: Mapping[str, Any]) -> PointwiseKernel:
             f"{import_choices().did_you_mean(foreign[0], allowed)}leave it out or choose another "
             "kernel"
         )
-    given = dict(parameters)
-    if "sigma" in given:
-        given["sigma"] = _parse_width(given["sigma"])
     try:
-        kernel: PointwiseKernel = kind(**given)
+        return kind(**{name: number_of(value) for name, value in parameters.items()})
     except (TypeError, ValueError) as error:
         raise SettingsError(str(error)) from error
-    return kernel
-
-
-def _parse_width(sigma: float | str) -> float | str:
-    if isinstance(sigma, str) and sigma in import_choices().WIDTHS:
-        return sigma
-    try:
-        return float(sigma)
-    except ValueError:
-        raise SettingsError(
-            f'`sigma` is {sigma!r}; expected a positive number, "root" or "median"'
-        ) from None
 
 
 def _parameters(kernel: Any) -> dict[str, Any]:

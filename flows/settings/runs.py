@@ -12,12 +12,12 @@ from flows.errors import SettingsError
 from flows.settings.base import (
     CLUSTER_FILE,
     DataSettings,
-    check_scheduler,
     import_choices,
     keep_runs_setting,
     scheduler_setting,
 )
 from flows.settings.fields import (
+    check_run_name,
     course_setting,
     data_setting,
     kernel_setting,
@@ -25,7 +25,7 @@ from flows.settings.fields import (
     saving_setting,
     solver_setting,
 )
-from flows.settings.kernels import build_kernel, kernel_names
+from flows.settings.kernels import build_kernel, kernel_names, number_of
 
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
@@ -63,6 +63,7 @@ class NamedRunSettings(DataSettings):
         None,
         about="Name of the saved run. Default: made of its data and settings, such as "
         "wine-gaussian-q2.",
+        check=check_run_name,
     )
     force: bool = saving_setting(False, about="Replace a run of that name.")
     afresh: bool = saving_setting(
@@ -78,10 +79,7 @@ class NamedRunSettings(DataSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_scheduler(self.scheduler)
-        if self.run is not None:
-            import_choices().check_run_name(self.run)
-        elif self.keep_runs is not None:
+        if self.run is None and self.keep_runs is not None:
             raise SettingsError(
                 f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep"
             )
@@ -274,12 +272,10 @@ class SearchSettings(SavedRunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        text = str(self.max_features)  # the command line and the form have texts
-        if text.isdecimal() and int(text) > 0:
-            object.__setattr__(self, "max_features", int(text))
-        elif self.max_features not in (None, "auto"):
+        object.__setattr__(self, "max_features", number := number_of(self.max_features))
+        if number not in (None, "auto") and not (isinstance(number, int) and number > 0):
             raise SettingsError(
-                f'`max_features` is {text!r}; expected a number of columns from 1 up, or "auto"'
+                f'`max_features` is {number!r}; expected a number of columns from 1 up, or "auto"'
             )
         if self.criterion == PREDICTION:
             self._check_prediction()
@@ -334,6 +330,7 @@ class FitSettings(SearchSettings):
         None,
         about="Begin at the W of this run, with the width and ridge, or the kernel parameters, "
         "that it had; criterion and columns must be the same.",
+        check=check_run_name,
     )
     bootstrap: int | None = run_setting(
         None,
@@ -341,8 +338,3 @@ class FitSettings(SearchSettings):
         "from the truth and of the shares of the columns; 100 is usual.",
         ge=19,  # `FEWEST_REFITS` of `ism_dask.inference.bootstrap`, which takes long to import
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.start_from is not None:
-            import_choices().check_run_name(self.start_from, "start_from")

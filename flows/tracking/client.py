@@ -22,8 +22,8 @@ from prefect.settings import (
 from flows.errors import FlowError
 from flows.tracking.server import password_message, without_password
 
-# How often a call waits for a server that is busy: a database of SQLite is locked for a moment while
-# another run writes.
+# How often a call waits for a server that is busy: a database of SQLite is locked for a moment
+# while another run writes.
 BUSY_RETRIES = 3
 # A busy server takes some seconds for an artifact with pictures.
 _TIMEOUT_SECONDS = 20.0

@@ -9,7 +9,6 @@ import os
 import re
 import socket
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -19,8 +18,15 @@ from urllib.parse import unquote, urlsplit
 import httpx
 
 from flows.errors import FlowError
-from flows.services.ports import HOST, HOSTS
-from flows.services.service import Service, Tell, ensure_running, live_record, preferred_ports
+from flows.services.service import (
+    HOST,
+    HOSTS,
+    Service,
+    Tell,
+    ensure_running,
+    live_record,
+    preferred_ports,
+)
 from flows.services.settings import POOL
 from storage import home
 from storage.atomic import explain_os_errors, make_folder
@@ -99,7 +105,7 @@ def prefect_worker(api: str | None = None, pool: str | None = None) -> Service:
             *("prefect", "worker", "start", "--install-policy", "never"),
             *("--pool", served, "--type", "process", "--name", _WORKER_NAME),
         ],
-        is_ready=partial(_has_beaten, api, served),
+        is_ready=partial(_is_served, api, served),
         environment={
             **prefect_environment(),
             "PREFECT_API_URL": str(api),
@@ -111,19 +117,11 @@ def prefect_worker(api: str | None = None, pool: str | None = None) -> Service:
     )
 
 
-def _has_beaten(api: str | None, pool: str) -> bool:
-    """Return whether the server has had a heartbeat of the worker since its start."""
-    record = live_record(WORKER)
-    process = record.process if record else None
-    if process is None:
-        return False
+def _is_served(api: str | None, pool: str) -> bool:
+    """Return whether the server has heard of a worker of the work pool lately."""
     with suppress(httpx.HTTPError, ValueError):
-        url = f"{api}/work_pools/{pool}/workers/filter"
-        reply = httpx.post(url, json={}, auth=basic_auth(), timeout=5.0)
-        workers = reply.json() if reply.is_success else []
-        beats = [each["last_heartbeat_time"] for each in workers if each["name"] == _WORKER_NAME]
-        times = [datetime.fromisoformat(beat).astimezone(UTC).timestamp() for beat in beats]
-        return any(beat > process.create_time() for beat in times)
+        reply = httpx.get(f"{api}/work_pools/{pool}", auth=basic_auth(), timeout=5.0)
+        return reply.is_success and reply.json()["status"] == "READY"
     return False
 
 

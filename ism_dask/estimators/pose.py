@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ism_dask.estimators.supervised import SupervisedIKDR
 
 PREDICTION, DEPENDENCE = "prediction", "dependence"
+_LARGEST_AVOID_WEIGHT = 1_000_000
 # The names of the criteria, each with that of its usual solver.
 CRITERIA = {PREDICTION: "ascent", DEPENDENCE: "ism"}
 
@@ -297,7 +298,12 @@ def check_parameters(parameters: SupervisedIKDR) -> None:
     for name in ("whiten", "warm_start"):
         check_bool(f"`{name}`", getattr(parameters, name))
     if parameters.avoid_weight != 0:
-        positive_float("`avoid_weight`", parameters.avoid_weight, "or 0")
+        weight = positive_float("`avoid_weight`", parameters.avoid_weight, "or 0")
+        if weight > _LARGEST_AVOID_WEIGHT:
+            raise ValueError(
+                f"`avoid_weight` is {weight:g}; expected at most {_LARGEST_AVOID_WEIGHT:,}: y is "
+                "lost in the rounding errors of what is avoided. The default, 10, is strict already"
+            )
 
 
 def solver_for(criterion: str, solver: str | Solver) -> Solver:

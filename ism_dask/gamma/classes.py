@@ -91,6 +91,8 @@ def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
             "`y` must be one label for each row where it is taken as classes; "
             f"got shape {np.shape(y)}"
         )
+    if np.asarray(y).dtype.kind in "mM":
+        raise ValueError("`y` has dates; give labels, or numbers, such as the days since the first")
     classes, codes, counts = _distinct(y)
     if len(classes) < 2:
         raise ValueError(

@@ -120,7 +120,7 @@ def _columns(name: str, s: Any, n_rows: int) -> list[tuple[str, Array]]:
                 f"`{name}` has shape {array.shape}; expected ({n_rows},) or ({n_rows}, t), dense"
             )
         single = array.ndim == 1 or array.shape[1] == 1
-        table = array.reshape(len(array), -1)
+        table = array if array.ndim == 2 else array[:, None]
         titles = [
             f"`{name}`" if single else f"`{name}` has column {k}, which"
             for k in range(table.shape[1])

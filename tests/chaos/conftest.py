@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 from tally import PROPERTY, Tally
@@ -27,20 +25,19 @@ _MINUTE = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what `make chaos` counts, all faults but the few ones; and which few ones are long."""
     for item in items:
-        if "[few]" in item.name and {item.path.stem, item.name.split("[")[0]} & {*_MINUTE}:
+        few = item.name.endswith(("[few]", "-few]"))
+        if few and {item.path.stem, item.name.split("[")[0]} & {*_MINUTE}:
             item.add_marker(pytest.mark.long)
-        if "tally" in getattr(item, "fixturenames", ()) and "[few]" not in item.name:
+        if "tally" in getattr(item, "fixturenames", ()) and not few:
             item.add_marker(pytest.mark.faults)
 
 
 @pytest.fixture
-def small_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[int], AbstractContextManager[Path]]:
+def small_home(tmp_path, monkeypatch):
     """Return what mounts a disk of some megabytes, with the home on it."""
 
     @contextmanager
-    def mounted(megabytes: int) -> Iterator[Path]:
+    def mounted(megabytes):
         folder = tmp_path / "disk"
         folder.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
@@ -55,11 +52,11 @@ def small_home(
 
 
 @pytest.fixture
-def tally(record_property: Callable[[str, object], None]) -> Iterator[Callable[..., Tally]]:
+def tally(record_property):
     """Return what begins a row of the table; it is checked when the test ends."""
     rows: list[Tally] = []
 
-    def begun(fault: str, aim: int) -> Tally:
+    def begun(fault, aim):
         rows.append(Tally(fault, aim))
         return rows[-1]
 

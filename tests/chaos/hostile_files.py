@@ -11,12 +11,13 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flows.builtin.raw_files import load_cancer, load_colours, load_faces, read_idx
+from flows.builtin.raw_files import load_cancer, load_colours, load_faces, read_idx, read_raw
 
 FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(960)
@@ -116,11 +117,13 @@ def idx(*sizes: int) -> bytes:
 
 
 TEXT = b"a\0\0"
-FACES, PIXELS, CANCER = load_faces, load_colours, load_cancer
+FACES, PIXELS, CANCER = (
+    partial(read_raw, load) for load in (load_faces, load_colours, load_cancer)
+)
 
 
 def _digits(path: Path) -> object:
-    return read_idx(path, ndim=3)
+    return read_raw(read_idx, path, ndim=3)
 
 
 RAW: dict[str, tuple[Callable[[Path], object], Callable[[], bytes]]] = {
@@ -132,10 +135,7 @@ RAW: dict[str, tuple[Callable[[Path], object], Callable[[], bytes]]] = {
     "tar: a bomb": (FACES, lambda: member("bomb", bytes(2**26))),
     "tar: cut short": (FACES, lambda: member("y")[:-40]),
     "tar: a pickle instead": (FACES, lambda: gzip.compress(PICKLED)),
-    "pgm: 1e12 pixels": (
-        FACES,
-        lambda: member(OTHER, b"P5\n999999 999999\n255\n"),
-    ),
+    "pgm: 1e12 pixels": (FACES, lambda: member(OTHER, b"P5\n999999 999999\n255\n")),
     "png: 1e10 pixels": (PIXELS, lambda: png(10**5, 10**5)),
     "png: 2e7 pixels": (PIXELS, lambda: png(5000, 4000)),
     "png: text without end": (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flows.errors import FlowError
 from flows.services.leases import Lease, find_lease
 from ism_dask.records.checkpoint import Checkpoint
 from ism_dask.records.iteration import Candidate, Record, State
@@ -17,6 +18,7 @@ from storage import (
     Model,
     PartialResults,
     Sample,
+    StorageError,
     dataset_path,
     load_model,
     open_dataset,
@@ -84,12 +86,7 @@ def keep_results(accuracy: float = 0.9) -> None:
 def lease(run: str = "under-way") -> Lease:
     """Return the lease of a process that is gone."""
     return Lease(
-        run=run,
-        kind="fit",
-        settings={"dataset": "small"},
-        pid=2**22 + 1,
-        created=1.0,
-        taken=1e9,
+        run=run, kind="fit", settings={"dataset": "small"}, pid=2**22 + 1, created=1.0, taken=1e9
     )
 
 
@@ -132,7 +129,16 @@ READS: dict[str, Callable[[], object]] = {
 }
 
 
+def said_by(use: Callable[[], object]) -> str:
+    """Return the words of the error of ours with which a call ends; empty if it ends well."""
+    try:
+        use()
+    except (StorageError, FlowError) as error:
+        return str(error)
+    return ""
+
+
 def files_below(folder: Path) -> dict[Path, bytes]:
     """Return the content of all files but locks."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {path: path.read_bytes() for path in files if path.name not in (".lock", ".lease")}
+    return {path: path.read_bytes() for path in files if path.name not in (".lock", ".leases")}

@@ -16,8 +16,6 @@ import numpy as np
 import psutil
 import pytest
 from clusters import ENDLESS, FIT, LOCAL, Fit, Supervisor, Whole, kill_one, stop_for
-from commandline import Command
-from serving import Serving
 from support import store_own
 from tally import Tally, few_and_many
 from upkeep import free_port
@@ -27,14 +25,13 @@ from flows.services.service import live_record
 from flows.supervisor import stop_all
 from storage import Checkpoints, run_folder
 
-Begin = Callable[[str, int], Tally]
 KILLS_OF_A_FIT = 4
 # Of ten schedulers that are killed so many are those of `ism-dask up`.
 OF_UP = 2
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(tmp_path_factory):
     """Return what the fit comes to on a cluster where nothing dies."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Path:
+def local(tmp_path):
     store_own(3_000, 10)
     return _local(tmp_path)
 
@@ -57,9 +54,7 @@ def _local(folder: Path) -> Path:
 
 
 @few_and_many(few=1, many=20)
-def test_workers_are_killed_one_by_one(
-    tally: Begin, count: int, whole: Whole, local: Path, tmp_path: Path
-) -> None:
+def test_workers_are_killed_one_by_one(tally, count, whole, local, tmp_path):
     row = tally("kill -9 a worker during one fit", count)
     for seed in range(-(-count // KILLS_OF_A_FIT)):
         rng = random.Random(seed)
@@ -74,15 +69,7 @@ def test_workers_are_killed_one_by_one(
 
 
 @few_and_many(few=1, many=10)
-def test_the_scheduler_is_killed(
-    tally: Begin,
-    count: int,
-    whole: Whole,
-    local: Path,
-    tmp_path: Path,
-    prefect_home: Callable[[Path], Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_scheduler_is_killed(tally, count, whole, local, tmp_path, prefect_home, monkeypatch):
     row = tally("kill -9 the scheduler", count)
     of_up = OF_UP if count > OF_UP else 0
     with closing(Supervisor(free_port())) as cluster:
@@ -120,14 +107,11 @@ def _up() -> None:
 
 def _scheduler_of_up() -> psutil.Process:
     record = live_record("dask-scheduler")
-    assert record is not None
     return psutil.Process(record.pid)
 
 
 @few_and_many(few=1, many=5)
-def test_all_workers_are_killed_at_once(
-    tally: Begin, count: int, whole: Whole, local: Path, tmp_path: Path
-) -> None:
+def test_all_workers_are_killed_at_once(tally, count, whole, local, tmp_path):
     row = tally("kill -9 all workers at once", count)
     kept = min(count, 3)
     for number in range(kept):
@@ -161,9 +145,7 @@ def _kill_all(workers: list[psutil.Process]) -> None:
 @pytest.mark.chaos
 @pytest.mark.minutes
 @pytest.mark.timeout(900)
-def test_a_worker_stands_still_for_a_minute(
-    tally: Begin, whole: Whole, local: Path, tmp_path: Path
-) -> None:
+def test_a_worker_stands_still_for_a_minute(tally, whole, local, tmp_path):
     row = tally("SIGSTOP a worker for 60 s", 3)
     fit = Fit("still", local, tmp_path)
     for stop in range(3):
@@ -178,7 +160,7 @@ def test_a_worker_stands_still_for_a_minute(
 @pytest.mark.chaos
 @pytest.mark.minutes
 @pytest.mark.timeout(600)
-def test_a_cluster_that_hangs(tally: Begin, whole: Whole, local: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_hangs(tally, whole, local, tmp_path):
     row = tally("SIGSTOP all workers for good", 1)
     fit = Fit("hangs", local, tmp_path, "--stall", 10)
     fit.reach(4)
@@ -196,9 +178,7 @@ def test_a_cluster_that_hangs(tally: Begin, whole: Whole, local: Path, tmp_path:
 @pytest.mark.chaos
 @pytest.mark.minutes
 @pytest.mark.timeout(600)
-def test_the_folds_after_a_loss(
-    tally: Begin, apart: Command, serving: Serving, tmp_path: Path
-) -> None:
+def test_the_folds_after_a_loss(tally, apart, serving, tmp_path):
     """Under Prefect, where each fold is a task: they share the cluster that took the place."""
     store_own(3_000, 10)
     row = tally("kill -9 the scheduler, in a cross-validation under Prefect", 2)
@@ -233,7 +213,7 @@ def _begun(run: str) -> bool:
 @pytest.mark.chaos
 @pytest.mark.minutes
 @pytest.mark.timeout(1800)
-def test_memory_stays_through_a_thousand_iterations(tally: Begin, tmp_path: Path) -> None:
+def test_memory_stays_through_a_thousand_iterations(tally, tmp_path):
     store_own(2_000, 8, y=np.random.default_rng(0).integers(0, 3, 2_000))
     row = tally("a soak of 1,000 iterations", 1)
     with closing(Supervisor(free_port())) as cluster:

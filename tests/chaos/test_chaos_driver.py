@@ -7,22 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import numpy as np
 from support import EXACT, doomed_command, store_own
-from tally import Tally, few_and_many
+from tally import few_and_many
 
 from storage import Checkpoints, load_model
 
-Begin = Callable[[str, int], Tally]
 FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "24")
 KEPT = ("--plain", "--checkpoint", "0", "--quiet")
 KILLS_OF_A_FIT = 5
 
 
 @few_and_many(few=1, many=50)
-def test_the_driver_is_killed_at_any_moment(tally: Begin, count: int) -> None:
+def test_the_driver_is_killed_at_any_moment(tally, count):
     store_own(2_500, 20)
     rng = random.Random(count)
     row = tally("kill -9 the driver, also while it saves", count)
@@ -52,7 +50,6 @@ def _killed(name: str, rng: random.Random) -> int:
     with subprocess.Popen(
         _driver(name, rng.randint(1, 60) if saving else 0), stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         reached = 0
         lines = rng.randint(0, 2)
         for line in process.stdout:

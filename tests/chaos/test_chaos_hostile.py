@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 from hostile_files import MARKER, MATRICES, PICKLED, RAW, TABLES
 from hostile_homes import CLUSTERS, RUNS, STORES
-from stock import stock
-from tally import Tally
+from stock import said_by, stock
 
 from flows.compute.places import read_cluster
-from flows.errors import FlowError
 from flows.runs.transform import transform_rows
 from flows.settings.base import TransformSettings
-from storage import StorageError
-
-Begin = Callable[[str, int], Tally]
 
 
 def _transformed(file: str, content: bytes) -> Callable[[], object]:
@@ -62,16 +57,14 @@ GROUPS: dict[str, dict[str, Callable[[], object]]] = {
 
 
 @pytest.fixture(scope="module")
-def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stocked(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(tmp_path_factory.mktemp("stocked") / "home"))
         return stock()
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_what_is_hostile_is_refused(
-    tally: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stocked: Path, group: str
-) -> None:
+def test_what_is_hostile_is_refused(tally, tmp_path, monkeypatch, stocked, group):
     row = tally(f"hostile {group}", len(GROUPS[group]))
     accepted = []
     for number, (name, use) in enumerate(GROUPS[group].items()):
@@ -79,18 +72,10 @@ def test_what_is_hostile_is_refused(
         shutil.copytree(stocked, folder / "home")
         monkeypatch.chdir(folder)
         monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
-        told = _told(use)
+        told = said_by(use)
         harm = any((folder / one).exists() for one in (MARKER, "home/runs/x", "x"))
         out = folder / "outside"
         harm = harm or (out.exists() and any(out.iterdir()))
         row.add(survived=len(told) > 20, wrong=harm or not told)
         accepted += [] if told and not harm else [name]
     assert not accepted
-
-
-def _told(use: Callable[[], object]) -> str:
-    try:
-        use()
-    except (StorageError, FlowError) as error:
-        return str(error)
-    return ""

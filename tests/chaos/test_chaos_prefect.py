@@ -6,11 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import psutil
 import pytest
 from serving import Serving, running_worker
 from support import EXACT, exact_fit, is_held, store_own
-from tally import LONG, Tally, few_and_many
+from tally import LONG, few_and_many
 from upkeep import free_port
 from waiting import wait
 
@@ -26,7 +25,6 @@ from flows.runs.fit import fit_plain
 from flows.services.leases import find_lease
 from storage import Checkpoints, Model, load_model, saved_run_path
 
-Begin = Callable[[str, int], Tally]
 POOL = "taking-over"
 CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
 ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
@@ -36,9 +34,7 @@ LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DE
 
 
 @few_and_many(few=1, many=10)
-def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
-    tally: Begin, count: int, serving: Serving
-) -> None:
+def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, count, serving):
     store_own(3_500, 20)
     row = tally("kill -9 the process of a scheduled flow", count)
     wanted = exact_fit("nightly", 40)
@@ -61,9 +57,7 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(
 
 
 @few_and_many(few=1, many=10)
-def test_a_cancelled_run_that_is_retried_goes_on(
-    tally: Begin, count: int, serving: Serving
-) -> None:
+def test_a_cancelled_run_that_is_retried_goes_on(tally, count, serving):
     """Cancel and Retry, as the buttons of the UI: what the first attempt left is not held to it."""
     store_own(3_500, 20)
     row = tally("a run is cancelled and retried in the Prefect UI", count)
@@ -105,11 +99,8 @@ def _killed(run: str) -> list[dict[str, Any]]:
     _wait_for_iterations(run)
     checkpoints = Checkpoints.of_run(run)
     lease = find_lease(run)
-    assert lease is not None
     psutil.Process(lease.pid).kill()
     newest = checkpoints.find()
-    assert newest is not None
-    assert newest.runs[-1] is not None
     found = newest.runs[-1].history
     return [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in found]
 
@@ -128,25 +119,17 @@ def _alike(one: Model, other: Model) -> bool:
 
 @pytest.mark.parametrize(
     ("count", "seconds", "iterations"),
-    [
-        pytest.param(1, 3.0, 30, id="few"),
-        pytest.param(5, 120.0, 60, id="many", marks=LONG),
-    ],
+    [pytest.param(1, 3.0, 30, id="few"), pytest.param(5, 120.0, 60, id="many", marks=LONG)],
 )
 def test_the_server_is_away_in_the_middle_of_a_fit(
-    tally: Begin,
-    count: int,
-    seconds: float,
-    iterations: int,
-    prefect_home: Callable[[Path], Path],
-    tmp_path: Path,
-) -> None:
+    tally, count, seconds, iterations, prefect_home, tmp_path
+):
     store_own(3_500, 20)
     row = tally(f"Prefect's server is stopped for {seconds:g} s in the middle of a fit", count)
     fit_plain(exact_fit("whole", iterations))
     whole = load_model("whole")
 
-    def outlived(number: int) -> tuple[bool, bool]:
+    def outlived(number):
         run = f"away-{number}"
         serving = Serving(prefect_home(tmp_path / run), free_port())
         serving.start()
@@ -174,7 +157,6 @@ def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bo
         env={**os.environ, **environment},
     ) as process:
         try:
-            assert process.stdout is not None
             flow_run = process.stdout.readline().strip().rpartition("/")[2]
             wait(lambda: Checkpoints.of_run(run).numbers)
             serving.kill()

@@ -8,8 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ import pandas as pd
 import pytest
 from serving import Serving, running_worker
 from shop import BAD, RUN_FILE, open_shop
-from tally import LONG, Tally, few_and_many
+from tally import LONG, few_and_many
 from waiting import wait
 
 from flows.refreshes.refresh import refresh
@@ -28,7 +26,6 @@ from flows.runs.published import History, publishing
 from flows.settings.refresh import RefreshSettings
 from storage import StorageError, TableError, load_model, model_hash
 
-Begin = Callable[[str, int], Tally]
 ROWS = {
     "labels corrupted: half of them at random": ["half of all labels at random"],
     "classes new: a third one in a fifth of a file": ["a third class in a fifth of a file"],
@@ -41,7 +38,7 @@ ROWS = {
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Path:
+def shop(tmp_path):
     """Return the run file of a table that is refreshed once."""
     run_file = open_shop(tmp_path)
     run_file.write_text(RUN_FILE.partition("[[")[0])
@@ -55,7 +52,7 @@ def _night(run_file: Path) -> RefreshResult:
 
 @few_and_many(few=3, many=20)
 @pytest.mark.parametrize("fault", ROWS)
-def test_a_table_is_bad(tally: Begin, count: int, fault: str, shop: Path) -> None:
+def test_a_table_is_bad(tally, count, fault, shop):
     row = tally(f"{fault}: not published, and the limit is named", count)
     part, published = shop.parent / "parts" / "a.parquet", model_hash("sales")
     good = pd.read_parquet(part)
@@ -65,13 +62,12 @@ def test_a_table_is_bad(tally: Begin, count: int, fault: str, shop: Path) -> Non
         night = _night(shop)
         named = any(words in each for each in night.reasons)
         row.add(
-            survived=night.state == "suspicious" and named,
-            wrong=model_hash("sales") != published,
+            survived=night.state == "suspicious" and named, wrong=model_hash("sales") != published
         )
 
 
 @few_and_many(few=5, many=100)
-def test_a_file_is_damaged(tally: Begin, count: int, shop: Path) -> None:
+def test_a_file_is_damaged(tally, count, shop):
     row = tally("a file of the table is cut or overwritten: named in the history", count)
     part, published = shop.parent / "parts" / "a.parquet", model_hash("sales")
     good, rng = part.read_bytes(), random.Random(count)
@@ -89,16 +85,14 @@ def test_a_file_is_damaged(tally: Begin, count: int, shop: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(small_home: Callable[[int], AbstractContextManager[Path]]) -> Iterator[Path]:
+def small_disk(small_home):
     """Mount a disk of three megabytes, and make it the home."""
     with small_home(3) as folder:
         yield folder
 
 
 @few_and_many(few=2, many=20)
-def test_the_disk_is_full_in_the_middle(
-    tally: Begin, count: int, small_disk: Path, tmp_path: Path
-) -> None:
+def test_the_disk_is_full_in_the_middle(tally, count, small_disk, tmp_path):
     """A whole run stays published; with room again, the next night does its work."""
     row = tally("disk full in the middle of a refresh", count)
     run_file, rng = open_shop(tmp_path), random.Random(count)
@@ -138,9 +132,7 @@ POOL = "local-process"
 @pytest.mark.parametrize(
     "count", [pytest.param(1, id="few"), pytest.param(3, id="many", marks=LONG)]
 )
-def test_two_schedules_in_one_minute(
-    tally: Begin, count: int, serving: Serving, tmp_path: Path
-) -> None:
+def test_two_schedules_in_one_minute(tally, count, serving, tmp_path):
     """Both are carried out; a run of one that another process refreshes meanwhile is cancelled."""
     row = tally("two schedules in one minute, and one that overlaps", count)
     files = [_own_shop(tmp_path, name) for name in ("left", "right")]
@@ -167,9 +159,7 @@ def test_two_schedules_in_one_minute(
 @pytest.mark.parametrize(
     "count", [pytest.param(1, id="few"), pytest.param(3, id="many", marks=LONG)]
 )
-def test_the_machine_is_off_at_night(
-    tally: Begin, count: int, doomed: Serving, tmp_path: Path
-) -> None:
+def test_the_machine_is_off_at_night(tally, count, doomed, tmp_path):
     """Server and worker are away while runs are due: afterwards the last one or a later works."""
     row = tally("the machine is off while refreshes are due", count)
     run_file = _own_shop(tmp_path, "left")

@@ -8,7 +8,7 @@ import signal
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -20,11 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
 from stock import files_below
-from tally import Tally, few_and_many
+from tally import few_and_many
 
 from storage import StorageError, TableError, datasets_folder, home, ingest_table, open_dataset
 
-Begin = Callable[[str, int], Tally]
 PARTS = 9
 
 
@@ -66,7 +65,7 @@ def _stored() -> dict[Path, bytes]:
 
 
 @few_and_many(few=8, many=200)
-def test_a_part_is_cut(tally: Begin, tmp_path: Path, count: int) -> None:
+def test_a_part_is_cut(tally, tmp_path, count):
     rng = random.Random(count)
     row = tally("a part of a table cut at a random byte", count)
     folders = {
@@ -85,7 +84,7 @@ def test_a_part_is_cut(tally: Begin, tmp_path: Path, count: int) -> None:
 
 
 @few_and_many(few=6, many=60)
-def test_a_column_changes_its_type_in_a_part(tally: Begin, tmp_path: Path, count: int) -> None:
+def test_a_column_changes_its_type_in_a_part(tally, tmp_path, count):
     rng = random.Random(count)
     row = tally("a column changes its type in a part of a table", count)
     for number in range(count):
@@ -115,7 +114,7 @@ class Change:
 
 
 @few_and_many(few=6, many=60)
-def test_a_part_changes_while_it_is_read(tally: Begin, tmp_path: Path, count: int) -> None:
+def test_a_part_changes_while_it_is_read(tally, tmp_path, count):
     """All of it is refused, unless the change comes when everything was read."""
     rng = random.Random(count)
     row = tally("a part of a table changes while it is read", count)
@@ -161,7 +160,7 @@ print(ingest_table(source, "own", label="y", force=True, progress=progress).data
 
 @pytest.mark.long
 @few_and_many(few=2, many=20)
-def test_an_ingestion_is_killed(tally: Begin, tmp_path: Path, count: int) -> None:
+def test_an_ingestion_is_killed(tally, tmp_path, count):
     rng = random.Random(count)
     row = tally("kill -9 an ingestion of a table in the middle", count)
     _parts(tmp_path / "old", "parquet", seed=50)
@@ -208,7 +207,7 @@ def _die_at_batch(number: int) -> None:
 
 
 @few_and_many(few=2, many=20)
-def test_a_worker_is_killed_during_an_ingestion(tally: Begin, tmp_path: Path, count: int) -> None:
+def test_a_worker_is_killed_during_an_ingestion(tally, tmp_path, count):
     """It dies while it scans a part, or while it writes one."""
     rng = random.Random(count)
     row = tally("kill -9 a worker in the middle of an ingestion", count)
@@ -235,7 +234,7 @@ def test_a_worker_is_killed_during_an_ingestion(tally: Begin, tmp_path: Path, co
 
 @pytest.mark.long
 @few_and_many(few=1, many=10)
-def test_two_ingestions_of_one_name(tally: Begin, tmp_path: Path, count: int) -> None:
+def test_two_ingestions_of_one_name(tally, tmp_path, count):
     row = tally("two ingestions of tables under one name at once", count)
     for suffix, seed in (("parquet", 0), ("csv", 30)):
         _parts(tmp_path / suffix, suffix, seed)
@@ -250,7 +249,7 @@ def test_two_ingestions_of_one_name(tally: Begin, tmp_path: Path, count: int) ->
 NAMES = ("../x", "a/b", "/x", "..", "", "x" * 300, "\N{GRINNING FACE}", "a\nb", "a b", ".")
 
 
-def test_hostile_names_of_data_sets(tally: Begin, tmp_path: Path) -> None:
+def test_hostile_names_of_data_sets(tally, tmp_path):
     row = tally("hostile names of tables", len(NAMES))
     _write(_frame(50, 0), tmp_path / "own.csv")
     before = files_below(tmp_path)
@@ -284,7 +283,7 @@ HOSTILE = {
 }
 
 
-def test_hostile_columns(tally: Begin) -> None:
+def test_hostile_columns(tally):
     row = tally("hostile columns of tables", len(HOSTILE))
     for name, (make, options) in HOSTILE.items():
         said = _error(make(), **options)
@@ -292,7 +291,7 @@ def test_hostile_columns(tally: Begin) -> None:
 
 
 @pytest.mark.long
-def test_ten_thousand_columns(tally: Begin, tmp_path: Path) -> None:
+def test_ten_thousand_columns(tally, tmp_path):
     row = tally("a CSV with 10,000 columns", 1)
     names = [f"{letter}{n}" for letter in string.ascii_letters[:10] for n in range(1000)]
     frame = _columns(names)
@@ -302,7 +301,7 @@ def test_ten_thousand_columns(tally: Begin, tmp_path: Path) -> None:
     row.add(survived=data.feature_names == tuple(names), wrong=not same)
 
 
-def test_a_small_file_with_any_amount_of_text(tally: Begin, tmp_path: Path) -> None:
+def test_a_small_file_with_any_amount_of_text(tally, tmp_path):
     row = tally("a Parquet file of 1 MB that unpacks to 300 GB", 1)
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 300_000, pa.int32()), ["x" * 1_000_000])
     path = tmp_path / "bomb.parquet"

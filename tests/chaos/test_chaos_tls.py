@@ -6,7 +6,7 @@ import contextlib
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,21 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import Command
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from daskparts import cluster_file, dask, made, options, process, scheduler, worker
 from distributed import Client, Security
-from tally import Tally, few_and_many
+from tally import few_and_many
 from upkeep import free_port, start_up
 
 from flows.compute.connection import quiet_logs
-from flows.services.certificates import Tls, certificates_folder, certificates_in
+from flows.services.dask import Tls, certificates_folder, certificates_in
 from flows.supervisor import stop_all
 
-Begin = Callable[[str, int], Tally]
 PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")
 
 
@@ -43,9 +41,7 @@ class Target:
 
 
 @pytest.fixture
-def targets(
-    serving: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Target, ...]]:
+def targets(serving, tmp_path, monkeypatch):
     """Keep `ism-dask up --tls`, and a cluster with the certificates of `deploy/tls`."""
     folder = tmp_path / "tls"
     assert made(folder).returncode == 0
@@ -70,9 +66,7 @@ def targets(
 
 
 @few_and_many(few=2, many=10)
-def test_whoever_has_no_certificate_is_turned_away(
-    tally: Begin, count: int, targets: tuple[Target, ...], here: Command, tmp_path: Path
-) -> None:
+def test_whoever_has_no_certificate_is_turned_away(tally, count, targets, here, tmp_path):
     row = tally("unauthenticated clients against TLS", count)
     wanted = ("crossval", "wine", "--first", 1, "--plain", "--json")
     alone = here(*wanted).answer["results"][0]["cost"]

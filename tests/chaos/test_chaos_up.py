@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from serving import deployed, running_worker
 from support import exact_fit, store_own
-from tally import Tally, few_and_many
+from tally import few_and_many
 from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
 from waiting import wait
 
@@ -21,14 +19,11 @@ from flows.runs.fit import fit_plain
 from flows.services.service import live_record
 from storage import Checkpoints, load_model, saved_run_path
 
-Begin = Callable[[str, int], Tally]
 ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
 
 
 @pytest.fixture(scope="module")
-def up(
-    tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
-) -> Iterator[RunningUp]:
+def up(tmp_path_factory, prefect_home):
     with home_for_up(tmp_path_factory.mktemp("home"), prefect_home) as patch:
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
         with ended(start_up(*own_ports(), "--workers", 1, "--memory", "500MB")) as up:
@@ -39,9 +34,7 @@ def up(
 @pytest.mark.long
 @few_and_many(few=1, many=5)
 @pytest.mark.parametrize("service", ["prefect-server", "prefect-worker"])
-def test_a_run_outlives_a_service(
-    tally: Begin, count: int, service: str, up: RunningUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_outlives_a_service(tally, count, service, up, monkeypatch):
     """It ends Completed, as if nothing had been."""
     monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
     row = tally(f"kill -9 the {service} of up in the middle of a deployed run", count)
@@ -61,9 +54,7 @@ def test_a_run_outlives_a_service(
 
 
 @few_and_many(few=1, many=3)
-def test_missed_runs_give_way_to_a_later_one(
-    tally: Begin, count: int, up: RunningUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missed_runs_give_way_to_a_later_one(tally, count, up, monkeypatch):
     """As after days without the machine: all runs that were due since begin at once."""
     monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
     row = tally("a worker is away while runs of a schedule are due", count)

@@ -7,20 +7,18 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from stock import files_below
-from tally import Tally, few_and_many
+from stock import files_below, said_by
+from tally import few_and_many
 from writing import WRITES, furnish
 
-from flows.errors import FlowError
 from flows.runs.inventory import check_files
-from storage import StorageError, home
+from storage import home
 
-Begin = Callable[[str, int], Tally]
 PAGE = 4096
 NOBODY = 65534
 ADVICE = re.compile("free some space|make room|another place|change the permissions")
@@ -29,7 +27,7 @@ NEW = (Path("runs", "new"), Path("runs", "under-way", "partial", "checkpoint-000
 
 
 @pytest.fixture
-def disk(small_home: Callable[[int], AbstractContextManager[Path]]) -> Iterator[Path]:
+def disk(small_home):
     """Mount a disk of a megabyte, with a home on it."""
     with small_home(1) as folder:
         furnish()
@@ -38,7 +36,7 @@ def disk(small_home: Callable[[int], AbstractContextManager[Path]]) -> Iterator[
 
 @pytest.mark.long
 @few_and_many(few=1, many=60)
-def test_the_disk_is_full(tally: Begin, disk: Path, count: int) -> None:
+def test_the_disk_is_full(tally, disk, count):
     row = tally("disk full (ENOSPC), at every write and any page of it", 0)
     told: dict[str, list[str]] = {name: [] for name in WRITES}
     for name, write in WRITES.items():
@@ -46,8 +44,8 @@ def test_the_disk_is_full(tally: Begin, disk: Path, count: int) -> None:
             shutil.rmtree(home() / NEW[0], ignore_errors=True)
             before = files_below(disk)
             with _filled(disk / "ballast", room):
-                said = _told(write)
-            if said is None:
+                said = said_by(write)
+            if not said:
                 break
             row.aim += 1
             told[name].append(said)
@@ -71,7 +69,7 @@ def _filled(ballast: Path, room: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def public_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def public_home(monkeypatch):
     """Make a home of root's that everybody may read."""
     if os.geteuid() != 0:
         pytest.skip("only root can give up root's rights")
@@ -84,7 +82,7 @@ def public_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_writing_is_forbidden(tally: Begin, public_home: Path) -> None:
+def test_writing_is_forbidden(tally, public_home):
     row = tally("writing forbidden (EACCES), at every write", 2 * len(WRITES))
     before = files_below(public_home)
     for mode in (0o755, 0o700):
@@ -92,22 +90,13 @@ def test_writing_is_forbidden(tally: Begin, public_home: Path) -> None:
         for write in WRITES.values():
             os.seteuid(NOBODY)
             try:
-                said = _told(write)
+                said = said_by(write)
             finally:
                 os.seteuid(0)
             row.add(
-                survived=said is not None and _clear(said, public_home),
+                survived=_clear(said, public_home),
                 wrong=not _as_before(public_home, before),
             )
-
-
-def _told(write: Callable[[], object]) -> str | None:
-    """Return what a write that fails says, None for one that does not."""
-    try:
-        write()
-    except (StorageError, FlowError) as error:
-        return str(error)
-    return None
 
 
 def _clear(said: str, folder: Path) -> bool:

@@ -21,14 +21,7 @@ from flows.services.liveness import ArtifactPage, RunReceipt
 from flows.services.service import ServiceRecord, services_folder
 from flows.settings.base import TransformSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from storage import (
-    Checkpoints,
-    PartialResults,
-    home,
-    ingest_table,
-    save_results,
-    write_history,
-)
+from storage import Checkpoints, PartialResults, home, ingest_table, save_results, write_history
 
 _LONG = bytes(range(256)) * 200
 
@@ -61,12 +54,7 @@ def serving() -> Iterator[str]:
 
 def fit(run: str) -> FitSettings:
     return FitSettings(
-        dataset="wine",
-        criterion="dependence",
-        n_components=2,
-        run=run,
-        checkpoint=0.0,
-        force=True,
+        dataset="wine", criterion="dependence", n_components=2, run=run, checkpoint=0.0, force=True
     )
 
 

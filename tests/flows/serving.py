@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +12,19 @@ from typing import Any
 
 import httpx
 from sharing import kill_family
-from waiting import ask, wait
+from waiting import answers, ask, wait
 
 from flows.settings.runs import FitSettings
 
-# How often a server may be too busy to answer.
-_TRIES = 10
+
+def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
+    """Return the answer of a Prefect server; if it is too busy, try again, as its UI does."""
+
+    def answer() -> httpx.Response | None:
+        reply = ask(method, f"{api}/{what}", **more)
+        return None if reply.status_code == httpx.codes.SERVICE_UNAVAILABLE else reply
+
+    return wait(answer)
 
 
 class Serving:
@@ -58,7 +64,7 @@ class Serving:
                 stderr=log,
                 start_new_session=True,
             )
-        wait(self._answers)
+        wait(lambda: answers(f"{self.api}/health"))
 
     def kill(self) -> None:
         """End it without a chance to do anything."""
@@ -95,20 +101,8 @@ class Serving:
         return self.request("POST", what, json=content).json()
 
     def request(self, method: str, what: str, **more: Any) -> httpx.Response:
-        """Return the answer of the API."""
-        # While its database is busy the server says so; the UI tries again, too.
-        for _ in range(_TRIES):
-            answer = ask(method, f"{self.api}/{what}", **more)
-            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-                break
-            time.sleep(1)
-        return answer.raise_for_status()
-
-    def _answers(self) -> bool:
-        try:
-            return ask("GET", f"{self.api}/health").is_success
-        except httpx.TransportError:
-            return False
+        """Return the answer of the API, which has to be a good one."""
+        return answer_of(self.api, method, what, **more).raise_for_status()
 
     def deployed(self, pool: str) -> str:
         """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""

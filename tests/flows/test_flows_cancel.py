@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +13,7 @@ import pytest
 from commandline import Command
 from serving import Serving, running_worker
 from support import EXACT, exact_fit, is_held, store_own
+from upkeep import flow_run_of, living, running
 from waiting import wait
 
 from flows.services.leases import find_lease
@@ -52,10 +49,10 @@ def scheduler(cluster: Any) -> Iterator[Any]:
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["deleted", signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving: Serving, how: Any) -> None:
-    with _started(*COMMAND) as command:
-        run = _link(command)
+    with running(*COMMAND) as command:
+        run = flow_run_of(command)
         wait(lambda: _shown(serving, run, "progress"))
-        family = _family(command.pid)
+        family = living(command.pid)
         if how == "deleted":
             serving.request("DELETE", f"flow_runs/{run}")
         else:
@@ -74,12 +71,12 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving: Serving, ho
 
 @pytest.mark.long
 def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, scheduler: Any) -> None:
-    with _started(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
-        run = _link(command)
+    with running(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
+        run = flow_run_of(command)
         wait(lambda: _working(scheduler))
         wait(lambda: "rows " in str(_shown(serving, run, "progress")))
         assert f"{scheduler.dashboard_link})" in _shown(serving, run, "markdown")[0]["data"]
-        family = _family(command.pid)
+        family = living(command.pid)
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
         out, err = command.communicate(timeout=120)
     assert (command.returncode, err) == (130, "ism-dask: cancelled in the Prefect UI\n")
@@ -121,38 +118,15 @@ def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(
         assert set(serving.run(run)["tags"]) == tags
         lease = find_lease("on-dask")
         assert lease is not None
-        family = _family(lease.pid)
+        family = living(lease.pid)
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
         wait(lambda: not _working(scheduler))
         assert _gone(family)
         wait(lambda: serving.run(run)["state_type"] == "CANCELLED")
 
 
-@contextmanager
-def _started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "flows.cli", *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _link(command: subprocess.Popen[str]) -> str:
-    assert command.stdout is not None
-    line = command.stdout.readline()
-    assert "/runs/flow-run/" in line, line
-    return line.strip().rpartition("/")[2]
-
-
 def _working(client: Any) -> bool:
     return bool(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    parent = psutil.Process(pid)
-    return [parent, *parent.children(recursive=True)]
 
 
 def _gone(family: list[psutil.Process]) -> bool:

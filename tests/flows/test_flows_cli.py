@@ -397,7 +397,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
         ("fit wine --plain --engine fast", "`--engine` is 'fast'; expected one of auto"),
         ("fit wine --plain --solver newton", "`--solver` is 'newton'; expected one of auto, ism"),
         ("cluster wine --plain --solver stiefel --tol 1", "`--tol` is 1.0, which the solver ism"),
-        ("fit wine --plain --sigma wide", "`--sigma` is 'wide'; expected a positive number"),
+        ("fit wine --plain --sigma wide", "`--sigma` must be a positive finite number"),
         ("fit wine --plain --degree 3", "no parameter of the gaussian kernel, which takes sigma"),
         ("fit wine --plain --kernel linear --sigma 1", "which takes none"),
         ("fit wine --plain --kernel polynomial --degree 0", "`--degree`"),
@@ -422,7 +422,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
         ("transform two wine", "--out"),
         ("transform two wine -o out.txt", "ends in .csv or .npy"),
         ("transform two whine -o out.csv", "`dataset` is 'whine'"),
-        ("transform two in.csv --split all -o out.csv", "is a file"),
+        ("transform two in.csv --split all -o out.csv", "is a table, which has none"),
     ],
 )
 def test_wrong_usage(here: Command, arguments: str, message: str) -> None:

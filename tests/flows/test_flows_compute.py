@@ -17,6 +17,7 @@ from commandline import Command
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
 from support import EXACT, Diary
+from upkeep import heard, living
 from waiting import wait
 
 from flows.compute.health import ClusterLost
@@ -150,7 +151,8 @@ def local(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_workers_of_our_own_give_the_same(here: Command, local: Path) -> None:
-    command = ("crossval", "wine", "--plain", "--json", "--sigma", "median", "--first", 2)
+    wine = ("crossval", "wine", "--criterion", "dependence", "--sigma", "median", "--first", 2)
+    command = (*wine, "--plain", "--json")
     alone = here(*command).answer
     with_workers = here(*command, "--cluster", local)
     assert with_workers.err == ""
@@ -179,13 +181,7 @@ def test_workers_of_our_own_are_here_only(local: Path) -> None:
 
 
 def _listening() -> set[tuple[str, int]]:
-    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    return {
-        (each.laddr.ip, each.laddr.port)
-        for member in family
-        for each in member.net_connections("inet")
-        if each.status == psutil.CONN_LISTEN
-    }
+    return {address for member in living(os.getpid()) for address in heard(member)}
 
 
 @pytest.mark.long

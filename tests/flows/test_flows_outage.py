@@ -14,6 +14,7 @@ import pytest
 from commandline import Command
 from serving import Serving
 from support import EXACT, store_own
+from upkeep import flow_run_of
 
 from storage import home, run_folder
 
@@ -49,26 +50,18 @@ def fit(stack: ExitStack, run: str, patience: float, iterations: int) -> subproc
     return process
 
 
-def link(process: subprocess.Popen[str]) -> str:
-    """Wait until the run has begun; return its id."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert "/runs/flow-run/" in line, line
-    return line.strip().rpartition("/")[2]
-
-
 @pytest.mark.chaos
 def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
     doomed: Serving, apart: Command, started: ExitStack
 ) -> None:
     store_own(12_000, 20)
     killed = fit(started, "killed", 60, 1000)
-    crashed = link(killed)
+    crashed = flow_run_of(killed)
     killed.kill()
     killed.communicate()
     assert doomed.run(crashed)["state_type"] == "RUNNING"
     impatient, patient = (fit(started, name, wait, 5) for name, wait in (("a", 1), ("b", 60)))
-    runs = [link(impatient), link(patient)]
+    runs = [flow_run_of(impatient), flow_run_of(patient)]
     state = doomed.run(crashed)["state"]
     ended = f"Its process {killed.pid} ended without a word."
     assert (state["type"], state["message"]) == ("CRASHED", ended)
@@ -118,7 +111,7 @@ class _Busy(BaseHTTPRequestHandler):
         if self.calls % 2 == 0 and self.command == "POST":
             self.wfile.write(b"[]")
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815 - the name that the base class calls
 
 
 def test_a_call_before_a_run_waits_for_a_busy_server() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from commandline import Command
-from scipy.linalg import subspace_angles
 from support import store_own
 
 from flows.errors import FlowError
@@ -284,29 +283,3 @@ def test_a_summary_of_infinities_is_strict_json(here: Command) -> None:
 
     line = here("show", "mine", "--json").out.splitlines()[-1]
     json.loads(line, parse_constant=refused)
-
-
-def test_two_runs_are_compared(here: Command, fitted_wine: str) -> None:
-    words = ("fit", "wine", "--sigma", "median", "--max-iter", 1, "--plain", "--run", "other")
-    assert here(*words, *DEPENDENCE).status == 0
-    answer = here("compare", fitted_wine, "other", "--json").answer
-    changed = {each["name"]: (each["first"], each["second"]) for each in answer["settings"]}
-    assert changed["sigma"] == (None, "median")
-    assert changed["max_iter"] == (None, 1)
-    assert changed["criterion"] == ("prediction", "dependence")
-    assert changed["chosen target"] == ("mean", None)
-    assert "run" not in changed
-    figures = {each["name"]: (each["first"], each["second"]) for each in answer["figures"]}
-    one, two = load_model(fitted_wine), load_model("other")
-    assert figures["objective"] == (one.metrics["objective"], two.metrics["objective"])
-    angles = subspace_angles(one.components.T, two.components.T)
-    np.testing.assert_allclose(answer["sines"], np.sin(angles), atol=1e-9)
-    output = here("compare", fitted_wine, "other").out
-    assert "Settings that differ" in output
-    assert answer["moved"][0]["column"] in output
-    same = here("compare", fitted_wine, fitted_wine).out
-    assert "the settings are the same" in same
-    assert "Weights" not in same
-    crossval_plain(replace(WINE, run="folds"))
-    assert "W is not compared: one of the runs has none" in here("compare", "other", "folds").out
-    assert "no run 'nothing' is saved" in here("compare", "other", "nothing").failed(2)

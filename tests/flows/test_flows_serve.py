@@ -17,7 +17,6 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from browsing import Browsing
@@ -25,7 +24,7 @@ from commandline import Command
 from daskparts import process
 from prometheus_client.parser import text_string_to_metric_families
 from support import ENDING, EXACT, store_own
-from waiting import ask, wait
+from waiting import answers, ask, wait
 
 from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
@@ -240,13 +239,6 @@ def server(unused_port: int) -> Iterator[str]:
     with process(sys.executable, "-m", "flows.reports.server", *where):
         wait(lambda: answers(address))
         yield address
-
-
-def answers(address: str) -> bool:
-    try:
-        return ask("HEAD", address).is_success
-    except httpx.TransportError:
-        return False
 
 
 Sample = tuple[str, str]

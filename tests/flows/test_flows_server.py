@@ -90,8 +90,11 @@ def test_crossval_starts_a_server_that_shows_the_run(
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("_own_server")
-def test_a_server_that_does_not_come_up_says_why(apart: Command, tmp_path: Path) -> None:
+def test_a_server_that_does_not_come_up_says_why(
+    apart: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.delenv("PREFECT_HOME", raising=False)
     broken = f"sqlite+aiosqlite:///{tmp_path}/absent/prefect.db"
     ended = apart("crossval", "wine", "--json", PREFECT_API_DATABASE_CONNECTION_URL=broken)
     line = ended.failed(1)
@@ -100,7 +103,6 @@ def test_a_server_that_does_not_come_up_says_why(apart: Command, tmp_path: Path)
     assert live_record("prefect-server") is None
 
 
-@pytest.mark.usefixtures("_own_server")
 def test_a_configured_server_is_never_replaced(
     here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
 ) -> None:

@@ -13,33 +13,36 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import numpy as np
 import psutil
 import pytest
 import yaml
 from browsing import Browsing
 from commandline import Command
+from serving import deployed
 from support import EXACT
 from upkeep import (
     LOOPBACK,
     RunningUp,
     begun,
+    flow_run_of,
     heard,
     heard_of,
     listened,
+    running,
     start_up,
 )
-from waiting import ask, wait
+from waiting import answers, ask, wait
 
 from flows import supervisor
 from flows.errors import FlowError
 from flows.runs.fit import fit_plain
-from flows.services.ports import choose_port
+from flows.services.liveness import is_running
 from flows.services.report_server import report_url
 from flows.services.service import (
     Service,
     ServiceRecord,
+    choose_port,
     live_record,
     service_processes,
     services_folder,
@@ -54,7 +57,7 @@ SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "pref
 
 @pytest.fixture(scope="module")
 def _soon(_started_up: RunningUp, tmp_path_factory: pytest.TempPathFactory) -> None:
-    _deploy(_started_up, tmp_path_factory.mktemp("soon") / "prefect.yaml", soon=True)
+    _deploy(_started_up, tmp_path_factory.mktemp("soon") / "prefect.yaml")
 
 
 @pytest.mark.long
@@ -127,14 +130,14 @@ def test_a_run_has_its_page_on_the_report_server(up: RunningUp) -> None:
     assert elsewhere.status_code == 403
 
 
-def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing, tmp_path: Path) -> None:
+def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing) -> None:
     """They ask their own server, not the one that would be at the usual port."""
-    _deploy(up, tmp_path / "prefect.yaml", soon=False)
+    deployed(up.answer["api"], "of-a-page")
     address = urlsplit(up.answer["ui"])
     assert address.port != 4200
 
     def look(page: Any) -> None:
-        page.get_by_text("nightly-mnist").first.wait_for(timeout=60_000)
+        page.get_by_text("of-a-page").first.wait_for(timeout=60_000)
 
     visit = browser.visit(f"{up.answer['ui']}/deployments", look)
     hosts = {urlsplit(each).netloc for each in visit.requests if each.startswith("http")}
@@ -148,16 +151,15 @@ def test_what_dies_is_started_again(up: RunningUp) -> None:
     before.process.kill()
     after = wait(lambda: _another("reports", before.pid))
     assert after.address == before.address
-    wait(lambda: _answers(after.address))
+    wait(lambda: answers(after.address))
 
 
 @pytest.mark.long
 def test_a_command_that_is_killed_is_reported(up: RunningUp) -> None:
     """By `up`, without another command."""
     long = ("fit", "own", *EXACT, "--tol", "1e-12", "--run", "killed")
-    with begun(*long) as command:
-        assert command.stdout is not None
-        run = command.stdout.readline().strip().rpartition("/")[2]
+    with running(*long) as command:
+        run = flow_run_of(command)
         wait(lambda: _state(up, run)["type"] == "RUNNING")
         command.kill()
     state = wait(lambda: (now := _state(up, run))["type"] == "CRASHED" and now)
@@ -192,7 +194,7 @@ def test_whatever_is_killed_is_found_or_ended(
         assert here("up", "--stop").out.startswith("ended: ")
         third.communicate()
         assert _left() == (set(), {".json", ".log"})
-        assert _answers(up.answer["ui"])  # whose server was but found
+        assert answers(up.answer["ui"])  # whose server was but found
     finally:
         stop_all()
 
@@ -222,7 +224,7 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
     up.process.send_signal(signal.SIGINT)
     _gone(up)
     assert up.process.returncode == 0
-    assert not [process for process in members if process.is_running() and _works(process)]
+    assert not [process for process in members if is_running(process)]
     assert not [port for port in ports if listened(port)]
     database = Path(up.environment["ISM_DASK_HOME"]) / "prefect" / "prefect.db"
     with closing(sqlite3.connect(database)) as connection:
@@ -295,16 +297,15 @@ def test_nothing_runs(here: Command) -> None:
     assert service_records() == []
 
 
-def _deploy(up: RunningUp, file: Path, *, soon: bool) -> None:
-    """Deploy as `make deploy` does; if `soon`, also a copy that runs every ten seconds."""
+def _deploy(up: RunningUp, file: Path) -> None:
+    """Deploy as `make deploy` does, and a copy of one deployment that runs every ten seconds."""
     known = yaml.safe_load(DEPLOYMENTS.read_text())
     nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
     settings = {"dataset": "wine", "sigma": "median", "run": "soon", "force": True}
     settings["scheduler"] = "up"  # as the nightly one has it
     assert nightly["parameters"]["settings"]["scheduler"] == "up"
-    if soon:
-        often = {"name": "soon", "schedules": [{"interval": 10}]}
-        known["deployments"].append({**nightly, **often, "parameters": {"settings": settings}})
+    often = {"name": "soon", "schedules": [{"interval": 10}]}
+    known["deployments"].append({**nightly, **often, "parameters": {"settings": settings}})
     file.write_text(yaml.safe_dump(known))
     command = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
     environment = {**up.environment, "PREFECT_API_URL": up.answer["api"], "DO_NOT_TRACK": "1"}
@@ -337,14 +338,3 @@ def _port(up: RunningUp) -> int | None:
 
 def _state(up: RunningUp, run: str) -> Any:
     return up.request("GET", f"flow_runs/{run}").json()["state"]
-
-
-def _works(process: psutil.Process) -> bool:
-    return process.status() != psutil.STATUS_ZOMBIE
-
-
-def _answers(address: str) -> bool:
-    try:
-        return ask("GET", address).status_code < 400
-    except httpx.HTTPError:
-        return False

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from waiting import ask, wait
+from serving import answer_of
 
 from flows.services.service import service_processes
 from flows.supervisor import stop_all
@@ -43,14 +43,8 @@ class RunningUp:
         return str(self.request("GET", "deployments/name/fit/soon").json()["id"])
 
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Return the answer of the Prefect server, which may need time while it runs flows."""
-        url = f"{self.answer['api']}/{path}"
-
-        def reply() -> httpx.Response | None:
-            it = ask(method, url, **more)
-            return None if it.status_code == 503 else it
-
-        return wait(reply)
+        """Return the answer of the Prefect server."""
+        return answer_of(self.answer["api"], method, path, **more)
 
     def begun(self, **settings: object) -> httpx.Response:
         """Begin a run of the deployment, with settings of its own."""
@@ -119,6 +113,24 @@ def begun(*arguments: object) -> subprocess.Popen[str]:
         text=True,
         env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )
+
+
+@contextmanager
+def running(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a command beside the block, and kill it if it outlives that."""
+    with begun(*arguments) as command:
+        try:
+            yield command
+        finally:
+            command.kill()
+
+
+def flow_run_of(command: subprocess.Popen[str]) -> str:
+    """Wait until a command has begun its flow run; return the id."""
+    assert command.stdout is not None
+    line = command.stdout.readline()
+    assert "/runs/flow-run/" in line, line
+    return line.strip().rpartition("/")[2]
 
 
 def heard_of(command: subprocess.Popen[str]) -> set[str]:

@@ -34,3 +34,11 @@ def wait(known: Callable[[], Known], seconds: float = 120.0, every: float = 0.2)
 def ask(method: str, url: str, **more: Any) -> httpx.Response:
     """Return the answer of a server to a request."""
     return httpx.request(method, url, timeout=60.0, **more)
+
+
+def answers(address: str) -> bool:
+    """Return whether a server answers, and well."""
+    try:
+        return ask("GET", address).is_success
+    except httpx.TransportError:
+        return False

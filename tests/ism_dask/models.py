@@ -1,15 +1,28 @@
-"""Estimators, engines and rows for tests, and what two equal fits have in common."""
+"""Estimators, engines, rows and watchers of fits for tests, and what they have to fulfil."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import BaseEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines import Engine, EngineOptions, Problem, as_engine
+from ism_dask.gamma.base import Dependence
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.kernels import Kernel
+from ism_dask.observe.fit_events import FitPlan, FitWatcher, fit_watcher, watching_fits
+from ism_dask.records.checkpoint import Round
+from ism_dask.records.iteration import State
+from ism_dask.rows.shards import cut
 from ism_dask.solvers import SOLVERS
 
 # The solvers of HSIC by name.
@@ -19,6 +32,12 @@ HSIC_SOLVERS = {name: kind for name, kind in SOLVERS.items() if name != "ascent"
 def hsic_model(*args: Any, **parameters: Any) -> SupervisedIKDR:
     """Return an estimator that maximises HSIC."""
     return SupervisedIKDR(*args, criterion="dependence", **parameters)
+
+
+def problem_of(X: Any, y: Any, kernel: Kernel, rows: int | None = None, **given: Any) -> Problem:
+    """Return the problem of rows X (n, d), in shards of so many rows, and the dependence on y."""
+    known = y if isinstance(y, Dependence) else target_dependence(y)
+    return Problem.from_dependence(cut(X, rows), kernel, known, **given)
 
 
 def first_engine(engine: str | EngineOptions, problem: Problem, q: int) -> Engine:
@@ -56,3 +75,75 @@ class StoredRows:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         return self.X[start:stop]
+
+
+class _Iterations(FitWatcher):
+    """Applies a function to every state, once the watcher around it has seen the same event."""
+
+    def __init__(self, look: Callable[[State], Any]) -> None:
+        self._look, self._outer = look, fit_watcher()
+
+    def begun(self, plan: FitPlan) -> None:
+        self._outer.begun(plan)
+
+    def on_iteration(self, state: State) -> None:
+        self._outer.on_iteration(state)
+        self._look(state)
+
+    def on_round(self, done: Round) -> None:
+        self._outer.on_round(done)
+
+    def ended(self) -> None:
+        self._outer.ended()
+
+
+@contextmanager
+def watching_iterations(look: Callable[[State], Any]) -> Iterator[None]:
+    """Apply a function to the state after each iteration of the fits in the block."""
+    with watching_fits(_Iterations(look)):
+        yield
+
+
+class Watcher:
+    """Collects the names of events, and what `look` returns for the estimator after each task."""
+
+    def __init__(self, look: Callable[[Any], Any]) -> None:
+        self.look = look
+        self.events: list[str] = []
+        self.seen: list[Any] = []
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        self.events.append("setup")
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        self.events.append("teardown")
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Do nothing: the end of a task is enough."""
+
+    def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any) -> None:
+        self.events.append(context.task_name)
+        self.seen.append(self.look(fitted_estimator))
+
+
+def contract_of(
+    estimators: Sequence[BaseEstimator], weights: Callable[[Any], str] = lambda _: ""
+) -> pytest.MarkDecorator:
+    """Return the mark that runs a test with each estimator and each check.
+
+    `weights` returns why the checks that a weight of 2 is two rows fail for an estimator; empty if
+    they pass. pytest 9 warns about the generator that scikit-learn before 1.9 hands to it.
+    """
+
+    def exempt(estimator: BaseEstimator) -> dict[str, str]:
+        failing = {}
+        if not get_tags(estimator).array_api_support:
+            failing["check_array_api_input"] = "needs SCIPY_ARRAY_API in the environment"
+        if reason := weights(estimator):
+            for kind in ("dense", "sparse"):
+                failing[f"check_sample_weight_equivalence_on_{kind}_data"] = reason
+        return failing
+
+    made: Any = parametrize_with_checks(estimators, expected_failed_checks=exempt)
+    names, checks = made.args
+    return pytest.mark.parametrize(names, list(checks), **made.kwargs)

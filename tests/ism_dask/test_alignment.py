@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import StandardScaler
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, hsic, spectral_clusters
+from ism_dask import UnsupervisedIKDR, aligned_sum, hsic, spectral_clusters
 from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
@@ -40,9 +40,10 @@ def test_the_weights_do_not_depend_on_the_scale_of_a_kernel_nor_of_the_labels_na
     assert scaled == pytest.approx(two, rel=1e-12)
 
 
-def test_many_rows_are_sampled_and_the_sample_repeats():
+def test_many_rows_are_sampled_and_the_sample_repeats(monkeypatch):
+    monkeypatch.setattr("ism_dask.estimators.hsic._ROWS", 400)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(5000, 4))
+    X = rng.normal(size=(1000, 4))
     y = (X[:, 0] > 0).astype(int)
     one, again, other = (
         aligned_sum(["gaussian", "linear"], X, y, random_state=seed).terms for seed in (0, 0, 1)
@@ -61,19 +62,15 @@ def test_kernels_that_cannot_be_weighed_are_refused():
         aligned_sum(["gaussian"], WINE, CULTIVAR[:-1])
     with pytest.raises(ValueError, match="one class only"):
         aligned_sum(["gaussian"], WINE, np.zeros(len(WINE)))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        hsic(WINE, CULTIVAR[1:])
+    with pytest.raises(ValueError, match="constant"):
+        hsic(WINE, np.full(len(WINE), 0.1), target="linear")
 
 
-def test_a_fit_takes_the_sum():
-    kernel = aligned_sum(["gaussian", "polynomial"], WINE, CULTIVAR)
-    fitted = SupervisedIKDR(3, kernel=kernel).fit(WINE, CULTIVAR)
-    assert fitted.status_.is_requested
-    assert len(fitted.kernel_.terms) == 2
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_clusters_of_rows_as_they_are_are_those_that_the_estimator_finds_in_them(dtype):
-    fitted = UnsupervisedIKDR(3).fit(WINE.astype(dtype))
-    Z = fitted.transform(WINE.astype(dtype))
+def test_clusters_of_rows_as_they_are_are_those_that_the_estimator_finds_in_them():
+    fitted = UnsupervisedIKDR(3).fit(WINE.astype(np.float32))
+    Z = fitted.transform(WINE.astype(np.float32))
     found = spectral_clusters(Z, 3)
     assert normalized_mutual_info_score(found, fitted.labels_) > 0.99
 
@@ -102,7 +99,7 @@ def test_what_is_aligned_by_less_than_nothing_takes_nothing_from_the_others():
 
 # HSIC.
 
-X, Y = load_wine(return_X_y=True)
+X, Y = WINE, CULTIVAR
 Z = standardised(X)
 
 
@@ -113,17 +110,6 @@ def test_it_is_the_trace():
     assert hsic(Z, Y, kernel=Gaussian(sigma)) == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("kernel", ["linear", "squared", "multiquadric", Polynomial(2)])
-def test_dependence_is_positive_and_more_than_that_of_shuffled_labels(kernel):
-    value = hsic(Z, Y, kernel=kernel)
-    shuffled = hsic(Z, np.random.default_rng(0).permutation(Y), kernel=kernel)
-    assert value > 5 * shuffled > 0
-
-
-def test_one_column_is_enough():
-    assert hsic(Z[:, :1], Y) > 0
-
-
 @pytest.mark.parametrize("kernel", ["gaussian", "relative_gaussian", "multiquadric", "squared"])
 @pytest.mark.parametrize(("dtype", "offset", "near"), [("f8", 1e6, 1e-7), ("f4", 1e3, 2e-3)])
 def test_far_from_the_origin_nothing_is_lost(kernel, dtype, offset, near):
@@ -131,20 +117,11 @@ def test_far_from_the_origin_nothing_is_lost(kernel, dtype, offset, near):
     assert hsic(moved, Y, kernel=kernel) == pytest.approx(hsic(Z, Y, kernel=kernel), rel=near)
 
 
-def test_constant_numbers_are_not_a_dependence():
-    with pytest.raises(ValueError, match="constant"):
-        hsic(Z, np.full(len(Z), 0.1), target="linear")
-
-
-def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        hsic(X, Y[1:])
-
-
-def test_the_bound_holds_where_it_approximates():
-    """From 4,000 rows up landmarks may stand for all pairs; the exact engine is the judge."""
+def test_the_bound_holds_where_it_approximates(monkeypatch):
+    """From so many rows up landmarks may stand for all pairs; the exact engine is the judge."""
+    monkeypatch.setattr("ism_dask.engines.lowrank.landmark_engine._FROM_ROWS", 1000)
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(4200, 3)).astype(np.float32)
+    rows = rng.normal(size=(1200, 3)).astype(np.float32)
     labels = (rows[:, 0] > 0).astype(int)
     value, error = hsic(rows, labels, return_error=True)
     exact, rounding = hsic(rows.astype(float), labels, engine="exact", return_error=True)

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
-from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask import UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.observe import fit_progress
 from ism_dask.observe import progress_bar as bar
@@ -44,12 +44,12 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal() -> Terminal:
+def terminal():
     return Terminal()
 
 
 @pytest.fixture
-def texts(monkeypatch) -> list[str]:
+def texts(monkeypatch):
     """Return the texts that the bar gets; a terminal may be too slow to show each."""
     shown: list[str] = []
     update = bar._Line.update
@@ -95,8 +95,10 @@ def test_the_bar_never_goes_back_and_begins_anew_with_each_fit(terminal, monkeyp
 
 
 def test_clusterers_are_shown_by_round(terminal, texts):
+    alone = UnsupervisedIKDR(3, n_init=1).fit(X)
     with progress_bar(console=terminal.console):
         fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
+    np.testing.assert_array_equal(fitted.components_, alone.components_)
     rounds = [text for text in texts[:-1] if re.match(r"round \d+, objective", text)]
     assert [
         f"objective {each.objective:.5g}, movement {each.movement:.2g}" for each in fitted.rounds_
@@ -118,7 +120,8 @@ def test_every_fit_of_a_search_is_counted(terminal):
 
 def test_long_passes_are_shown_within_an_iteration(terminal, texts, monkeypatch):
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
-    rows = np.random.default_rng(0).normal(size=(6000, 4))
+    monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 400)
+    rows = np.random.default_rng(0).normal(size=(1200, 4))
     with progress_bar(console=terminal.console):
         hsic_model(2, kernel=MEDIAN, engine="exact", solver=ISM(tol=1e-3)).fit(rows, rows[:, 0] > 0)
     assert any(re.match(r"preparing, rows \d+%$", text) for text in texts)
@@ -130,14 +133,6 @@ def test_an_error_comes_through_and_later_fits_are_not_shown(terminal, texts):
         hsic_model(2, solver="newton").fit(X, Y)
     hsic_model(2, kernel=MEDIAN).fit(X, Y)
     assert texts == []
-
-
-def test_the_answer_is_the_same(terminal):
-    scores = np.where(np.arange(len(Y)) % 5, np.nan, Y)
-    alone = SemiSupervisedIKDR(3, n_init=1).fit(X, scores)
-    with progress_bar(console=terminal.console):
-        watched = SemiSupervisedIKDR(3, n_init=1).fit(X, scores)
-    np.testing.assert_array_equal(watched.components_, alone.components_)
 
 
 def test_logs_stay_clean(capfd, monkeypatch):
@@ -187,6 +182,7 @@ def _read(screen):
         yield block
 
 
+@pytest.mark.long
 def test_a_notebook_shows_it_in_the_cell_without_widgets():
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 from definition import Definition, dense_gamma
 from distributed import Client
-from models import first_engine
+from models import first_engine, problem_of
 from scipy.sparse import csr_array
 from sklearn.metrics import normalized_mutual_info_score as nmi
 
-from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR, hsic
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.criteria.dependence import AllPairs
 from ism_dask.engines import (
     Auto,
     BlockEngine,
     Blocks,
     DeclinedError,
-    ExactEngine,
     Problem,
     as_engine,
 )
@@ -138,11 +137,11 @@ def _designed(n, seed=0):
 
 @pytest.mark.parametrize("kernel", [RelativeGaussian(), Gaussian(0.4)])
 def test_fits_agree_with_exact_ones_within_the_stated_error(kernel):
-    rows, y = _designed(3000)
+    rows, y = _designed(1500)
     settings = {"criterion": "dependence", "kernel": kernel}
     fits = [
         SupervisedIKDR(2, engine=engine, **settings).fit(rows, y)
-        for engine in (Blocks(rows=750), "exact")
+        for engine in (Blocks(rows=375), "exact")
     ]
     blocks, exact = fits
     assert blocks.converged_
@@ -154,32 +153,9 @@ def test_fits_agree_with_exact_ones_within_the_stated_error(kernel):
     assert subspace_sine(*(np.linalg.qr(fit.components_.T)[0] for fit in fits)) < 0.05
 
 
-def test_all_pairs_of_many_rows_are_within_the_stated_error():
-    rows, y = _designed(12_000)
-    problem = Problem.from_dependence(cut(rows), Gaussian(0.4), target_dependence(y))
-    V = np.eye(6)[:, :2]
-    blocks, true = (engine(problem, 2).gradient(V) for engine in (BlockEngine, ExactEngine))
-    assert 1e-3 < blocks.error < 0.05
-    assert abs(blocks.objective / true.objective - 1) < blocks.error
-    assert np.linalg.norm(blocks.product - true.product) < 0.02 * np.linalg.norm(true.product)
-
-
-def test_one_block_of_all_rows_is_exact():
-    rows, y = _designed(3000)
-    problem = Problem.from_dependence(
-        cut(rows, 700), RelativeGaussian().resolve(rows), target_dependence(y)
-    )
-    V = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 2)))[0]
-    one, all_pairs = BlockEngine(problem, 2), ExactEngine(problem, 2)
-    phi = all_pairs.phi(V)
-    np.testing.assert_allclose(one.phi(V).phi, phi.phi, atol=1e-10 * np.abs(phi.phi).max())
-    assert one.phi(V).objective == pytest.approx(phi.objective, rel=1e-10)
-    assert one.phi(V).error < 1e-6
-
-
 def _evaluated(rows, y, engine_rows=100):
     kernel = Gaussian(0.8)
-    problem = Problem.from_dependence(cut(rows, 300), kernel, target_dependence(y), seed=5)
+    problem = problem_of(rows, y, kernel, 300, seed=5)
     engine = BlockEngine(problem, 2, engine_rows)
     V = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 2)))[0]
     return engine.phi(V).phi, engine.gradient(V).product
@@ -217,7 +193,7 @@ def test_auto_takes_blocks_where_there_is_no_low_rank_factor():
     def names(kernel, n, engine="auto", rows=None):
         rows = np.random.default_rng(0).normal(size=(n, 3)) if rows is None else rows
         known = target_dependence(np.arange(n) % 3)
-        problem = Problem.from_dependence(cut(rows), kernel, known)
+        problem = problem_of(rows, known, kernel)
         return [each.name for each in as_engine(engine).engines(problem, 2)]
 
     relative = RelativeGaussian().resolve(X[:, :3])
@@ -240,12 +216,6 @@ def test_options_are_checked():
     assert first_engine(Blocks(rows=50), _problem("gaussian", "classes"), Q).rows == 50
 
 
-def test_hsic_of_blocks_is_near_that_of_all_pairs():
-    rows, y = _designed(4000)
-    near, true = (hsic(rows, y, engine=engine) for engine in (Blocks(rows=500), "exact"))
-    assert near == pytest.approx(true, rel=0.05)
-
-
 def _clouds(n):
     """Return rows around four centres, whose first two coordinates split them in two ways."""
     rng = np.random.default_rng(1)
@@ -256,18 +226,18 @@ def _clouds(n):
 
 @pytest.mark.parametrize("paradigm", ["unsupervised", "semisupervised", "alternative"])
 def test_clusterers_by_blocks(paradigm):
-    rows, labels = _clouds(1600)
+    rows, labels = _clouds(800)
 
     def fitted(engine):
         if paradigm == "unsupervised":
             return UnsupervisedIKDR(4, 2, engine=engine).fit(rows)
         if paradigm == "semisupervised":
-            scores = np.where(np.arange(len(rows)) < 400, labels, -1)
+            scores = np.where(np.arange(len(rows)) < 200, labels, -1)
             return SemiSupervisedIKDR(4, 2, engine=engine).fit(rows, scores)
         # Of directions that say nothing of the labels there is one.
         return AlternativeIKDR(2, 1, engine=engine).fit(rows[:, :2], labels < 2)
 
-    blocks, exact = fitted(Blocks(rows=400)), fitted("exact")
+    blocks, exact = fitted(Blocks(rows=200)), fitted("exact")
     assert blocks.engine_ == "blocks"
     assert blocks.converged_
     assert nmi(blocks.labels_, exact.labels_) > 0.95

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from awkward import Case, definition_of, hostile, rank_deficient, small
 from models import HSIC_SOLVERS, hsic_model
-from sklearn.base import clone
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning
 from tally import LONG
 
@@ -99,11 +98,11 @@ def test_j_of_whitened_rows_in_single_precision_is_within_its_bound(kernel):
     assert model.engine_error_ < 1e-6
 
 
-@blocks(1, 33)
+@blocks(1, 66)
 def test_components_are_orthonormal_whatever_the_rows(block):
     """Constant, repeated and null columns, more columns than rows, up to d - 1 components."""
     kernels = [*KERNELS, Gaussian(0.3), Polynomial(2, 0.0), Multiquadric(0.1)]
-    for seed in range(BLOCK * block, BLOCK * (block + 1)):
+    for seed in range(25 * block, 25 * (block + 1)):
         X, y, q = rank_deficient(seed)
         kernel = kernels[seed % len(kernels)]
         solvers = list(HSIC_SOLVERS.values())
@@ -118,57 +117,23 @@ def test_components_are_orthonormal_whatever_the_rows(block):
         assert model.transform(X).shape == (len(X), q)
 
 
-@pytest.mark.parametrize(("kernel", "q"), [(MEDIAN, 12), (MEDIAN, 30), ("relative_gaussian", 12)])
-def test_components_are_orthonormal_where_eigenvalues_are_near_zero(kernel, q):
-    X, y = load_digits(return_X_y=True)
-    model = hsic_model(q, kernel=kernel).fit(X[:700], y[:700])
-    assert off_from_orthonormal(model) <= 1e-10
-
-
-def test_a_width_below_all_distances_is_not_converged_with_a_large_residual():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        model = hsic_model(3, kernel=Gaussian(0.01)).fit(WINE, VINEYARD)
-    assert not model.converged_ or model.residual_ <= RESIDUAL
-
-
-def test_the_tolerance_in_force_is_an_attribute():
-    assert hsic_model(2).fit(WINE, VINEYARD).tolerance_ == RESIDUAL
-    published = hsic_model(2, solver=ISM(tol=0.01)).fit(WINE, VINEYARD)
-    assert published.tolerance_ == 0.01
-    assert published.status_ in (Status.TOLERANCE, Status.CONVERGED)
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_landmarks_that_jump_do_not_end_below_the_true_maximum(seed):
     """J of landmarks jumps from one choice of them to the next, by more than an iteration gains."""
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(4200, 12))
+    X = rng.normal(size=(1500, 12))
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    near = hsic_model(2, kernel=MEDIAN).fit(X, y)
-    assert near.engine_ == "landmarks"
+    near = hsic_model(2, kernel=MEDIAN, engine="landmarks").fit(X, y)
     assert near.converged_
     assert near.residual_ <= RESIDUAL
     assert near.residual_rows_ == len(X)
-    if seed == 0:
-        exact = hsic_model(2, kernel=MEDIAN, engine="exact").fit(X, y)
-        assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.uint8, np.float64])
-def test_a_class_of_one_row_counts_in_single_precision(kind):
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 256, size=(2000, 6)).astype(kind)
-    y = np.array([1] + [0] * 1999)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        model = hsic_model(2, kernel=MEDIAN, engine="exact").fit(X, y)
-        double = clone(model).fit(X.astype(np.float64), y)
-    assert model.objective_ == pytest.approx(double.objective_, rel=1e-6)
+    exact = hsic_model(2, kernel=MEDIAN, engine="exact").fit(X, y)
+    assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
 
 
 def test_columns_of_any_scale_count_alike():
     model = hsic_model(3).fit(WINE, VINEYARD)
+    assert model.tolerance_ == RESIDUAL
     scaled = WINE * 10.0 ** np.linspace(-23, 19, WINE.shape[1])
     other = hsic_model(3).fit(scaled, VINEYARD)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-9)
@@ -189,7 +154,7 @@ def test_the_median_width_is_that_of_the_rows_whatever_lies_far_out(sigma, share
     )
 
 
-@pytest.mark.parametrize(("q", "gap"), [(3, 0.0), (5, 0.0), (6, None), (9, None), (14, None)])
+@pytest.mark.parametrize(("q", "gap"), [(3, 0.0), (6, None), (14, None)])
 def test_columns_that_carry_nothing_take_what_would_lower_j(q, gap):
     """Beyond two features all others lower J here: four may be constant instead."""
     wider = np.hstack([WINE, np.ones((len(WINE), 4))])
@@ -218,7 +183,7 @@ def test_rows_of_more_columns_than_rows_keep_no_direction_of_rounding():
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "multiquadric"])
 def test_the_order_of_the_rows_changes_nothing(kernel):
     rng = np.random.default_rng(0)
-    for seed in range(5):
+    for seed in range(2):
         X, y = rng.normal(size=(60, 5)), rng.integers(0, 3, 60)
         order = np.random.default_rng(seed).permutation(60)
         with warnings.catch_warnings():
@@ -279,18 +244,18 @@ def test_threads_that_fit_leave_the_filters_of_warnings_as_they_were():
     before = list(warnings.filters)
     with ThreadPoolExecutor(4) as pool:
         for model in pool.map(
-            lambda seed: UnsupervisedIKDR(3, random_state=seed).fit(WINE), range(8)
+            lambda seed: UnsupervisedIKDR(3, n_init=1, random_state=seed).fit(WINE), range(4)
         ):
             assert len(np.unique(model.labels_)) == 3
     assert warnings.filters == before
 
 
-@pytest.mark.parametrize("most", [1, 5, 30])
+@pytest.mark.parametrize("most", [1, 30])
 def test_no_more_steps_are_taken_than_allowed(most):
     """Steps along the slope, and those from beside a saddle, count like all others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        for seed in range(40):
+        for seed in range(20):
             case = small(seed)
             model = hsic_model(
                 case.q, kernel=case.kernel, target=case.target, solver=ISM(max_iter=most)

@@ -41,7 +41,7 @@ def test_the_statistic_is_that_of_the_definition(kernel):
     assert found.statistic == pytest.approx((K * same).sum() / 79**2, rel=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_mean_and_deviation_are_those_of_all_permutations(seed):
     rng = np.random.default_rng(seed)
     F, U = rng.standard_t(2, size=(7, 3)), rng.normal(size=(7, 2)) ** 3
@@ -67,18 +67,24 @@ def _heavy(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_t(1.5, size=(n, 3)), rng.standard_t(2, size=n)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("n_permutations", [0, 99])
-@pytest.mark.parametrize("design", [_clustered, _heavy])
+@pytest.mark.parametrize(
+    ("design", "n_permutations", "kernel"),
+    [
+        (_clustered, 0, "gaussian"),
+        (_clustered, 99, "distance"),
+        (_heavy, 0, "distance"),
+        (_heavy, 99, "gaussian"),
+    ],
+)
 def test_independent_rows_are_rejected_as_often_as_the_level_says(design, n_permutations, kernel):
     rng = np.random.default_rng(3)
     options = {"kernel": kernel, "n_permutations": n_permutations}
     pvalues = [
-        dependence_test(*design(rng, 60), random_state=seed, **options).pvalue
-        for seed in range(150)
+        dependence_test(*design(rng, 40), random_state=seed, **options).pvalue
+        for seed in range(100)
     ]
-    assert binomtest(int(np.sum(np.array(pvalues) <= 0.05)), 150, 0.05).pvalue > 1e-3
-    assert binomtest(int(np.sum(np.array(pvalues) <= 0.5)), 150, 0.5).pvalue > 1e-3
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.05)), 100, 0.05).pvalue > 1e-3
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.5)), 100, 0.5).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -87,7 +93,7 @@ def test_dependence_of_any_form_is_found(kernel):
     angle = rng.uniform(0, 2 * np.pi, 400)
     circle = np.column_stack([np.cos(angle), rng.normal(size=400)])
     y = np.sin(angle) + 0.05 * rng.normal(size=400)
-    for count in (0, 499):
+    for count in (0, 199):
         found = dependence_test(circle, y, kernel=kernel, n_permutations=count, random_state=1)
         assert found.pvalue < 0.01
         assert found.method == ("permutations" if count else "moments")
@@ -103,10 +109,11 @@ def test_dependence_of_any_form_is_found(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_landmarks_give_nearly_the_statistic_of_all_rows(kernel, monkeypatch):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(1100, 2))
-    y = np.sin(2 * X[:, 0]) + rng.normal(size=1100)
+    X = rng.normal(size=(500, 2))
+    y = np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=500)
+    monkeypatch.setattr(thin_factors, "WHOLE", 400)
     some = dependence_test(X, y, kernel=kernel, n_permutations=0, random_state=0)
-    monkeypatch.setattr(thin_factors, "WHOLE", 1100)
+    monkeypatch.setattr(thin_factors, "WHOLE", 500)
     whole = dependence_test(X, y, kernel=kernel, n_permutations=0)
     assert some.statistic == pytest.approx(whole.statistic, rel=0.05)
     assert max(some.pvalue, whole.pvalue) < 1e-6
@@ -131,16 +138,6 @@ def test_a_w_that_was_fitted_to_noise_is_tested_on_other_rows():
     assert fitted_dependence_test(estimator, *wine, n_refits=19, random_state=0).pvalue == 0.05
 
 
-@pytest.mark.long
-def test_a_fit_finds_what_many_columns_drown():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 40))
-    y = (np.abs(X[:, 0]) < 0.67).astype(int)
-    assert dependence_test(X, y, random_state=0).pvalue > 0.05
-    through_fits = fitted_dependence_test(SupervisedIKDR(1), X, y, random_state=0)
-    assert through_fits.pvalue == 0.004
-
-
 def test_moments_are_those_of_all_signs():
     rng = np.random.default_rng(0)
     G = rng.standard_t(3, size=(9, 4))
@@ -161,18 +158,19 @@ def _driven_by(s: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.
 def test_level_given_what_drives_x_and_y():
     rng = np.random.default_rng(1)
     pvalues = []
-    for _ in range(60):
-        s = rng.normal(size=100)
+    for _ in range(40):
+        s = rng.normal(size=80)
         X, y = _driven_by(s, rng)
         pvalues.append(dependence_test(X, y, given=s).pvalue)
     assert dependence_test(X, y, random_state=0).pvalue == 0.001
-    assert binomtest(int(np.sum(np.array(pvalues) <= 0.05)), 60, 0.05).pvalue > 1e-3
-    assert binomtest(int(np.sum(np.array(pvalues) <= 0.5)), 60, 0.5).pvalue > 1e-3
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.05)), 40, 0.05).pvalue > 1e-3
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.5)), 40, 0.5).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("n", [300, 1200])
-def test_a_dependence_given_numbers_and_classes_is_found(n):
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("whole", [1000, 400])
+def test_a_dependence_given_numbers_and_classes_is_found(whole, monkeypatch):
+    monkeypatch.setattr(thin_factors, "WHOLE", whole)
+    rng, n = np.random.default_rng(0), 500
     age, sex = rng.normal(size=n), rng.choice(["f", "m"], n)
     X, y = _driven_by(np.where(sex == "f", age, -age), rng)
     s = pd.DataFrame({"age": age, "sex": sex})
@@ -189,7 +187,7 @@ def test_a_dependence_given_numbers_and_classes_is_found(n):
     # Units, the order of the columns of s and the names of its classes do not matter.
     renamed = pd.DataFrame({"sex": np.where(sex == "f", "b", "a"), "years": 40 + 10 * age})
     same = dependence_test(X, y, given=renamed, random_state=0)
-    assert same.statistic == pytest.approx(several.statistic, rel=1e-6 if n == 300 else 0.2)
+    assert same.statistic == pytest.approx(several.statistic, rel=1e-6 if whole > n else 0.2)
 
 
 X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2

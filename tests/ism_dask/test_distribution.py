@@ -8,7 +8,7 @@ import pytest
 from ism_dask.rows.distribution import Distribution
 
 
-def test_the_index_by_its_definition() -> None:
+def test_the_index_by_its_definition():
     rng = np.random.default_rng(0)
     old, new = rng.normal(size=4_000), rng.normal(0.5, 1.5, size=3_000)
     slack = 0.05 * old.std()
@@ -24,10 +24,10 @@ def test_the_index_by_its_definition() -> None:
 
 
 @pytest.mark.parametrize("n", [80, 400, 2_000])
-def test_rows_of_the_same_kind_are_stable(n: int) -> None:
+def test_rows_of_the_same_kind_are_stable(n):
     rng = np.random.default_rng(n)
 
-    def rows() -> np.ndarray:
+    def rows():
         normal, skewed = rng.normal(size=(n, 40)), rng.exponential(size=(n, 40))
         return np.column_stack([normal, skewed, rng.poisson(1.0, size=(n, 40)), normal > 1.0])
 
@@ -38,7 +38,7 @@ def test_rows_of_the_same_kind_are_stable(n: int) -> None:
     assert (Distribution.of(shifted).instability(shifted + 2.0) > 0.25).all()
 
 
-def test_rare_levels_constants_and_another_precision() -> None:
+def test_rare_levels_constants_and_another_precision():
     rng = np.random.default_rng(1)
     level, constant = rng.random(1_000) < 0.02, np.full(1_000, 3.0)
     old = np.column_stack([level, constant, rng.normal(size=1_000)])

@@ -9,7 +9,7 @@ import pytest
 from definition import Definition, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import first_engine
+from models import first_engine, problem_of
 
 from ism_dask.engines import ENGINES, Landmarks, Problem
 from ism_dask.engines.row_facts import with_projection
@@ -127,7 +127,7 @@ def test_blocks_and_groups_larger_than_one():
     V = np.linalg.qr(rng.normal(size=(4, 2)))[0]
     phi = Definition(big, dense_gamma(known), kernel).phi(V)
     for rows in (None, 1100, 2300):
-        engine = first_engine("exact", Problem.from_dependence(cut(big, rows), kernel, known), 2)
+        engine = first_engine("exact", problem_of(big, known, kernel, rows), 2)
         np.testing.assert_allclose(engine.phi(V).phi, phi, rtol=1e-9, atol=1e-9 * abs(phi).max())
         np.testing.assert_allclose(
             engine.gradient(V).product, phi @ V, rtol=1e-9, atol=1e-9 * abs(phi).max()
@@ -145,9 +145,7 @@ def test_float32_tiles_are_right_to_single_precision(kernel):
 def test_a_tile_takes_no_more_memory_than_planned():
     rng = np.random.default_rng(0)
     n, d = 6000, 300
-    problem = Problem.from_dependence(
-        cut(rng.normal(size=(n, d))), Gaussian(20.0), target_dependence(rng.integers(0, 5, n))
-    )
+    problem = problem_of(rng.normal(size=(n, d)), rng.integers(0, 5, n), Gaussian(20.0))
     engine = first_engine("exact", problem, Q)
     V = np.linalg.qr(rng.normal(size=(d, 10)))[0]
     pieces = list(with_projection(problem.shards, V).persisted().parts)
@@ -168,7 +166,7 @@ def test_a_narrow_kernel_is_not_drowned_by_its_diagonal():
     wide, single = (
         first_engine(
             "exact",
-            Problem.from_dependence(cut(rows.astype(t)), Gaussian(0.3), target_dependence(y)),
+            problem_of(rows.astype(t), y, Gaussian(0.3)),
             10,
         ).phi(V)
         for t in (np.float64, np.float32)
@@ -193,9 +191,7 @@ def test_sums_do_not_depend_on_the_memory_at_hand(monkeypatch):
     results = []
     for budget in (10**9, 10**12):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: budget)
-        problem = Problem.from_dependence(
-            cut(lazy, 5), ALL["gaussian"], target_dependence(TARGETS["classes"])
-        )
+        problem = problem_of(lazy, TARGETS["classes"], ALL["gaussian"], 5)
         results.append(first_engine("exact", problem, Q).phi(W).phi)
     np.testing.assert_array_equal(*results)
 
@@ -218,8 +214,7 @@ def test_curvature_of_a_narrow_kernel_in_single_precision(sigma):
     known = target_dependence(TARGETS["classes"])
     narrow, Z = Gaussian(sigma), np.random.default_rng(11).normal(size=W.shape)
     double, single = (
-        Problem.from_dependence(cut(X.astype(kind), 9), narrow, known)
-        for kind in (np.float64, np.float32)
+        problem_of(X.astype(kind), known, narrow, 9) for kind in (np.float64, np.float32)
     )
     true = first_engine("exact", double, Q).curvature(W, Z)
     found = first_engine("exact", single, Q).curvature(W, Z)

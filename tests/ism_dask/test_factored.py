@@ -6,25 +6,16 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import StoredRows, first_engine, hsic_model
+from models import first_engine, hsic_model, problem_of
 
 from ism_dask import stationarity
-from ism_dask.engines import (
-    DeclinedError,
-    Landmarks,
-    Problem,
-    as_engine,
-    first_that_serves,
-)
+from ism_dask.engines import DeclinedError, Landmarks, as_engine, first_that_serves
 from ism_dask.engines.lowrank.base import task_bytes
-from ism_dask.engines.lowrank.error_bound import LargestRemainders
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, unit_slope_between
 from ism_dask.engines.lowrank.row_sums import phi_sums
-from ism_dask.engines.row_facts import project_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import (
     KERNELS,
@@ -35,12 +26,8 @@ from ism_dask.kernels import (
     RelativeGaussian,
     Squared,
 )
-from ism_dask.kernels.monomials import Monomials
-from ism_dask.linalg.eigen import leading_eigenpairs
-from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.observe.progress import watching_passes
 from ism_dask.records.stopping_rule import Stopping
-from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import ISM
 from ism_dask.solvers.ism import solve
@@ -54,13 +41,9 @@ def _data(n=700, d=6, seed=0):
     return X, y
 
 
-def _problem(X, y, kernel, rows=None, **given):
-    return Problem.from_dependence(cut(X, rows), kernel, target_dependence(y), **given)
-
-
 def _engine(name, X, y, kernel, q, rows=None, **given):
     """Return the engine of a name, or the one that `auto` tries first."""
-    return first_engine(name, _problem(X, y, kernel, rows, **given), q)
+    return first_engine(name, problem_of(X, y, kernel, rows, **given), q)
 
 
 def _basis(d, q, seed=1):
@@ -91,8 +74,8 @@ def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed)
     known = target_dependence(y, "linear" if numbers else "classes")
     kernel = Polynomial(p, c) + 0.4 * Linear() + 0.7 * Squared() if linear else Polynomial(p, c)
     W = _basis(d, min(q, d), seed)
-    exact = first_engine("exact", Problem.from_dependence(cut(X), kernel, known), q)
-    features = first_engine("monomials", Problem.from_dependence(cut(X, rows), kernel, known), q)
+    exact = first_engine("exact", problem_of(X, known, kernel), q)
+    features = first_engine("monomials", problem_of(X, known, kernel, rows), q)
     for question, answer in (("phi", "phi"), ("gradient", "product")):
         mine, true = (getattr(engine, question)(W) for engine in (features, exact))
         # Of what they are made of: Gamma is centred, and may leave next to nothing.
@@ -135,14 +118,6 @@ def test_what_a_kernel_says_of_itself_holds(name):
         np.testing.assert_allclose(F @ F.T, shape, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("degree", [0, 1, 2, 5])
-@pytest.mark.parametrize("offset", [0.0, 0.7])
-def test_products_of_monomials_are_powers(degree, offset):
-    Z = np.random.default_rng(0).normal(size=(20, 3))
-    F = Monomials(3, degree, offset)(Z)
-    np.testing.assert_allclose(F @ F.T, (Z @ Z.T + offset) ** degree, rtol=1e-12, atol=1e-12)
-
-
 KERNEL_CASES = {
     "gaussian": Gaussian(3.0),
     "multiquadric": Multiquadric(3.0),
@@ -160,7 +135,7 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
     true = _engine("exact", X, y, KERNEL_CASES[kernel], 3).phi(W)
     errors = []
     for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        problem = _problem(X, y, KERNEL_CASES[kernel], 200)
+        problem = problem_of(X, y, KERNEL_CASES[kernel], 200)
         found = first_engine(Landmarks(tol=tol), problem, 3).phi(W)
         measured = abs(found.objective / true.objective - 1)
         assert measured <= found.error
@@ -169,30 +144,9 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
     assert errors[-1] < 1e-3 * errors[0]
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(6.0), Multiquadric(12.0), Gaussian(6.0) + Linear()])
-def test_the_bound_holds_for_many_classes(kernel):
-    rng = np.random.default_rng(2)
-    y = np.arange(900) % 60
-    X = rng.normal(size=(900, 8)) + rng.normal(size=(60, 8))[y]
-    W = _basis(8, 5)
-    true = first_engine(
-        "exact", Problem.from_dependence(cut(X), kernel, target_dependence(y, "classes")), 5
-    ).objective(W)
-    problem = Problem.from_dependence(cut(X, 300), kernel, target_dependence(y, "classes"))
-    found = first_engine(Landmarks(tol=1e-6), problem, 5).phi(W)
-    assert abs(found.objective / true - 1) <= found.error < 1
-
-
-def test_overflow_is_named():
-    X, y = _data(500)
-    for kernel in (Polynomial(900), Gaussian(1.0) + Polynomial(900)):
-        with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
-            hsic_model(2, kernel=kernel, engine="landmarks").fit(X, y)
-
-
 def test_a_sample_where_the_kernel_is_zero():
     X, y = _data(300, d=3)
-    problem = _problem(X, y, Polynomial(20, 0.0), sample=np.zeros((50, 3)))
+    problem = problem_of(X, y, Polynomial(20, 0.0), sample=np.zeros((50, 3)))
     W = _basis(3, 3)
     found = first_engine("landmarks", problem, 3).phi(W).phi
     assert _apart(found, first_engine("exact", problem, 3).phi(W).phi) < 1e-3
@@ -201,7 +155,7 @@ def test_a_sample_where_the_kernel_is_zero():
 def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(3000, 3)), rng.integers(0, 2, 3000)
-    problem = _problem(X, y, Gaussian(0.02))
+    problem = problem_of(X, y, Gaussian(0.02))
     W = _basis(3, 1)
     with pytest.raises(DeclinedError):
         first_engine("landmarks", problem, 1).phi(W)
@@ -231,7 +185,8 @@ def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
 
 
 def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
-    X, y = _data(4000)
+    monkeypatch.setattr("ism_dask.engines.lowrank.landmark_engine._FROM_ROWS", 1000)
+    X, y = _data(1000)
     calls = []
     phi = LandmarkEngine.phi
 
@@ -250,27 +205,13 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
     assert fitted.objective_ == exact.objective_
 
 
-def test_the_subspace_converges_with_the_tolerance():
-    X, y = _data(1500)
-    stopping = Stopping(tol=1e-10, angle_tol=1e-9, max_iter=500)
-    exact = _engine("exact", X, y, Gaussian(2.5), 2)
-    true = solve(exact, 2, stopping).W
-    sines = []
-    for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        problem = _problem(X, y, Gaussian(2.5), 400)
-        sines.append(
-            subspace_sine(solve(first_engine(Landmarks(tol=tol), problem, 2), 2, stopping).W, true)
-        )
-    assert all(angle < 10 * tol for angle, tol in zip(sines, (1e-2, 1e-4, 1e-6, 1e-8), strict=True))
-
-
 def test_outliers_that_no_sample_saw_are_found():
     X, y = _data(3000, d=4)
     far = np.arange(7, 3000, 97)
     X[far] += 40 * np.random.default_rng(3).normal(size=(len(far), 4))
     sample = np.delete(X, far, axis=0)[:800]
     W = _basis(4, 2)
-    problem = _problem(X, y, Gaussian(2.0), 500, sample=sample)
+    problem = problem_of(X, y, Gaussian(2.0), 500, sample=sample)
     engine = first_engine(Landmarks(tol=1e-6), problem, 2)
     found = engine.phi(W)
     true = _engine("exact", X, y, Gaussian(2.0), 2).phi(W)
@@ -280,33 +221,6 @@ def test_outliers_that_no_sample_saw_are_found():
     # Each stands alone: what is left of it would be all of it, had it not been found.
     nearest = np.linalg.norm((X[far] @ W)[:, None] - landmarks, axis=2).min(axis=1)
     assert (nearest < 2.0).all()
-
-
-def test_a_sample_unlike_the_rest_is_made_good():
-    """Many looks at all rows, each followed by more landmarks, and no giving up on the way."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(4000, 6)), rng.integers(0, 3, 4000)
-    middle = X[np.linalg.norm(X, axis=1) < 1.5]
-    problem = _problem(X, y, Gaussian(2.5), 1000, sample=middle)
-    engine = first_engine("landmarks", problem, 4)
-    W = _basis(6, 4)
-    found, true = engine.phi(W), first_engine("exact", problem, 4).phi(W)
-    assert _apart(found.phi, true.phi) < 1e-3
-    assert abs(found.objective / true.objective - 1) <= found.error
-    reach = np.linalg.norm(engine._last.expansion.maps[0].points, axis=1).max()
-    assert reach > np.linalg.norm(middle @ W, axis=1).max()
-
-
-def test_the_worst_rows_do_not_depend_on_the_shards():
-    rng = np.random.default_rng(0)
-    left, Z = rng.integers(0, 5, 500).astype(float), rng.normal(size=(500, 2))
-    whole = LargestRemainders(left, np.arange(500), Z)
-    halves = LargestRemainders(left[:170], np.arange(170), Z[:170])
-    rest = LargestRemainders(left[170:], np.arange(170, 500), Z[170:])
-    for sums in (halves + rest, rest + halves):
-        np.testing.assert_array_equal(sums.rows, whole.rows)
-        np.testing.assert_array_equal(sums.points, whole.points)
-    assert whole.left[0] == left.max()
 
 
 @pytest.mark.parametrize("kernel", [Gaussian(1.0), Multiquadric(1.0), Polynomial(4)])
@@ -334,7 +248,7 @@ def test_what_is_not_low_rank_is_given_up_early():
     X, y = rng.normal(size=(6000, 20)), rng.integers(0, 3, 6000)
     W = _basis(20, 10)
     for kernel in (Gaussian(0.3), Multiquadric(0.2)):
-        problem = _problem(X, y, kernel)
+        problem = problem_of(X, y, kernel)
         with pytest.raises(
             DeclinedError, match=r"\d+ landmarks leave 0\.\d+ of the trace"
         ) as refusal:
@@ -349,12 +263,12 @@ def test_what_is_not_low_rank_is_given_up_early():
 
 def test_a_tolerance_below_rounding_is_declined():
     X, y = _data(300)
-    problem = _problem(X, y, Multiquadric(1.0))
+    problem = problem_of(X, y, Multiquadric(1.0))
     with pytest.raises(DeclinedError, match="`tol` of the engine allows 1e-17"):
         first_engine(Landmarks(tol=1e-17), problem, 3).phi(_basis(6, 3))
 
 
-@pytest.mark.parametrize("rows", [1, 7, 250, 699])
+@pytest.mark.parametrize("rows", [7, 250])
 @pytest.mark.parametrize(("engine", "kernel"), [("monomials", Polynomial(3)), ("landmarks", "sum")])
 def test_any_chunking_gives_the_same(engine, kernel, rows):
     X, y = _data()
@@ -436,7 +350,7 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
 def test_a_task_takes_no_more_memory_than_planned(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
-    problem = _problem(X, y, Gaussian(25.0), 4000)
+    problem = problem_of(X, y, Gaussian(25.0), 4000)
     engine = first_engine(Landmarks(tol=1e-3), problem, 5)
     W = _basis(300, 5)
     at = engine._at(W)
@@ -450,22 +364,9 @@ def test_a_task_takes_no_more_memory_than_planned(kind):
     assert used <= task_bytes(problem, at.expansion.size) <= 6 * used
 
 
-def test_after_landmarks_the_residual_is_that_of_the_true_kernel():
-    X, y = _data(2400)
-    problem = _problem(X, y, Gaussian(2.0), 600)
-    engine = first_engine(Landmarks(tol=1e-2), problem, 2)
-    solution = solve(engine, 2, Stopping())
-    checked = with_true_residual(engine, solution)
-    product = first_engine("exact", problem, 2).gradient(solution.W).product
-    assert checked.residual_rows == 2400
-    assert checked.residual == pytest.approx(stationarity.relative_residual(solution.W, product))
-    own = stationarity.relative_residual(solution.W, solution.product)
-    assert checked.residual != own
-
-
 def test_a_sample_tells_the_residual_well(monkeypatch):
     X, y = _data(2400)
-    problem = _problem(X, y, Gaussian(2.5), 600)
+    problem = problem_of(X, y, Gaussian(2.5), 600)
     engine = first_engine(Landmarks(tol=1e-2), problem, 2)
     begun, ended = (solve(engine, 2, Stopping(1e-10, 1e-8, n)) for n in (1, 100))
     full = [with_true_residual(engine, solution).residual for solution in (begun, ended)]
@@ -478,35 +379,14 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
     assert 1e-5 < sampled[1].residual < 1e-3
 
 
-@pytest.mark.long
-def test_workers_give_the_same_bits(cluster):
-    rows = np.random.default_rng(0).normal(size=(9000, 12)).cumsum(axis=1)
-    rows[:, 3] = 0.0
-    rows = np.clip(128 + 20 * rows, 0, 255).astype(np.uint8)
-    source, y = StoredRows(rows, 512), (rows[:, 5] // 60).astype(int)
-    kernels = {Gaussian("median"): "landmarks", Polynomial(): "monomials"}
-    local = {kernel: hsic_model(3, kernel=kernel).fit(source, y) for kernel in kernels}
-    assert {kernel: fitted.engine_ for kernel, fitted in local.items()} == kernels
-    seen = []
-    with Client(cluster):
-        for kernel, alone in local.items():
-            with watching_passes(lambda done, total: seen.append((done, total))):
-                spread = hsic_model(3, kernel=kernel).fit(source, y)
-            np.testing.assert_array_equal(spread.components_, alone.components_)
-            assert spread.objective_ == alone.objective_
-            assert spread.engine_error_ == alone.engine_error_
-            assert spread.residual_ == alone.residual_
-    assert any(done == total > 1 for done, total in seen)
-
-
 def test_a_seed_decides_the_landmarks():
-    X, y = _data(4000)
-    given = {"kernel": Gaussian("median")}
+    X, y = _data(1500)
+    given = {"kernel": Gaussian("median"), "engine": "landmarks"}
     fits = [hsic_model(2, random_state=seed, **given).fit(X, y) for seed in (0, 0, 1)]
     np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
     assert fits[0].objective_ != fits[2].objective_
     assert fits[0].objective_ == pytest.approx(fits[2].objective_, rel=1e-3)
-    assert fits[0].residual_rows_ == 4000
+    assert fits[0].residual_rows_ == 1500
     assert 0 < fits[0].engine_error_ < 0.1
 
 
@@ -514,9 +394,7 @@ def test_a_seed_decides_the_landmarks():
 def test_steady_landmarks_give_a_j_without_jumps(dtype):
     X, y = _data(2000)
     dependence = target_dependence(y)
-    engine = LandmarkEngine(
-        Problem.from_dependence(cut(X.astype(dtype)), Gaussian(2.0), dependence), 2
-    )
+    engine = LandmarkEngine(problem_of(X.astype(dtype), dependence, Gaussian(2.0)), 2)
     W, Z = _basis(6, 2), 1e-3 * _basis(6, 2, seed=3)
     Z -= W @ (W.T @ Z)
     steady = engine.steady(W)
@@ -529,17 +407,3 @@ def test_steady_landmarks_give_a_j_without_jumps(dtype):
 
     assert bend(steady) < 2e-6 < bend(engine)
     assert steady.double.objective(W) == steady.objective(W)
-
-
-def test_single_precision_start_is_that_of_the_definition():
-    X, y = _data()
-    problem = _problem(X.astype(np.float32), y, Gaussian(2.0))
-    assert (
-        np.count_nonzero(leading_eigenpairs(first_engine("landmarks", problem, 3).phi0(), 3).null)
-        == 1
-    )
-
-
-def test_projected_rows_keep_their_precision():
-    piece = LoadedShard(0, np.ones((3, 2), np.float32), {})
-    assert project_rows(piece, np.eye(2)).dtype == np.float32

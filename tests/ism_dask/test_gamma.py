@@ -70,22 +70,6 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
     assert 1e-6 < np.trace(missing) / 300 <= known.remainder < 0.2
 
 
-def test_auto_tells_labels_from_numbers():
-    assert target_dependence(LABELS).classes.tolist() == ["ant", "bee", "cat"]
-    assert target_dependence(np.arange(31) % 3).classes.tolist() == [0, 1, 2]
-    assert target_dependence(NUMBERS).classes is None
-    assert target_dependence(MANY).classes is None
-
-
-@pytest.mark.parametrize("value", [0.1, 0.3, 1e9 / 3])
-@pytest.mark.parametrize("n", [100, 300, 777])
-def test_constant_numbers_are_found_whatever_their_rounding(value, n):
-    with pytest.raises(ValueError, match="`y` is constant"):
-        target_dependence(np.full(n, value), "linear")
-    with pytest.raises(ValueError, match="column 1 of `y` is constant"):
-        target_dependence(np.column_stack([np.arange(n), np.full(n, value)]), "linear")
-
-
 def test_auto_takes_numbers_under_gaussians_and_few_whole_ones_as_classes():
     known = target_dependence(NUMBERS)
     np.testing.assert_array_equal(known.facts, target_dependence(NUMBERS, "multiscale").facts)
@@ -97,31 +81,32 @@ def test_auto_takes_numbers_under_gaussians_and_few_whole_ones_as_classes():
     assert target_dependence(np.arange(60), "linear").classes is None
 
 
-@pytest.mark.parametrize("kind", [int, float, np.uint8])
-def test_whole_numbers_of_many_values_could_be_either(kind):
-    with pytest.raises(ValueError, match=r"60 different whole numbers.*target='numbers'"):
-        target_dependence(np.arange(60).astype(kind))
-    with pytest.raises(ValueError, match=r"21 different whole numbers.*target='classes'"):
-        target_dependence((np.arange(600) % 21).astype(kind))
+NUMERIC = sorted(set(TARGETS) - {"classes", "labels"})
+# Whose sums round in different ways.
+CONSTANT = [np.full(n, value) for n in (100, 300, 777) for value in (0.1, 0.3, 1e9 / 3)]
 
 
-def test_numbers_taken_for_classes_are_refused():
-    with pytest.raises(ValueError, match=r'60 different labels for 60 rows.*target="numbers"'):
-        target_dependence(np.arange(60), "classes")
-
-
-def test_bad_targets():
-    with pytest.raises(ValueError, match=r"one class only .*ant"):
-        target_dependence(np.array(["ant"] * 5))
-    with pytest.raises(ValueError, match=r"auto, numbers, classes, .*; got 'cubic'"):
-        target_dependence(LABELS, "cubic")
-    for target in sorted(set(TARGETS) - {"classes", "labels"}):
-        with pytest.raises(ValueError, match="`y` must be numbers"):
-            target_dependence(LABELS, target)
-        with pytest.raises(ValueError, match="constant"):
-            target_dependence(np.ones(9), target)
-    with pytest.raises(ValueError, match="one label for each row"):
-        target_dependence(MANY, "classes")
+@pytest.mark.parametrize(
+    ("y", "target", "message"),
+    [
+        *(
+            (np.arange(60).astype(kind), "auto", "60 different whole .*='numbers'")
+            for kind in "lfB"
+        ),
+        (np.arange(600) % 21, "auto", "21 different whole numbers.*target='classes'"),
+        (np.arange(60), "classes", '60 different labels for 60 rows.*target="numbers"'),
+        (np.array(["ant"] * 5), "auto", "one class only .*ant"),
+        (LABELS, "cubic", "auto, numbers, classes, .*; got 'cubic'"),
+        (MANY, "classes", "one label for each row"),
+        *((LABELS, target, "`y` must be numbers") for target in NUMERIC),
+        *((np.ones(9), target, "constant") for target in NUMERIC),
+        *((y, "linear", "`y` is constant") for y in CONSTANT),
+        *((np.c_[: len(y), y], "linear", "column 1 of `y` is constant") for y in CONSTANT),
+    ],
+)
+def test_targets_that_cannot_be(y, target, message):
+    with pytest.raises(ValueError, match=message):
+        target_dependence(y, target)
 
 
 # From the embedding of a round.
@@ -164,18 +149,6 @@ def _extended(y, U):
     gram += 1e-2 * np.trace(gram) / len(gram) * np.eye(len(gram))
     predicted = sides @ np.linalg.solve(gram, sides[has_score].T @ y[has_score])
     return np.where(has_score[:, None], y, predicted)
-
-
-@pytest.mark.parametrize("every", [1, 4])
-def test_gamma_of_one_expert(embedded, every):
-    shards, U, roots = embedded
-    numbers = np.where(np.arange(N) % every, np.nan, np.random.default_rng(2).normal(size=N))
-    scored = np.isfinite(numbers)
-    extended = H @ _extended((numbers - numbers[scored].mean())[:, None], U)
-    D = np.diag(roots)
-    expected = _with_trace_one(D @ U @ U.T @ D) + 0.3 * _with_trace_one(extended @ extended.T)
-    guide = partial_scores(numbers, N, "auto", 0.3)
-    np.testing.assert_allclose(_full(*guide.gamma(shards)), expected, atol=1e-12)
 
 
 def test_gamma_of_experts_who_score_different_rows(embedded):

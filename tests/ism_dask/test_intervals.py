@@ -28,8 +28,15 @@ def _rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, X[:, 0] * (X[:, 0] + X[:, 1] + 1) + 0.5 * rng.normal(size=n)
 
 
+def _line(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows (n, 4) and numbers that depend on the first column."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    return X, np.sin(X[:, 0]) + 0.5 * rng.normal(size=n)
+
+
 @pytest.fixture(scope="module")
-def fitted() -> SupervisedIKDR:
+def fitted():
     X, y = _rows(300)
     return SupervisedIKDR(2).fit(X / SCALES, y)
 
@@ -51,7 +58,7 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
     regression = RidgeRegression(kernel, _RIDGE, signs)
     hessian, squares, size = curvature(regression, tangents, Block(X, Y, weights))
 
-    def loss(direction: np.ndarray, rows: np.ndarray) -> float:
+    def loss(direction, rows):
         # The ridge stays that of all rows if some are left out.
         Z = X[rows] @ tangents.turned(direction)
         noise = counts.sum() * _RIDGE / counts[rows]
@@ -101,7 +108,7 @@ def test_blocks_of_shards_add_up_like_blocks_in_memory():
 def test_intervals_agree_with_refits(fitted):
     X, y = _rows(300)
     X = X / SCALES
-    sure, refits = intervals(fitted, X, y), bootstrap(fitted, X, y, 99)
+    sure, refits = intervals(fitted, X, y), bootstrap(fitted, X, y, 59)
     for name in ("distance_interval", "standardized_interval"):
         ratio = np.divide(getattr(sure, name), getattr(refits, name))
         assert ((ratio > 0.6) & (ratio < 1.6)).all(), name
@@ -126,18 +133,21 @@ def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted):
 
 
 def test_whole_weights_count_rows_of_weight_zero_not_at_all(fitted):
-    X, y = _rows(330)
-    weights = np.ones(330)
-    weights[300:] = 0.0
+    X, y = _rows(300)
     X = X / SCALES
+    alone = intervals(fitted, X, y)
+    X, y, weights = (
+        np.vstack([X, 9 * X[:30]]),
+        np.append(y, y[30:60]),
+        np.repeat([1.0, 0.0], [300, 30]),
+    )
     other = SupervisedIKDR(2).fit(X, y, weights)
     sure = intervals(other, X, y, sample_weight=weights)
-    alone = intervals(SupervisedIKDR(2).fit(X[:300], y[:300]), X[:300], y[:300])
     np.testing.assert_allclose(sure.shares_low, alone.shares_low, atol=1e-6)
 
 
 def test_features_outside_of_the_support_have_no_uncertainty():
-    X, y = _rows(300)
+    X, y = _rows(150)
     few = SupervisedIKDR(2, max_features=3).fit(X, y)
     sure = intervals(few, X, y)
     outside = ~few.get_support()
@@ -146,7 +156,7 @@ def test_features_outside_of_the_support_have_no_uncertainty():
 
 
 @pytest.fixture(scope="module")
-def a_start() -> SupervisedIKDR:
+def a_start():
     """A fit that no W which was fitted improves."""
     model = SupervisedIKDR(2, kernel=Gaussian(sigma=2.0)).fit(*load_wine(return_X_y=True))
     assert model.status_ is Status.START
@@ -164,49 +174,41 @@ def test_what_intervals_refuse(fitted, a_start):
         intervals(a_start, *load_wine(return_X_y=True))
 
 
-def test_too_many_weights_for_the_curvature_are_refused(fitted, monkeypatch):
-    monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 7)
-    X, y = _rows(300)
-    with pytest.raises(ValueError, match=r"W has 8 free weights.*for up to 7\."):
-        fitted.certify(X / SCALES, y)
-
-
-def test_certify_proves_a_maximum_of_the_prediction(fitted):
+def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch):
     X, y = _rows(300)
     X = X / SCALES
     proved = fitted.certify(X, y)
     assert proved.is_certified, proved.reason
     assert proved.largest_eigenvalue < 0 < proved.distance < 1e-2
     assert fitted.deal_error_ == 0.0  # one block has all rows
-
-
-def test_certify_proves_nothing_of_other_rows(fitted):
-    X, y = _rows(300, seed=1)
-    other = fitted.certify(X / SCALES, y)
+    other = fitted.certify(X, _rows(300, seed=1)[1])
     assert not other.is_certified
     assert other.reason.startswith("not certified: ")
-
-
-def test_certify_does_not_prove_a_start(a_start):
     assert not a_start.certify(*load_wine(return_X_y=True)).is_certified
     assert np.isnan(a_start.deal_error_)
+    monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 7)
+    with pytest.raises(ValueError, match=r"W has 8 free weights.*for up to 7\."):
+        fitted.certify(X, y)
 
 
-def test_deal_error_is_as_far_as_other_deals_lead():
-    X, y = _rows(1300)
-    model = SupervisedIKDR(2).fit(X, y)
+def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
+    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
+    rows, y = _rows(450)
+    X, options = rows[:, :4], {"kernel": Gaussian(1.5), "target": "linear"}
+    model = SupervisedIKDR(2, **options).fit(X, y)
     model.certify(X, y)
-    others = [SupervisedIKDR(2, random_state=seed).fit(X, y) for seed in (1, 2, 3, 4)]
+    others = [SupervisedIKDR(2, random_state=seed, **options).fit(X, y) for seed in (1, 2, 3, 4)]
     W = model.components_.T
     apart = np.mean([subspace_distance(W, each.components_.T) for each in others])
     assert 0.3 < model.deal_error_ / apart < 3.0
 
 
 def test_some_rows_give_the_intervals_of_all(monkeypatch):
-    X, y = _rows(4000)
-    model = SupervisedIKDR(2).fit(X, y)
+    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 250)
+    X, y = _line(1500)
+    model = SupervisedIKDR(1).fit(X, y)
     sure = intervals(model, X, y)
-    monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 1500)
+    monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 750)
     some = intervals(model, X, y)
     np.testing.assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.4)
     ratio = np.divide(some.standardized_interval, sure.standardized_interval)

@@ -51,14 +51,6 @@ def test_a_fit_is_the_same_with_none_as_with_nan():
     np.testing.assert_array_equal(with_none.components_, with_nan.components_)
 
 
-def test_decimals_are_numbers():
-    given = [
-        Decimal(str(value)) if labelled else None
-        for value, labelled in zip(X[:, 0], LABELLED, strict=True)
-    ]
-    same(partial_scores(given, 178, "auto"), partial_scores(entries(X[:, 0], None), 178, "auto"))
-
-
 @pytest.mark.parametrize("target", ["auto", "classes"])
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
 def test_whole_numbers_and_strings_with_gaps_of_any_kind_are_classes(gap, target):
@@ -128,30 +120,6 @@ def test_labels_that_are_strings_and_numbers_are_refused(given):
         centred_labels(["a" if each in (None, np.nan) else each for each in given], 4)
 
 
-@pytest.mark.parametrize("gap", [np.nan, None, pd.NA])
-@pytest.mark.parametrize("labels", [Y, NAMES[Y]])
-def test_labels_to_avoid_that_are_missing_are_counted(labels, gap):
-    with pytest.raises(ValueError, match=r"no value in 160 of 178 rows .* class of their own"):
-        AlternativeIKDR(3).fit(X, entries(labels, gap))
-
-
-def test_no_label_to_avoid_at_all():
-    with pytest.raises(ValueError, match="no value in 178 of 178 rows"):
-        AlternativeIKDR(3).fit(X, np.full(178, np.nan))
-
-
-def test_noise_is_a_label_to_avoid():
-    assert centred_labels([-1, 0, 1, 0], 4).shape == (4, 3)
-
-
-@pytest.mark.parametrize("y", [Y[:100], np.full(178, np.inf)])
-def test_gaps_are_no_advice_for_labels_to_avoid(y):
-    with pytest.raises(ValueError, match=r"Each row needs a label to avoid$"):
-        AlternativeIKDR(3).fit(X, y)
-    with pytest.raises(ValueError, match=r"get NaN$"):
-        SemiSupervisedIKDR(3).fit(X, y)
-
-
 @pytest.mark.parametrize("target", ["auto", "classes", "linear"])
 @pytest.mark.parametrize(
     "column", [PART, np.round(2 * X[:, 0]) / 2, np.array(entries(Y, None), dtype=object)]
@@ -161,12 +129,6 @@ def test_a_column_is_flat_with_a_warning(column, target):
         with pytest.warns(DataConversionWarning, match="column-vector"):
             known = partial_scores(given, 178, target)
         same(known, partial_scores(column, 178, target))
-
-
-def test_a_column_of_labels_to_avoid_is_flat_with_a_warning():
-    with pytest.warns(DataConversionWarning, match="column-vector"):
-        labels = centred_labels(pd.DataFrame({"y": NAMES[Y]}), 178)
-    np.testing.assert_array_equal(labels, centred_labels(NAMES[Y], 178))
 
 
 @pytest.mark.parametrize(
@@ -193,6 +155,8 @@ def test_a_column_of_labels_to_avoid_is_flat_with_a_warning():
         (np.where(LABELLED, 0.1, np.nan), "linear", "`y` is constant, 0.1 in all 18 rows"),
         ([None] * 178, "auto", "no scores: every row is NaN, None"),
         ([None, -1] * 89, "auto", "no labels: -1"),
+        (Y[:100], "auto", "get NaN$"),
+        (np.full(178, np.inf), "auto", "get NaN$"),
     ],
 )
 def test_scores_that_cannot_be(y, target, message):
@@ -208,6 +172,13 @@ def test_scores_that_cannot_be(y, target, message):
         (np.column_stack([Y, np.ones(178)]), "column 1 of the .* avoid: `y` has one class only"),
         (np.column_stack([Y, entries(Y, np.nan)]), "column 1 of .* no value in 160 of 178 rows"),
         (np.column_stack([X[:, 0], Y]), "column 0 of .*126 different labels"),
+        (Y[:100], r"Each row needs a label to avoid$"),
+        (np.full(178, np.inf), r"Each row needs a label to avoid$"),
+        *(
+            (entries(labels, gap), "no value in 160 of 178 rows .* class of their own")
+            for labels in (Y, NAMES[Y])
+            for gap in (np.nan, None, pd.NA)
+        ),
     ],
 )
 def test_clusterings_to_avoid_that_cannot_be(y, message):

@@ -39,7 +39,7 @@ X, Y = load_wine(return_X_y=True, as_frame=True)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> SupervisedIKDR:
+def fitted():
     return hsic_model(2, kernel=Gaussian("median"), solver=ISM(tol=1e-6)).fit(X, Y)
 
 
@@ -64,7 +64,7 @@ def _trial(q):
 
 
 def test_dimensions_are_drawn_as_they_were_tried():
-    model = SupervisedIKDR(2).fit(X, Y)
+    model = hsic_model(2).fit(X, Y)
     with pytest.raises(ValueError, match="no numbers of new features"):
         plot.dimensions(model)
     path = model.dimension_path_ = tuple(map(_trial, (1, 2, 3)))
@@ -100,7 +100,7 @@ def test_bars_are_the_largest_weights_under_their_names(fitted):
 def test_images_are_centred_on_zero():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 12))
-    model = SupervisedIKDR(5).fit(rows, rows[:, 0] > 0)
+    model = hsic_model(5).fit(rows, rows[:, 0] > 0)
     panels = plot.components(model, image_shape=(3, 4))
     assert len(panels) == 5
     most = np.abs(model.components_).max()
@@ -197,7 +197,7 @@ def test_minus_one_is_a_class_where_the_model_has_it():
     signs = np.where(Y > 0, 1, -1)
     known = SemiSupervisedIKDR(3, 2, n_init=1).fit(X, np.where(Y.index % 4, -1, Y))
     assert names_in(plot.scatter(known, X, np.where(Y.index % 2, -1, Y)))[0] == "unknown"
-    fitted = SupervisedIKDR(2).fit(X, signs)
+    fitted = hsic_model(2).fit(X, signs)
     assert names_in(plot.scatter(fitted, X, signs)) == ["-1", "1"]
 
 
@@ -270,6 +270,15 @@ def test_a_response_has_the_weights_and_their_intervals_below(fitted):
     np.testing.assert_allclose(lines[:, 1, 0], result.components_high[1, largest])
     with pytest.raises(ValueError, match=r"`axes` must be 4 Axes.*got 2"):
         plot.response(fitted, X, Y, result, axes=panels[:2])
+    shares = plot.shares(result, top=5)
+    names = [each.get_text() for each in shares.get_yticklabels()]
+    largest = np.argsort(-result.shares)[:5]
+    assert names[0] == drawing.short_name(result.feature_names[largest[0]])
+    lines = np.concatenate([each.get_segments() for each in shares.collections])
+    np.testing.assert_allclose(lines[:, 0, 0], result.shares_low[largest])
+    np.testing.assert_allclose(lines[:, 1, 0], result.shares_high[largest])
+    with pytest.raises(ValueError, match="`top` must be a whole number"):
+        plot.shares(result, top=0)
 
 
 def test_the_band_of_a_response_holds_the_mean():
@@ -303,7 +312,7 @@ def test_errors_say_what_was_expected(fitted, call, message):
 
 def test_one_new_feature_is_no_scatter():
     with pytest.raises(ValueError, match="`n_components` of 2 or more"):
-        plot.scatter(SupervisedIKDR(1).fit(X, Y), X)
+        plot.scatter(hsic_model(1).fit(X, Y), X)
 
 
 @pytest.mark.parametrize("draw", [plot.components, plot.convergence, plot.spectrum])
@@ -326,7 +335,7 @@ def test_names_are_no_formulas(fitted):
 
 def test_figures_are_saved_whole_and_with_plain_numbers():
     # J is some millions, which matplotlib would write as a factor beside the axis.
-    model = SupervisedIKDR(2, kernel="polynomial").fit(X, Y)
+    model = hsic_model(2, kernel="polynomial").fit(X, Y)
     axes = [
         *plot.components(model),
         *plot.convergence(model),
@@ -356,16 +365,3 @@ def test_matplotlib_is_imported_when_something_is_drawn():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{room} False" for room in rooms]
-
-
-def test_shares_are_drawn_with_their_intervals(fitted):
-    result = bootstrap(fitted, X, Y, 19)
-    ax = plot.shares(result, top=5)
-    names = [each.get_text() for each in ax.get_yticklabels()]
-    largest = np.argsort(-result.shares)[:5]
-    assert names[0] == drawing.short_name(result.feature_names[largest[0]])
-    lines = np.concatenate([each.get_segments() for each in ax.collections])
-    np.testing.assert_allclose(lines[:, 0, 0], result.shares_low[largest])
-    np.testing.assert_allclose(lines[:, 1, 0], result.shares_high[largest])
-    with pytest.raises(ValueError, match="`top` must be a whole number"):
-        plot.shares(result, top=0)

@@ -36,7 +36,7 @@ from ism_dask.selection.grid import climbed_grid
 from ism_dask.selection.growth import FIRST_ROWS, stages
 from ism_dask.selection.regularisation import Choice, choose, other_maximum
 from ism_dask.selection.sample import Sample
-from ism_dask.selection.starts import START_NAMES, Starts, directional_regression, gradient_moments
+from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend
 from ism_dask.status import Status
 
@@ -180,7 +180,7 @@ def test_evidence_is_the_likelihood_with_the_most_likely_noise(seed):
     system, n = _system(regression, block, W), block.n_rows
     fits = np.diag(block.Y.T @ np.linalg.solve(system, block.Y))
 
-    def likelihood(variance: float) -> float:
+    def likelihood(variance):
         law = multivariate_normal(np.zeros(n), variance * system, allow_singular=True)
         return float(np.mean([law.logpdf(column) for column in block.Y.T]))
 
@@ -277,7 +277,7 @@ def test_the_grid_is_searched_up_to_a_cell_that_no_neighbour_beats(rows, columns
     cells = [[(i, j) for j in range(columns)] for i in range(rows)]
     evaluated: list[tuple[int, int]] = []
 
-    def values(some: list[tuple[int, int]]) -> list[float]:
+    def values(some):
         evaluated.extend(some)
         return [heights[each] for each in some]
 
@@ -297,7 +297,7 @@ def test_other_features_are_named_if_rows_cannot_decide_between_them(kind, is_as
     assert other_maximum(sample, best, best) == 0.0
 
 
-@pytest.mark.parametrize("q", [1, 3])
+@pytest.mark.parametrize("q", [1, 2])
 def test_the_ascent_ends_where_j_is_stationary(q):
     sample, _ = _sample("cosine", n=100)
     regression, rows = RidgeRegression(Gaussian(1.0), 0.01), sample.rows
@@ -305,11 +305,7 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     precondition = inverse_covariance(rows.X.T @ rows.X / rows.n_rows)
     seen: list[Any] = []
     result = ascend(
-        partial(regression.explained, rows),
-        W,
-        precondition,
-        max_iter=200,
-        on_iteration=seen.append,
+        partial(regression.explained, rows), W, precondition, max_iter=200, on_iteration=seen.append
     )
     assert result.status is Status.CONVERGED
     assert_allclose(result.W.T @ result.W, np.eye(q), atol=1e-12)
@@ -357,25 +353,6 @@ def test_each_start_detects_its_kind_of_dependence(kind, name):
     assert distance(truth, sample.starts[name]) < 0.25
 
 
-def test_directional_regression_detects_variances_that_differ():
-    rng = np.random.default_rng(1)
-    X, y = rng.normal(size=(300, 5)), rng.integers(2, size=300)
-    X[y == 1, 2] *= 3.0
-    assert distance(np.eye(5)[:, [2]], directional_regression(X, y, 1)) < 0.15
-
-
-def test_later_gradients_detect_more():
-    """Two arms of a spiral: in all columns at once their gradients drown in the noise."""
-    rng = np.random.default_rng(0)
-    angle, y = rng.uniform(0.25, 1.0, 600) * 2 * np.pi, rng.integers(2, size=600)
-    arms = angle * np.array([np.cos(angle + np.pi * y), np.sin(angle + np.pi * y)])
-    X = np.column_stack([arms.T, rng.normal(size=(600, 18))])
-    X /= X.std(axis=0)
-    first, third = gradient_moments(X, (y - y.mean())[:, None], (1, 3))
-    away = [distance(np.eye(20)[:, :2], np.linalg.eigh(each)[1][:, -2:]) for each in (first, third)]
-    assert away[1] < 0.8 * away[0]
-
-
 @pytest.mark.parametrize("q", [1, 2, 5])
 def test_starts_are_orthonormal(q):
     X = (WINE - WINE.mean(axis=0)) / WINE.std(axis=0)
@@ -385,13 +362,13 @@ def test_starts_are_orthonormal(q):
         assert_allclose(starts[name].T @ starts[name], np.eye(q), atol=1e-10, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["line", "cosine", "nothing"])
+@pytest.mark.parametrize("kind", ["cosine", "nothing"])
 def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind):
     sample, _ = _sample(kind, n=120)
     unseen = _sample(kind, seed=9, n=400)[0].rows
     choice = choose(sample)
 
-    def loss(W: np.ndarray) -> float:
+    def loss(W):
         settings = [choice.setting, *(choice.setting.times(w, 1.0) for w in (0.5, 2.0))]
         losses = (
             ((unseen.Y - sample.at(each).predicted(sample.rows, W, unseen.X)) ** 2).sum(axis=1)
@@ -434,8 +411,7 @@ def _apart(one: SupervisedIKDR, other: SupervisedIKDR) -> float:
     return subspace_distance(one.components_.T, other.components_.T)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["numbers", "classes"])
+@pytest.mark.parametrize(("kind", "weighted"), [("numbers", True), ("classes", False)])
 def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     X, y = _rows()
     weights = np.random.default_rng(2).integers(1, 4, size=120) if weighted else np.ones(120)
@@ -455,10 +431,10 @@ def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     assert model.converged_ == (residual <= 1.01 * model.tolerance_)
 
 
-@pytest.mark.parametrize("name", ["xor", "rings", "KDR C"])
+@pytest.mark.parametrize("name", ["xor", "KDR C"])
 def test_known_subspaces_are_found(name):
     design = next(each for each in DESIGNS if each.name == name)
-    drawn = design.draw(500, np.random.default_rng(0))
+    drawn = design.draw(400, np.random.default_rng(0))
     model = SupervisedIKDR(design.q).fit(drawn.X, drawn.y)
     assert distance(drawn.B, model.components_.T) < 0.15
     # KDR C: y has the same mean everywhere, and its variance depends on X.
@@ -471,14 +447,6 @@ def test_a_direction_that_shows_only_beside_another_is_found():
     drawn = seeded(number, 20)
     model = SupervisedIKDR(2).fit(drawn.X, drawn.y)
     assert distance(drawn.B, model.components_.T) < 0.1
-
-
-def test_numbers_whose_mean_moves_are_predicted_themselves():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 10))
-    model = SupervisedIKDR(1, target="numbers").fit(X, X[:, 0] + rng.normal(size=300))
-    assert model.target_ == "mean"
-    assert distance(np.eye(10)[:, :1], model.components_.T) < 0.35
 
 
 def test_the_number_of_new_features_is_the_true_one():
@@ -498,47 +466,49 @@ def test_fits_have_the_same_bits_whatever_the_order_and_the_place_of_the_rows():
     known = _fitted().components_
     for rows, target in (
         (X[mixed], y[mixed]),
-        (np.asfortranarray(X), y),
-        (da.from_array(X, chunks=(50, 3)), y),
+        (da.from_array(np.asfortranarray(X), chunks=(50, 3)), y),
         (csr_array(X), y),
     ):
         assert_array_equal(SupervisedIKDR(2).fit(rows, target).components_, known)
 
 
 def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
-    X, y = _rows(300)
+    X, y = _rows(200)
     here = SupervisedIKDR(2).fit(X, y)
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
-    lazy = da.from_array(X, chunks=(150, 5))
+    lazy = da.from_array(X, chunks=(100, 5))
     there = SupervisedIKDR(2).fit(lazy, y)
     assert _apart(here, there) < 0.05
     assert there.objective_ == pytest.approx(here.objective_, rel=0.02)
-    half = SupervisedIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 150))
+    half = SupervisedIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 100))
     other = SupervisedIKDR(2).fit(lazy[1::2], y[1::2])
     assert _apart(half, other) < 1e-6
     # A source cannot leave rows out; they count in no block, wherever the blocks are.
-    source = SparseRows(csr_array(X), 150)
-    stored = SupervisedIKDR(2).fit(source, y, np.tile([0.0, 1.0], 150))
+    source = SparseRows(csr_array(X), 100)
+    stored = SupervisedIKDR(2).fit(source, y, np.tile([0.0, 1.0], 100))
     assert _apart(half, stored) < 0.05
 
 
 def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
-    """A stage of 1,000 rows in this process, then one of 4,000 rows in shards, then all."""
+    """A stage of 250 rows in this process, then one of 1,000 rows in shards, then all."""
     rng = np.random.default_rng(8)
-    X = rng.normal(size=(6 * FIRST_ROWS, 5))
+    for room in ("selection.growth", "estimators.prediction_steps"):
+        monkeypatch.setattr(f"ism_dask.{room}.FIRST_ROWS", 250)
+    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
+    X = rng.normal(size=(1500, 5))
     y = X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X))
     here = SupervisedIKDR(2, target="linear").fit(X, y)
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
     monkeypatch.setattr(prediction_steps, "_STAGE_NUMBERS", 0)
     sizes, first = [], BlocksOfShards.first
 
-    def recorded(blocks: BlocksOfShards, n_rows: int) -> BlocksOfShards:
+    def recorded(blocks, n_rows):
         sizes.append(n_rows)
         return first(blocks, n_rows)
 
     monkeypatch.setattr(BlocksOfShards, "first", recorded)
-    there = SupervisedIKDR(2, target="linear").fit(da.from_array(X, chunks=(750, 5)), y)
-    assert sizes == [4 * FIRST_ROWS]
+    there = SupervisedIKDR(2, target="linear").fit(da.from_array(X, chunks=(250, 5)), y)
+    assert sizes == [1000]
     assert there.converged_
     assert _apart(here, there) < 0.05
 
@@ -561,27 +531,14 @@ def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
 def test_rows_of_tiny_weight_decide_nothing():
     """Another law holds for as many rows of tiny weight."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 6))
-    y = 0.3 * rng.normal(size=400)
-    y[:200] += X[:200, 0] + X[:200, 1] ** 2
-    y[200:] += 3 * X[200:, 4] - 2 * X[200:, 5] ** 2
-    alone = SupervisedIKDR(2).fit(X[:200], y[:200])
-    weighted = SupervisedIKDR(2).fit(X, y, np.repeat([5.0, 1e-9], 200))
+    X = rng.normal(size=(200, 4))
+    y = 0.3 * rng.normal(size=200)
+    y[:100] += np.sin(X[:100, 0])
+    y[100:] += 3 * X[100:, 3]
+    alone = SupervisedIKDR(1).fit(X[:100], y[:100])
+    weighted = SupervisedIKDR(1).fit(X, y, np.repeat([5.0, 1e-9], 100))
     assert weighted.setting_ == alone.setting_
     assert _apart(alone, weighted) < 1e-3
-
-
-def test_evidence_and_errors_count_rows_by_their_weights():
-    regression, rows, W = _blocks(False)
-    blocks = BlocksInMemory((rows,))
-    alike = BlocksInMemory((replace(rows, weights=np.full(90, 7.0)),))
-    assert alike.evidence(regression, W) == pytest.approx(blocks.evidence(regression, W))
-    some = BlocksInMemory((rows.part(np.arange(60)),))
-    tiny = BlocksInMemory((replace(rows, weights=np.repeat([2.0, 1e-12], [60, 30])),))
-    assert tiny.evidence(regression, W) == pytest.approx(some.evidence(regression, W))
-    losses = tiny.leave_one_out(regression, W)
-    assert_allclose(losses[:60], 2.0 * some.leave_one_out(regression, W), rtol=1e-6)
-    assert_allclose(losses[60:], 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("sides", [{}, {"avoid": np.arange(120.0) % 9}])
@@ -654,10 +611,10 @@ def test_single_precision_is_for_values_up_to_1_and_ridges_above_its_rounding(ke
 
 def test_steps_in_single_precision_end_in_double(monkeypatch):
     rng = np.random.default_rng(4)
-    X = rng.normal(size=(2600, 6))
-    y = X[:, 0] + X[:, 1] ** 2 + 2.0 * rng.normal(size=2600)
+    X = rng.normal(size=(1300, 4))
+    y = X[:, 0] + X[:, 1] ** 2 + 2.0 * rng.normal(size=1300)
     double = SupervisedIKDR(2, kernel=Gaussian(1.0), target="linear").fit(X, y)
-    monkeypatch.setattr(prediction_steps, "MANY_ROWS", 2000)
+    monkeypatch.setattr(prediction_steps, "MANY_ROWS", 1200)
     single = SupervisedIKDR(2, kernel=Gaussian(1.0), target="linear").fit(X, y)
     assert single.history_[0].objective != double.history_[0].objective
     assert single.status_ is Status.CONVERGED

@@ -10,14 +10,7 @@ from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import Landmarks, as_engine
 from ism_dask.engines.base import TOLERANCE
 from ism_dask.gamma.from_embedding import EMBEDDING
-from ism_dask.kernels import (
-    KERNELS,
-    Affinity,
-    Gaussian,
-    Laplacian,
-    Linear,
-    Multiquadric,
-)
+from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
 from ism_dask.kernels.widths import median_distance
 from ism_dask.linalg.eigen import leading_eigenpairs_by_products
 from ism_dask.linalg.subspaces import subspace_sine
@@ -97,26 +90,6 @@ def test_the_published_graph_is_neither_raised_nor_centred(blobs, engine, most, 
     check(published.embedded(W, K), kernel_matrix(Gaussian(2.0), X @ W), K, 1e-6, share=0.0)
 
 
-@pytest.mark.parametrize("normalisation", [REGULARISED, PUBLISHED])
-@pytest.mark.parametrize("engine", ["exact", "landmarks"])
-def test_rows_of_the_fit_are_extended_to_themselves(blobs, engine, normalisation):
-    X, W = blobs
-    embedding = graph(X, 40, Gaussian(2.0), engine, 1e-10, normalisation).embedded(W, K)
-    rows = embedding.shards.gather_fact(EMBEDDING)
-    np.testing.assert_allclose(embedding.extension(X @ W), rows, atol=1e-12)
-    part = embedding.extension((X @ W)[17:20])
-    np.testing.assert_allclose(part, rows[17:20], atol=1e-12)
-
-
-def test_more_directions_than_the_kernel_has_are_left_zero():
-    X = np.repeat(np.eye(2), 5, axis=0)  # two points: one direction after centring
-    embedding = graph(X, 10, Gaussian(1.0), "auto").embedded(np.eye(2)[:, :1], 3)
-    assert embedding.values[0] > 0.1
-    np.testing.assert_array_equal(embedding.values[1:], 0)
-    np.testing.assert_array_equal(embedding.shards.gather_fact(EMBEDDING)[:, 1:-1], 0)
-    np.testing.assert_array_equal(embedding.extension(X[:, :1])[:, 1:-1], 0)
-
-
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_affinities_are_never_negative_and_semidefinite(name, blobs):
     X, _ = blobs
@@ -139,7 +112,7 @@ def test_the_affinity_of_a_sum():
     assert own.between(np.ones((6, 2))) == own.whole
 
 
-@pytest.mark.parametrize("n", [4, 30, 200])
+@pytest.mark.parametrize("n", [4, 30, 100])
 def test_eigenpairs_by_products(n):
     rng = np.random.default_rng(n)
     A = rng.normal(size=(n, n))
@@ -152,18 +125,18 @@ def test_eigenpairs_by_products(n):
 
 
 def test_eigenpairs_that_do_not_settle_say_so():
-    spread = np.linspace(0.0, 1.0, 2000)
-    found = leading_eigenpairs_by_products(lambda V: spread[:, None] * V, 2000, 3, 1e-12)
+    spread = np.linspace(0.0, 1.0, 1000)
+    found = leading_eigenpairs_by_products(lambda V: spread[:, None] * V, 1000, 3, 1e-12)
     assert 1e-12 < found.residual < 1e-2
 
 
 def test_a_graph_too_narrow_for_landmarks_is_embedded_roughly():
     """What landmarks leave of a narrow kernel hardly touches its leading eigenvectors."""
-    X, _ = make_blobs(4500, 6, centers=3, random_state=0)
+    X, _ = make_blobs(2000, 6, centers=3, random_state=0)
     narrow = Gaussian(0.25 * median_distance(X[:500]))
-    found = graph(X, 2000, narrow, "landmarks", tol=1e-10).embedded(np.eye(6), 2)
+    found = graph(X, 1000, narrow, "landmarks", tol=1e-10).embedded(np.eye(6), 2)
     assert "which may leave 0.3 of its trace" in found.note
-    exact = graph(X, 2000, narrow, "exact").embedded(np.eye(6), 2)
+    exact = graph(X, 1000, narrow, "exact").embedded(np.eye(6), 2)
     assert exact.note == ""
     np.testing.assert_allclose(found.values, exact.values, rtol=0.05)
     U, other = (each.shards.gather_fact(EMBEDDING)[:, :-1] for each in (exact, found))

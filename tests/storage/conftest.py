@@ -14,10 +14,10 @@ Maker = Callable[..., Path]
 
 
 @pytest.fixture
-def make_dataset(tmp_path: Path) -> Maker:
+def make_dataset(tmp_path):
     """Write a data set of 50 x 3 whole numbers in chunks of 20 rows; `seed` changes the values."""
 
-    def make(seed: int = 0, target: Path | None = None) -> Path:
+    def make(seed=0, target=None):
         path = target or tmp_path / "home" / "datasets" / "small"
         X = np.random.default_rng(seed).integers(0, 256, (50, 3), np.uint8)
         info = DatasetInfo("small", class_names={"kind": ("a", "b")}, default_label="kind")

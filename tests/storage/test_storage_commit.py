@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +32,11 @@ def values(path: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
-def test_an_exception_on_the_way_leaves_the_old(
-    make_dataset: Maker, stop: type[BaseException]
-) -> None:
+def test_an_exception_on_the_way_leaves_the_old(make_dataset, stop):
     path = make_dataset()
     before = values(path)
 
-    def blocks() -> Iterator[np.ndarray]:
+    def blocks():
         yield np.zeros((30, 3))
         raise stop("enough")
 
@@ -73,7 +71,7 @@ def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(make_dataset: Maker) -> None:
+def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(make_dataset):
     path = make_dataset()
     before = values(path)
     done = run("write(lambda: os.kill(os.getpid(), signal.SIGKILL))", path)
@@ -85,7 +83,7 @@ def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(make_dataset: Mak
     assert not np.array_equal(values(path), before)
 
 
-def test_a_writer_killed_between_its_two_renames_loses_nothing(make_dataset: Maker) -> None:
+def test_a_writer_killed_between_its_two_renames_loses_nothing(make_dataset):
     path = make_dataset()
     before = values(path)
     code = """
@@ -103,14 +101,12 @@ def test_a_writer_killed_between_its_two_renames_loses_nothing(make_dataset: Mak
     assert entries(path.parent) == [".lock", "small"]
 
 
-def test_a_failing_swap_puts_the_old_back(
-    make_dataset: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_swap_puts_the_old_back(make_dataset, monkeypatch):
     path = make_dataset()
     before = values(path)
     whole = Path.rename
 
-    def rename(self: Path, other: Path) -> Path:
+    def rename(self, other):
         if self.name == "payload":
             raise PermissionError(13, "no")
         return whole(self, other)
@@ -121,7 +117,7 @@ def test_a_failing_swap_puts_the_old_back(
     np.testing.assert_array_equal(values(path), before)
 
 
-def test_a_living_writer_is_left_alone(make_dataset: Maker, tmp_path: Path) -> None:
+def test_a_living_writer_is_left_alone(make_dataset, tmp_path):
     path = make_dataset()
     with workspace(path) as work:
         work.payload.mkdir()
@@ -131,7 +127,7 @@ def test_a_living_writer_is_left_alone(make_dataset: Maker, tmp_path: Path) -> N
     assert entries(path.parent) == [".lock", "other", "small"]
 
 
-def test_a_file_too_large_for_the_disk_is_explained(make_dataset: Maker) -> None:
+def test_a_file_too_large_for_the_disk_is_explained(make_dataset):
     path = make_dataset()
     before = values(path)
     code = """
@@ -151,7 +147,7 @@ def test_a_file_too_large_for_the_disk_is_explained(make_dataset: Maker) -> None
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000
 
 
-def test_a_home_that_is_a_file_is_explained(make_dataset: Maker, tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_is_explained(make_dataset, tmp_path):
     (tmp_path / "home").write_text("")
     with pytest.raises(StorageError, match="could not write"):
         make_dataset()

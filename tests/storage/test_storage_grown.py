@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -37,19 +37,19 @@ def _frame(rows: int, seed: int, *, gaps: bool = False) -> pd.DataFrame:
 
 
 @pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch):
     """Let a few rows fill a chunk, and a few others a batch."""
     monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 1024)
     monkeypatch.setattr(storage.tables.sources, "_BATCH_BYTES", 1)
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+def reads(monkeypatch, tmp_path):
     """Return a list that takes the name of each file whose rows are read."""
     names: list[str] = []
     whole = Part.batches
 
-    def batches(self: Part, columns: Any) -> Iterator[Any]:
+    def batches(self, columns):
         if not self.description.startswith(str(tmp_path / "home")):  # a copy
             names.append(Path(self.description).stem)
         return whole(self, columns)
@@ -77,7 +77,6 @@ def _check_same(data: Dataset, other: Dataset) -> None:
 
 def _schema_but_sums(data: Dataset) -> dict[str, Any]:
     """Return the schema with rounded sums: in another order these differ in their last bits."""
-    assert data.info.table is not None
     schema = data.info.table["schema"]
     features = [{**each, "total": round(each["total"], 10)} for each in schema["features"]]
     return {**schema, "features": features}
@@ -85,10 +84,8 @@ def _schema_but_sums(data: Dataset) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-@pytest.mark.parametrize("sizes", [(7, 5), (32, 32, 32), (300, 3), (301, 40, 1), (1, 500)])
-def test_only_new_files_are_read(
-    tmp_path: Path, reads: list[str], sizes: tuple[int, ...], suffix: str
-) -> None:
+@pytest.mark.parametrize("sizes", [(7, 5), (301, 40, 1)])
+def test_only_new_files_are_read(tmp_path, reads, sizes, suffix):
     grown = tmp_path / "grown"
     for part, rows in enumerate(sizes):
         # Every part has all levels and classes.
@@ -109,25 +106,14 @@ def _problems(name: str) -> Iterator[str]:
         yield from map(str, item.problems())
 
 
-def _new_level(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(level="west")
-
-
-def _new_class(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(y="perhaps")
-
-
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("change", [_new_level, _new_class, None])
-def test_rows_are_stored_anew_where_the_old_ones_would_differ(
-    tmp_path: Path, change: Callable[[pd.DataFrame], pd.DataFrame] | None
-) -> None:
+@pytest.mark.parametrize("change", [{"level": "west"}, {"y": "perhaps"}, {}])
+def test_rows_are_stored_anew_where_the_old_ones_would_differ(tmp_path, change):
     """A new level or class changes the encoding; a gap filled by the mean changes with it."""
     grown = tmp_path / "grown"
-    _write(_frame(200, 0, gaps=change is None), grown, "part-0")
+    _write(_frame(200, 0, gaps=not change), grown, "part-0")
     first = ingest_table(grown, "grown", label="y", missing="mean")
-    new = _frame(90, 1)
-    _write(new if change is None else change(new), grown, "part-1")
+    _write(_frame(90, 1).assign(**change), grown, "part-1")
     data = ingest_table(grown, "grown", label="y", missing="mean", force=True)
     shutil.copytree(grown, tmp_path / "whole")
     whole = ingest_table(tmp_path / "whole", "whole", label="y", missing="mean")
@@ -138,7 +124,7 @@ def test_rows_are_stored_anew_where_the_old_ones_would_differ(
     assert len(first.X) == 200
 
 
-def test_a_changed_or_missing_file_is_no_growth(tmp_path: Path, reads: list[str]) -> None:
+def test_a_changed_or_missing_file_is_no_growth(tmp_path, reads):
     grown = tmp_path / "grown"
     for part in range(3):
         _write(_frame(100, part), grown, f"part-{part}")
@@ -157,16 +143,13 @@ def test_a_changed_or_missing_file_is_no_growth(tmp_path: Path, reads: list[str]
 
 
 @pytest.fixture(scope="module")
-def executor() -> Iterator[Executor]:
+def executor():
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         yield pool
 
 
-@pytest.mark.parametrize("missing", ["drop", "mean"])
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_processes_store_the_same_bits(
-    tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch, suffix: str, missing: str
-) -> None:
+@pytest.mark.parametrize(("suffix", "missing"), [("parquet", "drop"), ("csv", "mean")])
+def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, missing):
     monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 1024)
     monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
     for part, rows in enumerate((230, 0, 3, 50)):
@@ -191,26 +174,12 @@ def test_processes_store_the_same_bits(
         assert wrong.exists()
 
 
-def _save_npy(path: Path, values: np.ndarray[Any, Any]) -> None:
-    np.save(path, values)
-
-
-def _save_npz(path: Path, values: np.ndarray[Any, Any]) -> None:
-    np.savez(path, values)
-
-
-def _save_zarr(path: Path, values: np.ndarray[Any, Any]) -> None:
-    zarr.create_array(path, data=values)
-
-
 def _save_hdf5(path: Path, values: np.ndarray[Any, Any]) -> None:
     with h5py.File(path, "w") as file:
         file["values"] = values
 
 
-def test_pieces_have_the_rows_of_their_folders_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_have_the_rows_of_their_folders_once(tmp_path, monkeypatch):
     """No column of the files themselves is read."""
     monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
     for folder in ("r=1", "r=2"):
@@ -222,15 +191,16 @@ def test_pieces_have_the_rows_of_their_folders_once(
 
 @pytest.mark.parametrize(
     ("suffix", "save"),
-    [(".npy", _save_npy), (".npz", _save_npz), (".zarr", _save_zarr), (".h5", _save_hdf5)],
+    [
+        (".npy", np.save),
+        (".npz", np.savez),
+        (".zarr", lambda path, values: zarr.create_array(path, data=values)),
+        (".h5", _save_hdf5),
+    ],
 )
 def test_processes_open_the_files_of_matrices_themselves_in_pieces(
-    tmp_path: Path,
-    executor: Executor,
-    monkeypatch: pytest.MonkeyPatch,
-    suffix: str,
-    save: Callable[[Path, np.ndarray[Any, Any]], None],
-) -> None:
+    tmp_path, executor, monkeypatch, suffix, save
+):
     monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 7)
     monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 200)
     values = np.random.default_rng(0).normal(size=(2, 400, 3))
@@ -247,9 +217,7 @@ def test_processes_open_the_files_of_matrices_themselves_in_pieces(
     assert len(pickle.dumps(table)) < values[0].nbytes / 4
 
 
-def test_a_frame_in_pieces_has_the_same_rows(
-    executor: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_in_pieces_has_the_same_rows(executor, monkeypatch):
     frame = _frame(40, 1)
     whole = ingest_table(frame, "whole", label="y")
     monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 7)
@@ -260,10 +228,10 @@ def test_a_frame_in_pieces_has_the_same_rows(
     _check_same(parts, whole)
 
 
-def test_results_come_in_order_and_errors_end_the_work() -> None:
+def test_results_come_in_order_and_errors_end_the_work():
     begun: list[int] = []
 
-    def work(number: int) -> int:
+    def work(number):
         begun.append(number)
         time.sleep(0.002 * (number % 3))
         if number == 40:
@@ -279,7 +247,7 @@ def test_results_come_in_order_and_errors_end_the_work() -> None:
     assert max(begun) < 50
 
 
-def test_a_slow_caller_is_not_run_ahead_of() -> None:
+def test_a_slow_caller_is_not_run_ahead_of():
     begun: list[int] = []
     with threads_of_this_process() as threads:
         results = map_in_order(threads, begun.append, range(10_000), lambda: 10)

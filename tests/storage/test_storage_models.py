@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
@@ -45,7 +43,7 @@ def model(**changes: object) -> Model:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_model_comes_back_as_it_was(dtype: type) -> None:
+def test_a_model_comes_back_as_it_was(dtype):
     saved = model(components=model().components.astype(dtype))
     path = save_model("run-1", saved)
     for loaded in (load_model("run-1"), load_model(path)):
@@ -59,26 +57,21 @@ def test_a_model_comes_back_as_it_was(dtype: type) -> None:
         assert loaded.metrics["folds"] == [0.5, 1]
 
 
-def test_saving_again_replaces() -> None:
+def test_saving_again_replaces_unless_it_fails():
     save_model("run", model())
     path = save_model("run", model(class_names=None, feature_names=None))
     assert load_model("run").class_names is None
     assert sorted(p.name for p in path.parent.iterdir()) == [".lock", "result"]
-
-
-def test_a_failed_save_keeps_the_old() -> None:
-    save_model("run", model())
     with pytest.raises(StorageError, match=r"value\.config\.engine"):
         save_model("run", model(config={"engine": object()}))
     assert load_model("run").versions == {"numpy": "2"}
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
-def test_labels_and_pictures_are_part_of_a_model(dtype: type) -> None:
+def test_labels_and_pictures_are_part_of_a_model(dtype):
     labels = np.array([0, 2, 1, 1], dtype=dtype)
     path = save_model("run", model(labels=labels), {"a.png": b"one", "b.png": b"two"})
     found = load_model("run").labels
-    assert found is not None
     assert found.dtype == labels.dtype
     np.testing.assert_array_equal(found, labels)
     assert picture_path(path, "b.png").read_bytes() == b"two"
@@ -90,7 +83,7 @@ def test_labels_and_pictures_are_part_of_a_model(dtype: type) -> None:
     assert not picture_path(path, "a.png").parent.exists()
 
 
-def test_a_picture_that_leads_out_changes_nothing() -> None:
+def test_a_picture_that_leads_out_changes_nothing():
     path = save_model("run", model(), {"a.png": b"one"})
     with pytest.raises(UnsafeName, match=r"\.\./up\.png"):
         save_model("run", model(labels=np.zeros(3, int)), {"../up.png": b"two"})
@@ -98,26 +91,11 @@ def test_a_picture_that_leads_out_changes_nothing() -> None:
     assert picture_path(path, "a.png").read_bytes() == b"one"
 
 
-def test_only_json_and_chunks_are_on_disk() -> None:
+def test_only_json_and_chunks_are_on_disk():
     path = save_model("run", model())
     for file in path.rglob("*"):
         if file.is_file() and "c" not in file.relative_to(path).parts:
             json.loads(file.read_text(), parse_constant=pytest.fail)
-
-
-def test_every_damaged_file_is_found() -> None:
-    path = save_model("run", model())
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        good = file.read_bytes()
-        for bad in (good[:-1], good[:-1] + bytes([good[-1] ^ 1]), b"", None):
-            file.unlink()
-            if bad is not None:
-                file.write_bytes(bad)
-            with pytest.raises(DamagedStore, match=file.relative_to(path).as_posix()):
-                load_model("run")
-        file.unlink(missing_ok=True)
-        file.write_bytes(good)
-    load_model("run")
 
 
 @pytest.mark.parametrize(
@@ -136,24 +114,23 @@ def test_every_damaged_file_is_found() -> None:
         ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample`"),
     ],
 )
-def test_a_model_that_does_not_fit_together_is_refused(changes: dict, message: str) -> None:
+def test_a_model_that_does_not_fit_together_is_refused(changes, message):
     with pytest.raises(StorageError, match=message):
         model(**changes)
 
 
-def test_a_sample_and_a_history_come_back() -> None:
+def test_a_sample_and_a_history_come_back():
     sample = Sample(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([2, 0, 1]))
     history = [{"iteration": 1, "change": math.inf, "eigenvalues": [2.0, 1.0]}]
     save_model("run", model(sample=sample, history=history, image_shape=(2, 2)))
     found = load_model("run")
-    assert found.sample is not None
     np.testing.assert_array_equal(found.sample.points, sample.points)
     np.testing.assert_array_equal(found.sample.values, sample.values)
     assert (found.history, found.image_shape) == (history, (2, 2))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, bool])
-def test_transform_is_the_projection(dtype: type) -> None:
+def test_transform_is_the_projection(dtype):
     saved = model()
     X = np.random.default_rng(1).integers(0, 2, size=(5, 4)).astype(dtype)
     found = saved.transform(X)
@@ -172,13 +149,13 @@ def test_transform_is_the_projection(dtype: type) -> None:
         ([[1, 2, 3, 4], [1, np.nan, 3, 4], [1, 2, np.inf, 4]], "in 2 rows, the first number 1;"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(X: object, message: str) -> None:
+def test_rows_that_do_not_fit_are_refused(X, message):
     with pytest.raises(UnfitRows, match=message):
         model().transform(X)
     assert issubclass(UnfitRows, ValueError)
 
 
-def test_no_model_says_so(make_dataset: Callable[..., Path]) -> None:
+def test_no_model_says_so(make_dataset):
     with pytest.raises(RunNotFound, match="no run 'run' is saved"):
         load_model("run")
     with pytest.raises(StorageError):
@@ -192,14 +169,15 @@ PLAIN = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(PLAIN)
-def test_json_round_trip(value: object) -> None:
+def test_json_round_trip(value):
     text = dumps(value)
     json.loads(text, parse_constant=pytest.fail)
     assert loads(text) == value
 
 
-def test_json_takes_numpy_and_refuses_the_rest() -> None:
+def test_json_takes_numpy_and_refuses_the_rest():
     assert loads(dumps({"a": np.float32(0.5), "b": np.arange(2), "c": (1,)})) == {
         "a": 0.5,
         "b": [0, 1],
@@ -219,7 +197,7 @@ def test_json_takes_numpy_and_refuses_the_rest() -> None:
         ("alternative", AlternativeIKDR),
     ],
 )
-def test_new_features_are_called_as_by_the_estimator(paradigm: str | None, estimator: type) -> None:
+def test_new_features_are_called_as_by_the_estimator(paradigm, estimator):
     fitted = estimator(2)
     fitted.components_ = model().components
     named = model(metrics={} if paradigm is None else {"paradigm": paradigm})

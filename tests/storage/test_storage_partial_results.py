@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
+from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
-from storage import DamagedStore, PartialResults, UnsafeName, list_runs
-from storage.partial_results import FORMAT_VERSION, RECORDS, from_json, to_json
+from storage import Checkpoints, DamagedStore, PartialResults, UnsafeName, list_runs
+from storage.partial_results import FORMAT_VERSION, RECORDS, checkpoint_key, from_json, to_json
 
 REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
 VALUE = {"seconds": 1.25, "shown": [1, 2], "error": math.inf, "note": "ü", "W": np.eye(3)}
@@ -47,12 +49,12 @@ def bits(value: Any) -> Any:
 
 
 @given(VALUES)
-def test_no_bit_is_lost(value: Any) -> None:
+def test_no_bit_is_lost(value):
     record, arrays = to_json(value)
     assert bits(from_json(record, arrays)) == bits(value)
 
 
-def test_what_cannot_be_saved_or_read_is_refused() -> None:
+def test_what_cannot_be_saved_or_read_is_refused():
     for wrong in ({1}, np.array(["a"]), np.array([1.0], ">f8"), object(), {"__kind__": 1}, Status):
         with pytest.raises(TypeError):
             to_json((1.0, wrong))
@@ -64,7 +66,7 @@ def test_what_cannot_be_saved_or_read_is_refused() -> None:
             from_json({"__kind__": kind}, {})
 
 
-def test_the_fields_on_the_disk_are_those_of_the_version() -> None:
+def test_the_fields_on_the_disk_are_those_of_the_version():
     """A field that is renamed, added or removed needs another version of the format."""
     names = repr(
         {name: tuple(each.name for each in fields(record)) for name, record in RECORDS.items()}
@@ -72,7 +74,7 @@ def test_the_fields_on_the_disk_are_those_of_the_version() -> None:
     assert (FORMAT_VERSION, sha256(names.encode()).hexdigest()[:12]) == (10, "e35d9bb0f671")
 
 
-def test_a_result_is_found_for_its_request_and_no_other() -> None:
+def test_a_result_is_found_for_its_request_and_no_other():
     results = PartialResults.of_run("tables")
     assert results.find("wine-1", REQUEST) is None
     results.save("wine-1", REQUEST, VALUE)
@@ -92,16 +94,14 @@ def test_a_result_is_found_for_its_request_and_no_other() -> None:
     assert not results.folder.exists()
 
 
-def test_names_do_not_lead_out() -> None:
+def test_names_do_not_lead_out():
     with pytest.raises(UnsafeName):
         PartialResults.of_run("tables").save("../a", {}, {})
     with pytest.raises(UnsafeName):
         PartialResults.of_run("../tables")
 
 
-def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(monkeypatch):
     results = PartialResults.of_run("tables")
     monkeypatch.setattr("storage.partial_results.FORMAT_VERSION", FORMAT_VERSION - 1)
     results.save("a", REQUEST, VALUE)
@@ -120,7 +120,7 @@ def _save_many(number: int) -> None:
         results.save("shared", REQUEST, {"writer": number, "step": step, "long": "x" * 2000})
 
 
-def test_two_that_write_at_once_leave_one_whole_result() -> None:
+def test_two_that_write_at_once_leave_one_whole_result():
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_save_many, args=(number,)) for number in (0, 1)]
     for writer in writers:
@@ -130,3 +130,62 @@ def test_two_that_write_at_once_leave_one_whole_result() -> None:
         assert writer.exitcode == 0
     found = PartialResults.of_run("tables").find("shared", REQUEST)
     assert found["step"] == 19
+
+
+# Checkpoints: three stay, and a damaged one is reported and passed over.
+
+
+def solution(seed: int, status: Status = Status.CONVERGED) -> Solution:
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(5, 2))
+    record = Record(1, rng.normal(), (1.5, -0.0), math.inf, 0.1, 0.2, ascent=True, settled=True)
+    return Solution(W, rng.normal(size=2), math.nan, 1.5, 0.0, W * 2, 1, status, (record,))
+
+
+def checkpoint(seed: int = 0) -> Checkpoint:
+    rng = np.random.default_rng(seed)
+    best = Candidate(rng.normal(size=(5, 2)), rng.normal(size=2), 0.3, -math.inf)
+    state = State(4, best, best, solution(seed).history, rng.normal())
+    turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 0.2, 7, 0.4)
+    standing = OuterState((turn,), solution(1, Status.SWINGS))
+    return Checkpoint(standing, (solution(3), None, state))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 3))
+def test_no_bit_of_a_checkpoint_is_lost(seed, legs):
+    from stock import same  # not above, for processes of these tests import this file
+
+    whole = checkpoint(seed)
+    cut = Checkpoint(whole.outer if seed % 2 else None, whole.runs[:legs])
+    found = from_json(*to_json(cut))
+    assert same(found, cut)
+    assert isinstance(found.runs, tuple)
+
+
+@pytest.mark.parametrize("wrong", [{"runs": ()}, checkpoint().runs[2], (1, 2), None])
+def test_what_is_no_checkpoint_is_damaged(wrong):
+    checkpoints = Checkpoints.of_run("own")
+    checkpoints.results.save(checkpoint_key(1), REQUEST, wrong)
+    with pytest.raises(DamagedStore, match="not a checkpoint"):
+        checkpoints.read(1)
+    assert checkpoints.find() is None
+    assert checkpoints.find(REQUEST) is None
+
+
+def test_the_newest_checkpoint_of_a_request_is_returned():
+    from stock import same
+
+    checkpoints = Checkpoints.of_run("own")
+    assert checkpoints.find(REQUEST) is None
+    assert checkpoints.find() is None
+    for seed in range(5):
+        checkpoints.save(REQUEST, checkpoint(seed))
+    found = checkpoints.find(REQUEST)
+    assert same(found, checkpoint(4))
+    assert checkpoints.numbers == [3, 4, 5]
+    assert checkpoints.find({**REQUEST, "seed": 1}) is None
+    assert list_runs() == ()
+    checkpoints.results.clear()
+    assert checkpoints.find(REQUEST) is None
+    checkpoints.save(REQUEST, checkpoint(7))
+    assert checkpoints.numbers == [1]

@@ -34,7 +34,7 @@ def _same_as_local(address: str, local: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "csv.gz"])
-def test_a_folder_of_parts_is_the_same_as_on_disk(lake: str, tmp_path: Path, suffix: str) -> None:
+def test_a_folder_of_parts_is_the_same_as_on_disk(lake, tmp_path, suffix):
     (tmp_path / "parts").mkdir()
     for part in range(3):
         frame, name = _frame(200, part), f"parts/{part}.{suffix}"
@@ -50,7 +50,7 @@ def test_a_folder_of_parts_is_the_same_as_on_disk(lake: str, tmp_path: Path, suf
     assert not any(secret in path.read_bytes() for path in stored)
 
 
-def test_a_change_is_seen_though_listings_are_cached(lake: str) -> None:
+def test_a_change_is_seen_though_listings_are_cached(lake):
     address = f"{lake}/sales.parquet"
     _frame(200).to_parquet(address)
     table = open_table(address)
@@ -65,7 +65,7 @@ def test_a_change_is_seen_though_listings_are_cached(lake: str) -> None:
     ]
 
 
-def test_what_is_not_there_is_named(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_there_is_named(lake, monkeypatch):
     with pytest.raises(TableError, match=r"there is no file or folder .*/none\.csv"):
         ingest_table(f"{lake}/none.csv", "none")
     nobody = {

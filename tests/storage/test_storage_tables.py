@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import os
 import pickle
 from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +56,8 @@ def _gappy(seed: int = 0) -> pd.DataFrame:
     return frame
 
 
-def _csv(frame: pd.DataFrame, folder: Path, name: str = "sales.csv", sep: str = ",") -> Path:
-    frame.to_csv(folder / name, index=False, sep=sep)
+def _csv(frame: pd.DataFrame, folder: Path, name: str = "sales.csv") -> Path:
+    frame.to_csv(folder / name, index=False)
     return folder / name
 
 
@@ -74,9 +72,9 @@ def _parquet(frame: pd.DataFrame, folder: Path) -> Path:
     return folder / "sales.parquet"
 
 
-def _feather(frame: pd.DataFrame, folder: Path, name: str) -> Path:
-    pa.feather.write_feather(_arrow(frame), folder / name)
-    return folder / name
+def _feather(frame: pd.DataFrame, folder: Path) -> Path:
+    pa.feather.write_feather(_arrow(frame), folder / "sales.feather")
+    return folder / "sales.feather"
 
 
 def _folder(frame: pd.DataFrame, folder: Path) -> Path:
@@ -112,11 +110,9 @@ def _dask(frame: pd.DataFrame, _folder: Path) -> Any:
 
 FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "csv": _csv,
-    "tsv": partial(_csv, name="sales.tsv", sep="\t"),
     "csv.gz": _gzipped,
     "parquet": _parquet,
-    "feather": partial(_feather, name="sales.feather"),
-    "arrow": partial(_feather, name="sales.arrow"),
+    "feather": _feather,
     "folder": _folder,
     "list": _halves,
     "glob": _glob,
@@ -124,9 +120,6 @@ FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "pyarrow": _arrow,
     "polars": lambda frame, _: pl.from_pandas(frame),
     "polars lazy": lambda frame, _: pl.from_pandas(frame).lazy(),
-    "polars categories": lambda frame, _: pl.from_pandas(frame).with_columns(
-        pl.col("region").cast(pl.Categorical)
-    ),
     "polars parquet": _polars_parquet,
     "reader": lambda frame, _: _arrow(frame).to_reader(),
     "xarray": lambda frame, _: xr.Dataset.from_dataframe(frame),
@@ -136,12 +129,11 @@ FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_comes_to_the_same_rows(kind: str, tmp_path: Path) -> None:
+def test_every_format_comes_to_the_same_rows(kind, tmp_path):
     frame = _frame()
     source = FORMATS[kind](frame, tmp_path)
     data = ingest_table(source, "sales", label="churned", keep=["id"])
     expected = pd.get_dummies(frame[["age", "income", "region", "member"]], prefix_sep="=")
-    assert data.feature_names is not None
     assert set(data.feature_names) == set(expected.columns)
     assert_array_equal(data.X.read(0, N), expected[list(data.feature_names)].to_numpy(float))
     assert data.class_names == {"churned": ("no", "yes")}
@@ -175,7 +167,7 @@ MATRICES_IN_MEMORY: dict[str, Callable[[Matrix], Any]] = {
 
 
 @pytest.mark.parametrize("kind", [*MATRICES, *MATRICES_IN_MEMORY])
-def test_matrices_have_numbered_columns(kind: str, tmp_path: Path) -> None:
+def test_matrices_have_numbered_columns(kind, tmp_path):
     X = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
     source: Any = tmp_path / kind
     if kind in MATRICES:
@@ -189,20 +181,20 @@ def test_matrices_have_numbered_columns(kind: str, tmp_path: Path) -> None:
     assert_array_equal(data.y, X[:, 3].astype(float))
 
 
-def test_a_matrix_of_xarray_has_the_names_of_its_columns() -> None:
+def test_a_matrix_of_xarray_has_the_names_of_its_columns():
     X = np.random.default_rng(1).normal(size=(50, 3))
     names = {"column": ["age", "income", "visits"]}
     frame = xr.DataArray(X, dims=("row", "column"), coords=names)
     assert ingest_table(frame, "m").feature_names == ("age", "income", "visits")
 
 
-def test_masked_numbers_are_gaps() -> None:
+def test_masked_numbers_are_gaps():
     X = np.ma.masked_greater(np.arange(12.0).reshape(4, 3), 10.0)
     with pytest.raises(TableError, match=r"column_2 \(1\)"):
         ingest_table(X, "m")
 
 
-def test_folders_with_leading_zeros_are_texts(tmp_path: Path) -> None:
+def test_folders_with_leading_zeros_are_texts(tmp_path):
     for folder in ("r=01/s=7", "r=1/s=7", "r=2/s=8"):
         (tmp_path / "t" / folder).mkdir(parents=True)
         pa.parquet.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / "t" / folder / "a.parquet")
@@ -211,25 +203,8 @@ def test_folders_with_leading_zeros_are_texts(tmp_path: Path) -> None:
     assert_array_equal(data.X.read(0, 6)[::2, 1:], np.c_[np.eye(3), [7, 7, 8]])
 
 
-def test_folders_of_a_partitioned_table_are_a_column(tmp_path: Path) -> None:
-    frame = _frame()
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    pa.dataset.write_dataset(
-        table,
-        tmp_path / "sales",
-        format="parquet",
-        partitioning=["region"],
-        partitioning_flavor="hive",
-    )
-    data = ingest_table(tmp_path / "sales", label="churned", drop=["id"])
-    assert data.feature_names is not None
-    assert {"region=east", "region=north", "region=south"} < set(data.feature_names)
-    column = data.feature_names.index("region=north")
-    assert data.X.read(0, N)[:, column].sum() == (frame["region"] == "north").sum()
-
-
 @pytest.mark.parametrize("missing", ["drop", "mean", "indicator"])
-def test_gaps_by_their_definition(missing: str) -> None:
+def test_gaps_by_their_definition(missing):
     frame = _gappy()
     data = ingest_table(frame, "g", label="churned", drop=["id"], missing=missing)
     dummies = pd.get_dummies(frame["region"], prefix="region", prefix_sep="=").astype(float)
@@ -247,13 +222,12 @@ def test_gaps_by_their_definition(missing: str) -> None:
             expected["region is missing"] = gaps["region=east"]
     assert data.feature_names == tuple(expected.columns)
     assert_allclose(data.X.read(0, len(data.X)), expected.to_numpy(float), rtol=1e-12)
-    assert data.y is not None
     assert len(data.y) == len(expected)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.data())
-def test_the_size_of_batches_changes_nothing(data: st.DataObject) -> None:
+def test_the_size_of_batches_changes_nothing(data):
     size = data.draw(st.integers(1, 400))
     frame = _gappy(data.draw(st.integers(0, 3)))
     with pytest.MonkeyPatch.context() as patch:
@@ -264,10 +238,9 @@ def test_the_size_of_batches_changes_nothing(data: st.DataObject) -> None:
     assert_array_equal(small.y, whole.y)
 
 
-def test_the_schema_is_stored_and_read_back(tmp_path: Path) -> None:
+def test_the_schema_is_stored_and_read_back(tmp_path):
     path = _csv(_gappy(), tmp_path)
     data = ingest_table(path, label="churned", keep=["id"], missing="indicator")
-    assert data.info.table is not None
     schema = TableSchema.from_json(data.info.table["schema"])
     assert TableSchema.from_json(schema.to_json()) == schema
     assert schema.options.keep == ("id",)
@@ -287,11 +260,10 @@ LABELS = {
 
 
 @pytest.mark.parametrize("case", LABELS)
-def test_labels_are_classes_or_numbers(case: str) -> None:
+def test_labels_are_classes_or_numbers(case):
     values, target, classes = LABELS[case]
     frame = pd.DataFrame({"x": np.arange(len(values)) ** 1.5, "y": values})
     data = ingest_table(frame, "l", label="y", target=target)
-    assert data.y is not None
     if classes is None:
         assert_array_equal(data.y, np.asarray(values, dtype=float))
     else:
@@ -301,50 +273,30 @@ def test_labels_are_classes_or_numbers(case: str) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "gaps": ({}, {}, r"age \(43\), region \(28\).*drop, mean or indicator"),
-    "dates": ({"when": pd.Timestamp("2020-01-01")}, {"missing": "drop"}, "'when' holds dates"),
-    "texts": (
-        {"note": [f"n{k}" for k in range(N)]},
-        {"missing": "mean"},
-        "'note' has 300 different",
-    ),
-    "infinite": ({"x": [np.inf] + [0.0] * (N - 1)}, {"missing": "mean"}, "'x' has infinite values"),
-    "empty column": ({"x": np.nan}, {"missing": "mean"}, "'x' has no values"),
-    "all rows": (
-        {"x": [np.nan, *[1.0] * (N - 1)]},
-        {"missing": "mean", "label": "x"},
-        "x .1.*drop",
-    ),
-    "names that collide": (
-        {"region=north": 1.0},
-        {"missing": "mean"},
-        "'region=north' after encoding",
-    ),
+    "gaps": ({}, {"missing": "refuse"}, r"age \(43\), region \(28\).*drop, mean or indicator"),
+    "dates": ({"when": pd.Timestamp("2020-01-01")}, {}, "'when' holds dates"),
+    "texts": ({"note": [f"n{k}" for k in range(N)]}, {}, "'note' has 300 different"),
+    "infinite": ({"x": [np.inf] + [0.0] * (N - 1)}, {}, "'x' has infinite values"),
+    "empty column": ({"x": np.nan}, {}, "'x' has no values"),
+    "all rows": ({"x": [np.nan, *[1.0] * (N - 1)]}, {"label": "x"}, "x .1.*drop"),
+    "names that collide": ({"region=north": 1.0}, {}, "'region=north' after encoding"),
     "no such label": ({}, {"label": "churn"}, "did you mean 'churned'"),
     "no such column": ({}, {"drop": ["Age"]}, "`drop` has 'Age'"),
-    "one class": ({"y": "a"}, {"missing": "drop", "label": "y"}, "has 1 class"),
-    "many whole numbers": (
-        {"y": range(N)},
-        {"missing": "drop", "label": "y"},
-        "classes or numbers",
-    ),
-    "texts as numbers": ({}, {"missing": "drop", "target": "numbers"}, "needs numbers"),
+    "one class": ({"y": "a"}, {"label": "y"}, "has 1 class"),
+    "many whole numbers": ({"y": range(N)}, {"label": "y"}, "classes or numbers"),
+    "texts as numbers": ({}, {"target": "numbers"}, "needs numbers"),
     "no column left": ({}, {"columns": ["z_*"]}, "no column left"),
-    "periods": (
-        {"x": pd.period_range("2020", periods=N, freq="D")},
-        {"missing": "mean"},
-        "'x' holds values of the type .*period",
-    ),
+    "periods": ({"x": pd.period_range("2020", periods=N)}, {}, "'x' holds values of .*period"),
     "wrong option": ({}, {"missing": "zero"}, "expected one of refuse"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_read_is_named(case: str) -> None:
+def test_what_cannot_be_read_is_named(case):
     columns, options, message = REFUSED[case]
     frame = _gappy().assign(**columns)
     with pytest.raises(TableError, match=message):
-        ingest_table(frame, "bad", **{"label": "churned", **options})
+        ingest_table(frame, "bad", **{"label": "churned", "missing": "mean", **options})
     assert not list_datasets()
 
 
@@ -368,7 +320,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_files_that_cannot_be_read_are_named(case: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_named(case, tmp_path):
     name, content, message = FILES[case]
     path = tmp_path / name
     if name == "empty":
@@ -380,17 +332,7 @@ def test_files_that_cannot_be_read_are_named(case: str, tmp_path: Path) -> None:
     assert not list_datasets()
 
 
-def test_parts_of_other_types_are_named(tmp_path: Path) -> None:
-    for part in range(9):
-        frame = _frame().drop(columns="id")
-        if part == 6:
-            frame["age"] = frame["age"].astype(str)
-        frame.to_parquet(tmp_path / f"part-{part}.parquet")
-    with pytest.raises(TableError, match=r"'age' is .*string.* in .*part-6.parquet and int64 in"):
-        ingest_table(tmp_path, "bad", label="churned")
-
-
-def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path: Path) -> None:
+def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path):
     path = _csv(_frame(), tmp_path)
     first = ingest_table(path, label="churned")
     with pytest.MonkeyPatch.context() as patch:
@@ -404,30 +346,13 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path: Path) -> None
     assert changed.X.shape[1] == first.X.shape[1] - 1
 
 
-def test_a_source_that_changes_while_it_is_read_stores_nothing(tmp_path: Path) -> None:
-    path = _csv(_frame(), tmp_path)
-
-    def touch(share: float, _text: str) -> None:
-        os.utime(path, (1, 1))
-
-    with pytest.raises(TableError, match="changed while it was read"):
-        ingest_table(path, label="churned", progress=touch)
-    assert not list_datasets()
-
-
-def test_patterns_choose_columns() -> None:
-    frame = pd.DataFrame({"x_1": [1.0, 2], "x_2": [3.0, 5], "z": [1.0, 2], "y": ["a", "b"]})
-    data = ingest_table(frame, "p", label="y", columns="x_*")
+def test_patterns_choose_columns_and_a_label_may_have_any_name():
+    frame = pd.DataFrame({"x_1": [1.0, 2], "x_2": [3.0, 5], "z": [1.0, 2]})
+    frame["is it/über good?"] = ["a", "b"]
+    data = ingest_table(frame, "p", label="is it/über good?", columns="x_*")
+    assert_array_equal(data.y, [0, 1])
     assert data.feature_names == ("x_1", "x_2")
-    assert data.info.table is not None
     assert data.info.table["schema"]["dropped"] == ["z"]
-
-
-def test_a_label_may_have_any_name(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"x": [1.0, 2, 4], "is it/über good?": ["a", "b", "a"]})
-    data = ingest_table(frame, "any", label="is it/über good?")
-    assert data.y is not None
-    assert_array_equal(data.y, [0, 1, 0])
 
 
 def _values(source: Any, **options: Any) -> pd.DataFrame:
@@ -436,7 +361,7 @@ def _values(source: Any, **options: Any) -> pd.DataFrame:
     return pd.DataFrame(data.X.read(0, len(data.X)), columns=list(data.feature_names or ()))
 
 
-def test_a_line_break_in_quotes_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_break_in_quotes_is_no_row(tmp_path, monkeypatch):
     monkeypatch.setattr("storage.tables.text_files._BLOCK_BYTES", 64)
     rows = "".join(f'{k},"no\nrth"\n' for k in range(40))
     (tmp_path / "a.csv").write_text(f"x,c\n{rows}")
@@ -445,19 +370,18 @@ def test_a_line_break_in_quotes_is_no_row(tmp_path: Path, monkeypatch: pytest.Mo
     assert_array_equal(values["x"], range(40))
 
 
-def test_rows_left_out_leave_no_level_and_no_class() -> None:
+def test_rows_left_out_leave_no_level_and_no_class():
     frame = pd.DataFrame(
         {"x": [1.0, 2, np.nan, 4], "c": ["a", "b", "w", "a"], "y": ["u", "v", "z", "u"]}
     )
     data = ingest_table(frame, "d", label="y", missing="drop")
     assert data.feature_names == ("x", "c=a", "c=b")
     assert data.class_names == {"y": ("u", "v")}
-    assert data.info.table is not None
     (label,) = TableSchema.from_json(data.info.table["schema"]).labels
     assert label.sizes == (2, 1)
 
 
-def test_empty_texts_are_gaps_and_other_texts_are_not(tmp_path: Path) -> None:
+def test_empty_texts_are_gaps_and_other_texts_are_not(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2, 3], "c": ["NA", "", "b"]})
     frame.to_csv(tmp_path / "a.csv", index=False)
     for source in (frame, tmp_path / "a.csv"):
@@ -468,7 +392,7 @@ def test_empty_texts_are_gaps_and_other_texts_are_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_parts_have_the_same_columns(tmp_path: Path, kind: str) -> None:
+def test_parts_have_the_same_columns(tmp_path, kind):
     for part, columns in enumerate((["x", "z"], ["x", "z"], ["x"])):
         frame = pd.DataFrame({name: [1.0, 2.0] for name in columns})
         path = tmp_path / f"part-{part}.{kind}"
@@ -477,7 +401,7 @@ def test_parts_have_the_same_columns(tmp_path: Path, kind: str) -> None:
         ingest_table(tmp_path, "bad")
 
 
-def test_later_parts_decide_types_too(tmp_path: Path) -> None:
+def test_later_parts_decide_types_too(tmp_path):
     (tmp_path / "1.csv").write_text("x,c,n\n")
     (tmp_path / "2.csv").write_text("x,c,n\n1,True,\n")
     (tmp_path / "3.csv").write_text("x,c,n\n2.5,maybe,7\n")
@@ -489,7 +413,7 @@ def test_later_parts_decide_types_too(tmp_path: Path) -> None:
         ingest_table(tmp_path, "bad", force=True)
 
 
-def test_a_list_keeps_its_order_and_an_index_is_no_feature(tmp_path: Path) -> None:
+def test_a_list_keeps_its_order_and_an_index_is_no_feature(tmp_path):
     for name, x in (("b", 1.0), ("a", 2.0)):
         frame = pd.DataFrame({"x": [x], "z": [x]}, index=[5])
         frame.to_parquet(tmp_path / f"{name}.parquet")
@@ -527,7 +451,7 @@ WRITTEN: dict[str, tuple[str, bytes, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("case", WRITTEN)
-def test_text_files_as_people_write_them(case: str, tmp_path: Path) -> None:
+def test_text_files_as_people_write_them(case, tmp_path):
     name, content, options, note = WRITTEN[case]
     (tmp_path / name).write_bytes(content)
     table = open_table(tmp_path / name, TableOptions(**options))
@@ -541,14 +465,14 @@ def test_text_files_as_people_write_them(case: str, tmp_path: Path) -> None:
     assert_array_equal(values, [[1.5, 18293, 1, 0], [2.25, 18321, 0, 1]])
 
 
-def test_commas_stay_where_they_are_no_decimals(tmp_path: Path) -> None:
+def test_commas_stay_where_they_are_no_decimals(tmp_path):
     (tmp_path / "a.csv").write_text('x,place\n1.5,"Ulm, a;b"\n2,"1,5"\n')
     assert list(_values(tmp_path / "a.csv")) == ["x", "place=1,5", "place=Ulm, a;b"]
     (tmp_path / "b.csv").write_text("x;y\n1,5;2.5\n2,5;3.5\n")
     assert_array_equal(_values(tmp_path / "b.csv")["y"], [2.5, 3.5])
 
 
-def test_a_first_line_of_numbers_is_a_row(tmp_path: Path) -> None:
+def test_a_first_line_of_numbers_is_a_row(tmp_path):
     (tmp_path / "a.csv").write_text("1,2.5\n3,4\n")
     values = _values(tmp_path / "a.csv")
     assert list(values) == ["column_0", "column_1"]
@@ -558,7 +482,7 @@ def test_a_first_line_of_numbers_is_a_row(tmp_path: Path) -> None:
     assert list(_values(tmp_path / "b.csv")) == ["0", "1"]
 
 
-def test_another_separator_is_asked_for(tmp_path: Path) -> None:
+def test_another_separator_is_asked_for(tmp_path):
     (tmp_path / "a.csv").write_text("x;y\n1;2;3\n")
     with pytest.raises(TableError, match=r"has one column, 'x;y'.*--delimiter"):
         ingest_table(tmp_path / "a.csv", "bad")
@@ -573,7 +497,7 @@ def test_another_separator_is_asked_for(tmp_path: Path) -> None:
         ({"encoding": "klingon"}, "`encoding` is 'klingon'; expected one such as utf-8"),
     ],
 )
-def test_text_that_no_file_can_have(option: dict[str, str], message: str) -> None:
+def test_text_that_no_file_can_have(option, message):
     with pytest.raises(TableError, match=message):
         TableOptions(**option)
     assert TableOptions(delimiter="tab").delimiter == "\t"
@@ -590,7 +514,7 @@ TIMES: dict[str, tuple[pa.Array, float]] = {
 
 
 @pytest.mark.parametrize("case", TIMES)
-def test_dates_are_days_on_request(case: str) -> None:
+def test_dates_are_days_on_request(case):
     times, days = TIMES[case]
     table = pa.table({"x": [1.0, 2.0], "when": pa.concat_arrays([times, pa.nulls(1, times.type)])})
     with pytest.raises(TableError, match=r"'when' holds dates.*: read dates as days with --dates"):
@@ -601,7 +525,7 @@ def test_dates_are_days_on_request(case: str) -> None:
     assert_array_equal(data.y, [days])
 
 
-def test_new_rows_have_dates_too(tmp_path: Path) -> None:
+def test_new_rows_have_dates_too(tmp_path):
     (tmp_path / "a.csv").write_text("x,when\n1,2020-02-01\n2,2020-02-29\n")
     data = ingest_table(tmp_path / "a.csv", "t", dates=True)
     schema = TableSchema.from_json((data.info.table or {})["schema"])
@@ -615,7 +539,7 @@ def test_new_rows_have_dates_too(tmp_path: Path) -> None:
         encode_frame(wrong, schema)
 
 
-def test_a_zarr_array_that_changed_is_read_again(tmp_path: Path) -> None:
+def test_a_zarr_array_that_changed_is_read_again(tmp_path):
     array = zarr.create_array(tmp_path / "m.zarr", shape=(4, 2), chunks=(2, 2), dtype="f8")
     array[...] = np.arange(8.0).reshape(4, 2)
     ingest_table(tmp_path / "m.zarr")
@@ -632,7 +556,7 @@ NUMBERS: dict[str, tuple[pa.Array, list[float]]] = {
 
 
 @pytest.mark.parametrize("case", NUMBERS)
-def test_numbers_of_every_type(case: str) -> None:
+def test_numbers_of_every_type(case):
     column, expected = NUMBERS[case]
     table = pa.table({"x": column, "y": column})
     numbers = all(value == round(value) for value in expected) and case != "beyond 2^53"
@@ -642,7 +566,7 @@ def test_numbers_of_every_type(case: str) -> None:
     assert_array_equal(data.y, [0, 1] if numbers else expected)
 
 
-def test_dask_parts_decide_types_together() -> None:
+def test_dask_parts_decide_types_together():
     dd = pytest.importorskip("dask.dataframe")
     frame = pd.DataFrame({"c": [None, None, "a", "b"], "x": [1, 2, 3, 4]}, dtype=object)
     frame["x"] = frame["x"].astype(int)
@@ -650,12 +574,5 @@ def test_dask_parts_decide_types_together() -> None:
     assert_array_equal(values, [[0.5, 0.5, 1], [0.5, 0.5, 2], [1, 0, 3], [0, 1, 4]])
 
 
-def test_many_columns_take_time_that_grows_with_them(tmp_path: Path) -> None:
-    frame = pd.DataFrame(np.ones((3, 5000)), columns=[f"x_{k}" for k in range(5000)])
-    frame.iloc[0] = 2.0
-    frame.to_csv(tmp_path / "wide.csv", index=False)
-    assert _values(tmp_path / "wide.csv").shape == (3, 5000)
-
-
-def test_every_known_suffix_has_a_reader() -> None:
+def test_every_known_suffix_has_a_reader():
     assert set(SUFFIXES) == set(READERS)
