@@ -18,7 +18,7 @@ from ism_dask.status import Status
 _LEAST_GRADIENT = 1e-10
 # The most steps of conjugate gradients for one model of J: more solve the model to digits that
 # it does not share with J, and take most of the time of some fits.
-_INNER_STEPS = 100
+_INNER_STEPS = 50
 
 
 def solve(log: SolverLog) -> Solution:
