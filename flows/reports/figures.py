@@ -17,7 +17,7 @@ from flows.reports.pictures import (
     png_bytes,
     weights_image,
 )
-from flows.reports.view import View, ranked_weights
+from flows.reports.view import View, largest
 from flows.results.runs import ClusterResult, FitResult
 from flows.text import count_noun, new_feature, number
 from ism_dask.pictures import drawing
@@ -43,9 +43,9 @@ _STORED = {
 def components(model: Model) -> Iterator[Figure]:
     """Yield the first components: as images if rows are images, else as ranked weights."""
     for k, value in enumerate(model.eigenvalues[:COMPONENTS]):
-        ranked = ranked_weights(model, k, WEIGHTS)
-        largest = ", ".join(f"{name} {weight:+.2f}" for name, weight in ranked[:3])
-        title, caption = new_feature(k), f"Eigenvalue {number(value)}; {largest}."
+        ranked = largest(model, model.components[k], WEIGHTS)
+        first = ", ".join(f"{name} {weight:+.2f}" for name, weight in ranked[:3])
+        title, caption = new_feature(k), f"Eigenvalue {number(value)}; {first}."
         if model.image_shape is not None:
             yield Figure(title, caption, partial(_component_png, model, k))
         else:
@@ -71,84 +71,76 @@ def course(result: FitResult | ClusterResult, model: Model | None) -> Iterator[F
     """Yield the figures of the iterations or rounds: the objective, and the residual or change."""
     if model is None:
         return
+    measure, tolerance, which = result.measure, result.tolerance, ""
+    values = [float(each.get(measure, 0.0)) for each in model.history]
+    if isinstance(result, ClusterResult):
+        which = " of the last round, under the embedding before"
     if isinstance(result, ClusterResult) and result.rounds:
         yield from _rounds(result)
     else:
         objectives = [float(each["objective"]) for each in model.history]
         yield from _objective(objectives, "iteration", "The best W is saved.")
-    measure, limit = result.measure, result.tolerance
-    values = [(int(each["iteration"]), float(each.get(measure, 0.0))) for each in model.history]
     if not values:
         return
-    last = values[-1][1]
-    of_clusters = isinstance(result, ClusterResult)
-    which = " of the last round, under the embedding before" if of_clusters else ""
-    caption = (
+    last = values[-1]
+    about = (
         f"The {_MEASURES[measure]}, by iteration{which}: the last is {last:.2g}, the tolerance "
-        f"{limit:.2g}."
+        f"{tolerance:.2g}."
     )
-    if measure == "residual" and (result.residual > limit) != (last > limit):
-        caption += f" Under the true kernel, which decides, the residual is {result.residual:.2g}."
-    yield from _measure("Settling", caption, values, unit="iteration", measure=measure, limit=limit)
+    if measure == "residual" and (result.residual > tolerance) != (last > tolerance):
+        about += f" Under the true kernel, which decides, the residual is {result.residual:.2g}."
+    shown = {"unit": "iteration", "measure": measure}
+    yield from _measure("Settling", about, values, **shown, limit=tolerance)
 
 
 def _rounds(result: ClusterResult) -> Iterator[Figure]:
     note = (
-        "Each round has another Gamma, so that J may fall. Under its own embedding, the last W has "
-        f"J = {number(result.objective)}."
+        "Each round has another Gamma, so that J may fall. Under its own embedding, the last W "
+        f"has J = {number(result.objective)}."
     )
     yield from _objective([each.objective for each in result.rounds], "round", note)
     limit = result.settings.get("outer_tol")
     if limit is not None:
-        moves = [(k, max(each.change, each.turn)) for k, each in enumerate(result.rounds, start=1)]
-        caption = f"The {_MEASURES['movement']}, by round."
-        yield from _measure(
-            "Settling of the rounds", caption, moves, unit="round", measure="movement", limit=limit
-        )
+        moves = [max(each.change, each.turn) for each in result.rounds]
+        about = f"The {_MEASURES['movement']}, by round."
+        shown = {"unit": "round", "measure": "movement"}
+        yield from _measure("Settling of the rounds", about, moves, **shown, limit=limit)
 
 
 def _objective(values: Sequence[float], unit: str, note: str) -> Iterator[Figure]:
     """Draw J by iteration or, for a clustering, by round."""
-    points = [(k, value) for k, value in enumerate(values, start=1) if math.isfinite(value)]
+    points = {k: value for k, value in enumerate(values, start=1) if math.isfinite(value)}
     if not points:
         return
-    numbers, heights = zip(*points, strict=True)
+    heights = list(points.values())
     start = f"from {number(heights[0])} to " if len(points) > 1 else ""
-    words = f"{start}{number(heights[-1])} in {count_noun(len(points), unit)}"
+    about = f"The objective by {unit}, {start}{number(heights[-1])} in "
     yield drawn(
         "Convergence",
-        f"The objective by {unit}, {words}. {note}",
+        f"{about}{count_noun(len(points), unit)}. {note}",
         drawing.draw_objective,
-        numbers=numbers,
+        numbers=list(points),
         values=heights,
         unit=unit,
     )
 
 
 def _measure(
-    title: str,
-    caption: str,
-    values: Sequence[tuple[int, float]],
-    *,
-    unit: str,
-    measure: str,
-    limit: float,
+    title: str, caption: str, values: Sequence[float], *, unit: str, measure: str, limit: float
 ) -> Iterator[Figure]:
     """Draw a measure of convergence by iteration or round, unless it has one value or none."""
-    points = [(k, value) for k, value in values if 0 < value < math.inf]
-    if len(points) < 2:
-        return
-    numbers, heights = zip(*points, strict=True)
-    yield drawn(
-        title,
-        caption,
-        drawing.draw_measure,
-        numbers=numbers,
-        values=heights,
-        unit=unit,
-        measure=measure,
-        limit=float(limit),
-    )
+    points = {k: value for k, value in enumerate(values, start=1) if 0 < value < math.inf}
+    if len(points) > 1:
+        yield drawn(
+            title,
+            caption,
+            drawing.draw_measure,
+            numbers=list(points),
+            values=list(points.values()),
+            unit=unit,
+            measure=measure,
+            limit=float(limit),
+        )
 
 
 def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator[Figure]:

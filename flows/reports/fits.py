@@ -8,9 +8,10 @@ from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality
 from flows.reports.pictures import drawn, height_of_rows
-from flows.reports.view import View, largest_shares
+from flows.reports.view import View, largest
 from flows.results.runs import Certainty, ClusterResult, CrossvalResult, FitResult, Selection
 from flows.text import count_noun, new_feature, number, share
+from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.pictures import drawing
 from ism_dask.status import Status
 from storage import Model
@@ -208,17 +209,18 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
     if model is None:
         return Block("New features", tables=(table,))
     images, more = model.image_shape is not None, len(table.rows) - figures.COMPONENTS
-    largest = Table(
+    shares = largest(model, subspace_shares(model.components), _SHARES)
+    table_of_shares = Table(
         "The columns with the largest shares in the space of all new features, however the single "
         "new features are rotated in it.",
         ("column", "share"),
-        tuple((name, share(value)) for name, value in largest_shares(model, _SHARES)),
+        tuple((name, share(value)) for name, value in shares),
     )
     return Block(
         "New features",
         about=(_OF_PIXELS if images else _OF_COLUMNS)
         + (f" The first {figures.COMPONENTS} are shown, {more} more are stored." * (more > 0)),
-        tables=(table, largest),
+        tables=(table, table_of_shares),
         pictures=tuple(figures.components(model)),
         style="images" if images else "weights",
     )

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
 
-from flows.reports.blocks import Block, Fact, Summary
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from flows.reports.blocks import Block, Summary
 from flows.reports.paper_tables import drawings, tables_by_part
 from flows.reports.pictures import Figure, escape
 from flows.reports.summary import summarise
@@ -25,86 +31,54 @@ def run_page(result: RunResult, links: Links | None = None) -> str:
 
 def render_markdown(summary: Summary, links: Links | None = None) -> str:
     """Return a summary as a page; `links` are addresses or words by title, shown at its end."""
-    pictures = _Pictures()
-    parts = [
-        f"# {_escaped(summary.run)}",
-        _escaped(summary.opening),
-        _escaped(summary.subject),
-        *(f"> **Warning:** {_escaped(each)}" for each in summary.warnings),
-        *_facts(summary.facts),
-        *(part for block in summary.blocks for part in _block(block, pictures)),
-    ]
-    if pictures.omitted:
-        titles = ", ".join(pictures.omitted)
-        parts.append(f"Not shown here, but in the report of the run: {titles}.")
-    for title, place in (links or {}).items():
-        is_address = place.startswith(("http://", "https://"))
-        parts.append(f"- [{title}]({place})" if is_address else f"- {title}: {_escaped(place)}")
-    return "\n\n".join(filter(None, parts))
+    return _render(summary.blocks, summary, links)
 
 
 def table_files(result: TablesResult) -> dict[str, str]:
     """Return the contents of files with the paper's tables and drawings, by file name."""
-    texts = {
-        f"{part}.md": "\n\n".join(part for block in blocks for part in _block(block)) + "\n"
-        for part, blocks in tables_by_part(result).items()
-    }
+    parts = tables_by_part(result).items()
+    texts = {f"{part}.md": _render(blocks) + "\n" for part, blocks in parts}
     return {**texts, **{f"{name}.svg": text for name, text in drawings(result).items()}}
 
 
-class _Pictures:
-    """The pictures of a page, as many as it has room for, and the titles of the others."""
+def _render(
+    blocks: Sequence[Block], summary: Summary | None = None, links: Links | None = None
+) -> str:
+    """Return a page with as many pictures as there is room for, and the titles of the others."""
+    used, omitted = 0, list[str]()
 
-    def __init__(self) -> None:
-        self._room = _ROOM
-        self.omitted: list[str] = []
-
-    def shown(self, figures: Sequence[Figure]) -> Iterator[str]:
-        """Yield the figures that there is room for, each with its title and caption."""
+    def shown(figures: Sequence[Figure]) -> Iterator[Figure]:
+        nonlocal used
         for figure in figures:
-            address = figure.data_uri()
-            if len(address) > self._room:
-                self.omitted.append(figure.title)
+            size = len(figure.data_uri())
+            if used + size > _ROOM:
+                omitted.append(figure.title)
                 continue
-            self._room -= len(address)
-            picture = f"![{_escaped(figure.alt)}]({address})"
-            yield f"### {_escaped(figure.title)}\n\n{picture}\n\n{_escaped(figure.caption)}"
+            used += size
+            yield figure
+
+    given = {"blocks": blocks, "summary": summary, "links": links or {}}
+    text = _environment().get_template("page.md").render(**given, shown=shown, omitted=omitted)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
-def _block(block: Block, pictures: _Pictures | None = None) -> list[str]:
-    """Return the paragraphs of a block, with its pictures if `pictures` are given."""
-    content = [
-        _escaped(block.about),
-        *_facts(block.facts),
-        f"    {escape(block.command)}" if block.command else "",
-    ]
-    for table in block.tables:
-        rows = _rows(table.columns, (*table.rows, *table.foot))
-        content += [_escaped(table.caption), rows] if rows else []
-    if block.notes:
-        content += [block.notes_title, "\n".join(f"- {_escaped(note)}" for note in block.notes)]
-    if pictures:
-        content += pictures.shown(block.pictures)
-    content = list(filter(None, content))
-    return [f"## {_escaped(block.title)}", *content] if content else []
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("flows.reports"),
+        autoescape=True,
+        finalize=_escaped,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["verbatim"] = lambda text: Markup(escape(text))  # noqa: S704 - code
+    return environment
 
 
-def _facts(facts: Sequence[Fact]) -> list[str]:
-    """Return names and values as a table, and the notes below; the report has the meanings."""
-    rows = [(fact.name, fact.value) for fact in facts]
-    return [_rows(("", ""), rows), *(_escaped(note) for fact in facts for note in fact.notes)]
-
-
-def _rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, or an empty string if it has no rows."""
-    lines = [f"| {' | '.join(map(_escaped, row))} |" for row in rows]
-    head = [f"| {' | '.join(map(_escaped, columns))} |", f"|{'---|' * len(columns)}"]
-    return "\n".join([*head, *lines]) if lines else ""
-
-
-def _escaped(text: str) -> str:
+def _escaped(value: Any) -> Markup:
     """Return text escaped for Markdown, so that nothing in it acts as markup."""
-    safe = escape(text)
-    for mark in "\\`*[]|":
-        safe = safe.replace(mark, f"\\{mark}")
-    return safe
+    if isinstance(value, Markup):
+        return value
+    marked = re.sub(r"[\\`*\[\]|]", r"\\\g<0>", escape(value))
+    return Markup(marked)  # noqa: S704 - escaped here

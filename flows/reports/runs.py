@@ -12,7 +12,7 @@ from typing import Any
 
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.reports.summary import summarise
-from flows.reports.view import View, ranked_weights, saved_result
+from flows.reports.view import View, largest, saved_result
 from flows.results.base import RunResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, UnfoldResult
 from flows.services.leases import Lease, list_leases
@@ -179,8 +179,8 @@ def full_json(view: View) -> dict[str, Any]:
     return {
         **record,
         "loadings": [
-            [{"feature": name, "weight": weight} for name, weight in ranked_weights(model, k)]
-            for k in range(model.n_components)
+            [{"feature": name, "weight": weight} for name, weight in largest(model, weights)]
+            for weights in model.components
         ],
         "history": list(model.history),
         "class_names": model.class_names,

@@ -21,7 +21,6 @@ from flows.results.runs import (
     top_loadings,
 )
 from ism_dask._types import Array
-from ism_dask.linalg.subspaces import subspace_shares
 from storage import (
     Model,
     Run,
@@ -104,16 +103,10 @@ def features_of(model: Model) -> tuple[str, ...]:
     return column_names(model.feature_names, model.image_shape, model.n_features)
 
 
-def ranked_weights(model: Model, k: int, count: int | None = None) -> list[tuple[str, float]]:
-    """Return the weights of a new feature by old feature, largest absolute weight first."""
-    return _largest(model, model.components[k], count)
+def largest(model: Model, values: Array, count: int | None = None) -> list[tuple[str, float]]:
+    """Return those of the values (d,) of old features that are largest, with the features' names.
 
-
-def largest_shares(model: Model, count: int) -> list[tuple[str, float]]:
-    """Return the shares of old features in the space of the new ones, the largest first."""
-    return _largest(model, subspace_shares(model.components), count)
-
-
-def _largest(model: Model, values: Array, count: int | None) -> list[tuple[str, float]]:
+    The first has the largest absolute value.
+    """
     names, order = features_of(model), np.argsort(-np.abs(values), kind="stable")
     return [(names[j], float(values[j])) for j in order[:count]]

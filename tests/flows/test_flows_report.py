@@ -162,11 +162,13 @@ def test_nothing_but_the_folder_of_the_run_is_needed(
     assert render_run("cluster") == rendered["cluster"]
 
 
-@pytest.mark.parametrize(("label", "q"), [("y", 1), ("number", 2)])
-def test_names_are_shown_and_never_obeyed(label: str, q: int) -> None:
+@pytest.mark.parametrize(
+    ("label", "q", "criterion"), [("y", 1, "prediction"), ("number", 2, "dependence")]
+)
+def test_names_are_shown_and_never_obeyed(label: str, q: int, criterion: str) -> None:
     store_hostile()
-    settings = {"dataset": "hostile", "label": label, "n_components": q, "sigma": "median"}
-    fit_plain(FitSettings(**settings, run="bad"))
+    settings = {"label": label, "n_components": q, "criterion": criterion, "sigma": "median"}
+    fit_plain(FitSettings(dataset="hostile", **settings, run="bad"))
     found = Strict(render_run("bad"))
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
