@@ -91,8 +91,6 @@ def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
             "`y` must be one label for each row where it is taken as classes; "
             f"got shape {np.shape(y)}"
         )
-    if np.asarray(y).dtype.kind in "mM":
-        raise ValueError("`y` has dates; give labels, or numbers, such as the days since the first")
     classes, codes, counts = _distinct(y)
     if len(classes) < 2:
         raise ValueError(
@@ -102,9 +100,12 @@ def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
     if weights is not None and np.count_nonzero(np.bincount(codes, weights)) < 2:
         raise ValueError("`y` has one class only in the rows with a weight above 0")
     if are_too_many(len(classes), len(y)):
+        kind, advice = "labels", 'where `target` can be chosen, numbers go with target="numbers"'
+        if classes.dtype.kind in "mM":
+            kind, advice = "dates", "give numbers, such as the days since the first"
         raise ValueError(
-            f"`y` has {len(classes)} different labels for {len(y)} rows, too many to be classes; "
-            'where `target` can be chosen, numbers go with target="numbers"'
+            f"`y` has {len(classes)} different {kind} for {len(y)} rows, too many to be classes; "
+            f"{advice}"
         )
     narrow = codes.astype(np.min_scalar_type(len(classes)))
     return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)

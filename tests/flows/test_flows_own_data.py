@@ -162,7 +162,7 @@ def test_a_file_of_a_built_in_data_set_may_have_its_label(
     ("arguments", "status", "message"),
     [
         ("--label churnd", 1, "did you mean 'churned'"),
-        ("--split train", 2, "a table has no splits"),
+        ("--split train", 2, "is a table, which has none"),
         ("--missing zero", 2, "`--missing` is 'zero'; expected one of refuse"),
         ("--target both", 2, "`--target` is 'both'"),
         ("--name wine", 1, "built-in data set"),

@@ -340,7 +340,7 @@ def test_many_labels_are_their_principal_columns():
         (np.array([["a", f"name {k}"] for k in range(N)]), "column 1 of `y` has 60 different"),
         (scipy.sparse.csr_array(2 * _labels()), "must be an indicator of labels"),
         (np.array([["a", None]] * N, dtype=object), "no value in 60 of 60 rows"),
-        (pd.date_range("2020", periods=N), "`y` has dates"),
+        (pd.date_range("2020", periods=N), f"`y` has {N} different dates"),
     ],
 )
 def test_bad_labels_are_refused(y, message):
