@@ -164,6 +164,7 @@ def test_the_machine_is_off_at_night(tally, count, doomed, tmp_path):
     row = tally("the machine is off while refreshes are due", count)
     run_file = _own_shop(tmp_path, "left")
     _schedule(doomed, run_file, "* * * * *")
+    wait(lambda: _runs(doomed, "left"))  # the server plans the runs of a new schedule in a moment
     for number in range(count):
         frame = pd.read_parquet(run_file.parent / "parts" / "a.parquet")
         frame.iloc[number:].to_parquet(run_file.parent / "parts" / "a.parquet")
