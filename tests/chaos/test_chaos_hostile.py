@@ -72,10 +72,10 @@ def test_what_is_hostile_is_refused(tally, tmp_path, monkeypatch, stocked, group
         shutil.copytree(stocked, folder / "home")
         monkeypatch.chdir(folder)
         monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
-        told = said_by(use)
+        message = said_by(use)
         harm = any((folder / one).exists() for one in (MARKER, "home/runs/x", "x"))
         out = folder / "outside"
         harm = harm or (out.exists() and any(out.iterdir()))
-        row.add(survived=len(told) > 20, wrong=harm or not told)
-        accepted += [] if told and not harm else [name]
+        row.add(survived=len(message) > 20, wrong=harm or not message)
+        accepted += [] if message and not harm else [name]
     assert not accepted
