@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from ism_dask.estimators.supervised import SupervisedIKDR
 
 PREDICTION, DEPENDENCE = "prediction", "dependence"
-_LARGEST_AVOID_WEIGHT = 1_000_000
 # The names of the criteria, each with that of its usual solver.
 CRITERIA = {PREDICTION: "ascent", DEPENDENCE: "ism"}
+# From here on single precision, in which tiles are computed, has no digits for y.
+_LARGEST_AVOID_WEIGHT = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
