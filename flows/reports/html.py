@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from flows.errors import SettingsError
 from flows.reports.blocks import Summary
-from flows.reports.markdown import render_markdown, table_files
+from flows.reports.markdown import page_templates, render_markdown, table_files
 from flows.reports.runs import PAGE_COLUMNS, ListedRun, figures_over_time, unfinished_runs
 from flows.reports.summary import summary_of
 from flows.reports.view import View
@@ -121,15 +121,7 @@ def _render(title: str, **given: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("flows.reports"),
-        autoescape=True,
-        finalize=_finalise,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    return page_templates(_finalise)
 
 
 def _finalise(value: Any) -> Any:

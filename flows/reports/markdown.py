@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -41,6 +41,19 @@ def table_files(result: TablesResult) -> dict[str, str]:
     return {**texts, **{f"{name}.svg": text for name, text in drawings(result).items()}}
 
 
+def page_templates(finalise: Callable[[Any], Any]) -> Environment:
+    """Return the templates of pages; each value that they show goes through `finalise`."""
+    return Environment(
+        loader=PackageLoader("flows.reports"),
+        autoescape=True,
+        finalize=finalise,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
 def _render(
     blocks: Sequence[Block], summary: Summary | None = None, links: Links | None = None
 ) -> str:
@@ -64,14 +77,7 @@ def _render(
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("flows.reports"),
-        autoescape=True,
-        finalize=_escaped,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates(_escaped)
     environment.filters["verbatim"] = lambda text: Markup(escape(text))  # noqa: S704 - code
     return environment
 
