@@ -1,14 +1,22 @@
-"""GM: the trust-region solver of pymanopt on the Grassmann manifold, with exact Hessians."""
+"""GM: the trust-region solver of pymanopt on the Grassmann manifold, with exact Hessians.
+
+Its models of J are preconditioned by the eigenvalues of Phi: J may be flat in some directions and
+steep in others, and conjugate gradients would not end otherwise.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.engines.operator import ProductEvaluation
+from ism_dask.linalg.subspaces import tangent
 from ism_dask.records.iteration import Solution
+from ism_dask.solvers.lbfgs import Precondition
+from ism_dask.solvers.scaled_hessian import inverse_gaps
 from ism_dask.solvers.solver_log import SolverLog
 from ism_dask.solvers.time_limit import TimeIsUpError
 from ism_dask.status import Status
@@ -41,6 +49,7 @@ def solve(log: SolverLog) -> Solution:
         numeric(objective.cost),
         euclidean_gradient=numeric(objective.gradient),
         euclidean_hessian=numeric(objective.hessian),
+        preconditioner=objective.precondition,
     )
     search = TrustRegions(
         max_iterations=log.max_iter,
@@ -77,6 +86,7 @@ class _Objective:
     def __init__(self, log: SolverLog) -> None:
         self._log = log
         self._point, self._evaluation = log.start, log.evaluation
+        self._centre: Array | None = None  # where the preconditioner was computed
         self._scale = max(float(np.linalg.norm(log.evaluation.product)), np.finfo(float).tiny)
 
     def cost(self, W: Array) -> float:
@@ -95,6 +105,17 @@ class _Objective:
     def hessian(self, W: Array, Z: Array) -> Array:
         """Return the derivative of the gradient along Z (d, q)."""
         return np.asarray(-self._log.curvature(W, Z) / self._scale)
+
+    def precondition(self, W: Array, Z: Array) -> Array:
+        """Return Z (d, q) times the inverse of the Hessian as far as Phi(W) tells it."""
+        if self._centre is None or not np.array_equal(self._centre, W):
+            self._centre, self._inverse = W, self._inverse_gaps(W)
+        return self._scale * tangent(W, self._inverse(Z))
+
+    def _inverse_gaps(self, W: Array) -> Precondition:
+        values, rotation = scipy.linalg.eigh(W.T @ self._evaluate(W).product)
+        inverse = inverse_gaps(self._log.phi(W), W @ rotation, values)
+        return lambda Z: inverse(Z @ rotation) @ rotation.T
 
     def _evaluate(self, W: Array) -> ProductEvaluation:
         # Pymanopt computes the cost and then the gradient at the same point: evaluate it once.

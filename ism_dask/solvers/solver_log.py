@@ -97,6 +97,10 @@ class SolverLog:
         """Return J and Phi W (d, k) at W (d, k), or raise TimeIsUpError at the time limit."""
         return self._limited.gradient(W)
 
+    def phi(self, W: Array) -> Array:
+        """Return Phi (d, d) at W (d, k), or raise TimeIsUpError at the time limit."""
+        return self._limited.phi(W).phi
+
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W at W (d, q) along Z (d, q), or raise TimeIsUpError."""
         return self._limited.curvature(W, Z)
