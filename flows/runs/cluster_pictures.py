@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +26,11 @@ _GAP = 4
 
 def cluster_pictures(data: Dataset, model: ClusteringIKDR) -> dict[str, bytes]:
     """Draw all pictures that suit the data; return the content of a PNG file for each."""
-    images = {name: draw(data, model) for name, draw in _PICTURES.items()}
+    images: dict[str, Image.Image | None] = {"segments": _segmented_picture(data, model)}
+    if (shape := data.image_shape) is not None:
+        largest = largest_weight(model.components_)
+        weights = [weights_image(row, shape, largest) for row in model.components_]
+        images = {"components": _sheet(weights), "clusters": _cluster_means(data, model), **images}
     return {name: png_bytes(image) for name, image in images.items() if image is not None}
 
 
@@ -37,18 +40,8 @@ def whole_picture(data: Dataset) -> bytes:
     return b"" if pixels is None else png_bytes(Image.fromarray(pixels.astype(np.uint8), "RGB"))
 
 
-def _component_images(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
-    """Draw the components as images, side by side; None if the rows are no images."""
-    if data.image_shape is None:
-        return None
-    largest = largest_weight(model.components_)
-    return _sheet([weights_image(row, data.image_shape, largest) for row in model.components_])
-
-
-def _cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
-    """Draw the mean image of each cluster; None if the rows are no images."""
-    if data.image_shape is None:
-        return None
+def _cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image:
+    """Draw the mean image of each cluster of rows that are images."""
     sums = np.zeros((model.n_clusters, data.X.shape[1]))
     for start in range(0, len(data.X), _BATCH_ROWS):
         rows = data.X.read(start, min(start + _BATCH_ROWS, len(data.X))).astype(np.float64)
@@ -59,7 +52,8 @@ def _cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
     averages = sums[nonempty] / sizes[nonempty, None]
     low, high = averages.min(), averages.max()
     grey = (255.0 * (averages - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
-    return _sheet([enlarged(Image.fromarray(row.reshape(data.image_shape), "L")) for row in grey])
+    images = grey.reshape(-1, *(data.image_shape or ()))
+    return _sheet([enlarged(Image.fromarray(each, "L")) for each in images])
 
 
 def _segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
@@ -80,13 +74,6 @@ def _segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | No
         painted[members] = np.average(colours[members], axis=0, weights=counts[members]).round()
     # The original is not placed beside it: it is too large for the page of a run.
     return Image.fromarray(painted[inverse.ravel()].reshape(pixels.shape).astype(np.uint8), "RGB")
-
-
-_PICTURES: Mapping[str, Callable[[Dataset, ClusteringIKDR], Image.Image | None]] = {
-    "components": _component_images,
-    "clusters": _cluster_means,
-    "segments": _segmented_picture,
-}
 
 
 def _sheet(images: list[Image.Image]) -> Image.Image:

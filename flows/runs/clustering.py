@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -55,10 +55,25 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
         work = partial(_fitted, settings, data, k, y)
         fitted = fit_on_cluster(settings, this, work, len(data.X))
         model, labels = fitted.model, fitted.model.labels_
-        pictures = cluster_pictures(data, model)
-        result = _result(run, settings, data, fitted, pictures)
-        files = {f"{name}.png": each for name, each in pictures.items()}
-        save_fitted(result, model, settings, data, labels, pictures=files, labels=labels)
+        pictures = {f"{name}.png": each for name, each in cluster_pictures(data, model).items()}
+        codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}
+        facts = computed_facts(run, settings, data)
+        result = ClusterResult(
+            kernel=settings.kernel,
+            paradigm=settings.paradigm,
+            n_clusters=int(model.n_clusters),
+            n_components=len(model.components_),
+            nmi={name: label_agreement(y, labels) for name, y in codes.items()},
+            sizes=tuple(np.bincount(labels, minlength=model.n_clusters).tolist()),
+            rounds=tuple(model.rounds_),
+            pictures={
+                file.removesuffix(".png"): str(picture_path(Path(facts["path"]), file))
+                for file in pictures
+            },
+            **vars(fitted_w(fitted, settings, data)),
+            **facts,
+        )
+        save_fitted(result, model, settings, data, labels, pictures=pictures, labels=labels)
     return result
 
 
@@ -107,39 +122,6 @@ def _fitted(
     )
     with watched_fit(ProgressShare(stop=0.95), model.plan) as reports:
         return timed_fit(model, rows, y, watcher=reports)
-
-
-def _result(
-    run: str,
-    settings: ClusterSettings,
-    data: Dataset,
-    fitted: FittedModel[ClusteringIKDR],
-    pictures: Iterable[str],
-) -> ClusterResult:
-    model = fitted.model
-    codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}
-    facts = computed_facts(run, settings, data)
-    path = Path(facts["path"])
-    return ClusterResult(
-        kernel=settings.kernel,
-        paradigm=settings.paradigm,
-        n_clusters=int(model.n_clusters),
-        n_components=len(model.components_),
-        nmi={name: label_agreement(y, model.labels_) for name, y in codes.items()},
-        sizes=tuple(np.bincount(model.labels_, minlength=model.n_clusters).tolist()),
-        rounds=tuple(model.rounds_),
-        pictures={name: str(picture_path(path, f"{name}.png")) for name in pictures},
-        **vars(fitted_w(fitted, settings, data)),
-        **facts,
-    )
-
-
-@dataclass(frozen=True)
-class Paradigm:
-    """An estimator of clusters, and what returns the y to fit it with, or None without labels."""
-
-    estimator: Callable[..., ClusteringIKDR]
-    target: Callable[[ClusterSettings, Dataset], Any]
 
 
 def _partial_labels(settings: ClusterSettings, data: Dataset) -> Array:
@@ -202,6 +184,14 @@ def _clusters_of(run: str, data: Dataset) -> Array:
             f"clustered {data.name}"
         )
     return model.labels
+
+
+@dataclass(frozen=True)
+class Paradigm:
+    """An estimator of clusters, and what returns the y to fit it with, or None without labels."""
+
+    estimator: Callable[..., ClusteringIKDR]
+    target: Callable[[ClusterSettings, Dataset], Any]
 
 
 PARADIGMS: dict[str, Paradigm] = {
