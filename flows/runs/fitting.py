@@ -70,7 +70,7 @@ class FittedModel(Generic[M]):
         """How the fit ended and how accurate W is."""
         model, certificate = self.model, vars(self.model.certificate_)
         numbers = ("largest_eigenvalue", "distance")
-        unmeasured = [name for name in numbers if not math.isfinite(certificate[name])]
+        unmeasured = {name: None for name in numbers if not math.isfinite(certificate[name])}
         # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
         by_change = model.status_ is Status.TOLERANCE
         ending = {
@@ -79,9 +79,7 @@ class FittedModel(Generic[M]):
             "iterations": model.n_iter_,
             "measure": "change" if by_change else model.plan.iterations.measure,
             "angle": model.history_[-1].angle if model.history_ else None,
-            "certificate": CertificateRecord.from_json(
-                {**certificate, **dict.fromkeys(unmeasured)}
-            ),
+            "certificate": CertificateRecord.from_json({**certificate, **unmeasured}),
         }
         return FitEnding(**ending)
 

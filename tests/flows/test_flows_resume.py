@@ -9,8 +9,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from storage import (
     dataset_path,
     load_model,
     open_run,
+    result_arrays,
     run_folder,
     write_dataset,
 )
@@ -43,6 +45,8 @@ from storage.partial_results import checkpoint_key
 # Of one width and one start.
 MEDIAN = ("--criterion", "dependence", "--sigma", "median")
 FIT = ("fit", "own", *MEDIAN, "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
+UNFOLD = ("unfold", "own", "--raw", "--nu", "100")
+CLUSTER = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6")
 AT_ONCE = ("--plain", "--checkpoint", "0")
 
 
@@ -53,118 +57,99 @@ def killed(folder: str, calls: int, *arguments: str) -> None:
     assert ended.returncode == -signal.SIGKILL, ended
 
 
-@pytest.mark.long
-def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
-    store_own(900, 12)
-    assert here(*FIT, *AT_ONCE, "--run", "whole").status == 0
-    killed("partial/checkpoint-00000004", 1, *FIT, "--run", "cut")
-    newest = Checkpoints.of_run("cut").find()
-    assert newest is not None
-    output = here("runs").out
-    assert "cut: fit, process" in output
-    assert "ended without a word, saved up to iteration" in output
-    assert "`ism-dask resume cut` goes on with it" in output
-    (line,) = here("runs", "--json").answer["unfinished"]
-    assert (line["name"], line["kind"], line["running"]) == ("cut", "fit", False)
-    assert f"cut: {line['description']}" in output
-
-    resumed = here("resume", "cut", "--plain")
-    assert resumed.status == 0
-    assert "this run was started before: process" in resumed.out
-    assert f"resuming at {newest.progress}" in resumed.out
-    assert "cut: W of all rows of " in resumed.out
-    whole, cut = load_model("whole"), load_model("cut")
-    assert np.array_equal(cut.components, whole.components)
-    assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lock", "result"]
-    assert here("runs", "--json").answer["unfinished"] == []
-    said = here("resume", "cut", "--plain").failed(2)
-    assert "the run 'cut' is complete; see `ism-dask show cut`" in said
-    assert "no run 'cud' was interrupted" in here("resume", "cud").failed(2)
-    assert "expected 1 to 128 of the characters" in here("resume", "../cut").failed(2)
-
-
-@pytest.mark.long
-def test_folds_that_are_done_stay_done(here: Command) -> None:
-    arguments = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "4")
-    store_own(300, 6)
-    whole = here(*arguments, "--run", "whole", *AT_ONCE, "--json").answer
-    killed("partial/fold-3", 1, *arguments)
-    # Nobody chose its name.
-    (line,) = here("runs", "--json").answer["unfinished"]
-    results = PartialResults.of_run(line["name"])
-    known = [results.read(key)[1] for key in results.keys("fold-")]
-    assert known
-    resumed = here("resume", line["name"], "--plain", "--json").answer
-    for fold, kept in zip(resumed["results"], known, strict=False):
-        assert fold == json.loads(json.dumps(kept))
-    for one, other in zip(resumed["results"], whole["results"], strict=True):
-        for name in ("fold", "accuracy", "cost", "residual", "iterations"):
-            assert one[name] == other[name]
-    assert not results.folder.exists()
-
-
-@pytest.mark.long
-def test_refits_that_are_done_stay_done(here: Command) -> None:
-    arguments = ("fit", "own", *MEDIAN, "-q", "1", "--bootstrap", "19")
-    store_own(200, 4)
-    whole = here(*arguments, "--run", "whole", *AT_ONCE, "--json").answer
-    killed("partial/refit-9", 1, *arguments, "--run", "cut")
-    assert len(PartialResults.of_run("cut").keys("refit-")) == 9
-    resumed = here("resume", "cut", "--plain")
-    assert "9 of 19 refits were saved before" in resumed.out
-    assert "Distance from the truth" in resumed.out
-    assert whole["certainty"]["refits"] == 19
-    assert open_run("cut").metrics["certainty"] == whole["certainty"]
-    assert not PartialResults.of_run("cut").folder.exists()
-    refused = here(*arguments[:-1], "9", "--plain").failed(2)
-    assert "19" in refused
-
-
 def _tumours() -> None:
     """Store rows and classes for which the iterations swing: steps along the gradient follow."""
     X, y = (each[:300] for each in load_breast_cancer(return_X_y=True))
     write_dataset(dataset_path("own"), DatasetInfo("own", default_label="y"), [X], {"y": y})
 
 
-def _waves() -> None:
-    """Store rows with a number that a fit by prediction takes some steps to explain."""
-    X = np.random.default_rng(0).normal(size=(400, 6))
-    store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
-
-
-def _clusters() -> None:
-    store_own(300, 6)
+def _without_seconds(value: Any) -> Any:
+    """Return metrics without the times that they took."""
+    if isinstance(value, Mapping):
+        pairs = value.items()
+        return {key: _without_seconds(each) for key, each in pairs if key != "seconds"}
+    return [*map(_without_seconds, value)] if isinstance(value, list | tuple) else value
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("store", "arguments", "cut"),
+    ("store", "command", "at"),
     [
-        (_tumours, ("fit", "own", "-q", "2", *MEDIAN), 12),
-        (_clusters, ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6"), 12),
+        (partial(store_own, 900, 12), FIT, "checkpoint-00000004"),
+        (_tumours, ("fit", "own", "-q", "2", *MEDIAN), "checkpoint-00000012"),
+        (partial(store_own, 300, 6), CLUSTER, "checkpoint-00000012"),
+        (partial(store_own, 300, 6), ("crossval", "own", *MEDIAN, "--folds", "4"), "fold-3"),
+        (partial(store_own, 200), ("fit", "own", *MEDIAN, "--bootstrap", "19"), "refit-9"),
+        (partial(store_own, 300), UNFOLD, "eigenvectors"),
+        (partial(store_own, 300), UNFOLD, "program"),
+        (partial(store_own, 300), UNFOLD, "refinement"),
     ],
 )
-def test_steps_along_the_gradient_and_rounds_of_clusters_go_on(
-    here: Command, store: Callable[[], None], arguments: tuple[str, ...], cut: int
+def test_a_run_that_was_killed_is_told_of_and_goes_on_to_the_same_result(
+    here: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    store: Callable[[], None],
+    command: tuple[str, ...],
+    at: str,
 ) -> None:
     store()
-    assert here(*arguments, "--run", "whole", *AT_ONCE).status == 0
-    killed(f"partial/checkpoint-{cut:08d}", 1, *arguments, "--run", "cut")
-    newest = Checkpoints.of_run("cut").find()
-    assert newest is not None
+    assert here(*command, "--run", "whole", *AT_ONCE).status == 0
+    killed(f"partial/{at}", 1, *command, "--run", "cut")
+    results, newest = PartialResults.of_run("cut"), Checkpoints.of_run("cut").find()
+    known = results.keys()
+    (line,) = here("runs", "--json").answer["unfinished"]
+    assert (line["name"], line["kind"], line["running"]) == ("cut", command[0], False)
+    output = here("runs").out
+    assert f"cut: {line['description']}" in output
+    assert f"cut: {command[0]}, process" in output
+    assert "ended without a word" in output
+    assert "`ism-dask resume cut` goes on with it" in output
+
+    later: list[str] = []
+    save = PartialResults.save
+    monkeypatch.setattr(
+        PartialResults, "save", lambda *given: later.append(given[1]) or save(*given)
+    )
     resumed = here("resume", "cut", "--plain")
-    assert f"resuming at {newest.progress}" in resumed.out
-    whole, again = load_model("whole"), load_model("cut")
-    assert np.array_equal(again.components, whole.components)
-    if newest.outer is None:
-        # One step at most was lost.
-        assert newest.iterations >= cut - 3
-        assert len(again.history) == len(whole.history) > newest.iterations
-    else:
-        assert np.array_equal(again.labels, whole.labels)
-        seconds = [each["seconds"] for each in open_run("cut").metrics["rounds"]]
+    assert resumed.status == 0
+    assert known
+    assert not {*known} & {*later}  # nothing is computed twice
+    assert "this run was started before: process" in resumed.out
+    whole, cut = open_run("whole").metrics, open_run("cut").metrics
+    assert _without_seconds(cut) == _without_seconds(whole)
+    if at.startswith("checkpoint"):
+        assert newest is not None
+        assert f", saved up to {newest.progress}" in output
+        assert f"resuming at {newest.progress}" in resumed.out
+        assert newest.iterations >= int(at[-8:]) - 3 or newest.outer is not None
+    for number, array in result_arrays("whole").items():
+        np.testing.assert_array_equal(result_arrays("cut")[number], array)
+    if newest is not None and newest.outer is not None:
+        seconds = [each["seconds"] for each in cut["rounds"]]
         assert seconds[: len(newest.outer.rounds)] == [each.seconds for each in newest.outer.rounds]
         assert seconds == sorted(seconds)
+    if at.startswith("refit"):
+        assert "9 of 19 refits were saved before" in resumed.out
+        assert "Distance from the truth" in resumed.out
+        assert whole["certainty"]["refits"] == 19
+        assert "19" in here(*command[:-1], "9", "--plain").failed(2)
+    if command[0] == "fit":
+        assert "cut: W of all rows of " in resumed.out
+    assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lock", "result"]
+    assert here("runs", "--json").answer["unfinished"] == []
+
+
+@pytest.mark.usefixtures("fitted_wine")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine", "the run 'mine' is complete; see `ism-dask show mine`"),
+        ("cud", "no run 'cud' was interrupted"),
+        ("../cut", "expected 1 to 128 of the characters"),
+    ],
+)
+def test_what_cannot_be_resumed_is_named(here: Command, name: str, message: str) -> None:
+    assert message in here("resume", name, "--plain").failed(2)
 
 
 @pytest.mark.long
@@ -241,7 +226,9 @@ def test_the_same_command_goes_on_by_itself(
 
 
 def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    _waves()
+    # A number that a fit by prediction takes some steps to explain.
+    X = np.random.default_rng(0).normal(size=(400, 6))
+    store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
     settings = FitSettings(dataset="own", n_components=2, run="mine", checkpoint=0.0)
     whole = load_model(fit_plain(replace(settings, run="whole")).run)
     cut_off(settings, monkeypatch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,9 +23,7 @@ from flows.reports.html import render_run
 from flows.runs.unfolding import unfold_plain
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
-from ism_dask.unfolding import unfold
-from ism_dask.unfolding.neighbour_search import ExactSearch
-from storage import PartialResults, load_unfolding, open_dataset, open_run, result_arrays
+from storage import load_unfolding, open_dataset, open_run, result_arrays
 
 
 def test_coordinates_are_those_of_the_estimator(here: Command) -> None:
@@ -230,62 +227,6 @@ def test_rows_of_large_data_sets_are_read_from_them(
     assert "which has changed since" in " ".join(here(*command).failed(1).split())
     here("remove", "sales")
     assert "which is not stored any more" in " ".join(here(*command).failed(1).split())
-
-
-# For each path, a child process that runs a command kills itself when it first names the path to
-# the disk. The parent says how it has ended, and what parts of the run are saved.
-_KILLED_IN_TURN = """
-import os, signal, sys
-import flows.runs.unfolding
-from flows.cli import main
-from storage import PartialResults
-for path, *arguments in (line.split() for line in sys.argv[1:]):
-    child = os.fork()
-    if child == 0:
-        def hook(event, given):
-            if event.startswith(("os.", "open")) and any(path in str(each) for each in given[:2]):
-                os.kill(os.getpid(), signal.SIGKILL)
-        sys.addaudithook(hook)
-        sys.argv[1:] = arguments
-        main()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print("ended", status, *PartialResults.of_run("cut").keys(), flush=True)
-"""
-
-
-def _not_again(*_: object) -> None:
-    raise AssertionError("a stage was saved, and is computed again")
-
-
-@pytest.mark.long
-def test_a_killed_run_repeats_no_stage_that_ended(
-    here: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store_own(300, 4)
-    arguments = ("unfold", "own", "--raw", "--nu", "100", "--plain", "--run")
-    assert here(*arguments, "whole").status == 0
-    stages = ["neighbours", "eigenvectors", "program", "refinement"]
-    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/result"]
-    commands = [" ".join((*arguments, "cut")), *["resume cut --plain"] * 4]
-    script = [sys.executable, "-c", _KILLED_IN_TURN]
-    lines = [f"{path} {command}" for path, command in zip(paths, commands, strict=True)]
-    output = subprocess.run([*script, *lines], capture_output=True, text=True, check=True).stdout
-    ended = [line.split()[1:] for line in output.splitlines() if line.startswith("ended")]
-    assert ended == [["-9", *sorted(stages[:saved])] for saved in range(5)]
-    monkeypatch.setattr(ExactSearch, "of_own_rows", _not_again)
-    for function in ("smooth_basis", "solve"):
-        monkeypatch.setattr(f"ism_dask.unfolding.unfold.{function}", _not_again)
-    steps = []
-    climb = unfold.climb
-    monkeypatch.setattr(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
-    assert here("resume", "cut", "--plain").status == 0
-    assert len(steps) == 1
-    whole, cut = open_run("whole").metrics, open_run("cut").metrics
-    assert whole["iterations"] > 500
-    assert {**whole, "seconds": 0} == {**cut, "seconds": 0}
-    arrays = result_arrays("cut")
-    np.testing.assert_array_equal(arrays["coordinates"], result_arrays("whole")["coordinates"])
-    assert not PartialResults.of_run("cut").folder.exists()
 
 
 @contextmanager
