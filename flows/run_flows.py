@@ -171,11 +171,8 @@ def refresh(settings: RefreshSettings) -> State[Any]:
 def block_credentials(name: str | None) -> Iterator[None]:
     """Read addresses with the settings of a Prefect block; None changes nothing.
 
-    Parameters
-    ----------
-    name : str, optional
-        A block of type remote-file-system, such as "lake" or "remote-file-system/lake". Its
-        settings are those that fsspec takes for the protocol of its base path.
+    It is of type remote-file-system, such as "lake" or "remote-file-system/lake". Its settings are
+    those that fsspec takes for the protocol of its base path.
     """
     if name is None:
         yield

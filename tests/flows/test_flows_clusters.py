@@ -157,17 +157,19 @@ def test_numbers_are_no_classes() -> None:
     assert result.nmi == {}
 
 
-@pytest.mark.long
-def test_clusters_of_a_run_are_avoided_where_they_are_of_the_same_rows(here: Command) -> None:
-    assert here("cluster", "wine", "--plain", "--run", "clusters").status == 0
-    assert here("fit", "wine", "--plain", "--run", "none").status == 0
-    store_own(178, 5)  # as many rows as wine
-    avoiding = ("--plain", "--paradigm", "alternative", "--avoid")
-    wrong = here("cluster", "own", *avoiding, "run:clusters").failed(2)
-    assert "clusters of other rows (wine all); expected a run that has clustered own" in wrong
-    assert "a run without clusters" in here("cluster", "wine", *avoiding, "run:none").failed(2)
-    nobody = here("cluster", "wine", *avoiding, "run:nobody").failed(2)
-    assert "no run 'nobody' is saved" in nobody
+@pytest.mark.usefixtures("results")
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ("cluster", "clusters of other rows (digits all); expected a run that has clustered own"),
+        ("fit", "a run without clusters"),
+        ("nobody", "no run 'nobody' is saved"),
+    ],
+)
+def test_clusters_of_other_rows_are_not_avoided(here: Command, run: str, message: str) -> None:
+    store_own(1797, 5)  # as many rows as digits
+    alternative = ("cluster", "own", "--plain", "--paradigm", "alternative", "--avoid")
+    assert message in here(*alternative, f"run:{run}").failed(2)
 
 
 @pytest.mark.parametrize(("k", "groups"), [(1, "1 group"), (177, "177 groups")])

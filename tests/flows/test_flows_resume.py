@@ -28,6 +28,7 @@ from flows.runs.resumable import resumable_run
 from flows.services.leases import Lease, find_lease, hold_lease
 from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
+from ism_dask.unfolding import unfold
 from storage import (
     Checkpoints,
     DatasetInfo,
@@ -47,14 +48,7 @@ MEDIAN = ("--criterion", "dependence", "--sigma", "median")
 FIT = ("fit", "own", *MEDIAN, "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
 UNFOLD = ("unfold", "own", "--raw", "--nu", "100")
 CLUSTER = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6")
-AT_ONCE = ("--plain", "--checkpoint", "0")
-
-
-def killed(folder: str, calls: int, *arguments: str) -> None:
-    """Run a command that kills itself on the way."""
-    command = doomed_command(folder, calls, *arguments, *AT_ONCE)
-    ended = subprocess.run(command, capture_output=True, check=False, timeout=120)
-    assert ended.returncode == -signal.SIGKILL, ended
+OFTEN = ("--checkpoint", "0")
 
 
 def _tumours() -> None:
@@ -75,14 +69,19 @@ def _without_seconds(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("store", "command", "at"),
     [
-        (partial(store_own, 900, 12), FIT, "checkpoint-00000004"),
-        (_tumours, ("fit", "own", "-q", "2", *MEDIAN), "checkpoint-00000012"),
-        (partial(store_own, 300, 6), CLUSTER, "checkpoint-00000012"),
-        (partial(store_own, 300, 6), ("crossval", "own", *MEDIAN, "--folds", "4"), "fold-3"),
-        (partial(store_own, 200), ("fit", "own", *MEDIAN, "--bootstrap", "19"), "refit-9"),
-        (partial(store_own, 300), UNFOLD, "eigenvectors"),
-        (partial(store_own, 300), UNFOLD, "program"),
-        (partial(store_own, 300), UNFOLD, "refinement"),
+        (partial(store_own, 900, 12), FIT, "partial/checkpoint-00000004"),
+        (_tumours, ("fit", "own", "-q", "2", *MEDIAN), "partial/checkpoint-00000012"),
+        (partial(store_own, 300, 6), CLUSTER, "partial/checkpoint-00000012"),
+        (
+            partial(store_own, 300, 6),
+            ("crossval", "own", *MEDIAN, "--folds", "4"),
+            "partial/fold-3",
+        ),
+        (partial(store_own, 200), ("fit", "own", *MEDIAN, "--bootstrap", "19"), "partial/refit-9"),
+        (partial(store_own, 300), UNFOLD, "partial/eigenvectors"),
+        (partial(store_own, 300), UNFOLD, "partial/program"),
+        (partial(store_own, 300), UNFOLD, "partial/refinement"),
+        (partial(store_own, 300), UNFOLD, "result"),
     ],
 )
 def test_a_run_that_was_killed_is_told_of_and_goes_on_to_the_same_result(
@@ -93,8 +92,11 @@ def test_a_run_that_was_killed_is_told_of_and_goes_on_to_the_same_result(
     at: str,
 ) -> None:
     store()
-    assert here(*command, "--run", "whole", *AT_ONCE).status == 0
-    killed(f"partial/{at}", 1, *command, "--run", "cut")
+    at_once = ("--plain", "--run") if command is UNFOLD else ("--plain", *OFTEN, "--run")
+    assert here(*command, *at_once, "whole").status == 0
+    doomed = doomed_command(f"cut/{at}", 1, *command, *at_once, "cut")
+    ended = subprocess.run(doomed, capture_output=True, check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended
     results, newest = PartialResults.of_run("cut"), Checkpoints.of_run("cut").find()
     known = results.keys()
     (line,) = here("runs", "--json").answer["unfinished"]
@@ -106,18 +108,22 @@ def test_a_run_that_was_killed_is_told_of_and_goes_on_to_the_same_result(
     assert "`ism-dask resume cut` goes on with it" in output
 
     later: list[str] = []
-    save = PartialResults.save
+    steps: list[int] = []
+    save, climb = PartialResults.save, unfold.climb
+    monkeypatch.setattr(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
     monkeypatch.setattr(
         PartialResults, "save", lambda *given: later.append(given[1]) or save(*given)
     )
     resumed = here("resume", "cut", "--plain")
     assert resumed.status == 0
     assert known
-    assert not {*known} & {*later}  # nothing is computed twice
+    # Nothing is computed twice; the last stage goes on where it was.
+    assert not {*known} & {*later} - {"refinement"}
+    assert "refinement" not in known or len(steps) == 1
     assert "this run was started before: process" in resumed.out
     whole, cut = open_run("whole").metrics, open_run("cut").metrics
     assert _without_seconds(cut) == _without_seconds(whole)
-    if at.startswith("checkpoint"):
+    if "checkpoint" in at:
         assert newest is not None
         assert f", saved up to {newest.progress}" in output
         assert f"resuming at {newest.progress}" in resumed.out
@@ -128,7 +134,7 @@ def test_a_run_that_was_killed_is_told_of_and_goes_on_to_the_same_result(
         seconds = [each["seconds"] for each in cut["rounds"]]
         assert seconds[: len(newest.outer.rounds)] == [each.seconds for each in newest.outer.rounds]
         assert seconds == sorted(seconds)
-    if at.startswith("refit"):
+    if "refit" in at:
         assert "9 of 19 refits were saved before" in resumed.out
         assert "Distance from the truth" in resumed.out
         assert whole["certainty"]["refits"] == 19
@@ -214,15 +220,31 @@ def notes(settings: FitSettings) -> list[str]:
     return diary.notes
 
 
-@pytest.mark.parametrize("afresh", [False, True])
-def test_the_same_command_goes_on_by_itself(
-    settings: FitSettings, monkeypatch: pytest.MonkeyPatch, afresh: bool
+@pytest.mark.parametrize(
+    ("before", "after", "rows", "goes_on"),
+    [
+        ({}, {}, 300, True),
+        ({"afresh": True}, {"afresh": True}, 300, True),  # it is tried again
+        ({}, {"checkpoint": 5.0}, 300, True),  # how often it is saved does not matter
+        ({}, {"tol": 1e-8}, 300, False),
+        ({}, {"afresh": True}, 300, False),
+        ({}, {}, 301, False),
+    ],
+)
+def test_the_same_command_alone_goes_on_by_itself(
+    settings: FitSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    rows: int,
+    goes_on: bool,
 ) -> None:
-    settings = replace(settings, afresh=afresh)
-    cut_off(settings, monkeypatch)
-    begun, going_on = notes(settings)
+    cut_off(replace(settings, **before), monkeypatch)
+    store_own(rows, 6)
+    begun, *going_on = notes(replace(settings, **after))
     assert "failed: no more" in begun
-    assert going_on == "resuming at iteration 4 (--afresh starts from the beginning)"
+    resuming = "resuming at iteration 4 (--afresh starts from the beginning)"
+    assert going_on == [resuming] * goes_on
 
 
 def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,21 +256,6 @@ def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch: pytest.Monkey
     cut_off(settings, monkeypatch)
     assert "resuming at iteration 4" in notes(settings)[-1]
     np.testing.assert_array_equal(load_model("mine").components, whole.components)
-
-
-def test_what_was_kept_for_something_else_is_not_used(
-    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut_off(settings, monkeypatch)
-    assert len(notes(replace(settings, tol=1e-8))) == 1
-    cut_off(replace(settings, force=True), monkeypatch)
-    store_own(301, 6)
-    assert len(notes(replace(settings, force=True))) == 1
-    cut_off(replace(settings, force=True), monkeypatch)
-    assert len(notes(replace(settings, force=True, afresh=True))) == 1
-    cut_off(replace(settings, force=True), monkeypatch)
-    # Where it is computed does not matter, nor how often it is kept.
-    assert len(notes(replace(settings, force=True, checkpoint=5.0))) == 2
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
@@ -265,6 +272,14 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
     assert "resuming at iteration 3" in going_on
 
 
+def left_behind(settings: FitSettings, **process: Any) -> Lease:
+    """Return the lease of a process, by default this one, which it has written."""
+    lease = Lease(run="mine", kind="fit", settings=settings.to_json(), **process)
+    lease.path.parent.mkdir(parents=True)
+    lease.write()
+    return lease
+
+
 def test_a_run_has_one_process_at_a_time(settings: FitSettings, here: Command) -> None:
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         with pytest.raises(FlowError) as error:
@@ -277,14 +292,11 @@ def test_a_run_has_one_process_at_a_time(settings: FitSettings, here: Command) -
 
 
 def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: FitSettings) -> None:
-    now = time.time()
-    run_folder("mine").mkdir(parents=True)
-    lease = Lease(run="mine", kind="fit", settings=settings.to_json(), host="elsewhere", pid=1)
-    lease.write()
+    lease = left_behind(settings, host="elsewhere", pid=1)
     assert lease.held
     with pytest.raises(FlowError, match="process 1 on elsewhere computes it since"):
         fit_plain(settings)
-    os.utime(lease.path, (now - 61, now - 61))
+    os.utime(lease.path, (time.time() - 61, time.time() - 61))
     (begun,) = notes(settings)
     assert "process 1 on elsewhere, begun" in begun
     assert "ended without a word" in begun
@@ -293,20 +305,16 @@ def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: Fit
 def test_a_process_with_the_number_of_a_dead_one_does_not_hold_its_lease(
     settings: FitSettings,
 ) -> None:
-    with hold_lease("mine", "fit", settings.to_json(), lambda: True):
-        lease = find_lease("mine")
-    assert lease is not None
-    run_folder("mine").mkdir(parents=True, exist_ok=True)
+    lease = left_behind(settings)
+    assert lease.held
     replace(lease, created=lease.created - 100).write()
     assert len(notes(settings)) == 1
 
 
 def test_a_lease_that_is_damaged_is_named(settings: FitSettings) -> None:
-    run_folder("mine").mkdir(parents=True)
-    path = run_folder("mine") / "lease.json"
-    lease = Lease(run="mine", kind="fit", settings=settings.to_json())
+    lease = left_behind(settings)
     for text in ("", "{", "[]", json.dumps({**asdict(lease), "more": 1})):
-        path.write_text(text)
+        lease.path.write_text(text)
         with pytest.raises(FlowError, match=r"lease\.json is damaged .* remove it"):
             fit_plain(settings)
 
