@@ -211,13 +211,14 @@ class Crossval:
 def crossval_and_save(
     settings: CrossvalSettings,
     data: Dataset,
-    deal: Callable[..., tuple[LabelledDataset, list[FoldPlan]]] = deal_folds,
-    fold: Callable[[Crossval, FoldPlan], FoldResult] = Crossval.fold,
-    save: Callable[[Crossval, Sequence[FoldResult]], CrossvalResult] = Crossval.save,
+    deal: Callable[..., tuple[LabelledDataset, list[FoldPlan]]],
+    fold: Callable[[Crossval, FoldPlan], FoldResult],
+    save: Callable[[Crossval, Sequence[FoldResult]], CrossvalResult],
 ) -> CrossvalResult:
-    """Cross-validate W on a stored data set, and save the run; its steps may be tasks of a flow.
+    """Cross-validate W on a stored data set, and save the run.
 
-    Folds with saved results are not repeated.
+    The steps are `deal_folds`, and `fold` and `save` of `Crossval`, or tasks of a flow that call
+    them. Folds with saved results are not repeated.
     """
     labelled, plans = deal(settings, data)
     name = settings.run or f"{labelled.default_name(settings)}-crossval"
@@ -232,4 +233,5 @@ def crossval_and_save(
 
 def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
     """Run the whole command `crossval` without Prefect, ingestion included."""
-    return crossval_and_save(*store_for_run(settings))
+    steps = (deal_folds, Crossval.fold, Crossval.save)
+    return crossval_and_save(*store_for_run(settings), *steps)

@@ -6,13 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
 from commandline import Command
 from PIL import Image
-from support import Diary, artifacts_of, store_own
+from support import Diary, flown, store_own
 
 from flows.builtin.catalogue import picture_pixels
 from flows.errors import SettingsError
@@ -277,21 +276,13 @@ def test_people_see_sizes_agreement_and_what_helps(
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
-    from prefect.client.orchestration import get_client
-
-    from flows.run_flows import cluster
-    from flows.tracking.flow_run import run_flow
-
-    result = run_flow(cluster, ClusterSettings(dataset="wine", run="flown"))
-    artifacts = artifacts_of(UUID(result.flow_run["id"]))
+    result, run, artifacts = flown("cluster", ClusterSettings(dataset="wine", run="flown"))
     page = artifacts["cluster-wine-unsupervised-gaussian"].data
     assert f"| cultivar | {result.nmi['cultivar']:.3f} |" in page
     # Convergence, settling of the rounds, spectrum, rows and three components; settling of the last
     # round where there is more to draw.
     assert page.count("data:image/svg+xml;base64,") in (7, 8)
     assert artifacts["cluster-wine-unsupervised-gaussian-progress"].data == 100
-    with get_client(sync_client=True) as client:
-        run = client.read_flow_run(UUID(result.flow_run["id"]))
     name = "wine unsupervised gaussian k=3"
     assert run.name == f"flown: {name}, engine auto, on this machine"
     where = {"engine auto", "this machine"}

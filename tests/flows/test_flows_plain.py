@@ -140,7 +140,6 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     settings = FitSettings(dataset="wine", n_components=2)
     result = fit_plain(settings)
     chosen = result.selection
-    assert chosen is not None
     assert result.run == "wine-gaussian-q2"
     model = load_model(result.run)
     data = ensure_stored("wine", None)
@@ -150,14 +149,12 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     assert (chosen.width, chosen.ridge) == (expected.setting_.width, expected.setting_.ridge)
     assert [each.start for each in chosen.tried] == [each.start for each in expected.selection_[:5]]
     assert model.metrics["selection"] == chosen.to_json()
-    assert result.certainty is not None
     assert result.certainty.refits == 0  # from the curvature, which takes no refits
     sure = intervals(expected, data.X.read(0, 178), data.y)
     assert result.certainty.distance_interval == pytest.approx(sure.distance_interval)
     objectives = [each.objective for each in expected.history_]
     assert [each["objective"] for each in model.history] == pytest.approx(objectives)
     assert {"eigenvalues", "change", "angle", "seconds"} <= set(model.history[0])
-    assert model.sample is not None
     assert model.sample.points.dtype == np.float32
     points = expected.transform(data.X.read(0, 178))
     np.testing.assert_allclose(model.sample.points, points, atol=1e-5)

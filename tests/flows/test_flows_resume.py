@@ -124,7 +124,6 @@ def test_a_run_that_was_killed_is_told_of_and_goes_on_to_the_same_result(
     whole, cut = open_run("whole").metrics, open_run("cut").metrics
     assert _without_seconds(cut) == _without_seconds(whole)
     if "checkpoint" in at:
-        assert newest is not None
         assert f", saved up to {newest.progress}" in output
         assert f"resuming at {newest.progress}" in resumed.out
         assert newest.iterations >= int(at[-8:]) - 3 or newest.outer is not None
@@ -165,7 +164,6 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     with subprocess.Popen(
         doomed_command("", 0, *FIT, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
         # It says what it has come to before it takes note of it: the first is noted for certain
         # when it has said the second.
         assert [process.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
@@ -174,11 +172,8 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     assert (process.returncode, err) == (130, b"ism-dask: interrupted\n")
     reached = int(out.split()[-1]) if out.split() else 2
     newest = Checkpoints.of_run("cut").find()
-    assert newest is not None
     assert newest.progress in {f"iteration {reached}", f"iteration {reached + 1}"}
-    lease = find_lease("cut")
-    assert lease is not None
-    assert lease.ended == "was interrupted"
+    assert find_lease("cut").ended == "was interrupted"
     assert "was interrupted, saved up to" in here("runs").out
 
 
@@ -331,8 +326,7 @@ def test_the_lease_of_a_process_that_lives_is_renewed(
     monkeypatch.setattr("flows.services.leases.SIGN_OF_LIFE", 0.05)
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         first = find_lease("mine")
-        assert first is not None
-        wait(lambda: (now := find_lease("mine")) is not None and now.renewed > first.renewed)
+        wait(lambda: find_lease("mine").renewed > first.renewed)
 
 
 def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -> None:
@@ -340,22 +334,18 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -
 
     def work() -> None:
         with resumable_run("mine", "fit", settings, {}) as this:
-            replace(mine(), host="elsewhere", taken=mine().taken + 100).write()
-            other = mine()
+            mine = find_lease("mine")
+            replace(mine, host="elsewhere", taken=mine.taken + 100).write()
+            other = find_lease("mine")
             this.lease.renew()
-            assert mine() == other
+            assert find_lease("mine") == other
             this.save("fold-1", {})
-
-    def mine() -> Lease:
-        lease = find_lease("mine")
-        assert lease is not None
-        return lease
 
     said = "the run 'mine' was taken from this process, .* on elsewhere computes it since"
     with pytest.raises(FlowError, match=said):
         work()
-    assert mine().host == "elsewhere"
-    assert mine().held
+    assert find_lease("mine").host == "elsewhere"
+    assert find_lease("mine").held
     assert PartialResults.of_run("mine").keys() == []
 
 
@@ -367,9 +357,7 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(
 
     def take() -> None:
         with hold_lease("mine", "fit", settings.to_json(), lambda: False):
-            lease = find_lease("mine")
-            assert lease is not None
-            taken.append(lease)
+            taken.append(find_lease("mine"))
 
     remove = shutil.rmtree
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ import pytest
 from commandline import Command
 from daskparts import dask, process, scheduler, scheduler_options, worker
 from distributed import default_client
-from support import Diary, artifacts_of, store_own
+from support import Diary, flown, store_own
 from waiting import wait
 
 from flows.progress.watching import watch_progress
@@ -289,10 +288,7 @@ def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
-    from flows.run_flows import unfold
-    from flows.tracking.flow_run import run_flow
-
-    result = run_flow(unfold, UnfoldSettings(dataset="wine", run="flown"))
-    page = artifacts_of(UUID(result.flow_run["id"]))["unfold-wine-unfolding"].data
+    result, _, artifacts = flown("unfold", UnfoldSettings(dataset="wine", run="flown"))
+    page = artifacts["unfold-wine-unfolding"].data
     assert f"| {result.distance_error:.3f} |" in page
     assert page.count("data:image/svg+xml;base64,") == 2

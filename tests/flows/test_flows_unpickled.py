@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import zarr
 from commandline import Command
+from support import flown
 
 from flows.settings.base import IngestSettings
 from flows.settings.clustering import ClusterSettings
@@ -61,17 +62,14 @@ def test_pickles_are_known_by_their_looks() -> None:
 def test_runs_of_all_kinds_leave_no_pickle(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-    from flows.run_flows import cluster, crossval, fit, ingest
-    from flows.tracking.flow_run import run_flow
-
     # What a fit keeps on its way is to be looked at, too.
     monkeypatch.setattr(PartialResults, "clear", lambda _: None)
     with temporary_settings({PREFECT_HOME: home() / "prefect"}):
         assert PREFECT_LOCAL_STORAGE_PATH.value().is_relative_to(home())
-        run_flow(ingest, IngestSettings(dataset="wine"))
-        run_flow(fit, FitSettings(dataset="wine", checkpoint=0.0, run="fit"))
-        run_flow(crossval, CrossvalSettings(dataset="wine", first=2, run="crossval"))
-        run_flow(cluster, ClusterSettings(dataset="digits", n_clusters=3, run="cluster"))
+        flown("ingest", IngestSettings(dataset="wine"))
+        flown("fit", FitSettings(dataset="wine", checkpoint=0.0, run="fit"))
+        flown("crossval", CrossvalSettings(dataset="wine", first=2, run="crossval"))
+        flown("cluster", ClusterSettings(dataset="digits", n_clusters=3, run="cluster"))
     assert here("report", "fit").status == 0
     assert here("transform", "fit", "wine", "-o", home() / "new.npy").status == 0
     files = {path: path.read_bytes() for path in home().rglob("*") if path.is_file()}
