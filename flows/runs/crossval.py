@@ -233,5 +233,5 @@ def crossval_and_save(
 
 def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
     """Run the whole command `crossval` without Prefect, ingestion included."""
-    steps = (deal_folds, Crossval.fold, Crossval.save)
-    return crossval_and_save(*store_for_run(settings), *steps)
+    settings, data = store_for_run(settings)
+    return crossval_and_save(settings, data, deal_folds, Crossval.fold, Crossval.save)
