@@ -84,7 +84,7 @@ def _without_seconds(value: Any) -> Any:
         (partial(store_own, 300), UNFOLD, "result"),
     ],
 )
-def test_a_run_that_was_killed_is_told_of_and_goes_on_to_the_same_result(
+def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
     here: Command,
     monkeypatch: pytest.MonkeyPatch,
     store: Callable[[], None],

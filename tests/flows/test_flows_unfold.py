@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commandline import Command
-from daskparts import dask, process, scheduler, scheduler_options, worker
+from daskparts import dask, process, scheduler_options, worker
 from distributed import default_client
 from support import Diary, flown, store_own
 from waiting import wait
@@ -168,28 +168,6 @@ def test_smooth_coordinates_have_the_places_that_python_gives_them(here: Command
     assert loaded.corrections is not None
     new = np.clip(rows[::7] + 1, 0, 16)
     np.testing.assert_array_equal(loaded.transform(new), model.transform(new))
-
-
-@pytest.mark.long
-def test_workers_place_rows_to_the_same_bits(
-    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flows.compute.session._SMALL_WORK", 0)
-    monkeypatch.setattr("storage.tables.sources._PIECE_ROWS", 20)
-    _write_sales(here, tmp_path)
-    for part in range(4):
-        _sales()[15 * part :][:15].to_csv(tmp_path / f"new-{part}.csv", index=False)
-    table = str(tmp_path / "new-*.csv")
-    with scheduler(tmp_path) as address, worker(address), worker(address):
-        for source, name in ((table, "table.parquet"), ("sales", "sales.npy")):
-            command = ("transform", "sold", source, "-o")
-            assert here(*command, tmp_path / name).status == 0
-            far = tmp_path / f"far-{name}"
-            assert here(*command, far, "--scheduler", address).status == 0
-            assert far.read_bytes() == (tmp_path / name).read_bytes()
-        monkeypatch.setattr("flows.compute.session._MEMORY_SHARE", 0)
-        message = here("transform", "sold", table, "-o", far, "--scheduler", address).failed(1)
-        assert "give the workers more memory" in " ".join(message.split())
 
 
 def test_rows_unlike_the_table_are_refused(here: Command, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from storage import PartialResults, home
 
 ROOT = Path(__file__).parents[2]
 OURS = ("ism_dask", "storage", "flows", "benchmarks", "examples", "deploy")
-# Imports and calls that make objects of bytes, whoever wrote those, and reading arrays of objects.
+# Imports and calls that make objects of the bytes of strangers, and that read arrays of objects.
 UNSAFE = re.compile(
     r"""
     ^\s*(?:import|from)\s+(?:_?pickle|dill|joblib|shelve|marshal|jsonpickle)\b
