@@ -14,7 +14,6 @@ from prefect.filesystems import RemoteFileSystem
 from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
-from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.paper.measure import tables_plain
 from flows.paper.series import measure_series
@@ -29,7 +28,7 @@ from flows.results.refresh import SUSPICIOUS, RefreshResult
 from flows.results.runs import CrossvalResult
 from flows.runs.clustering import cluster_and_save
 from flows.runs.columns_read import ingest_summary
-from flows.runs.crossval import Crossval, deal_folds, resumable_crossval
+from flows.runs.crossval import Crossval, crossval_and_save, deal_folds
 from flows.runs.data import store_dataset, store_for_run
 from flows.runs.fit import fit_and_save
 from flows.runs.published import History
@@ -86,10 +85,9 @@ def _ingested(settings: Named) -> tuple[Named, Any]:
 
 
 @saving_flow
-def fit(settings: FitSettings) -> RunResult:
+def fit(settings: FitSettings) -> Any:
     """Fit W to all rows of a data set and save the model as a run."""
-    result: RunResult = fit_step(*_ingested(settings))
-    return result
+    return fit_step(*_ingested(settings))
 
 
 @saving_flow
@@ -98,13 +96,7 @@ def crossval(settings: CrossvalSettings) -> RunResult:
 
     The folds run one after the other, because each uses all cores, or the whole Dask cluster.
     """
-    settings, data = _ingested(settings)
-    labelled, plans = deal_step(settings, data)
-    with resumable_crossval(settings, labelled) as this:
-        with joined_cluster(settings.scheduler):
-            results = [fold_step(this, plan) for plan in plans]
-        result: RunResult = aggregate_step(this, results)
-        return result
+    return crossval_and_save(*_ingested(settings), deal_step, fold_step, aggregate_step)
 
 
 def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
@@ -120,17 +112,15 @@ def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
 
 
 @saving_flow
-def cluster(settings: ClusterSettings) -> RunResult:
+def cluster(settings: ClusterSettings) -> Any:
     """Cluster all rows of a data set and save labels and model as a run."""
-    result: RunResult = cluster_step(*_ingested(settings))
-    return result
+    return cluster_step(*_ingested(settings))
 
 
 @saving_flow
-def unfold(settings: UnfoldSettings) -> RunResult:
+def unfold(settings: UnfoldSettings) -> Any:
     """Place all rows of a data set in a picture and save their coordinates as a run."""
-    result: RunResult = unfold_step(*_ingested(settings))
-    return result
+    return unfold_step(*_ingested(settings))
 
 
 @saving_flow
@@ -181,11 +171,8 @@ def refresh(settings: RefreshSettings) -> State[Any]:
 def block_credentials(name: str | None) -> Iterator[None]:
     """Read addresses with the settings of a Prefect block; None changes nothing.
 
-    Parameters
-    ----------
-    name : str, optional
-        A block of type remote-file-system, such as "lake" or "remote-file-system/lake". Its
-        settings are those that fsspec takes for the protocol of its base path.
+    It is of type remote-file-system, such as "lake" or "remote-file-system/lake". Its settings are
+    those that fsspec takes for the protocol of its base path.
     """
     if name is None:
         yield

@@ -73,12 +73,13 @@ def make_folder(path: Path, *, private: bool = False) -> None:
 
     Only its owner may read the home, and a `private` folder.
     """
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    for each in reversed(missing):
-        is_private = each.absolute() == home().absolute() or (private and each == path)
-        each.mkdir(mode=PRIVATE if is_private else 0o777, exist_ok=True)
-        sync(each.parent)
-    path.mkdir(exist_ok=True)  # an error if it is a file
+    with explain_os_errors(path):
+        missing = [each for each in (path, *path.parents) if not each.exists()]
+        for each in reversed(missing):
+            is_private = each.absolute() == home().absolute() or (private and each == path)
+            each.mkdir(mode=PRIVATE if is_private else 0o777, exist_ok=True)
+            sync(each.parent)
+        path.mkdir(exist_ok=True)  # an error if it is a file
 
 
 @contextmanager

@@ -73,8 +73,7 @@ def read_history(name: str) -> list[dict[str, Any]]:
 
 def write_history(name: str, records: Sequence[Mapping[str, Any]]) -> None:
     """Write the records of run `name`, oldest first: all of them are written, or nothing."""
-    with explain_os_errors(refresh_folder(name)):
-        make_folder(refresh_folder(name))
+    make_folder(refresh_folder(name))
     content = {"format_version": FORMAT_VERSION, "refreshes": list(records)}
     replace_synced(history_path(name), to_sealed_json(content))
 
@@ -86,7 +85,6 @@ def refresh_lock(name: str, *, wait: bool = False) -> Iterator[None]:
     A refresh holds the lock for as long as it takes.
     """
     folder = refresh_folder(name)
-    with explain_os_errors(folder):
-        make_folder(folder)
+    make_folder(folder)
     with lock_file(folder / LOCK, wait=wait):
         yield

@@ -23,8 +23,7 @@ from flows.paper.methods import (
 from flows.paper.series import Result, Series, is_over_cap
 from flows.paper.settings import DELTA, ISM_PUBLISHED, METHODS, OTHER_SOLVERS, TablesSettings
 from flows.progress.watching import ProgressShare
-from flows.runs.cluster_pictures import cluster_pictures, whole_picture
-from flows.runs.clustering import label_agreement
+from flows.runs.clustering import cluster_pictures, label_agreement, whole_picture
 from flows.runs.data import Array, ensure_stored
 from flows.runs.fitting import FittedModel, timed_fit
 from ism_dask import AlternativeIKDR, UnsupervisedIKDR

@@ -22,7 +22,7 @@ from flows.reports.view import View
 from flows.results.paper import TablesResult
 from flows.text import byte_size, printable
 from storage import Run, load_model, load_unfolding, report_path
-from storage.atomic import explain_os_errors, make_folder, replace_synced
+from storage.atomic import make_folder, replace_synced
 
 
 def render_run(run: str) -> str:
@@ -100,8 +100,7 @@ def write_tables(name: str, folder: Path) -> list[Path]:
     if not isinstance(view.result, TablesResult):
         raise SettingsError(f"{name!r} is a run of {view.run.kind}, which has no tables")
     files = {**table_files(view.result), "tables.html": render_view(view)}
-    with explain_os_errors(folder):
-        make_folder(folder)
+    make_folder(folder)
     for file, content in files.items():
         replace_synced(folder / file, content)
     return [folder / file for file in files]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -113,19 +112,10 @@ def classifier() -> SVC:
 def baseline_accuracies(
     train: Array, y: Array, held_out: Array, truth: Array, q: int, *, but: str
 ) -> dict[str, float]:
-    """Return the share of held-out rows classified correctly, by baseline.
+    """Return the share of held-out rows (m, d) classified correctly, by baseline of q features.
 
-    Baselines that would take too long are left out, and all of those that need the rows in memory
-    if the rows are read from disk.
-
-    Parameters
-    ----------
-    train, held_out : (n, d) and (m, d) arrays, or row sources
-    y, truth : (n,) and (m,) arrays
-    q : int
-        Number of features.
-    but : str
-        Name of a baseline to leave out: the run itself has it.
+    Baselines that would take too long are left out, all of those that need the rows in memory if
+    the rows are read from disk, and the one named `but`, which the run itself has.
     """
     n, d = train.shape
     in_memory = isinstance(train, np.ndarray) and isinstance(held_out, np.ndarray)
@@ -181,15 +171,15 @@ class Crossval:
 
     def fold(self, plan: FoldPlan) -> FoldResult:
         """Compute a fold, or load its saved result; report progress."""
-        settings, count = self.settings, len(self.settings.fold_numbers)
+        settings, count, key = self.settings, len(self.settings.fold_numbers), f"fold-{plan.number}"
         title = f"fold {plan.number} of {settings.folds}"
         part = ProgressShare((plan.number - 1) / count, plan.number / count, title)
         part.report(0.0)
-        saved = self.run.find(f"fold-{plan.number}")
+        saved = self.run.find(key)
         if saved is None:
             work = partial(run_fold, self.labelled, plan, settings, part)
             result = fit_on_cluster(settings, self.run, work, len(plan.train), fold=plan.number)
-            self.run.save(f"fold-{plan.number}", result.to_json())
+            self.run.save(key, result.to_json())
         else:
             result = FoldResult.from_json(saved)
         accuracy = f"accuracy {result.accuracy:.3f}"
@@ -218,22 +208,30 @@ class Crossval:
         return result
 
 
-@contextmanager
-def resumable_crossval(settings: CrossvalSettings, labelled: LabelledDataset) -> Iterator[Crossval]:
-    """Make the folds in the block one resumable run: folds with saved results are not repeated."""
+def crossval_and_save(
+    settings: CrossvalSettings,
+    data: Dataset,
+    deal: Callable[..., tuple[LabelledDataset, list[FoldPlan]]],
+    fold: Callable[[Crossval, FoldPlan], FoldResult],
+    save: Callable[[Crossval, Sequence[FoldResult]], CrossvalResult],
+) -> CrossvalResult:
+    """Cross-validate W on a stored data set, and save the run.
+
+    The steps are `deal_folds`, and `fold` and `save` of `Crossval`, or tasks of a flow that call
+    them. Folds with saved results are not repeated.
+    """
+    labelled, plans = deal(settings, data)
     name = settings.run or f"{labelled.default_name(settings)}-crossval"
     # Earlier results under a default name are replaced without `--force`.
-    replaceable = KIND if settings.run is None else ""
-    facts = labelled.facts(settings)
-    with resumable_run(name, KIND, settings, **facts, replaces=replaceable) as run:
-        yield Crossval(settings, labelled, run)
+    facts = {**labelled.facts(settings), "replaces": KIND if settings.run is None else ""}
+    with resumable_run(name, KIND, settings, **facts) as run:
+        this = Crossval(settings, labelled, run)
+        with joined_cluster(settings.scheduler):
+            results = [fold(this, plan) for plan in plans]
+        return save(this, results)
 
 
 def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
     """Run the whole command `crossval` without Prefect, ingestion included."""
     settings, data = store_for_run(settings)
-    labelled, plans = deal_folds(settings, data)
-    with resumable_crossval(settings, labelled) as crossval:
-        with joined_cluster(settings.scheduler):
-            results = [crossval.fold(plan) for plan in plans]
-        return crossval.save(results)
+    return crossval_and_save(settings, data, deal_folds, Crossval.fold, Crossval.save)

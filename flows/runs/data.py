@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -72,17 +73,14 @@ class LabelledDataset:
         is_built_in = self.data.info.name in DATASETS
         if names is None or is_built_in or target_of(self.y, target) == "classes":
             return self
-        try:
+        with suppress(ValueError):
             values = np.array(names, dtype=np.float64)
-        except ValueError:
-            values = np.array([np.nan])
-        if not np.isfinite(values).all():
-            raise SettingsError(
-                f"`label` is {self.label!r}, whose classes are {', '.join(names[:5])}; expected "
-                "numbers that are finite for this `target`. Leave `target` out, or choose another "
-                "label"
-            )
-        return replace(self, y=values[self.y])
+            if np.isfinite(values).all():
+                return replace(self, y=values[self.y])
+        raise SettingsError(
+            f"`label` is {self.label!r}, whose classes are {', '.join(names[:5])}; expected "
+            "numbers that are finite for this `target`. Leave `target` out, or choose another label"
+        )
 
     @property
     def classes(self) -> Array:

@@ -30,7 +30,7 @@ _HALF, _ALL = 0.5, 0.99
 # The key of a refit among the parts of a run.
 _REFIT = "refit-{}"
 # A result lists this many shares.
-_TOP_SHARES = 10
+_TOP_SHARES, _SHARE = 10, ("share", "low", "high")
 
 
 def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = None) -> FitResult:
@@ -131,25 +131,18 @@ def _bootstrap(
 def _certainty_record(result: Intervals, data: Dataset) -> Certainty:
     """Return what a run reports of intervals."""
     names = names_of_columns(data)
-    refits = (
-        (result.n_refits, result.n_converged) if isinstance(result, BootstrapResult) else (0, 0)
-    )
+    numbers = np.array([result.shares, result.shares_low, result.shares_high]).T.tolist()
     largest = np.argsort(-result.shares, kind="stable")[:_TOP_SHARES]
     return Certainty(
-        refits=refits[0],
-        converged=refits[1],
+        refits=getattr(result, "n_refits", 0),
+        converged=getattr(result, "n_converged", 0),
         distance_interval=result.distance_interval,
         standardized_interval=result.standardized_interval,
         stability=tuple(result.stability.tolist()),
         retention=tuple(result.retention.tolist()),
         separated=len(result.separated),
         shares=tuple(
-            ShareInterval(
-                feature=names[j],
-                share=float(result.shares[j]),
-                low=float(result.shares_low[j]),
-                high=float(result.shares_high[j]),
-            )
+            ShareInterval(feature=names[j], **dict(zip(_SHARE, numbers[j], strict=True)))
             for j in largest
         ),
     )

@@ -6,7 +6,7 @@ import math
 import platform
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from importlib.metadata import version
 from operator import add
@@ -17,7 +17,7 @@ import numpy as np
 
 from flows.progress.fits import watched_fit
 from flows.progress.watching import ProgressShare, run_context
-from flows.results.base import RunResult
+from flows.results.base import JsonRecord, RunResult
 from flows.results.runs import (
     CertificateRecord,
     ClusterResult,
@@ -70,25 +70,18 @@ class FittedModel(Generic[M]):
         """How the fit ended and how accurate W is."""
         model, certificate = self.model, vars(self.model.certificate_)
         numbers = ("largest_eigenvalue", "distance")
-        unmeasured = [name for name in numbers if not math.isfinite(certificate[name])]
+        unmeasured = {name: None for name in numbers if not math.isfinite(certificate[name])}
         # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
         by_change = model.status_ is Status.TOLERANCE
-        return FitEnding(
-            seconds=self.seconds,
-            iterations=int(model.n_iter_),
-            solver=model.solver_,
-            converged=bool(model.converged_),
-            status=model.status_.value,
-            residual=float(model.residual_),
-            residual_rows=int(model.residual_rows_),
-            engine=model.engine_,
-            engine_error=float(model.engine_error_),
-            engine_note=model.engine_note_,
-            tolerance=float(model.tolerance_),
-            measure="change" if by_change else model.plan.iterations.measure,
-            angle=float(model.history_[-1].angle) if model.history_ else None,
-            certificate=CertificateRecord.from_json({**certificate, **dict.fromkeys(unmeasured)}),
-        )
+        ending = {
+            **fitted_fields(model, FitEnding),
+            "seconds": self.seconds,
+            "iterations": model.n_iter_,
+            "measure": "change" if by_change else model.plan.iterations.measure,
+            "angle": model.history_[-1].angle if model.history_ else None,
+            "certificate": CertificateRecord.from_json({**certificate, **unmeasured}),
+        }
+        return FitEnding(**ending)
 
     @property
     def selection(self) -> Selection | None:
@@ -109,20 +102,28 @@ class FittedModel(Generic[M]):
 def fitted_w(fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset) -> FittedW:
     """Return what a run reports of its W, fitted to labels or clusters."""
     model = fitted.model
-    return FittedW(
+    report = {
+        **fitted_fields(model, FittedW),
         **vars(fitted.ending),
-        fitted_kernel=kernel_record(settings.kernel, model.kernel_),
-        objective=float(model.objective_),
-        selection=fitted.selection,
-        eigenvalues=tuple(model.eigenvalues_.tolist()),
-        eigengap=float(model.eigengap_),
-        components_advice=model.components_advice_,
-        avoided=getattr(model, "avoided_", None),
-        loadings=top_loadings(model.components_, names_of_columns(data)),
-        contributions=_contributions(model),
-        few_columns=_few_columns(model),
-        dimensions=tuple(getattr(model, "dimension_path_", ())) or None,
-    )
+        "fitted_kernel": kernel_record(settings.kernel, model.kernel_),
+        "selection": fitted.selection,
+        "loadings": top_loadings(model.components_, names_of_columns(data)),
+        "contributions": _contributions(model),
+        "few_columns": _few_columns(model),
+        "dimensions": tuple(getattr(model, "dimension_path_", ())) or None,
+    }
+    return FittedW(**report)
+
+
+def fitted_fields(model: Any, kind: type[JsonRecord]) -> dict[str, Any]:
+    """Return those fields of a record that a fitted estimator has, as attributes named `field_`."""
+    values = {each.name: getattr(model, f"{each.name}_", None) for each in fields(kind)}
+    plain = {name: getattr(value, "value", value) for name, value in values.items()}
+    return {
+        name: tuple(value.tolist()) if isinstance(value, np.ndarray) else value
+        for name, value in plain.items()
+        if value is not None
+    }
 
 
 def names_of_columns(data: Dataset) -> tuple[str, ...]:

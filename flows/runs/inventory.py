@@ -17,18 +17,16 @@ from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare, progress_note
 from flows.results.refresh import BEGUN
-from flows.runs.published import History, RefreshProcess
+from flows.runs.published import History, RefreshProcess, original_of
 from flows.services.leases import find_lease, list_leases
 from flows.services.liveness import ProcessRecord
 from flows.text import byte_size
 from storage import (
     DatasetInfo,
     Problem,
-    StorageError,
     StoredDataset,
     StoredItem,
     list_datasets,
-    open_run,
     refreshed_names,
     remove_dataset,
     remove_run,
@@ -118,8 +116,7 @@ def remove_saved_run(name: str, *, force: bool = False) -> Path:
     folder = run_folder(name)
     if not folder.exists():
         raise run_not_found(name)
-    lease = find_lease(name)
-    if lease is not None and lease.held:
+    if (lease := find_lease(name)) is not None and lease.held:
         raise FlowError(f"{lease.description}: stop it first")
     if (use := _use_of_run(name)) and not force:
         raise FlowError(f"{use}; --force removes it all the same")
@@ -137,10 +134,8 @@ def _use_of_run(name: str) -> str:
     for history in map(History, refreshed_names()):
         if history.file and name in {each.run for each in history.records if not each.pruned}:
             return f"{name!r} belongs to the refreshes of {history.name!r}"
-    with suppress(StorageError):  # a damaged run may go
-        if original := open_run(name).copy_of:
-            return f"{name!r} is published: it is a copy of {original!r}"
-    return ""
+    original = original_of(name)
+    return f"{name!r} is published: it is a copy of {original!r}" if original else ""
 
 
 @dataclass(frozen=True)
@@ -195,43 +190,28 @@ def _check_item(item: StoredItem, part: ProgressShare) -> CheckResult:
 def _items_named(name: str) -> list[StoredItem]:
     """Return the run, the history and the data set of a name, of a built-in one all splits."""
     splits = DATASETS[name].splits if name in DATASETS else ()
-    folders = {name, *(folder_of(name, split) for split in splits)}
+    known = {("data set", folder_of(name, split)) for split in splits}
     every = stored_items()
-    items = [
-        each
-        for each in every
-        if each.name == name or (each.kind == "data set" and each.name in folders)
-    ]
-    if not items and name in DATASETS:
+    if items := [each for each in every if each.name == name or (each.kind, each.name) in known]:
+        return items
+    if splits:
         raise SettingsError(
             f"the data set {name!r} is not stored: `ism-dask ingest {name}` stores it"
         )
-    if not items:
-        raise SettingsError(
-            f"neither a data set nor a run {name!r} is stored; "
-            f"{did_you_mean(name, [each.name for each in every])}`ism-dask datasets` and "
-            "`ism-dask runs` list them"
-        )
-    return items
+    raise SettingsError(
+        f"neither a data set nor a run {name!r} is stored; "
+        f"{did_you_mean(name, [each.name for each in every])}`ism-dask datasets` and "
+        "`ism-dask runs` list them"
+    )
 
 
 def cancel_run(run: str) -> int:
     """End the process that computes a run, as Ctrl-C does, and return its pid when it has ended.
 
-    Parameters
-    ----------
-    run : str
-        A run; or the name of a published one, for the refresh or the dated run that goes on.
-
-    Raises
-    ------
-    SettingsError
-        If no process computes it.
-    FlowError
-        If the process is on another machine, or does not end.
+    The name of a published run stands for the refresh or the dated run that goes on. Raise a
+    SettingsError if no process computes it, a FlowError if that is on another machine or stays.
     """
-    process = _process_of(run)
-    if process is None:
+    if (process := _process_of(run)) is None:
         raise SettingsError(f"no process computes the run {run!r}; `ism-dask runs` lists all runs")
     if process.host != platform.node():
         raise FlowError(

@@ -7,7 +7,9 @@ of its own, so names come from the modules of our `storage`, not from the packag
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,7 @@ class ProjectedRows:
     read: int = 0
     rows: int = 0  # those that were projected; the others lack a value
     outside: Any = 0  # of each new feature, the rows out of the learned range
-    moments: ColumnMoments | None = None  # of the new features
+    moments: list[ColumnMoments] = field(default_factory=list)  # of the new features, by batch
 
     def add(self, batch: EncodedRows, new: Array) -> None:
         """Add the new features (m, q) of a batch of rows."""
@@ -52,25 +54,18 @@ class ProjectedRows:
             return
         slack = _ROUNDING * (self.learned.high - self.learned.low)
         outside = (new < self.learned.low - slack) | (new > self.learned.high + slack)
+        self.outside = self.outside + np.count_nonzero(outside[finite], axis=0)
         # The squares of numbers that are barely floats are not.
         with np.errstate(over="ignore", invalid="ignore"):
-            moments = ColumnMoments.of(new[finite])
-        self._add(np.count_nonzero(outside[finite], axis=0), moments)
+            self.moments.append(ColumnMoments.of(new[finite]))
 
     def merge(self, other: ProjectedRows) -> None:
         """Add later rows."""
         self.problems.merge(other.problems)
         self.read += other.read
         self.rows += other.rows
-        self._add(other.outside, other.moments)
-
-    def _add(self, outside: Any, moments: ColumnMoments | None) -> None:
-        self.outside = self.outside + outside
-        if self.moments is None or moments is None:
-            self.moments = self.moments or moments
-        else:
-            with np.errstate(over="ignore", invalid="ignore"):
-                self.moments += moments
+        self.outside = self.outside + other.outside
+        self.moments += other.moments
 
     def drift(self) -> list[dict[str, Any]]:
         """Return for each new feature the share of rows out of range, and the shift of the mean.
@@ -78,30 +73,28 @@ class ProjectedRows:
         `mean_shift` is in units of the deviation among the rows that the model was fitted to.
         Nothing is returned for a model that was saved without statistics.
         """
-        learned, moments = self.learned, self.moments
-        if learned is None or moments is None:
+        learned = self.learned
+        if learned is None or not self.moments:
             return []
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = reduce(add, self.moments)
         shares = self.outside / moments.n_rows
         deviation = np.maximum(learned.deviation, np.finfo(np.float64).tiny)
         shifts = (moments.mean - learned.mean) / deviation
         return [
-            {
-                "feature": number,
-                "name": name,
-                "share_outside": float(shares[number]),
-                "mean_shift": float(shifts[number]),
-            }
-            for number, name in enumerate(self.names)
+            {"feature": number, "name": name, "share_outside": share, "mean_shift": shift}
+            for number, (name, share, shift) in enumerate(
+                zip(self.names, shares.tolist(), shifts.tolist(), strict=True)
+            )
         ]
 
 
-def read_range(
-    rows: ZarrRows, names: Sequence[str], first: int, stop: int, columns: list[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a data set from number `first` to before `stop`, with these columns."""
-    for start in range(first, stop, rows.chunk_rows):
-        values = rows.read(start, min(start + rows.chunk_rows, stop))
-        yield from matrix_table(values, names).select(columns).to_batches()
+def read_chunk(
+    rows: ZarrRows, names: Sequence[str] | None, start: int, columns: list[str]
+) -> list[pa.RecordBatch]:
+    """Return the rows of a data set from number `start` to the end of its chunk, as batches."""
+    values = rows.read(start, min(start + rows.chunk_rows, len(rows)))
+    return list(matrix_table(values, names).select(columns).to_batches())
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,9 +90,7 @@ class History:
         """The run that is the published one, None if it is none of them."""
         digest = model_hash(self.name)
         runs = [each.run for each in self.records if digest and each.model_hash == digest]
-        copied = ""
-        with suppress(StorageError):  # results without a model have the same digest
-            copied = open_run(self.name).copy_of
+        copied = original_of(self.name)  # results without a model have the same digest
         return copied if copied in runs else next(reversed(runs), None)
 
     @property
@@ -189,13 +187,8 @@ def dated_name(run: str, *, force: bool) -> str:
 
     A run that was interrupted today is continued; one that is complete is never replaced. A name
     with a date stays as it is. While a process computes a run of the name, of whatever date, it is
-    the name of that one, whose lease refuses another process.
-
-    Raises
-    ------
-    FlowError
-        If the newest run could not be published as `run`, as another run has that name. `force`
-        allows replacing it, unless refreshes publish it.
+    the name of that one, whose lease refuses another process. Raise a FlowError if another run has
+    the name `run`. `force` allows replacing it, unless refreshes publish it.
     """
     if shared_name(run):
         return run
@@ -234,6 +227,13 @@ def dated_runs(name: str) -> list[str]:
     return sorted(mine, key=lambda each: (DATED.sub(r"\2", each), _number(each)))
 
 
+def original_of(run: str) -> str:
+    """Return the run that a published one is a copy of; empty if it is none, or is damaged."""
+    with suppress(StorageError):
+        return open_run(run).copy_of
+    return ""
+
+
 def _is_computed(run: str) -> bool:
     lease = find_lease(run)
     return lease is not None and lease.held
@@ -249,10 +249,7 @@ def _check_can_be_newest(name: str, *, force: bool) -> None:
     """Raise a FlowError if a run has the name that is no copy of a dated one."""
     if saved_run_path(name) is None:
         return
-    original = ""
-    with suppress(StorageError):
-        original = open_run(name).copy_of
-    if History(name).file or not (force or shared_name(original)):
+    if History(name).file or not (force or shared_name(original_of(name))):
         raise FlowError(
             f"there is a run {name!r} already, which is no copy of a dated one; remove it with "
             f"`ism-dask rm {name}`, or choose another name with --run"

@@ -123,7 +123,7 @@ class ResumableRun:
                 yield checkpoints
         except BaseException:
             # The fit was interrupted or lost its cluster: save its newest checkpoint first.
-            checkpoints.flush_after_error()
+            checkpoints.flush()
             raise
         self.lease.check()
 
@@ -160,7 +160,6 @@ class FitCheckpoints:
             progress_note(f"resuming at {where} (--afresh starts from the beginning)")
         self._pending: Checkpoint | None = None
         self._began = self._last_save = time.monotonic()
-        self._failed = False
         self._report_speed(self.start or Checkpoint())
 
     def offer(self, checkpoint: Checkpoint) -> None:
@@ -168,21 +167,17 @@ class FitCheckpoints:
         self._report_speed(checkpoint)
         self._pending = checkpoint
         if time.monotonic() - self._last_save >= self._this.checkpoint_interval:
-            self._flush()
+            self.flush()
 
-    def flush_after_error(self) -> None:
-        """Save the pending checkpoint of a fit that failed, unless saving it was what failed."""
-        if not self._failed:
-            self._flush()
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Save the pending checkpoint, if there is one; it is not tried again if that fails."""
         if self._pending is None:
             return
         try:
             self._this.lease.check()
             self._store.save(self._identity, self._pending)
         except Exception:
-            self._failed = True
+            self._pending = None
             raise
         self._this.n_saves += 1
         self._this.log.add(f"checkpoint saved: {self._which}to go on at {self._pending.progress}")
@@ -255,7 +250,6 @@ def check_name_is_free(run: str, *, force: bool, replaces: str = "") -> None:
             "another name with --run"
         )
     # Try to write now: a full or read-only disk should fail a run before its work, not after.
-    with explain_os_errors(folder):
-        make_folder(runs_folder())
-        with TemporaryFile(dir=folder if folder.exists() else runs_folder()):
-            pass
+    make_folder(runs_folder())
+    with explain_os_errors(folder), TemporaryFile(dir=folder if folder.exists() else runs_folder()):
+        pass

@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from flows.compute.session import Session, joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import report_progress
 from flows.runs.data import ensure_stored
-from flows.runs.projection import ProjectedRows, Projector, read_range
+from flows.runs.projection import ProjectedRows, Projector, read_chunk
 from flows.settings.base import TransformSettings
 from flows.settings.choices import is_table
 from storage import UNFOLD, Dataset, SavedTransformer, load_model, load_unfolding, open_run
@@ -112,15 +111,12 @@ def _open_rows(
 
 
 def _table_of(data: Dataset) -> Table:
-    """Return the rows of a data set as a table."""
-    X, (n, d) = data.X, data.X.shape
-    names = data.feature_names or tuple(f"column_{number}" for number in range(d))
-    read = partial(read_range, X, names)
-    starts = range(0, n, X.chunk_rows)
-    reads = [partial(read, start, min(start + X.chunk_rows, n)) for start in starts]
-    schema = matrix_table(np.empty((0, d), X.dtype), names).schema
-    part = Part(data.name, schema, partial(read, 0, n), lambda: reads)
-    return Table(data.name, schema, (part,))
+    """Return the rows of a data set as a table, with a part for each chunk."""
+    X, names = data.X, data.feature_names
+    schema = matrix_table(X.read(0, 0), names).schema
+    starts = range(0, len(X), X.chunk_rows)
+    reads = [partial(read_chunk, X, names, start) for start in starts]
+    return Table(data.name, schema, tuple(Part(data.name, schema, read) for read in reads))
 
 
 def _check_output(path: Path) -> None:

@@ -22,7 +22,7 @@ from flows.runs.data import (
     target_of,
     with_label,
 )
-from flows.runs.fitting import computed_facts, names_of_columns, saved_facts
+from flows.runs.fitting import computed_facts, fitted_fields, names_of_columns, saved_facts
 from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
 from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
@@ -139,24 +139,18 @@ def _result(
     seconds: float,
 ) -> UnfoldResult:
     column, share = _largest_column(data, rows) if settings.raw else (None, None)
-    same = (
-        "distance_error hsic objective program_objective duality_gap extension_error n_neighbors "
-        "exact_neighbors part_sizes converged"
-    )
     return UnfoldResult(
         label="" if side is None else side.label,
         n_components=settings.n_components,
-        eigenvalues=tuple(model.eigenvalues_.tolist()),
         same_class=None if side is None else _same_class(model.embedding_, side.y),
         largest_column=column,
         largest_share=share,
         edges=model.n_edges_,
         used_axes=int(model.embedding_.any(axis=0).sum()),
         iterations=model.n_iter_,
-        status=model.status_.value,
         seconds=seconds,
         class_names=None if side is None else side.class_names,
-        **{name: getattr(model, f"{name}_") for name in same.split()},
+        **fitted_fields(model, UnfoldResult),
         **computed_facts(run, settings, data),
     )
 

@@ -135,8 +135,7 @@ class RunReceipt(ProcessRecord):
 
     def write(self) -> None:
         """Write the receipt, and the folder of all receipts."""
-        with explain_os_errors(_receipts_folder()):
-            make_folder(_receipts_folder(), private=True)
+        make_folder(_receipts_folder(), private=True)
         super().write()
 
 

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,8 +174,12 @@ def doomed(
     prefect_home: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Serving]:
     """Let commands of a test talk with a server that the test may kill."""
-    with _served(prefect_home(tmp_path / "prefect")) as serving:
+    serving = Serving(prefect_home(tmp_path / "prefect"), free_port())
+    serving.start()
+    try:
         yield _talked_with(serving, monkeypatch)
+    finally:
+        serving.kill()
 
 
 @pytest.fixture
@@ -186,16 +189,6 @@ def prefect_server(serving: Serving) -> Iterator[None]:
 
     with temporary_settings({PREFECT_API_URL: serving.api}):
         yield
-
-
-@contextmanager
-def _served(folder: Path) -> Iterator[Serving]:
-    serving = Serving(folder, free_port())
-    serving.start()
-    try:
-        yield serving
-    finally:
-        serving.kill()
 
 
 def _talked_with(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:

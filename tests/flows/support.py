@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -152,6 +153,19 @@ def unbounded() -> FitSettings:
         tol=0.01,
         run="unbounded",
     )
+
+
+def flown(flow: str, settings: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the result of a flow under Prefect, its flow run, and its artifacts by their keys."""
+    from prefect.client.orchestration import get_client
+
+    from flows import run_flows
+    from flows.tracking.flow_run import run_flow
+
+    result = run_flow(getattr(run_flows, flow), settings)
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(UUID(result.flow_run["id"]))
+    return result, run, artifacts_of(run.id)
 
 
 def artifacts_of(run: Any) -> dict[str, Any]:

@@ -70,7 +70,6 @@ def test_what_the_data_sets_say_about_themselves(
     assert face.image_shape == (30, 32)
     assert face.class_names["pose"] == ("left", "right", "straight", "up")
     np.testing.assert_array_equal(face.y, face.labels["identity"])
-    assert cancer.feature_names is not None
     assert cancer.feature_names[5] == "bare_nuclei"
     assert np.bincount(cancer.labels["diagnosis"]).tolist() == [444, 239]
     assert (mnist.split, mnist.image_shape, mnist.X.chunk_rows) == ("test", (28, 28), 4096)

@@ -117,7 +117,6 @@ def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(
         tags = {"on-dask", "own", "gaussian", "q=3", "engine exact", place}
         assert set(serving.run(run)["tags"]) == tags
         lease = find_lease("on-dask")
-        assert lease is not None
         family = living(lease.pid)
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
         wait(lambda: not _working(scheduler))

@@ -6,13 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
 from commandline import Command
 from PIL import Image
-from support import Diary, artifacts_of, store_own
+from support import Diary, flown, store_own
 
 from flows.builtin.catalogue import picture_pixels
 from flows.errors import SettingsError
@@ -157,17 +156,19 @@ def test_numbers_are_no_classes() -> None:
     assert result.nmi == {}
 
 
-@pytest.mark.long
-def test_clusters_of_a_run_are_avoided_where_they_are_of_the_same_rows(here: Command) -> None:
-    assert here("cluster", "wine", "--plain", "--run", "clusters").status == 0
-    assert here("fit", "wine", "--plain", "--run", "none").status == 0
-    store_own(178, 5)  # as many rows as wine
-    avoiding = ("--plain", "--paradigm", "alternative", "--avoid")
-    wrong = here("cluster", "own", *avoiding, "run:clusters").failed(2)
-    assert "clusters of other rows (wine all); expected a run that has clustered own" in wrong
-    assert "a run without clusters" in here("cluster", "wine", *avoiding, "run:none").failed(2)
-    nobody = here("cluster", "wine", *avoiding, "run:nobody").failed(2)
-    assert "no run 'nobody' is saved" in nobody
+@pytest.mark.usefixtures("results")
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ("cluster", "clusters of other rows (digits all); expected a run that has clustered own"),
+        ("fit", "a run without clusters"),
+        ("nobody", "no run 'nobody' is saved"),
+    ],
+)
+def test_clusters_of_other_rows_are_not_avoided(here: Command, run: str, message: str) -> None:
+    store_own(1797, 5)  # as many rows as digits
+    alternative = ("cluster", "own", "--plain", "--paradigm", "alternative", "--avoid")
+    assert message in here(*alternative, f"run:{run}").failed(2)
 
 
 @pytest.mark.parametrize(("k", "groups"), [(1, "1 group"), (177, "177 groups")])
@@ -275,21 +276,13 @@ def test_people_see_sizes_agreement_and_what_helps(
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
-    from prefect.client.orchestration import get_client
-
-    from flows.run_flows import cluster
-    from flows.tracking.flow_run import run_flow
-
-    result = run_flow(cluster, ClusterSettings(dataset="wine", run="flown"))
-    artifacts = artifacts_of(UUID(result.flow_run["id"]))
+    result, run, artifacts = flown("cluster", ClusterSettings(dataset="wine", run="flown"))
     page = artifacts["cluster-wine-unsupervised-gaussian"].data
     assert f"| cultivar | {result.nmi['cultivar']:.3f} |" in page
     # Convergence, settling of the rounds, spectrum, rows and three components; settling of the last
     # round where there is more to draw.
     assert page.count("data:image/svg+xml;base64,") in (7, 8)
     assert artifacts["cluster-wine-unsupervised-gaussian-progress"].data == 100
-    with get_client(sync_client=True) as client:
-        run = client.read_flow_run(UUID(result.flow_run["id"]))
     name = "wine unsupervised gaussian k=3"
     assert run.name == f"flown: {name}, engine auto, on this machine"
     where = {"engine auto", "this machine"}

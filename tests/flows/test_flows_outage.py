@@ -73,7 +73,6 @@ def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
     assert "the next command that finds it there tells it how this run has ended" in out
     assert "Objective J" in out
     assert (run_folder("a") / "result").exists()
-    assert patient.stdout is not None
     assert "waiting for it, up to 60 s" in patient.stdout.readline()
     assert patient.poll() is None
 

@@ -319,8 +319,7 @@ def test_rows_without_names_are_taken_in_their_order(
     assert here("transform", fitted_wine, source, "-o", out).status == 0
     assert_allclose(pd.read_csv(out), load_model(fitted_wine).transform(rows), atol=1e-9)
     source.write_text("1;2\n3;4\n")
-    message = here("transform", fitted_wine, source, "-o", out).failed(1)
-    assert "lacks 'alcohol'" in message
+    assert "lacks 'alcohol'" in here("transform", fitted_wine, source, "-o", out).failed(1)
 
 
 def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:

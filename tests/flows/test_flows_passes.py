@@ -19,7 +19,7 @@ from waiting import wait
 
 import flows.progress.watching
 from flows.progress.fits import FitReports, watched_fit
-from flows.progress.watching import ProgressShare, watch_progress
+from flows.progress.watching import ProgressShare, progress_note, report_progress, watch_progress
 from flows.runs.crossval import crossval_plain
 from flows.settings.runs import CrossvalSettings
 from ism_dask.observe import fit_progress
@@ -231,8 +231,14 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
     diary = Diary()
     exact: Any = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 12}
     settings = CrossvalSettings(dataset="own", sigma="median", folds=2, **exact)
-    with watch_progress(diary):
+    outer = Diary()
+    with watch_progress(outer), watch_progress(diary):
         crossval_plain(settings)
+        progress_note("somewhere")
+    report_progress(0.5, "nobody hears this")
+    assert outer.shares == diary.shares
+    assert outer.notes[-1] == "somewhere"
+    assert any("fold 2 of 2, iteration 1, objective" in text for text in diary.texts)
     for fold in ("fold 1 of 2", "fold 2 of 2"):
         own = [text for text, _ in groupby(diary.texts) if text.startswith(fold)]
         assert any(re.search(r"iteration \d+, (pass \d+, )?rows \d+%", text) for text in own)

@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from support import Diary, store_own
+from support import store_own
 
 import flows.runs.clustering
 import flows.runs.crossval
@@ -28,7 +28,7 @@ import flows.runs.resumable
 import flows.runs.unfolding
 import storage.dataset
 from flows.errors import SettingsError
-from flows.progress.watching import ProgressShare, progress_note, report_progress, watch_progress
+from flows.progress.watching import ProgressShare
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
 from flows.runs.clustering import cluster_plain
@@ -49,24 +49,6 @@ WINE = CrossvalSettings(dataset="wine")
 # The fast one.
 PLAIN = replace(WINE, criterion="dependence", sigma="median")
 FIT = FitSettings(dataset="wine", criterion="dependence", sigma="median")
-
-
-@pytest.mark.long
-def test_crossval_is_what_scikit_learn_computes() -> None:
-    result = crossval_plain(replace(WINE, folds=5))
-    data = ensure_stored("wine", None)
-    pipeline = make_pipeline(SupervisedIKDR(random_state=0), SVC())
-    folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the result says how fits ended
-        expected = cross_val_score(pipeline, data.X.read(0, 178), data.y, cv=folds)
-    np.testing.assert_array_equal([fold.accuracy for fold in result.results], expected)
-    assert result.mean.accuracy == pytest.approx(expected.mean())
-    assert result.sd.accuracy == pytest.approx(expected.std())
-    assert result.mean.accuracy >= 0.95
-    assert result.n_components is None  # each fold chooses it
-    assert all(fold.selection.tried for fold in result.results if fold.selection)
-    assert result.predicts
 
 
 def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
@@ -154,23 +136,10 @@ def test_a_stored_data_set_of_ones_own() -> None:
         crossval_plain(replace(settings, folds=11))
 
 
-def test_watchers_are_told_and_never_that_it_goes_back() -> None:
-    outer, inner = Diary(), Diary()
-    with watch_progress(outer), watch_progress(inner):
-        crossval_plain(replace(PLAIN, first=2))
-        progress_note("somewhere")
-    report_progress(0.5, "nobody hears this")
-    assert outer.shares == inner.shares == sorted(inner.shares)
-    assert inner.shares[-1] == 1.0
-    assert outer.notes[-1] == "somewhere"
-    assert any("fold 2 of 10, iteration 1, objective" in text for text in inner.texts)
-
-
 def test_fit_keeps_the_model_that_it_tells_of() -> None:
     settings = FitSettings(dataset="wine", n_components=2)
     result = fit_plain(settings)
     chosen = result.selection
-    assert chosen is not None
     assert result.run == "wine-gaussian-q2"
     model = load_model(result.run)
     data = ensure_stored("wine", None)
@@ -180,14 +149,12 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     assert (chosen.width, chosen.ridge) == (expected.setting_.width, expected.setting_.ridge)
     assert [each.start for each in chosen.tried] == [each.start for each in expected.selection_[:5]]
     assert model.metrics["selection"] == chosen.to_json()
-    assert result.certainty is not None
     assert result.certainty.refits == 0  # from the curvature, which takes no refits
     sure = intervals(expected, data.X.read(0, 178), data.y)
     assert result.certainty.distance_interval == pytest.approx(sure.distance_interval)
     objectives = [each.objective for each in expected.history_]
     assert [each["objective"] for each in model.history] == pytest.approx(objectives)
     assert {"eigenvalues", "change", "angle", "seconds"} <= set(model.history[0])
-    assert model.sample is not None
     assert model.sample.points.dtype == np.float32
     points = expected.transform(data.X.read(0, 178))
     np.testing.assert_allclose(model.sample.points, points, atol=1e-5)
@@ -223,13 +190,15 @@ def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
     assert words.endswith("2 new features would do")
 
 
-def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:
-    settings = CrossvalSettings(dataset="wine", n_components=2, folds=3, max_iter=1)
-    result = crossval_plain(settings)
+@pytest.mark.long
+def test_crossval_and_its_baselines_are_what_scikit_learn_computes() -> None:
+    result = crossval_plain(CrossvalSettings(dataset="wine", n_components=2, folds=3))
     X, y = load_wine(return_X_y=True)
+    prediction = SupervisedIKDR(2, random_state=0)
     hsic = SupervisedIKDR(2, criterion="dependence", random_state=0)
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     models = {
+        "": make_pipeline(prediction, SVC()),
         "dependence": make_pipeline(hsic, SVC()),
         "PCA": make_pipeline(StandardScaler(), PCA(2), SVC()),
         "LDA": make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(n_components=2), SVC()),
@@ -237,9 +206,17 @@ def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:
         "chance": DummyClassifier(),
     }
     for name, model in models.items():
-        expected = cross_val_score(model, X, y, cv=folds)
-        found = [(each.baselines or {})[name] for each in result.results]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the result says how fits ended
+            expected = cross_val_score(model, X, y, cv=folds)
+        found = [{"": each.accuracy, **each.baselines}[name] for each in result.results]
         np.testing.assert_allclose(found, expected, atol=1e-12)
+        if not name:
+            assert result.mean.accuracy == pytest.approx(expected.mean())
+            assert result.sd.accuracy == pytest.approx(expected.std())
+    assert result.mean.accuracy >= 0.95
+    assert result.predicts
+    assert all(fold.selection.tried for fold in result.results if fold.selection)
     counts = np.array([each.confusion for each in result.results])
     assert result.class_names == ("class_0", "class_1", "class_2")
     np.testing.assert_array_equal(counts.sum(axis=(0, 2)), np.bincount(y))

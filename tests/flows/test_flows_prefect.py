@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from commandline import Command
 from serving import Serving
-from support import EXACT, artifacts_of, store_own
+from support import EXACT, artifacts_of, flown, store_own
 from waiting import wait
 
 from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
 from flows.reports.summary import summarise
-from flows.results.base import FlowResult
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.base import IngestSettings
@@ -34,14 +33,10 @@ WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
 def test_crossval_shows_what_it_computes() -> None:
-    from flows.run_flows import crossval
-    from flows.tracking.flow_run import run_flow
-
-    result = run_flow(crossval, WINE)
+    result, run, artifacts = flown("crossval", WINE)
     plain = crossval_plain(WINE)
     for one, two in zip(result.results, plain.results, strict=True):
         assert _without_times(one.to_json()) == _without_times(two.to_json())
-    run = _run(result)
     assert run.state.is_completed()
     assert run.name == (
         "wine-gaussian-q2-crossval: wine gaussian q=2, by prediction, on this machine"
@@ -51,7 +46,6 @@ def test_crossval_shows_what_it_computes() -> None:
     assert run.parameters == {"settings": WINE.to_json()}
     folds = {f"fold {number} of 10" for number in (1, 2, 3)}
     assert _task_names(run.id) == {"ingest wine", "deal folds", *folds, "aggregate"}
-    artifacts = artifacts_of(run.id)
     rows = json.loads(artifacts["crossval-wine-gaussian-folds"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]
     assert rows[3]["accuracy"] == number(result.mean.accuracy)
@@ -68,20 +62,16 @@ def test_crossval_shows_what_it_computes() -> None:
 def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     from flows.paper.measure import tables_plain
     from flows.paper.settings import TablesSettings
-    from flows.run_flows import tables
-    from flows.tracking.flow_run import run_flow
 
     settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
-    result = run_flow(tables, settings)
+    result, run, artifacts = flown("tables", settings)
     json.dumps(result.to_json(), allow_nan=False)
-    run = _run(result)
     assert run.state.is_completed()
     assert run.name == "tables table-4 wine ism,stiefel"
     assert set(run.tags) == {"paper"}
     assert run.parameters == {"settings": settings.to_json()}
     assert "supervised wine gaussian stiefel" in _task_names(run.id)
     assert len(_task_names(run.id)) == 8
-    artifacts = artifacts_of(run.id)
     assert "| wine, gaussian, Stiefel (SM) | 2 of 2 |" in artifacts["tables-paper"].data
     assert "0.950 ± 0.050" in artifacts["tables-paper"].data
     assert artifacts["tables-paper-progress"].data == 100
@@ -92,9 +82,6 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
 def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.client.orchestration import SyncPrefectClient
 
-    from flows.run_flows import ingest
-    from flows.tracking.flow_run import run_flow
-
     create, names = SyncPrefectClient.create_flow_run, []
 
     def watched(*given: Any, **more: Any) -> Any:
@@ -103,13 +90,11 @@ def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     monkeypatch.setattr(SyncPrefectClient, "create_flow_run", watched)
-    result = run_flow(ingest, IngestSettings(dataset="wine"))
+    result, run, artifacts = flown("ingest", IngestSettings(dataset="wine"))
     assert names == ["wine"]  # from birth
     assert result.rows == 178
-    run = _run(result)
     assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
     assert _task_names(run.id) == {"store wine"}
-    artifacts = artifacts_of(run.id)
     assert result.data_hash in artifacts["ingest-wine"].data
     assert (
         "178 rows were read with 13 columns of numbers and the label cultivar (3 classes); no "
@@ -121,9 +106,7 @@ def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from flows.run_flows import ingest
     from flows.tracking.client import ServerUnreachable
-    from flows.tracking.flow_run import run_flow
     from flows.tracking.live import LiveRun
 
     show, failed = LiveRun._show_progress, []
@@ -135,9 +118,9 @@ def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(
         show(live, client, text)
 
     monkeypatch.setattr(LiveRun, "_show_progress", busy)
-    result = run_flow(ingest, IngestSettings(dataset="wine", force=True))
+    *_, artifacts = flown("ingest", IngestSettings(dataset="wine", force=True))
     assert len(failed) == 1
-    assert artifacts_of(_run(result).id)["ingest-wine-progress"].data == 100
+    assert artifacts["ingest-wine-progress"].data == 100
 
 
 def test_an_ingestion_that_loses_its_cluster_is_tried_again(
@@ -145,7 +128,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
 ) -> None:
     from flows import run_flows
     from flows.runs.data import store_dataset
-    from flows.tracking.flow_run import run_flow, step
+    from flows.tracking.flow_run import step
 
     losses: list[Exception] = [
         ClusterLost("the scheduler was lost", "start it again"),
@@ -159,36 +142,31 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
 
     at_once = step("store")(store_at_last).with_options(retry_delay_seconds=0)
     monkeypatch.setattr(run_flows, "store_step", at_once)
-    assert run_flow(run_flows.ingest, IngestSettings(dataset="wine")).rows == 178
+    assert flown("ingest", IngestSettings(dataset="wine"))[0].rows == 178
     assert losses == []
     for error in (FlowError("no such thing"), ValueError("wrong")):
         losses.append(error)
         with pytest.raises(type(error), match=str(error)):
-            run_flow(run_flows.ingest, IngestSettings(dataset="wine", force=True))
+            flown("ingest", IngestSettings(dataset="wine", force=True))
 
 
 def test_fit_shows_what_it_keeps() -> None:
-    from flows.run_flows import fit
-    from flows.tracking.flow_run import run_flow
-
     own: Any = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
     settings = FitSettings(**own, n_components=2, run="two")
-    result = run_flow(fit, settings)
+    result, run, artifacts = flown("fit", settings)
     plain = fit_plain(replace(settings, run="plain"))
     assert result.objective == plain.objective
     assert result.loadings == plain.loadings
-    run = _run(result)
     phases = {"iterations", "checking"}
     assert _task_names(run.id) == {"ingest breast_cancer", "fit W", *phases}
     name = "two: breast_cancer linear q=2, engine auto, on this machine"
     assert (run.name, run.state.is_completed()) == (name, True)
-    artifacts = artifacts_of(run.id)
     page = artifacts["fit-breast-cancer-linear"].data
     assert page.startswith("# two\n")
     assert result.loadings[1][0].feature in page
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
-        run_flow(fit, settings)
+        flown("fit", settings)
 
 
 @pytest.mark.long
@@ -220,11 +198,10 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving: Serving) -> None:
-    from flows.run_flows import crossval, fit
-    from flows.tracking.flow_run import run_flow
+    from flows.run_flows import fit
 
     with pytest.raises(SettingsError, match="`label` is 'colour'"):
-        run_flow(crossval, replace(WINE, label="colour"))
+        flown("crossval", replace(WINE, label="colour"))
     failed = serving.find("flow_runs", flow_runs={"state": {"type": {"any_": ["FAILED"]}}})
     told = [run["state"]["message"] for run in failed]
     said = "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
@@ -255,13 +232,6 @@ def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> 
 
 def _without_times(result: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if key != "seconds"}
-
-
-def _run(result: FlowResult) -> Any:
-    from prefect.client.orchestration import get_client
-
-    with get_client(sync_client=True) as client:
-        return client.read_flow_run(result.flow_run["id"])
 
 
 def _task_names(run: Any) -> set[str]:

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from flows.runs.resumable import resumable_run
 from flows.services.leases import Lease, find_lease, hold_lease
 from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
+from ism_dask.unfolding import unfold
 from storage import (
     Checkpoints,
     DatasetInfo,
@@ -35,6 +37,7 @@ from storage import (
     dataset_path,
     load_model,
     open_run,
+    result_arrays,
     run_folder,
     write_dataset,
 )
@@ -43,81 +46,9 @@ from storage.partial_results import checkpoint_key
 # Of one width and one start.
 MEDIAN = ("--criterion", "dependence", "--sigma", "median")
 FIT = ("fit", "own", *MEDIAN, "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
-AT_ONCE = ("--plain", "--checkpoint", "0")
-
-
-def killed(folder: str, calls: int, *arguments: str) -> None:
-    """Run a command that kills itself on the way."""
-    command = doomed_command(folder, calls, *arguments, *AT_ONCE)
-    ended = subprocess.run(command, capture_output=True, check=False, timeout=120)
-    assert ended.returncode == -signal.SIGKILL, ended
-
-
-@pytest.mark.long
-def test_a_fit_that_was_killed_is_told_of_and_resumed(here: Command) -> None:
-    store_own(900, 12)
-    assert here(*FIT, *AT_ONCE, "--run", "whole").status == 0
-    killed("partial/checkpoint-00000004", 1, *FIT, "--run", "cut")
-    newest = Checkpoints.of_run("cut").find()
-    assert newest is not None
-    output = here("runs").out
-    assert "cut: fit, process" in output
-    assert "ended without a word, saved up to iteration" in output
-    assert "`ism-dask resume cut` goes on with it" in output
-    (line,) = here("runs", "--json").answer["unfinished"]
-    assert (line["name"], line["kind"], line["running"]) == ("cut", "fit", False)
-    assert f"cut: {line['description']}" in output
-
-    resumed = here("resume", "cut", "--plain")
-    assert resumed.status == 0
-    assert "this run was started before: process" in resumed.out
-    assert f"resuming at {newest.progress}" in resumed.out
-    assert "cut: W of all rows of " in resumed.out
-    whole, cut = load_model("whole"), load_model("cut")
-    assert np.array_equal(cut.components, whole.components)
-    assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lock", "result"]
-    assert here("runs", "--json").answer["unfinished"] == []
-    said = here("resume", "cut", "--plain").failed(2)
-    assert "the run 'cut' is complete; see `ism-dask show cut`" in said
-    assert "no run 'cud' was interrupted" in here("resume", "cud").failed(2)
-    assert "expected 1 to 128 of the characters" in here("resume", "../cut").failed(2)
-
-
-@pytest.mark.long
-def test_folds_that_are_done_stay_done(here: Command) -> None:
-    arguments = ("crossval", "own", *MEDIAN, "-q", "2", "--folds", "4")
-    store_own(300, 6)
-    whole = here(*arguments, "--run", "whole", *AT_ONCE, "--json").answer
-    killed("partial/fold-3", 1, *arguments)
-    # Nobody chose its name.
-    (line,) = here("runs", "--json").answer["unfinished"]
-    results = PartialResults.of_run(line["name"])
-    known = [results.read(key)[1] for key in results.keys("fold-")]
-    assert known
-    resumed = here("resume", line["name"], "--plain", "--json").answer
-    for fold, kept in zip(resumed["results"], known, strict=False):
-        assert fold == json.loads(json.dumps(kept))
-    for one, other in zip(resumed["results"], whole["results"], strict=True):
-        for name in ("fold", "accuracy", "cost", "residual", "iterations"):
-            assert one[name] == other[name]
-    assert not results.folder.exists()
-
-
-@pytest.mark.long
-def test_refits_that_are_done_stay_done(here: Command) -> None:
-    arguments = ("fit", "own", *MEDIAN, "-q", "1", "--bootstrap", "19")
-    store_own(200, 4)
-    whole = here(*arguments, "--run", "whole", *AT_ONCE, "--json").answer
-    killed("partial/refit-9", 1, *arguments, "--run", "cut")
-    assert len(PartialResults.of_run("cut").keys("refit-")) == 9
-    resumed = here("resume", "cut", "--plain")
-    assert "9 of 19 refits were saved before" in resumed.out
-    assert "Distance from the truth" in resumed.out
-    assert whole["certainty"]["refits"] == 19
-    assert open_run("cut").metrics["certainty"] == whole["certainty"]
-    assert not PartialResults.of_run("cut").folder.exists()
-    refused = here(*arguments[:-1], "9", "--plain").failed(2)
-    assert "19" in refused
+UNFOLD = ("unfold", "own", "--raw", "--nu", "100")
+CLUSTER = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6")
+OFTEN = ("--checkpoint", "0")
 
 
 def _tumours() -> None:
@@ -126,45 +57,104 @@ def _tumours() -> None:
     write_dataset(dataset_path("own"), DatasetInfo("own", default_label="y"), [X], {"y": y})
 
 
-def _waves() -> None:
-    """Store rows with a number that a fit by prediction takes some steps to explain."""
-    X = np.random.default_rng(0).normal(size=(400, 6))
-    store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
-
-
-def _clusters() -> None:
-    store_own(300, 6)
+def _without_seconds(value: Any) -> Any:
+    """Return metrics without the times that they took."""
+    if isinstance(value, Mapping):
+        pairs = value.items()
+        return {key: _without_seconds(each) for key, each in pairs if key != "seconds"}
+    return [*map(_without_seconds, value)] if isinstance(value, list | tuple) else value
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("store", "arguments", "cut"),
+    ("store", "command", "at"),
     [
-        (_tumours, ("fit", "own", "-q", "2", *MEDIAN), 12),
-        (_clusters, ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6"), 12),
+        (partial(store_own, 900, 12), FIT, "partial/checkpoint-00000004"),
+        (_tumours, ("fit", "own", "-q", "2", *MEDIAN), "partial/checkpoint-00000012"),
+        (partial(store_own, 300, 6), CLUSTER, "partial/checkpoint-00000012"),
+        (
+            partial(store_own, 300, 6),
+            ("crossval", "own", *MEDIAN, "--folds", "4"),
+            "partial/fold-3",
+        ),
+        (partial(store_own, 200), ("fit", "own", *MEDIAN, "--bootstrap", "19"), "partial/refit-9"),
+        (partial(store_own, 300), UNFOLD, "partial/eigenvectors"),
+        (partial(store_own, 300), UNFOLD, "partial/program"),
+        (partial(store_own, 300), UNFOLD, "partial/refinement"),
+        (partial(store_own, 300), UNFOLD, "result"),
     ],
 )
-def test_steps_along_the_gradient_and_rounds_of_clusters_go_on(
-    here: Command, store: Callable[[], None], arguments: tuple[str, ...], cut: int
+def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
+    here: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    store: Callable[[], None],
+    command: tuple[str, ...],
+    at: str,
 ) -> None:
     store()
-    assert here(*arguments, "--run", "whole", *AT_ONCE).status == 0
-    killed(f"partial/checkpoint-{cut:08d}", 1, *arguments, "--run", "cut")
-    newest = Checkpoints.of_run("cut").find()
-    assert newest is not None
+    at_once = ("--plain", "--run") if command is UNFOLD else ("--plain", *OFTEN, "--run")
+    assert here(*command, *at_once, "whole").status == 0
+    doomed = doomed_command(f"cut/{at}", 1, *command, *at_once, "cut")
+    ended = subprocess.run(doomed, capture_output=True, check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended
+    results, newest = PartialResults.of_run("cut"), Checkpoints.of_run("cut").find()
+    known = results.keys()
+    (line,) = here("runs", "--json").answer["unfinished"]
+    assert (line["name"], line["kind"], line["running"]) == ("cut", command[0], False)
+    output = here("runs").out
+    assert f"cut: {line['description']}" in output
+    assert f"cut: {command[0]}, process" in output
+    assert "ended without a word" in output
+    assert "`ism-dask resume cut` goes on with it" in output
+
+    later: list[str] = []
+    steps: list[int] = []
+    save, climb = PartialResults.save, unfold.climb
+    monkeypatch.setattr(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
+    monkeypatch.setattr(
+        PartialResults, "save", lambda *given: later.append(given[1]) or save(*given)
+    )
     resumed = here("resume", "cut", "--plain")
-    assert f"resuming at {newest.progress}" in resumed.out
-    whole, again = load_model("whole"), load_model("cut")
-    assert np.array_equal(again.components, whole.components)
-    if newest.outer is None:
-        # One step at most was lost.
-        assert newest.iterations >= cut - 3
-        assert len(again.history) == len(whole.history) > newest.iterations
-    else:
-        assert np.array_equal(again.labels, whole.labels)
-        seconds = [each["seconds"] for each in open_run("cut").metrics["rounds"]]
+    assert resumed.status == 0
+    assert known
+    # Nothing is computed twice; the last stage goes on where it was.
+    assert not {*known} & {*later} - {"refinement"}
+    assert "refinement" not in known or len(steps) == 1
+    assert "this run was started before: process" in resumed.out
+    whole, cut = open_run("whole").metrics, open_run("cut").metrics
+    assert _without_seconds(cut) == _without_seconds(whole)
+    if "checkpoint" in at:
+        assert f", saved up to {newest.progress}" in output
+        assert f"resuming at {newest.progress}" in resumed.out
+        assert newest.iterations >= int(at[-8:]) - 3 or newest.outer is not None
+    for number, array in result_arrays("whole").items():
+        np.testing.assert_array_equal(result_arrays("cut")[number], array)
+    if newest is not None and newest.outer is not None:
+        seconds = [each["seconds"] for each in cut["rounds"]]
         assert seconds[: len(newest.outer.rounds)] == [each.seconds for each in newest.outer.rounds]
         assert seconds == sorted(seconds)
+    if "refit" in at:
+        assert "9 of 19 refits were saved before" in resumed.out
+        assert "Distance from the truth" in resumed.out
+        assert whole["certainty"]["refits"] == 19
+        assert "19" in here(*command[:-1], "9", "--plain").failed(2)
+    if command[0] == "fit":
+        assert "cut: W of all rows of " in resumed.out
+    assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lock", "result"]
+    assert here("runs", "--json").answer["unfinished"] == []
+
+
+@pytest.mark.usefixtures("fitted_wine")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine", "the run 'mine' is complete; see `ism-dask show mine`"),
+        ("cud", "no run 'cud' was interrupted"),
+        ("../cut", "expected 1 to 128 of the characters"),
+    ],
+)
+def test_what_cannot_be_resumed_is_named(here: Command, name: str, message: str) -> None:
+    assert message in here("resume", name, "--plain").failed(2)
 
 
 @pytest.mark.long
@@ -174,7 +164,6 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     with subprocess.Popen(
         doomed_command("", 0, *FIT, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
         # It says what it has come to before it takes note of it: the first is noted for certain
         # when it has said the second.
         assert [process.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
@@ -183,11 +172,8 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
     assert (process.returncode, err) == (130, b"ism-dask: interrupted\n")
     reached = int(out.split()[-1]) if out.split() else 2
     newest = Checkpoints.of_run("cut").find()
-    assert newest is not None
     assert newest.progress in {f"iteration {reached}", f"iteration {reached + 1}"}
-    lease = find_lease("cut")
-    assert lease is not None
-    assert lease.ended == "was interrupted"
+    assert find_lease("cut").ended == "was interrupted"
     assert "was interrupted, saved up to" in here("runs").out
 
 
@@ -229,39 +215,42 @@ def notes(settings: FitSettings) -> list[str]:
     return diary.notes
 
 
-@pytest.mark.parametrize("afresh", [False, True])
-def test_the_same_command_goes_on_by_itself(
-    settings: FitSettings, monkeypatch: pytest.MonkeyPatch, afresh: bool
+@pytest.mark.parametrize(
+    ("before", "after", "rows", "goes_on"),
+    [
+        ({}, {}, 300, True),
+        ({"afresh": True}, {"afresh": True}, 300, True),  # it is tried again
+        ({}, {"checkpoint": 5.0}, 300, True),  # how often it is saved does not matter
+        ({}, {"tol": 1e-8}, 300, False),
+        ({}, {"afresh": True}, 300, False),
+        ({}, {}, 301, False),
+    ],
+)
+def test_the_same_command_alone_goes_on_by_itself(
+    settings: FitSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    rows: int,
+    goes_on: bool,
 ) -> None:
-    settings = replace(settings, afresh=afresh)
-    cut_off(settings, monkeypatch)
-    begun, going_on = notes(settings)
+    cut_off(replace(settings, **before), monkeypatch)
+    store_own(rows, 6)
+    begun, *going_on = notes(replace(settings, **after))
     assert "failed: no more" in begun
-    assert going_on == "resuming at iteration 4 (--afresh starts from the beginning)"
+    resuming = "resuming at iteration 4 (--afresh starts from the beginning)"
+    assert going_on == [resuming] * goes_on
 
 
 def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    _waves()
+    # A number that a fit by prediction takes some steps to explain.
+    X = np.random.default_rng(0).normal(size=(400, 6))
+    store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
     settings = FitSettings(dataset="own", n_components=2, run="mine", checkpoint=0.0)
     whole = load_model(fit_plain(replace(settings, run="whole")).run)
     cut_off(settings, monkeypatch)
     assert "resuming at iteration 4" in notes(settings)[-1]
     np.testing.assert_array_equal(load_model("mine").components, whole.components)
-
-
-def test_what_was_kept_for_something_else_is_not_used(
-    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut_off(settings, monkeypatch)
-    assert len(notes(replace(settings, tol=1e-8))) == 1
-    cut_off(replace(settings, force=True), monkeypatch)
-    store_own(301, 6)
-    assert len(notes(replace(settings, force=True))) == 1
-    cut_off(replace(settings, force=True), monkeypatch)
-    assert len(notes(replace(settings, force=True, afresh=True))) == 1
-    cut_off(replace(settings, force=True), monkeypatch)
-    # Where it is computed does not matter, nor how often it is kept.
-    assert len(notes(replace(settings, force=True, checkpoint=5.0))) == 2
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
@@ -278,6 +267,14 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
     assert "resuming at iteration 3" in going_on
 
 
+def left_behind(settings: FitSettings, **process: Any) -> Lease:
+    """Return the lease of a process, by default this one, which it has written."""
+    lease = Lease(run="mine", kind="fit", settings=settings.to_json(), **process)
+    lease.path.parent.mkdir(parents=True)
+    lease.write()
+    return lease
+
+
 def test_a_run_has_one_process_at_a_time(settings: FitSettings, here: Command) -> None:
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         with pytest.raises(FlowError) as error:
@@ -290,14 +287,11 @@ def test_a_run_has_one_process_at_a_time(settings: FitSettings, here: Command) -
 
 
 def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: FitSettings) -> None:
-    now = time.time()
-    run_folder("mine").mkdir(parents=True)
-    lease = Lease(run="mine", kind="fit", settings=settings.to_json(), host="elsewhere", pid=1)
-    lease.write()
+    lease = left_behind(settings, host="elsewhere", pid=1)
     assert lease.held
     with pytest.raises(FlowError, match="process 1 on elsewhere computes it since"):
         fit_plain(settings)
-    os.utime(lease.path, (now - 61, now - 61))
+    os.utime(lease.path, (time.time() - 61, time.time() - 61))
     (begun,) = notes(settings)
     assert "process 1 on elsewhere, begun" in begun
     assert "ended without a word" in begun
@@ -306,20 +300,16 @@ def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: Fit
 def test_a_process_with_the_number_of_a_dead_one_does_not_hold_its_lease(
     settings: FitSettings,
 ) -> None:
-    with hold_lease("mine", "fit", settings.to_json(), lambda: True):
-        lease = find_lease("mine")
-    assert lease is not None
-    run_folder("mine").mkdir(parents=True, exist_ok=True)
+    lease = left_behind(settings)
+    assert lease.held
     replace(lease, created=lease.created - 100).write()
     assert len(notes(settings)) == 1
 
 
 def test_a_lease_that_is_damaged_is_named(settings: FitSettings) -> None:
-    run_folder("mine").mkdir(parents=True)
-    path = run_folder("mine") / "lease.json"
-    lease = Lease(run="mine", kind="fit", settings=settings.to_json())
+    lease = left_behind(settings)
     for text in ("", "{", "[]", json.dumps({**asdict(lease), "more": 1})):
-        path.write_text(text)
+        lease.path.write_text(text)
         with pytest.raises(FlowError, match=r"lease\.json is damaged .* remove it"):
             fit_plain(settings)
 
@@ -336,8 +326,7 @@ def test_the_lease_of_a_process_that_lives_is_renewed(
     monkeypatch.setattr("flows.services.leases.SIGN_OF_LIFE", 0.05)
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         first = find_lease("mine")
-        assert first is not None
-        wait(lambda: (now := find_lease("mine")) is not None and now.renewed > first.renewed)
+        wait(lambda: find_lease("mine").renewed > first.renewed)
 
 
 def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -> None:
@@ -345,22 +334,18 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -
 
     def work() -> None:
         with resumable_run("mine", "fit", settings, {}) as this:
-            replace(mine(), host="elsewhere", taken=mine().taken + 100).write()
-            other = mine()
+            mine = find_lease("mine")
+            replace(mine, host="elsewhere", taken=mine.taken + 100).write()
+            other = find_lease("mine")
             this.lease.renew()
-            assert mine() == other
+            assert find_lease("mine") == other
             this.save("fold-1", {})
-
-    def mine() -> Lease:
-        lease = find_lease("mine")
-        assert lease is not None
-        return lease
 
     said = "the run 'mine' was taken from this process, .* on elsewhere computes it since"
     with pytest.raises(FlowError, match=said):
         work()
-    assert mine().host == "elsewhere"
-    assert mine().held
+    assert find_lease("mine").host == "elsewhere"
+    assert find_lease("mine").held
     assert PartialResults.of_run("mine").keys() == []
 
 
@@ -372,9 +357,7 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(
 
     def take() -> None:
         with hold_lease("mine", "fit", settings.to_json(), lambda: False):
-            lease = find_lease("mine")
-            assert lease is not None
-            taken.append(lease)
+            taken.append(find_lease("mine"))
 
     remove = shutil.rmtree
 

@@ -395,10 +395,8 @@ def test_the_command_tells_and_writes(here: Command, tmp_path: object) -> None:
     assert "Table 4, supervised" in told.out
     assert (tmp_path / "table-4.md").exists()
     assert (tmp_path / "tables.html").read_text().startswith("<!DOCTYPE html>")
-    listed = here("runs")
-    assert "4 cells" in listed.out
-    shown = here("show", "mine")
-    assert "Tables 4 and 5" in shown.out
+    assert "4 cells" in here("runs").out
+    assert "Tables 4 and 5" in here("show", "mine").out
     result = here(*options, "--json").answer
     assert [cell["folds"] for cell in result["cells"]] == [2, 2, 1, 1]
 

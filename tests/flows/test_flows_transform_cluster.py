@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commandline import Command
+from commandline import Command, Ended
 
 import storage.tables.sources
 from flows.compute.session import Session
@@ -24,6 +25,7 @@ from storage import Model, ingest_table, save_model
 from storage.tables.side_by_side import map_in_order
 
 PARTS, ROWS = 9, 300
+FORMATS = ("new.parquet", "new.csv", "new")
 
 
 def _frame(part: int) -> pd.DataFrame:
@@ -34,8 +36,8 @@ def _frame(part: int) -> pd.DataFrame:
 
 
 @pytest.fixture
-def run() -> str:
-    """Save a run with a projection of the table, and return its name."""
+def run(here: Command, request: pytest.FixtureRequest) -> str:
+    """Save a run that projects the table or, with the parameter "placed", places its rows."""
     data = ingest_table(_frame(0), "made", keep=("id",))
     X = data.X.read(0, len(data.X))
     components = np.array([[0.5, 0.5, 0.5, 0.5, 0.1, 0.0], [0.7, 0.1, -0.7, 0.0, 0.0, 0.3]])
@@ -47,7 +49,10 @@ def run() -> str:
         statistics=spread,
     )  # fmt: skip
     save_model("mine", model)
-    return "mine"
+    if getattr(request, "param", "mine") == "mine":
+        return "mine"
+    assert here("unfold", "made", "--neighbors", 40, "--run", "placed", "--plain").status == 0
+    return "placed"
 
 
 def _csv_folder(folder: Path) -> Path:
@@ -88,17 +93,30 @@ def _contents(path: Path) -> dict[str, bytes]:
     return {str(each.relative_to(path)): each.read_bytes() for each in files}
 
 
-@pytest.mark.parametrize("source", [_csv_folder, _row_groups, _hive_folder], indirect=True)
-@pytest.mark.parametrize("out", ["new.parquet", "new.csv", "new"])
-def test_workers_write_the_same_bits(
-    here: Command, cluster: Any, run: str, source: Path, tmp_path: Path, out: str
-) -> None:
+@pytest.fixture
+def transform(here: Command, cluster: Any, run: str, source: Path, tmp_path: Path) -> Command:
+    """Project the table by this process or, into the folder "far", by the cluster."""
     (tmp_path / "far").mkdir()
-    alone = here("transform", run, source, "-o", tmp_path / out, "--json").answer
-    far = here(
-        *("transform", run, source, "-o", tmp_path / "far" / out, "--json"),
-        *("--cluster", cluster.scheduler_address),
-    ).answer
+
+    def command(out: str, *options: str) -> Ended:
+        where = ("--cluster", cluster.scheduler_address) if out.startswith("far/") else ()
+        return here("transform", run, source, "-o", tmp_path / out, *options, *where)
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("source", "out", "run"),
+    [
+        *product((_csv_folder, _row_groups, _hive_folder), FORMATS, ["mine"]),
+        (_csv_folder, "new.parquet", "placed"),
+    ],
+    indirect=["source", "run"],
+)
+def test_workers_write_the_same_bits(
+    transform: Command, source: Path, tmp_path: Path, out: str
+) -> None:
+    alone, far = (transform(each, "--json").answer for each in (out, f"far/{out}"))
     assert {**alone, "out": ""} == {**far, "out": ""}
     assert alone["rows"] == PARTS * ROWS
     assert _contents(tmp_path / out) == _contents(tmp_path / "far" / out)
@@ -109,6 +127,15 @@ def test_workers_write_the_same_bits(
         assert (list(new["id"]) == ids) or source.name == "table"
 
 
+def test_workers_need_memory_for_the_model(
+    transform: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SMALL_WORK", "_MEMORY_SHARE"):
+        monkeypatch.setattr(f"flows.compute.session.{name}", 0)
+    assert "give the workers more memory" in transform("far/new.parquet").failed(1)
+
+
+@pytest.mark.parametrize("run", ["mine", "placed"], indirect=True)
 def test_a_stored_data_set_has_the_same_bits(
     here: Command, cluster: Any, run: str, tmp_path: Path
 ) -> None:
@@ -135,10 +162,8 @@ def _die_in_the_next_piece() -> None:
 
 @pytest.mark.parametrize(("out", "small"), [("new.parquet", 2**21), ("new", 2**21), ("new", 0)])
 def test_a_piece_of_a_killed_worker_is_projected_again(
-    here: Command,
+    transform: Command,
     cluster: Any,
-    run: str,
-    source: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     out: str,
@@ -147,16 +172,12 @@ def test_a_piece_of_a_killed_worker_is_projected_again(
     from distributed import Client
 
     monkeypatch.setattr("flows.compute.session._SMALL_WORK", small)
-    (tmp_path / "far").mkdir()
-    alone = here("transform", run, source, "-o", tmp_path / out, "--json").answer
+    alone = transform(out, "--json").answer
     with Client(cluster) as client:
         client.wait_for_workers(2, timeout=120)
         before = client.run(os.getpid)
         client.run(_die_in_the_next_piece, workers=[min(before)])
-    far = here(
-        *("transform", run, source, "-o", tmp_path / "far" / out, "--json"),
-        *("--cluster", cluster.scheduler_address),
-    ).answer
+    far = transform(f"far/{out}", "--json").answer
     assert {**alone, "out": ""} == {**far, "out": ""}
     assert _contents(tmp_path / out) == _contents(tmp_path / "far" / out)
     assert [each.name for each in (tmp_path / "far").iterdir() if each.name != ".lock"] == [out]
@@ -188,9 +209,7 @@ def _huge(frame: pd.DataFrame) -> pd.DataFrame:
 )
 @pytest.mark.parametrize("out", ["new.parquet", "new"])
 def test_rows_that_do_not_fit_give_the_same_error(
-    here: Command,
-    cluster: Any,
-    run: str,
+    transform: Command,
     source: Path,
     tmp_path: Path,
     change: Callable[[pd.DataFrame], pd.DataFrame],
@@ -199,31 +218,27 @@ def test_rows_that_do_not_fit_give_the_same_error(
 ) -> None:
     for part in (6, 7):
         change(_frame(part)).to_csv(source / f"part-{part}.csv", index=False)
-    if "." in out:
-        (tmp_path / out).write_text("as it was")
-    command = ("transform", run, source, "-o", tmp_path / out)
-    alone = here(*command).failed(1)
+    paths = [tmp_path / out, tmp_path / "far" / out]
+    for path in paths:
+        if path.suffix:
+            path.write_text("as it was")
+    alone = transform(out).failed(1)
     assert message in alone
-    assert here(*command, "--cluster", cluster.scheduler_address).failed(1) == alone
-    if "." in out:
-        assert (tmp_path / out).read_text() == "as it was"
-    else:
-        assert not (tmp_path / out).exists()
-    assert not [*tmp_path.glob(".new*")]
+    assert transform(f"far/{out}").failed(1) == alone
+    for path in paths:
+        assert path.read_text() == "as it was" if path.suffix else not path.exists()
+        assert not [*path.parent.glob(".new*")]
 
 
 def test_columns_that_do_not_fit_are_listed_before_any_piece(
-    here: Command, cluster: Any, run: str, source: Path, tmp_path: Path
+    transform: Command, source: Path, tmp_path: Path
 ) -> None:
     for part in range(PARTS):
         wrong = _frame(part).rename(columns={"a": "e", "b": "f"})
         wrong.to_csv(source / f"part-{part}.csv", index=False)
-    message = here(
-        *("transform", run, source, "-o", tmp_path / "new"),
-        *("--cluster", cluster.scheduler_address),
-    ).failed(1)
+    message = transform("far/new").failed(1)
     assert "lacks 'a', 'b'; it has the unknown columns 'e', 'f'" in message
-    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "far" / "new").exists()
 
 
 def test_few_pieces_wait_at_one_time() -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from uuid import UUID
 
 import numpy as np
 import pandas as pd
 import pytest
 from commandline import Command
-from daskparts import dask, process, scheduler, scheduler_options, worker
+from daskparts import dask, process, scheduler_options, worker
 from distributed import default_client
-from support import Diary, artifacts_of, store_own
+from support import Diary, flown, store_own
 from waiting import wait
 
 from flows.progress.watching import watch_progress
@@ -24,9 +22,7 @@ from flows.reports.html import render_run
 from flows.runs.unfolding import unfold_plain
 from flows.settings.unfolding import UnfoldSettings
 from ism_dask import ColoredMVU
-from ism_dask.unfolding import unfold
-from ism_dask.unfolding.neighbour_search import ExactSearch
-from storage import PartialResults, load_unfolding, open_dataset, open_run, result_arrays
+from storage import load_unfolding, open_dataset, open_run, result_arrays
 
 
 def test_coordinates_are_those_of_the_estimator(here: Command) -> None:
@@ -174,28 +170,6 @@ def test_smooth_coordinates_have_the_places_that_python_gives_them(here: Command
     np.testing.assert_array_equal(loaded.transform(new), model.transform(new))
 
 
-@pytest.mark.long
-def test_workers_place_rows_to_the_same_bits(
-    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flows.compute.session._SMALL_WORK", 0)
-    monkeypatch.setattr("storage.tables.sources._PIECE_ROWS", 20)
-    _write_sales(here, tmp_path)
-    for part in range(4):
-        _sales()[15 * part :][:15].to_csv(tmp_path / f"new-{part}.csv", index=False)
-    table = str(tmp_path / "new-*.csv")
-    with scheduler(tmp_path) as address, worker(address), worker(address):
-        for source, name in ((table, "table.parquet"), ("sales", "sales.npy")):
-            command = ("transform", "sold", source, "-o")
-            assert here(*command, tmp_path / name).status == 0
-            far = tmp_path / f"far-{name}"
-            assert here(*command, far, "--scheduler", address).status == 0
-            assert far.read_bytes() == (tmp_path / name).read_bytes()
-        monkeypatch.setattr("flows.compute.session._MEMORY_SHARE", 0)
-        message = here("transform", "sold", table, "-o", far, "--scheduler", address).failed(1)
-        assert "give the workers more memory" in " ".join(message.split())
-
-
 def test_rows_unlike_the_table_are_refused(here: Command, tmp_path: Path) -> None:
     _write_sales(here, tmp_path)
     sales, out = _sales().drop(columns="sold"), ("-o", tmp_path / "out.csv")
@@ -230,62 +204,6 @@ def test_rows_of_large_data_sets_are_read_from_them(
     assert "which has changed since" in " ".join(here(*command).failed(1).split())
     here("remove", "sales")
     assert "which is not stored any more" in " ".join(here(*command).failed(1).split())
-
-
-# For each path, a child process that runs a command kills itself when it first names the path to
-# the disk. The parent says how it has ended, and what parts of the run are saved.
-_KILLED_IN_TURN = """
-import os, signal, sys
-import flows.runs.unfolding
-from flows.cli import main
-from storage import PartialResults
-for path, *arguments in (line.split() for line in sys.argv[1:]):
-    child = os.fork()
-    if child == 0:
-        def hook(event, given):
-            if event.startswith(("os.", "open")) and any(path in str(each) for each in given[:2]):
-                os.kill(os.getpid(), signal.SIGKILL)
-        sys.addaudithook(hook)
-        sys.argv[1:] = arguments
-        main()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print("ended", status, *PartialResults.of_run("cut").keys(), flush=True)
-"""
-
-
-def _not_again(*_: object) -> None:
-    raise AssertionError("a stage was saved, and is computed again")
-
-
-@pytest.mark.long
-def test_a_killed_run_repeats_no_stage_that_ended(
-    here: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store_own(300, 4)
-    arguments = ("unfold", "own", "--raw", "--nu", "100", "--plain", "--run")
-    assert here(*arguments, "whole").status == 0
-    stages = ["neighbours", "eigenvectors", "program", "refinement"]
-    paths = [*(f"cut/partial/{stage}" for stage in stages), "cut/result"]
-    commands = [" ".join((*arguments, "cut")), *["resume cut --plain"] * 4]
-    script = [sys.executable, "-c", _KILLED_IN_TURN]
-    lines = [f"{path} {command}" for path, command in zip(paths, commands, strict=True)]
-    output = subprocess.run([*script, *lines], capture_output=True, text=True, check=True).stdout
-    ended = [line.split()[1:] for line in output.splitlines() if line.startswith("ended")]
-    assert ended == [["-9", *sorted(stages[:saved])] for saved in range(5)]
-    monkeypatch.setattr(ExactSearch, "of_own_rows", _not_again)
-    for function in ("smooth_basis", "solve"):
-        monkeypatch.setattr(f"ism_dask.unfolding.unfold.{function}", _not_again)
-    steps = []
-    climb = unfold.climb
-    monkeypatch.setattr(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
-    assert here("resume", "cut", "--plain").status == 0
-    assert len(steps) == 1
-    whole, cut = open_run("whole").metrics, open_run("cut").metrics
-    assert whole["iterations"] > 500
-    assert {**whole, "seconds": 0} == {**cut, "seconds": 0}
-    arrays = result_arrays("cut")
-    np.testing.assert_array_equal(arrays["coordinates"], result_arrays("whole")["coordinates"])
-    assert not PartialResults.of_run("cut").folder.exists()
 
 
 @contextmanager
@@ -348,10 +266,7 @@ def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("prefect_server")
 def test_a_flow_shows_its_pictures() -> None:
-    from flows.run_flows import unfold
-    from flows.tracking.flow_run import run_flow
-
-    result = run_flow(unfold, UnfoldSettings(dataset="wine", run="flown"))
-    page = artifacts_of(UUID(result.flow_run["id"]))["unfold-wine-unfolding"].data
+    result, _, artifacts = flown("unfold", UnfoldSettings(dataset="wine", run="flown"))
+    page = artifacts["unfold-wine-unfolding"].data
     assert f"| {result.distance_error:.3f} |" in page
     assert page.count("data:image/svg+xml;base64,") == 2
