@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from flows.cli import compute, refresh, run_file, services, stored
+from flows.cli import compute, run_file, services, stored
 from flows.cli.options import Command, CommandGroup, with_flags, with_options
 from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
 from flows.progress.interrupts import (
@@ -57,7 +57,7 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
         (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
         (compute.resume, "ism-dask resume mnist-gaussian-q10"),
-        (refresh.cancel, "ism-dask cancel mnist-gaussian-q10"),
+        (compute.cancel, "ism-dask cancel mnist-gaussian-q10"),
     ),
     "Use and manage runs": (
         (stored.runs, "ism-dask runs"),
@@ -70,12 +70,12 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Run files and refreshes": (
         (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),
         (run_file.run, "ism-dask run sales.toml --dry-run"),
-        (refresh.refresh, "ism-dask refresh sales.toml"),
-        (refresh.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
-        (refresh.schedules, "ism-dask schedules sales pause"),
-        (refresh.alert, "ism-dask alert https://hooks.example.com/nights"),
-        (refresh.history, "ism-dask history sales -o history.html"),
-        (refresh.rollback, "ism-dask rollback sales-0003"),
+        (run_file.refresh, "ism-dask refresh sales.toml"),
+        (run_file.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
+        (run_file.schedules, "ism-dask schedules sales pause"),
+        (run_file.alert, "ism-dask alert https://hooks.example.com/nights"),
+        (run_file.history, "ism-dask history sales -o history.html"),
+        (run_file.rollback, "ism-dask rollback sales-0003"),
     ),
     "Services": (
         (services.up, "ism-dask up --workers 4 --memory 4GB"),
