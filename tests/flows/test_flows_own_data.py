@@ -107,8 +107,8 @@ def test_rows_that_do_not_fit_are_listed_at_once(
 ) -> None:
     source, out = tmp_path / "new.csv", tmp_path / "out.csv"
     wrong = fitted.rename(columns={"age": "years"}).assign(income="high", region="west")
-    wrong.to_parquet(source.with_suffix(".parquet"))
-    message = here("transform", "two", source.with_suffix(".parquet"), "-o", out).failed(1)
+    wrong.to_parquet(table := tmp_path / "new.parquet")
+    message = here("transform", "two", table, "-o", out).failed(1)
     for part in (
         "lacks 'age'",
         "unknown columns 'years'",
@@ -117,12 +117,9 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     ):
         assert part in message
     ignoring = ("-o", out, "--unseen", "ignore")
-    message = here("transform", "two", source.with_suffix(".parquet"), *ignoring).failed(1)
+    message = here("transform", "two", table, *ignoring).failed(1)
     assert "which was a number" in message
     assert "west" not in message
-    fitted.assign(income=["high", *["1"] * (N - 1)]).to_csv(source, index=False)
-    message = here("transform", "two", source, "-o", out).failed(1)
-    assert "the column 'income' has 'high' among values of type double" in message
     wrong = fitted.assign(region=["west", "centre"] * (N // 2))
     wrong.loc[:2, "income"] = np.nan
     wrong.to_csv(source, index=False)
@@ -296,18 +293,6 @@ def test_columns_and_rows_left_out_are_noted(
     assert answer["ignored"] == ["id", "churned"]
     with pytest.raises(TableError, match="10 rows lack a value"):
         load_model("two").transform(sales)
-
-
-def test_numbers_too_large_to_project_are_no_answer(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
-) -> None:
-    sales.assign(income=sales["income"] / 1000).to_csv(tmp_path / "sales.csv", index=False)
-    _fit(here, tmp_path)
-    sales.assign(income=1.7e308).to_parquet(tmp_path / "huge.parquet")
-    out = tmp_path / "out.csv"
-    message = here("transform", "two", tmp_path / "huge.parquet", "-o", out).failed(1)
-    assert f"'the projection' is infinite or too large in {N} rows" in message
-    assert not out.exists()
 
 
 def test_rows_without_names_are_taken_in_their_order(
