@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import typer
 from rich.markup import escape
 
 from flows.cli import compute, run_file, services, stored
-from flows.cli.options import Command, CommandGroup, with_flags, with_options
+from flows.cli.options import Command, CommandGroup, with_options
 from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
 from flows.progress.interrupts import (
     exit_process,
@@ -82,13 +83,10 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (services.check_cluster, "ism-dask check-cluster slurm.toml"),
     ),
 }
-_BY_NAME: dict[str, Callable[..., None]] = {}
 for _panel, _commands in _COMMANDS.items():
     for _command, _example in _commands:
-        _name = _command.__name__.replace("_", "-")
-        _BY_NAME[_name] = _command
         app.command(
-            _name,
+            _command.__name__.replace("_", "-"),
             cls=Command,
             help=escape(getdoc(_command) or ""),
             epilog=f"Example: {_example}",
@@ -156,9 +154,17 @@ def _run_command() -> int:
 def _message(error: Exception) -> str:
     package = type(error).__module__.split(".")[0]
     if package in _OWN_PACKAGES or (type(error) in _BUILTIN_ERRORS and str(error)):
-        command = _BY_NAME.get(next(iter(sys.argv[1:]), ""))
-        return str(error) if command is None else with_flags(str(error), command)
+        return _with_flags(str(error))
     return f"{type(error).__name__}: {error} (--debug shows where)"
+
+
+def _with_flags(message: str) -> str:
+    """Return a message with options of the command in place of settings, such as `run`."""
+    commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+    command = commands.get(next(iter(sys.argv[1:]), ""))
+    params = [] if command is None else command.params
+    flags = {each.name: each.opts[0] for each in params if each.param_type_name == "option"}
+    return re.sub(r"`(\w+)`", lambda match: f"`{flags.get(match[1], match[1])}`", message)
 
 
 def _report_error(message: str, status: int, *, answered: bool = False) -> int:
