@@ -40,6 +40,7 @@ from flows.services.service import (
     stop_processes,
 )
 from flows.services.settings import ServiceSettings
+from flows.settings.fields import command_words
 from flows.tracking.server import (
     SERVER,
     WORKER,
@@ -130,7 +131,8 @@ def start_detached(settings: ServiceSettings) -> bool:
         if live_record(NAME) is not None:
             _check_running(settings)
             return True
-    process = launch_process(["flows.cli", "up", "--quiet", *settings.arguments()], NAME, {})
+    words = command_words(ServiceSettings, vars(settings))
+    process = launch_process(["flows.cli", "up", "--quiet", *words], NAME, {})
     try:
         while not ((record := live_record(NAME)) and record.address):
             # Without a record it has failed; else another `up` was faster.

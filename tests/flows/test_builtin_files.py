@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import io
-import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hostile_files import FACE, PGM, RAW, idx, member, tar_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -21,18 +20,8 @@ from flows.builtin.raw_files import (
     load_colours,
     load_faces,
     load_mnist,
-    read_idx,
     read_raw,
 )
-
-FACE = "faces/ann/ann_left_sad_open_4.pgm"
-PGM = b"P5\n32 30\n255\n" + bytes(range(240)) * 4
-
-
-def idx(shape: tuple[int, ...], body: bytes | None = None, magic: int | None = None) -> bytes:
-    head = struct.pack(">I", magic if magic is not None else 0x800 + len(shape))
-    size = int(np.prod(shape))
-    return head + struct.pack(f">{len(shape)}I", *shape) + (bytes(size) if body is None else body)
 
 
 def put(path: Path, data: bytes) -> Path:
@@ -40,30 +29,10 @@ def put(path: Path, data: bytes) -> Path:
     return path
 
 
-def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for member, data in members:
-            archive.addfile(member, io.BytesIO(data))
-    return made.getvalue()
-
-
-def member(name: str, data: bytes = PGM, **changes: object) -> tuple[tarfile.TarInfo, bytes]:
-    info = tarfile.TarInfo(name)
-    info.size = len(data)
-    for key, value in changes.items():
-        setattr(info, key, value)
-    return info, data
-
-
-def read_images(path: Path) -> np.ndarray:
-    return read_idx(path, 3)
-
-
 def test_idx_round_trip(tmp_path: Path) -> None:
     pixels = np.arange(24, dtype=np.uint8)
-    images = put(tmp_path / "i.gz", gzip.compress(idx((2, 3, 4), pixels.tobytes())))
-    digits = put(tmp_path / "l.gz", gzip.compress(idx((2,), b"\3\7")))
+    images = put(tmp_path / "i.gz", gzip.compress(idx(2, 3, 4, body=pixels.tobytes())))
+    digits = put(tmp_path / "l.gz", gzip.compress(idx(2, body=b"\3\7")))
     raw = load_mnist(images, digits)
     np.testing.assert_array_equal(raw.X, pixels.reshape(2, 12))
     assert (raw.labels["digit"].tolist(), raw.image_shape) == ([3, 7], (3, 4))
@@ -91,57 +60,12 @@ def test_faces_are_sorted_and_others_ignored(tmp_path: Path) -> None:
     np.testing.assert_array_equal(raw.X[0], np.frombuffer(PGM, np.uint8, offset=13))
 
 
-BAD: dict[Callable[[Path], object], list[bytes]] = {
-    read_images: [
-        b"",
-        b"garbage",
-        gzip.compress(b""),
-        gzip.compress(idx((2, 3), magic=0x802)),
-        gzip.compress(idx((2, 3, 4), magic=0xD03)),
-        gzip.compress(idx((2, 3, 4))[:-1]),
-        gzip.compress(idx((2, 3, 4)) + b"x"),
-        gzip.compress(idx((2**32 - 1,) * 3, b"")),
-        gzip.compress(idx((2, 3, 4)))[:-9],
-        gzip.compress(idx((2, 3, 4))) + b"tail",
-        gzip.compress(bytes(2**26 + 2)),
-    ],
-    load_cancer: [
-        b"1,5,1,1,1,2,1,3,1,1",
-        b"1,5,1,1,1,2,1,3,1,1,2,2",
-        b"<html>",
-        b"",
-        b"1" * (2**20 + 1),
-    ],
-    load_faces: [
-        tar_of(member(FACE), bad)
-        for bad in (
-            member("faces/x", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
-            member("faces/x", b"", type=tarfile.LNKTYPE, linkname=FACE),
-            member("faces/x", b"", type=tarfile.CHRTYPE),
-            member("faces/x", b"", type=tarfile.FIFOTYPE),
-            member("../ann/ann_left_sad_open_4.pgm"),
-            member("/ann/ann_left_sad_open_4.pgm"),
-            member("again/" + FACE),
-            member("faces/ann/ann_up_sad_open_4.pgm", bytes(2**14 + 1)),
-            member("faces/ann/ann_up_sad_open_4.pgm", b"P5\n30 32\n255\n" + bytes(960)),
-            member("faces/ann/ann_up_sad_open_4.pgm", PGM[:-1]),
-            member("faces/ann/ann_up_sad_open_4.pgm", b"P5\n20000 20000\n255\n"),
-            member("faces/ann/ann_up_sad_open_4.pgm", b"P5\n10000 10000\n255\n"),
-            member("faces/ann/ann_up_sad_open_4.pgm", b"not a picture"),
-            member("bomb", bytes(2**26)),
-        )
-    ],
-}
-CASES = [(load, number) for load, contents in BAD.items() for number in range(len(contents))]
-
-
-@pytest.mark.parametrize(("load", "number"), CASES)
-def test_bad_and_hostile_files_are_named_and_leave_nothing(
-    tmp_path: Path, load: Callable[[Path], object], number: int
-) -> None:
-    path = put(tmp_path / "raw.file", BAD[load][number])
+@pytest.mark.parametrize("case", RAW)
+def test_bad_and_hostile_files_are_named_and_leave_nothing(tmp_path: Path, case: str) -> None:
+    load, made = RAW[case]
+    path = put(tmp_path / "raw.file", made())
     with pytest.raises(RawFileError, match=r"raw\.file cannot be read"):
-        read_raw(load, path)
+        load(path)
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -157,31 +157,10 @@ def test_fit_for_people(here: Command) -> None:
     assert here(*words, "--force").status == 0
 
 
-def test_a_fit_by_prediction_for_people(here: Command) -> None:
-    ended = here("fit", "wine", "--plain")
-    assert "wine-gaussian: W of all rows of wine: 178 rows" in ended.out
-    assert _figure(ended, "Criterion") == "prediction: J is the share explained"
-    assert 0.9 < float(_figure(ended, "Objective J")) < 1
-    assert float(_figure(ended, "Width")) > 0
-    assert float(_figure(ended, "Ridge")) > 0
-    start = _figure(ended, "Start").removesuffix(", kept")
-    model = load_model("wine-gaussian")
-    assert start in [each["start"] for each in model.metrics["selection"]["tried"]]
-    assert model.config["criterion"] == "prediction"
-
-
 def _figure(ended: Ended, name: str) -> str:
     """Return the value of a figure in the table at the end of a command."""
     (value,) = re.findall(rf"^ {name}  +(\S.*?) *$", ended.out, re.MULTILINE)
     return value
-
-
-def test_an_approximate_engine_says_how_far_it_may_be_off(here: Command) -> None:
-    store_own(600)
-    words = ("fit", "own", "--plain", *DEPENDENCE, "--sigma", "median", "--engine", "landmarks")
-    ended = here(*words)
-    assert _figure(ended, "Engine") == "landmarks"
-    assert re.fullmatch(r"\d\S+ at most", _figure(ended, "Error of J"))
 
 
 def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
@@ -192,8 +171,6 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
     answer = here("fit", "own", "--plain", "--json", *words).answer
     assert answer["engine_error"] is None
     assert load_model(answer["run"]).metrics["engine_error"] == math.inf
-    ended = here("fit", "own", "--plain", "--force", *words)
-    assert _figure(ended, "Error of J") == "no bound"
 
 
 @pytest.mark.long

@@ -165,7 +165,6 @@ def test_a_file_of_a_built_in_data_set_may_have_its_label(
         ("--name wine", 1, "built-in data set"),
         ("--name ../x", 2, "`--name` is '../x'"),
         ("--max-levels 1", 2, "`--max-levels` is 1; expected 2 or more"),
-        ("--encoding klingon", 2, "`--encoding` is 'klingon'; expected one such as utf-8"),
         ("--delimiter ab", 2, "`--delimiter` is 'ab'; expected one character"),
     ],
 )
