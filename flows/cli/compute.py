@@ -15,9 +15,8 @@ from flows.cli.output import Output, print_ending
 from flows.errors import FlowError, SettingsError
 from flows.paper.settings import TablesSettings
 from flows.settings.base import DataSettings, FlowSettings
-from flows.settings.clustering import ClusterSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.settings.unfolding import UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 
 if TYPE_CHECKING:
     from flows.results.base import RunResult

@@ -22,7 +22,7 @@ from waiting import wait
 from flows.progress.watching import watch_progress
 from flows.reports.html import render_run
 from flows.runs.unfolding import unfold_plain
-from flows.settings.unfolding import UnfoldSettings
+from flows.settings.unsupervised import UnfoldSettings
 from ism_dask import ColoredMVU
 from ism_dask.unfolding import unfold
 from ism_dask.unfolding.neighbour_search import ExactSearch
