@@ -120,7 +120,7 @@ def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) 
     """Fit the table of a run file again if it has changed, and publish the new run if it is sound.
 
     The new run is compared with the published one. Beyond the limits in the table [refresh] of
-    the file it is kept, but not published, and the command fails.
+    the file it is saved, but not published, and the command fails.
     """
     from flows.refreshes.history import history_table  # noqa: PLC0415
     from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
