@@ -40,7 +40,6 @@ from flows.services.service import (
     stop_processes,
 )
 from flows.services.settings import ServiceSettings
-from flows.settings.fields import command_words
 from flows.tracking.server import (
     SERVER,
     WORKER,
@@ -131,8 +130,7 @@ def start_detached(settings: ServiceSettings) -> bool:
         if live_record(NAME) is not None:
             _check_running(settings)
             return True
-    words = command_words(ServiceSettings, vars(settings))
-    process = launch_process(["flows.cli", "up", "--quiet", *words], NAME, {})
+    process = launch_process(["flows.cli", "up", "--quiet", *settings.arguments()], NAME, {})
     try:
         while not ((record := live_record(NAME)) and record.address):
             # Without a record it has failed; else another `up` was faster.

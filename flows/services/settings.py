@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from flows.errors import SettingsError
@@ -42,6 +42,15 @@ class ServiceSettings(Checked):
             _check_memory(self.memory)
         if self.pool is not None and (not self.pool.strip() or "/" in self.pool):
             raise SettingsError(f"`pool` is {self.pool!r}; expected the name of a work pool")
+
+    def arguments(self) -> list[str]:
+        """Return the settings as arguments of the command line."""
+        given = {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}
+        return [
+            f"--{name}" if value is True else f"--{name}={value}"
+            for name, value in given.items()
+            if value not in (None, False)
+        ]
 
 
 def _check_memory(memory: str) -> None:

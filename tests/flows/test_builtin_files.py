@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_files import FACE, PGM, RAW, idx, member, tar_of
+from hostile_raw import FACE, PGM, RAW, idx, member, tar_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
