@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import os
 import pickle
 import struct
 import tarfile
@@ -19,7 +20,18 @@ from flows.builtin.raw_files import load_cancer, load_colours, load_faces, read_
 
 FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(range(240)) * 4
-PICKLED = pickle.dumps({"a": 1})
+# What is made, in the folder of the test, by code that should not run.
+MARKER = "was-run"
+
+
+class Payload:
+    """Makes the marker when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (MARKER,)
+
+
+PICKLED = pickle.dumps(Payload())
 
 
 def member(name: str, content: bytes = PGM, **more: Any) -> tuple[tarfile.TarInfo, bytes]:
