@@ -34,10 +34,9 @@ from flows.runs.fit import fit_and_save
 from flows.runs.published import History
 from flows.runs.unfolding import unfold_and_save
 from flows.settings.base import IngestSettings
-from flows.settings.clustering import ClusterSettings
 from flows.settings.refresh import RefreshSettings
 from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
-from flows.settings.unfolding import UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 from flows.text import number
 from flows.tracking.flow_run import step, track_run
 

@@ -96,24 +96,17 @@ def find_or_download(dataset: str, raw: RawFile) -> Path:
             f"in {', '.join(map(str, folders))}. Put the file into a folder and set "
             f"{DATA_VARIABLE} to that folder."
         )
-    return fetch(raw.url, downloads / raw.names[0], sha256=raw.sha256)
+    return fetch(raw.url, downloads / raw.names[0], raw.sha256)
 
 
-def fetch(
-    url: str,
-    target: Path,
-    *,
-    sha256: str | None = None,
-    size_limit: int = _SIZE_LIMIT,
-    timeout: httpx.Timeout = _TIMEOUT,
-) -> Path:
+def fetch(url: str, target: Path, sha256: str | None = None) -> Path:
     """Download `url` to the file `target`, which appears only when complete and verified.
 
-    `sha256` is the expected digest of the bytes as sent, of which there may be `size_limit`.
+    `sha256` is the expected digest of the bytes as sent.
     """
     with workspace(target) as work:
         try:
-            _download(url, work.payload, sha256, size_limit, timeout)
+            _download(url, work.payload, sha256)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise DownloadError(
                 f"could not fetch {url}: {str(error) or type(error).__name__}. Check the network, "
@@ -125,16 +118,14 @@ def fetch(
     return target
 
 
-def _download(
-    url: str, path: Path, sha256: str | None, size_limit: int, timeout: httpx.Timeout
-) -> None:
+def _download(url: str, path: Path, sha256: str | None) -> None:
     """Write the body of the response to `path` as it arrives, and check its SHA-256."""
     digest = hashlib.sha256()
     # The bytes are hashed as sent, so the server must not compress a compressed file once more.
     headers = {"Accept-Encoding": "identity"}
     columns = (*Progress.get_default_columns(), DownloadColumn())
     with (
-        httpx.stream("GET", url, timeout=timeout, follow_redirects=True, headers=headers) as body,
+        httpx.stream("GET", url, timeout=_TIMEOUT, follow_redirects=True, headers=headers) as body,
         explain_os_errors(path),
         path.open("wb") as handle,
         Progress(
@@ -145,8 +136,8 @@ def _download(
         length = body.headers.get("Content-Length", "")
         task = progress.add_task(Path(url).name, total=int(length) if length.isdigit() else None)
         for piece in body.iter_raw(2**16):
-            if body.num_bytes_downloaded > size_limit:
-                raise ValueError(f"more than {size_limit} bytes, the most expected")
+            if body.num_bytes_downloaded > _SIZE_LIMIT:
+                raise ValueError(f"more than {_SIZE_LIMIT} bytes, the most expected")
             digest.update(piece)
             handle.write(piece)
             progress.update(task, completed=body.num_bytes_downloaded)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from flows.cli import compute, refresh, run_file, services, stored
-from flows.cli.options import Command, CommandGroup, with_flags, with_options
+from flows.cli import compute, run_file, services, stored
+from flows.cli.options import Command, CommandGroup, with_options
 from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
 from flows.progress.interrupts import (
     exit_process,
@@ -57,7 +58,7 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
         (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
         (compute.resume, "ism-dask resume mnist-gaussian-q10"),
-        (refresh.cancel, "ism-dask cancel mnist-gaussian-q10"),
+        (compute.cancel, "ism-dask cancel mnist-gaussian-q10"),
     ),
     "Use and manage runs": (
         (stored.runs, "ism-dask runs"),
@@ -70,25 +71,22 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Run files and refreshes": (
         (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),
         (run_file.run, "ism-dask run sales.toml --dry-run"),
-        (refresh.refresh, "ism-dask refresh sales.toml"),
-        (refresh.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
-        (refresh.schedules, "ism-dask schedules sales pause"),
-        (refresh.alert, "ism-dask alert https://hooks.example.com/nights"),
-        (refresh.history, "ism-dask history sales -o history.html"),
-        (refresh.rollback, "ism-dask rollback sales-0003"),
+        (run_file.refresh, "ism-dask refresh sales.toml"),
+        (run_file.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
+        (run_file.schedules, "ism-dask schedules sales pause"),
+        (run_file.alert, "ism-dask alert https://hooks.example.com/nights"),
+        (run_file.history, "ism-dask history sales -o history.html"),
+        (run_file.rollback, "ism-dask rollback sales-0003"),
     ),
     "Services": (
         (services.up, "ism-dask up --workers 4 --memory 4GB"),
         (services.check_cluster, "ism-dask check-cluster slurm.toml"),
     ),
 }
-_BY_NAME: dict[str, Callable[..., None]] = {}
 for _panel, _commands in _COMMANDS.items():
     for _command, _example in _commands:
-        _name = _command.__name__.replace("_", "-")
-        _BY_NAME[_name] = _command
         app.command(
-            _name,
+            _command.__name__.replace("_", "-"),
             cls=Command,
             help=escape(getdoc(_command) or ""),
             epilog=f"Example: {_example}",
@@ -156,9 +154,17 @@ def _run_command() -> int:
 def _message(error: Exception) -> str:
     package = type(error).__module__.split(".")[0]
     if package in _OWN_PACKAGES or (type(error) in _BUILTIN_ERRORS and str(error)):
-        command = _BY_NAME.get(next(iter(sys.argv[1:]), ""))
-        return str(error) if command is None else with_flags(str(error), command)
+        return _with_flags(str(error))
     return f"{type(error).__name__}: {error} (--debug shows where)"
+
+
+def _with_flags(message: str) -> str:
+    """Return a message with options of the command in place of settings, such as `run`."""
+    commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+    command = commands.get(next(iter(sys.argv[1:]), ""))
+    params = [] if command is None else command.params
+    flags = {each.name: each.opts[0] for each in params if each.param_type_name == "option"}
+    return re.sub(r"`(\w+)`", lambda match: f"`{flags.get(match[1], match[1])}`", message)
 
 
 def _report_error(message: str, status: int, *, answered: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""The commands that compute a run: fit, crossval, cluster, unfold, tables and resume."""
+"""The commands that compute a run, resume it and cancel it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from flows.cli.output import Output, print_ending
 from flows.errors import FlowError, SettingsError
 from flows.paper.settings import TablesSettings
 from flows.settings.base import DataSettings, FlowSettings
-from flows.settings.clustering import ClusterSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.settings.unfolding import UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 
 if TYPE_CHECKING:
     from flows.results.base import RunResult
@@ -216,3 +215,22 @@ def _nothing_to_resume(name: str) -> str:
         return f"the run {name!r} is complete; see `ism-dask show {name}`"
     names = ", ".join(lease.run for lease in list_leases())
     return f"no run {name!r} was interrupted; {f'there are {names}' if names else 'none was'}"
+
+
+def cancel(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run; or a published one that is refreshed.")
+    ],
+    *,
+    output: Output,
+) -> None:
+    """End a run that goes on, on this machine: `ism-dask resume` goes on with it.
+
+    Its last iteration is saved, its cluster is released, and Prefect calls it Cancelled.
+    """
+    from flows.runs.inventory import cancel_run  # noqa: PLC0415
+
+    with output.watched():
+        pid = cancel_run(run)
+    output.say(f"process {pid} has ended")
+    output.finish({"command": "cancel", "run": run, "pid": pid})

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from functools import wraps
 from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
 import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
-from typer.models import OptionInfo
 
 from flows.errors import Interrupted
 from flows.settings.fields import Checked, flags_of, in_groups
@@ -49,21 +46,6 @@ class CommandGroup(QuietFlags, TyperGroup):
     """The command `ism-dask`, which has the others."""
 
 
-def with_flags(message: str, command: Callable[..., None]) -> str:
-    """Return a message with options in place of names of settings, such as `n_components`.
-
-    `command` is the one that failed.
-    """
-    flags: dict[str, str] = {}
-    for name, hint in get_type_hints(command, include_extras=True).items():
-        if is_dataclass(hint):
-            options = filter(_is_option, dataclasses.fields(hint))
-            flags |= {each.name: flags_of(each)[0] for each in options}
-        elif any(isinstance(each, OptionInfo) for each in getattr(hint, "__metadata__", ())):
-            flags[name] = f"--{name.replace('_', '-')}"
-    return re.sub(r"`(\w+)`", lambda match: f"`{flags.get(match[1], match[1])}`", message)
-
-
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of `command` that is a dataclass by options for its fields.
 
@@ -74,7 +56,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     types: dict[str, Any] = {name: parameter.annotation for name, parameter in own.items()}
     bundles: dict[str, Any] = {n: kind for n, kind in types.items() if is_dataclass(kind)}
 
-    @wraps(command)
     def called(**given: Any) -> None:
         try:
             # Inside `try`: checking the settings imports the registries, which takes a second, in
@@ -91,14 +72,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     keyword_only = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shown]
     called.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in shown}
-    # Otherwise Typer would follow it and read the annotations of the original function.
-    del called.__dict__["__wrapped__"]
     return called
-
-
-def _is_option(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a field is an option of the command line, not an argument."""
-    return field.default is not dataclasses.MISSING or bool(field.metadata["flags"])
 
 
 def _options(kind: Any) -> list[inspect.Parameter]:
@@ -118,7 +92,7 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
     # The settings themselves make a number of a text where they take both.
     read_as = str | None if str in get_args(hint) else hint
     declaration: Any = typer.Argument(help=about, autocompletion=complete)
-    if _is_option(field):
+    if field.default is not dataclasses.MISSING or field.metadata["flags"]:
         declaration = typer.Option(
             *flags_of(field),
             help=about,

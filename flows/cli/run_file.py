@@ -1,26 +1,30 @@
-"""The commands of run files: run and init."""
+"""The commands of run files: init and run; refresh, history, rollback, schedules and alerts."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from flows.cli.compute import computed_run
+from flows.cli.compute import computed_run, connect_to_prefect, run_flow
 from flows.cli.options import Plain
 from flows.cli.output import Output
 from flows.cli.stored import ingested, show_projected
 from flows.errors import FlowError, SettingsError
+from flows.settings.refresh import RefreshSettings
 
 if TYPE_CHECKING:
+    from flows.results.refresh import RefreshResult
     from flows.settings.run_file import RunFile
     from flows.settings.runs import NamedRunSettings
 
+RunFilePath: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")]
+
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")],
+    file: RunFilePath,
     *,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what it would do; store nothing.")
@@ -96,24 +100,178 @@ def init(
     output: Output,
 ) -> None:
     """Write a run file with every setting, its meaning and its default."""
-    import json  # noqa: PLC0415
-
     from flows.settings.fields import check_choice  # noqa: PLC0415
     from flows.settings.run_file import FLOWS  # noqa: PLC0415
-    from flows.settings.run_file_text import (  # noqa: PLC0415
-        commented_run_file,
-        run_file_schema,
-    )
+    from flows.settings.run_file_text import commented_run_file, schema_text  # noqa: PLC0415
 
     check_choice("flow", flow, list(FLOWS))
     if file.exists():
         raise SettingsError(f"{file} exists already; choose another name, or remove it first")
-    text = commented_run_file(flow, data, label)
-    if schema:
-        text = json.dumps(run_file_schema(), indent=2) + "\n"
+    text = schema_text() if schema else commented_run_file(flow, data, label)
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise FlowError(f"cannot write {file}: {error.strerror}") from error
     output.say(f"wrote {file}" + ("" if schema else f"; run it with `ism-dask run {file}`"))
     output.finish({"command": "init", "path": str(file)})
+
+
+def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) -> None:
+    """Fit the table of a run file again if it has changed, and publish the new run if it is sound.
+
+    The new run is compared with the published one. Beyond the limits in the table [refresh] of
+    the file it is saved, but not published, and the command fails.
+    """
+    from flows.refreshes.history import history_table  # noqa: PLC0415
+    from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
+    from flows.results.refresh import SUSPICIOUS  # noqa: PLC0415
+    from flows.runs.published import History  # noqa: PLC0415
+
+    check_refreshable(settings.plan)  # before a server is started for a file that is wrong
+    result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
+    published = History(result.name).published
+    output.show(history_table([result], published))
+    output.say(f"{result.name} is {published}; `ism-dask history {result.name}` shows all runs")
+    if result.state == SUSPICIOUS:
+        output.fail(
+            result.to_json(),
+            f"{result.run} is not published: {'; '.join(result.reasons)}. To publish it all the "
+            f"same: ism-dask rollback {result.run}",
+        )
+    output.finish(result.to_json())
+
+
+def history(
+    name: Annotated[str, typer.Argument(metavar="RUN", help="The name of the published run.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Page to write: .html or .md.")
+    ] = None,
+    output: Output,
+) -> None:
+    """Show all that happened to a published run; * marks the run that is published.
+
+    A state in brackets is that of an old run, whose files are removed.
+    """
+    from flows.refreshes.history import (  # noqa: PLC0415
+        history_table,
+        known_history,
+        reason_lines,
+        write_history,
+    )
+
+    known = known_history(name)
+    output.show(history_table(known.records, known.published))
+    for line in reason_lines(known.records):
+        output.say(line)
+    path = None if out is None else str(write_history(known, out))
+    if path is not None:
+        output.say(path)
+    refreshes = [each.to_json() for each in known.records]
+    output.finish({"command": "history", "name": name, "refreshes": refreshes, "path": path})
+
+
+def rollback(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run of a history, such as sales-0003; or the name of the published run, for "
+            "the run before.",
+        ),
+    ],
+    *,
+    output: Output,
+) -> None:
+    """Publish an earlier run again, in one step, and write its report and its projected rows."""
+    from flows.refreshes.refresh import rollback as publish  # noqa: PLC0415
+
+    with output.watched():
+        record = publish(run)
+    output.say(f"{record.name} is {record.run}")
+    for line in (*record.written, *record.reasons):
+        output.say(line)
+    output.finish({**record.to_json(), "command": "rollback"})
+
+
+def schedule(
+    file: RunFilePath,
+    *,
+    cron: Annotated[str, typer.Option(help="When, such as '0 2 * * *': at two in the night.")],
+    timezone: Annotated[
+        str, typer.Option(help="Time zone of --cron, such as Europe/Berlin.")
+    ] = "UTC",
+    output: Output,
+) -> None:
+    """Refresh a run at fixed times, by the worker of `ism-dask up`."""
+    from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
+    from flows.settings.run_file import read_run_file  # noqa: PLC0415
+
+    name = check_refreshable(read_run_file(file, force=True))
+    connect_to_prefect(output)
+    from flows.tracking.schedules import schedule_refresh  # noqa: PLC0415
+
+    url = schedule_refresh(name, file, cron, timezone)
+    output.say(f"refresh/{name} runs at {cron!r} ({timezone}): {url}")
+    output.finish(
+        {"command": "schedule", "name": name, "cron": cron, "timezone": timezone, "url": url}
+    )
+
+
+def schedules(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The name of the published run.")
+    ] = None,
+    change: Annotated[
+        str | None, typer.Argument(metavar="[CHANGE]", help="pause, resume or remove.")
+    ] = None,
+    *,
+    output: Output,
+) -> None:
+    """List the schedules of refreshes; or pause, resume or remove the one of a run, and list them.
+
+    The published run and its history stay.
+    """
+    if (name is None) != (change is None):
+        raise SettingsError(f"{name!r} is given without a change; expected pause, resume or remove")
+    connect_to_prefect(output)
+    from flows.tracking.schedules import change_schedule, list_schedules  # noqa: PLC0415
+
+    if name is not None and change is not None:
+        change_schedule(name, change)
+    known = list_schedules()
+    columns = ("run", "cron", "time zone", "next (UTC)", "last", "run file")
+    if known:
+        output.table(columns, [each.cells() for each in known], left=len(columns))
+    else:
+        output.say("no schedules; `ism-dask schedule FILE --cron '0 2 * * *'` makes one")
+    output.finish({"command": "schedules", "schedules": [each.to_json() for each in known]})
+
+
+def alert(
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="URL", help="A webhook, https://..., or mailto://user:password@host?to=..."
+        ),
+    ] = None,
+    *,
+    off: Annotated[bool, typer.Option("--off", help="Alert nobody any more.")] = False,
+    output: Output,
+) -> None:
+    """Call a webhook or send a mail when a refresh fails, is suspicious, or was missed.
+
+    Without a URL, it says who is alerted: at first nobody.
+    """
+    if off and url is not None:
+        raise SettingsError("--off and a URL exclude each other; give one of them")
+    connect_to_prefect(output)
+    from flows.tracking import alerts  # noqa: PLC0415
+
+    if off:
+        alerts.switch_off()
+    elif url is not None:
+        alerts.switch_on(url)
+    about = alerts.describe_alert()
+    output.say(about or "refreshes alert nobody; `ism-dask alert URL` changes that")
+    output.finish({"command": "alert", "on": bool(about), "about": about})

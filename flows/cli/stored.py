@@ -77,11 +77,7 @@ def remove(
 def ingest(settings: IngestSettings, *, plain: Plain = False, output: Output) -> None:
     """Store a data set: a built-in one by its name, or a table of yours by its path."""
     result = ingested(settings, output, plain=plain)
-    where = f"at {result.path}" if result.path else "not stored: a dry run"
-    output.say(
-        f"{result.dataset} ({result.split}): {result.rows:,} rows, {result.columns:,} columns, "
-        f"{where}"
-    )
+    output.say(result.line)
     output.finish(result.to_json())
 
 

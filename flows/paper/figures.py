@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from sklearn.preprocessing import normalize, scale
 from sklearn.svm import SVC
@@ -42,11 +42,13 @@ FEW_SPLIT, FEW_ROWS, _COUNTS, _LDA_COUNTS = "test", 5000, (1, 2, 3, 5, 9, 10, 20
 # Figure 1b: numbers of rows, and the number of new features in the paper.
 GROWTH_SPLIT, _ROWS, _Q = "train", (500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000), 20
 _CONVERGED = Status.CONVERGED.value
+# Fits a model to rows X (n, d) with classes y (n,).
+Fit: TypeAlias = Callable[[Request, Array, Array], FittedModel[Any]]
 
 
 def features(settings: TablesSettings) -> Iterator[Series]:
     """Return the lines of accuracy against the number of new features, one for each method."""
-    methods: Mapping[str, Callable[[Request, Array, Array], FittedModel[Any]]] = {
+    methods: Mapping[str, Fit] = {
         **{name.upper(): partial(fit_method, name) for name in ("pca", "lda", "nca")},
         "ISM, the paper's settings": partial(fit_method, ISM_PUBLISHED),
         "ISM, the default": lambda request, X, y: fit_kernel(
@@ -68,12 +70,7 @@ def features(settings: TablesSettings) -> Iterator[Series]:
     )
 
 
-def _accuracy(
-    settings: TablesSettings,
-    fit: Callable[[Request, Array, Array], FittedModel[Any]],
-    count: int,
-    part: ProgressShare,
-) -> Result:
+def _accuracy(settings: TablesSettings, fit: Fit, count: int, part: ProgressShare) -> Result:
     """Learn `count` features, and measure the accuracy of an SVM on the test rows."""
     X, y = rows_in_memory(_MNIST, FEW_SPLIT)
     train, test = sampled_rows(_MNIST, FEW_SPLIT, FEW_ROWS, settings.seed)
@@ -103,7 +100,7 @@ def figure_1b(settings: TablesSettings) -> Iterator[Series]:
             source=(_MNIST, GROWTH_SPLIT),
             effort=2000.0,
             measure=partial(
-                _seconds, settings=settings, kernel=kernel, engine=engine, solver=solver
+                _seconds, settings, kernel, partial(fit_kernel, solver=solver, engine=engine)
             ),
             steps=_ROWS,
             # The time of the other engines grows with n, so that they can take all rows.
@@ -114,20 +111,14 @@ def figure_1b(settings: TablesSettings) -> Iterator[Series]:
 
 
 def _seconds(
-    rows: int,
-    part: ProgressShare,
-    *,
-    settings: TablesSettings,
-    kernel: str,
-    engine: str,
-    solver: Solver,
+    settings: TablesSettings, kernel: str, fit: Fit, rows: int, part: ProgressShare
 ) -> Result:
     """Fit W to this number of rows."""
     X, y = rows_in_memory(_MNIST, GROWTH_SPLIT)
     chosen, _ = sampled_rows(_MNIST, GROWTH_SPLIT, rows, settings.seed)
     request = Request(_Q, kernel, min(_SECONDS, settings.cap), settings.seed)
     with part.lasting(0.0, f"{rows:,} rows"):
-        fitted = fit_kernel(request, X[chosen], y[chosen], solver, engine=engine)
+        fitted = fit(request, X[chosen], y[chosen])
     return {"rows": rows, **fit_facts(fitted)}
 
 

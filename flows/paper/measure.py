@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
-import numpy as np
-
 from flows.errors import FlowError, SettingsError
 from flows.paper.cells import table_cells
 from flows.paper.figures import features, figure_1a, figure_1b
@@ -62,12 +60,8 @@ def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
     _check_choice(settings, chosen)
     if settings.force:
         PartialResults.of_run(settings.run).clear()
-    efforts = [series.effort * len(series.steps) for series in chosen]
-    ends = np.cumsum([0.0, *efforts]) / sum(efforts)
-    return [
-        (series, ProgressShare(float(start), float(end), series.title))
-        for series, start, end in zip(chosen, ends, ends[1:], strict=False)
-    ]
+    parts = ProgressShare().cut([series.effort * len(series.steps) for series in chosen])
+    return [(each, part.named(each.title)) for each, part in zip(chosen, parts, strict=True)]
 
 
 def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesResult:

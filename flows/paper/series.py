@@ -100,7 +100,7 @@ def measure_series(
         return series.result([], error)
     versions = {"data_hash": data_hash, "version": version("ism-dask")}
     conditions = {**deciding(settings), **versions}
-    parts = repeat(None) if part is None else part.cut(len(series.steps))
+    parts = repeat(None) if part is None else part.cut([1.0] * len(series.steps))
     for step, progress in zip(series.steps, parts, strict=False):
         key = f"{series.name}-{step}"
         result = _stored(store, key, conditions)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 from ism_dask._context import bound
@@ -135,11 +136,11 @@ class ProgressShare:
         """Return the interval from the start of this one to `share` of it."""
         return replace(self, stop=self.start + share * (self.stop - self.start))
 
-    def cut(self, count: int) -> list[ProgressShare]:
-        """Return this interval cut into `count` equal intervals, in order."""
-        width = (self.stop - self.start) / count
-        edges = [self.start + number * width for number in range(count)]
-        return [replace(self, start=edge, stop=edge + width) for edge in edges]
+    def cut(self, efforts: Sequence[float]) -> list[ProgressShare]:
+        """Return this interval cut into one for each of some efforts, in order."""
+        ends = [*accumulate(efforts, initial=0.0)]
+        edges = [self.start + (self.stop - self.start) * end / (ends[-1] or 1.0) for end in ends]
+        return [replace(self, start=one, stop=other) for one, other in pairwise(edges)]
 
     def named(self, name: str) -> ProgressShare:
         """Return the same interval with another name."""

@@ -21,10 +21,9 @@ from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
-from flows.settings.clustering import ClusterSettings
 from flows.settings.fields import command_words, decisive_names
 from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
-from flows.settings.unfolding import UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 from flows.text import count_noun, number
 from storage import Run
 

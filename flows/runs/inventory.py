@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +165,7 @@ def check_files(names: Sequence[str]) -> list[CheckResult]:
     """
     named = [each for name in names for each in _items_named(name)]
     items = list(dict.fromkeys(named)) if names else stored_items()
-    ends = [*accumulate((max(1, each.bytes) for each in items), initial=0)]
-    parts = [ProgressShare(start / ends[-1], stop / ends[-1]) for start, stop in pairwise(ends)]
+    parts = ProgressShare().cut([max(1, each.bytes) for each in items])
     return [
         _check_item(each, part.named(f"check {each.name}"))
         for each, part in zip(items, parts, strict=True)

@@ -24,7 +24,7 @@ from flows.runs.data import (
 )
 from flows.runs.fitting import computed_facts, fitted_fields, names_of_columns, saved_facts
 from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
-from flows.settings.unfolding import AUTO, NO_SIDE, UnfoldSettings
+from flows.settings.unsupervised import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.unfolding_input import unfolding_rows
 from ism_dask.gamma.targets import target_name

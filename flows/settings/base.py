@@ -31,10 +31,6 @@ def import_choices() -> ModuleType:
     return choices
 
 
-def _dataset_names() -> list[str]:
-    return list(import_choices().dataset_names())
-
-
 @dataclass(frozen=True, kw_only=True)
 class FlowSettings(Checked, ABC):
     """Settings of a flow: its options on the command line and the form in the Prefect UI."""
@@ -123,7 +119,7 @@ class DataSettings(FlowSettings):
     dataset: str = setting(
         about="Name of a data set, which `ism-dask datasets` lists, or the path of a table.",
         title="Data set",
-        names=_dataset_names,
+        names=lambda: import_choices().dataset_names(),
         open_ended=True,
     )
     split: str | None = data_setting(None, about="Part of the data set. Default: its first.")

@@ -6,6 +6,8 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
@@ -32,13 +34,23 @@ def build_kernel(name: str, parameters: Mapping[str, Any], terms: Sequence[str] 
     `name` is one of `kernel_names()`; `terms` are those of a sum, such as
     `0.5*polynomial(degree=2)`.
     """
-    if check_choice("kernel", name, kernel_names()) == SUM:
-        return _sum(parameters, terms or ())
-    if terms:
+    if check_choice("kernel", name, kernel_names()) != SUM:
+        if terms:
+            raise SettingsError(
+                f"`terms` is given, but `kernel` is {name!r}: give kernel = {SUM!r}, or leave it "
+                "out"
+            )
+        return _one(name, parameters)
+    if not terms:
         raise SettingsError(
-            f"`terms` is given, but `kernel` is {name!r}: give kernel = {SUM!r}, or leave it out"
+            f"`kernel` is {SUM!r}, but `terms` is empty; expected terms such as {_TERM_EXAMPLE}"
         )
-    return _one(name, parameters)
+    if parameters:
+        raise SettingsError(
+            f"`{next(iter(parameters))}` is given beside a sum of kernels; expected it in a term, "
+            f"such as {_TERM_EXAMPLE}"
+        )
+    return reduce(add, map(_weighted_term, terms))
 
 
 def term_text(term: Any) -> Any:
@@ -53,28 +65,20 @@ def kernel_record(name: str, kernel: Any) -> dict[str, Any]:
     """Return a fitted kernel in plain JSON, with the parameters computed from the data."""
     if name != SUM:
         return {"name": name, **_parameters(kernel)}
-    return {"name": SUM, "terms": [_term_text(weight, term) for weight, term in kernel.terms]}
+    names = {kind: name for name, kind in import_choices().KERNELS.items()}
+    terms = []
+    for weight, term in kernel.terms:
+        table = {"kernel": names[type(term)], "weight": weight, **_parameters(term)}
+        # As a user would write it.
+        short = {key: f"{value:.6g}" for key, value in table.items() if isinstance(value, float)}
+        terms.append(term_text(table | short))
+    return {"name": SUM, "terms": terms}
 
 
 def fitted_kernel(record: Mapping[str, Any]) -> Kernel:
     """Return the kernel of a `kernel_record`, with the parameters that it was fitted with."""
-    parameters = {name: value for name, value in record.items() if name not in ("name", "terms")}
-    parameters = {name: value for name, value in parameters.items() if value is not None}
-    return build_kernel(record["name"], parameters, record.get("terms"))
-
-
-def _sum(parameters: Mapping[str, Any], terms: Sequence[str]) -> Kernel:
-    if not terms:
-        raise SettingsError(
-            f"`kernel` is {SUM!r}, but `terms` is empty; expected terms such as {_TERM_EXAMPLE}"
-        )
-    if parameters:
-        raise SettingsError(
-            f"`{next(iter(parameters))}` is given beside a sum of kernels; expected it in a term, "
-            f"such as {_TERM_EXAMPLE}"
-        )
-    weighted = [_weighted_term(text) for text in terms]
-    return sum(weighted[1:], start=weighted[0])
+    given = {name: value for name, value in record.items() if value is not None}
+    return build_kernel(given.pop("name"), given, given.pop("terms", None))
 
 
 def _weighted_term(text: str) -> Kernel:
@@ -138,13 +142,3 @@ def _parameters(kernel: Any) -> dict[str, Any]:
     return {
         each.name: getattr(kernel, each.name) for each in dataclasses.fields(kernel) if each.repr
     }
-
-
-def _term_text(weight: float, kernel: PointwiseKernel) -> str:
-    """Return a term as a user would write it, with the parameters computed from the data."""
-    names = {kind: name for name, kind in import_choices().KERNELS.items()}
-    values = [
-        f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in _parameters(kernel).items()
-    ]
-    return f"{weight:.6g}*{names[type(kernel)]}({', '.join(values)})"

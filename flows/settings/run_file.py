@@ -18,7 +18,6 @@ from flows.settings.base import (
     TransformSettings,
     import_choices,
 )
-from flows.settings.clustering import ClusterSettings
 from flows.settings.fields import Checked, setting
 from flows.settings.kernels import term_text
 from flows.settings.runs import (
@@ -37,7 +36,7 @@ from flows.settings.toml_tables import (
     read_table,
     within,
 )
-from flows.settings.unfolding import UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 
 # The table that a run file must have one of: it names the flow and has its settings.
 FLOWS: Mapping[str, type[NamedRunSettings]] = {

@@ -71,9 +71,9 @@ class _WithoutNull(GenerateJsonSchema):
         return self.generate_inner(schema["schema"]) if empty else super().default_schema(schema)
 
 
-def run_file_schema() -> dict[str, Any]:
+def schema_text() -> str:
     """Return the JSON schema of run files, for editors that check TOML by one."""
-    return {
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **TypeAdapter(FileTables).json_schema(schema_generator=_WithoutNull),
         "title": "Run file of ism-dask",
@@ -83,6 +83,7 @@ def run_file_schema() -> dict[str, Any]:
             {"required": ["unfold"]},
         ],
     }
+    return json.dumps(schema, indent=2) + "\n"
 
 
 def _entries(

@@ -122,7 +122,7 @@ def _first_error(kind: Any, values: Any, error: ValidationError) -> TableError:
 
 
 def _path_of(location: KeyPath, values: Any) -> KeyPath:
-    """Return the keys of an error, without pydantic's names for the branches of unions."""
+    """Return those keys that lead somewhere, without pydantic's names for branches of unions."""
     path: list[str | int] = []
     for part in location:
         with suppress(LookupError, TypeError):
@@ -163,17 +163,7 @@ def line_of(text: str, path: KeyPath) -> int | None:
             tables = tomllib.loads("\n".join(lines[:end]))
         except tomllib.TOMLDecodeError:  # in the middle of a value of several lines
             continue
-        if (depth := _depth(tables, path)) > deepest:
+        if (depth := len(_path_of(path, tables))) > deepest:
             deepest, line = depth, begin
         begin = end + 1
     return line
-
-
-def _depth(tables: Any, path: KeyPath) -> int:
-    """Return how many keys of a path lead somewhere."""
-    for depth, part in enumerate(path):
-        try:
-            tables = tables[part]
-        except (LookupError, TypeError):
-            return depth
-    return len(path)

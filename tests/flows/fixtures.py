@@ -67,8 +67,8 @@ def _compute_runs(folder: Path) -> None:
     from flows.runs.clustering import cluster_plain
     from flows.runs.crossval import crossval_plain
     from flows.runs.fit import fit_plain
-    from flows.settings.clustering import ClusterSettings
     from flows.settings.runs import CrossvalSettings, FitSettings
+    from flows.settings.unsupervised import ClusterSettings
 
     wine: Any = {"dataset": "wine", "criterion": "dependence"}
     digits = ClusterSettings(dataset="digits", n_clusters=4, run="cluster")

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from commandline import Command, Ended
 from support import store_own, unbounded
@@ -24,7 +25,7 @@ from ism_dask import SupervisedIKDR
 from storage import load_model, open_dataset, run_folder, runs_folder
 
 DEPENDENCE = ("--criterion", "dependence")
-COMMANDS = [each.name for each in app.registered_commands if each.name]
+COMMANDS = {each.name: each.rich_help_panel for each in app.registered_commands if each.name}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -49,13 +50,7 @@ def test_help_waits_for_nothing_heavy(apart: Command) -> None:
 
 def test_help_has_panels_and_no_types_of_flags(here: Command) -> None:
     panels = re.findall(r"^╭─ ([\w ]+) ─", here("--help").out, re.MULTILINE)
-    assert panels[-5:] == [
-        "Data",
-        "Compute a run",
-        "Use and manage runs",
-        "Run files and refreshes",
-        "Services",
-    ]
+    assert panels[-5:] == list(dict.fromkeys(COMMANDS.values()))
     output = here("fit", "--help").out
     panels = re.findall(r"^╭─ (\w+) ─", output, re.MULTILINE)
     assert panels == ["Arguments", "Data", "Kernel", "Solver", "Run", "Output"]
@@ -107,16 +102,9 @@ def test_crossval_for_people(here: Command) -> None:
     ended = here(*words, "--first", 3, "--max-iter", 1, "--tol", 1e-9)
     assert (ended.status, ended.err) == (0, "")
     assert "Cross-validation of wine: 178 rows, 13 columns, gaussian kernel, q = 2" in ended.out
-    first = [line.split()[0] for line in ended.out.splitlines() if line.strip()]
-    assert [name for name in first if name in {"1", "2", "3", "4", "mean", "sd"}] == [
-        "1",
-        "2",
-        "3",
-        "mean",
-        "sd",
-    ]
-    said = "not converged: fold 1, 2, 3 did not converge. Raise --max-iter"
-    assert said in ended.out
+    rows = re.findall(r"^ *(\d+|mean|sd) ", ended.out, re.MULTILINE)
+    assert rows == ["1", "2", "3", "mean", "sd"]
+    assert "not converged: fold 1, 2, 3 did not converge. Raise --max-iter" in ended.out
     assert here(*words, "--first", 1, "--quiet") == Ended(0, "", "")
 
 
@@ -148,17 +136,12 @@ def test_fit_then_transform_is_the_estimator(here: Command, tmp_path: Path) -> N
     np.save(matrix, X)
     header = ",".join(reversed(data.feature_names))
     np.savetxt(table, X[:, ::-1], delimiter=",", header=header, comments="", fmt="%.17g")
-    for source, suffix in (("wine", ".csv"), ("wine", ".npy"), (table, ".csv"), (matrix, ".npy")):
-        out = tmp_path / f"out{suffix}"
+    text, numbers = tmp_path / "out.csv", tmp_path / "out.npy"
+    for source, out in (("wine", text), ("wine", numbers), (table, text), (matrix, numbers)):
         assert here("transform", "two", source, "-o", out, "--json").answer["rows"] == 178
-        np.testing.assert_allclose(_read(out), expected, rtol=0, atol=1e-10)
-
-
-def _read(path: Path) -> np.ndarray:
-    if path.suffix == ".npy":
-        return np.load(path, allow_pickle=False)
-    assert path.read_text().startswith('"supervisedikdr0","supervisedikdr1"\n')
-    return np.loadtxt(path, delimiter=",", skiprows=1)
+        written = np.load(out) if out is numbers else pd.read_csv(out)
+        np.testing.assert_allclose(written, expected, rtol=0, atol=1e-10)
+    assert list(pd.read_csv(text)) == ["supervisedikdr0", "supervisedikdr1"]
 
 
 def test_fit_for_people(here: Command) -> None:
@@ -174,31 +157,10 @@ def test_fit_for_people(here: Command) -> None:
     assert here(*words, "--force").status == 0
 
 
-def test_a_fit_by_prediction_for_people(here: Command) -> None:
-    ended = here("fit", "wine", "--plain")
-    assert "wine-gaussian: W of all rows of wine: 178 rows" in ended.out
-    assert _figure(ended, "Criterion") == "prediction: J is the share explained"
-    assert 0.9 < float(_figure(ended, "Objective J")) < 1
-    assert float(_figure(ended, "Width")) > 0
-    assert float(_figure(ended, "Ridge")) > 0
-    start = _figure(ended, "Start").removesuffix(", kept")
-    model = load_model("wine-gaussian")
-    assert start in [each["start"] for each in model.metrics["selection"]["tried"]]
-    assert model.config["criterion"] == "prediction"
-
-
 def _figure(ended: Ended, name: str) -> str:
     """Return the value of a figure in the table at the end of a command."""
     (value,) = re.findall(rf"^ {name}  +(\S.*?) *$", ended.out, re.MULTILINE)
     return value
-
-
-def test_an_approximate_engine_says_how_far_it_may_be_off(here: Command) -> None:
-    store_own(600)
-    words = ("fit", "own", "--plain", *DEPENDENCE, "--sigma", "median", "--engine", "landmarks")
-    ended = here(*words)
-    assert _figure(ended, "Engine") == "landmarks"
-    assert re.fullmatch(r"\d\S+ at most", _figure(ended, "Error of J"))
 
 
 def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
@@ -209,8 +171,6 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
     answer = here("fit", "own", "--plain", "--json", *words).answer
     assert answer["engine_error"] is None
     assert load_model(answer["run"]).metrics["engine_error"] == math.inf
-    ended = here("fit", "own", "--plain", "--force", *words)
-    assert _figure(ended, "Error of J") == "no bound"
 
 
 @pytest.mark.long
@@ -364,10 +324,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
         ("crossval wine --plain --label colour", "`--label` is 'colour'; wine has cultivar"),
         ("crossval wine --plain --folds 49", "expected at most 48"),
         ("crossval wine --plain --folds 1", "`--folds` is 1; expected 2 or more"),
-        (
-            "crossval wine --plain --first 11",
-            "`--first` is 11; expected at most `--folds`",
-        ),
+        ("crossval wine --plain --first 11", "`--first` is 11; expected at most `--folds`"),
         ("crossval wine --plain --split train", "`--split` is 'train'; wine has all"),
         ("crossval ../wine --plain", "characters"),
         ("fit wine --plain --engine fast", "`--engine` is 'fast'; expected one of auto"),
@@ -434,11 +391,7 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
         (tmp_path / "absent.npy", out, "there is no file or folder"),
         ("digits", out, "has 64 columns"),
         ("wine", tmp_path / "absent" / "out.csv", r"could not write .*out.csv \(No such file"),
-        (
-            tmp_path / "huge.npy",
-            out,
-            "huge.npy: 'the projection' is infinite or too large in 2 rows",
-        ),
+        (tmp_path / "huge.npy", out, "huge.npy: 'the projection' is .* too large in 2 rows"),
     ):
         assert re.search(message, here("transform", "two", source, "-o", target).failed(1))
     chunk = next(path for path in (run_folder("two") / "result").rglob("c/*") if path.is_file())

@@ -19,7 +19,7 @@ from flows.progress.watching import watch_progress
 from flows.reports.markdown import run_page
 from flows.runs.clustering import PARADIGMS, cluster_plain
 from flows.runs.data import ensure_stored
-from flows.settings.clustering import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
+from flows.settings.unsupervised import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
 from ism_dask import AlternativeIKDR
 from storage import (
     DatasetInfo,

@@ -107,8 +107,8 @@ def test_rows_that_do_not_fit_are_listed_at_once(
 ) -> None:
     source, out = tmp_path / "new.csv", tmp_path / "out.csv"
     wrong = fitted.rename(columns={"age": "years"}).assign(income="high", region="west")
-    wrong.to_parquet(source.with_suffix(".parquet"))
-    message = here("transform", "two", source.with_suffix(".parquet"), "-o", out).failed(1)
+    wrong.to_parquet(table := tmp_path / "new.parquet")
+    message = here("transform", "two", table, "-o", out).failed(1)
     for part in (
         "lacks 'age'",
         "unknown columns 'years'",
@@ -117,12 +117,9 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     ):
         assert part in message
     ignoring = ("-o", out, "--unseen", "ignore")
-    message = here("transform", "two", source.with_suffix(".parquet"), *ignoring).failed(1)
+    message = here("transform", "two", table, *ignoring).failed(1)
     assert "which was a number" in message
     assert "west" not in message
-    fitted.assign(income=["high", *["1"] * (N - 1)]).to_csv(source, index=False)
-    message = here("transform", "two", source, "-o", out).failed(1)
-    assert "the column 'income' has 'high' among values of type double" in message
     wrong = fitted.assign(region=["west", "centre"] * (N // 2))
     wrong.loc[:2, "income"] = np.nan
     wrong.to_csv(source, index=False)
@@ -168,7 +165,6 @@ def test_a_file_of_a_built_in_data_set_may_have_its_label(
         ("--name wine", 1, "built-in data set"),
         ("--name ../x", 2, "`--name` is '../x'"),
         ("--max-levels 1", 2, "`--max-levels` is 1; expected 2 or more"),
-        ("--encoding klingon", 2, "`--encoding` is 'klingon'; expected one such as utf-8"),
         ("--delimiter ab", 2, "`--delimiter` is 'ab'; expected one character"),
     ],
 )
@@ -298,18 +294,6 @@ def test_columns_and_rows_left_out_are_noted(
         load_model("two").transform(sales)
 
 
-def test_numbers_too_large_to_project_are_no_answer(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
-) -> None:
-    sales.assign(income=sales["income"] / 1000).to_csv(tmp_path / "sales.csv", index=False)
-    _fit(here, tmp_path)
-    sales.assign(income=1.7e308).to_parquet(tmp_path / "huge.parquet")
-    out = tmp_path / "out.csv"
-    message = here("transform", "two", tmp_path / "huge.parquet", "-o", out).failed(1)
-    assert f"'the projection' is infinite or too large in {N} rows" in message
-    assert not out.exists()
-
-
 def test_rows_without_names_are_taken_in_their_order(
     here: Command, fitted_wine: str, tmp_path: Path
 ) -> None:
@@ -381,17 +365,12 @@ def test_a_folder_of_parts_becomes_one(here: Command, fitted: pd.DataFrame, tmp_
         assert list(new["id"].astype(int)) == list(rows["id"])
         assert_allclose(new[NEW], model.transform(rows))
     assert "exists" in here("transform", "two", tmp_path / "parts", "-o", out).failed(2)
-    rows = fitted[fitted["region"] == "south"].assign(income=np.nan)
-    rows.drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
-    other = tmp_path / "other"
-    message = here("transform", "two", tmp_path / "parts", "-o", other).failed(1)
-    assert "'income' has no value" in message
-    assert not other.exists()
     rows[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     for out in ("other", "new.parquet", "new.csv"):
         answer = here("transform", "two", tmp_path / "parts", "-o", tmp_path / out, "--json").answer
         assert answer["rows"] == (fitted["region"] != "south").sum()
-    empty = pd.read_parquet(other / "region=south" / "a.parquet", partitioning=None)
+    part = tmp_path / "other" / "region=south" / "a.parquet"
+    empty = pd.read_parquet(part, partitioning=None)
     assert (list(empty), len(empty)) == (["id", *NEW], 0)
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

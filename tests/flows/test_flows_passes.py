@@ -289,7 +289,7 @@ def test_the_log_of_a_long_fit_is_short(iterations: int, lines: int) -> None:
 
 def test_a_fold_has_its_share_of_the_log() -> None:
     diary = Diary()
-    for part in ProgressShare().named("fold 1 of 10").cut(10):
+    for part in ProgressShare().named("fold 1 of 10").cut([1.0] * 10):
         with watch_progress(diary), watched_fit(part, PLAN) as reports:
             for number in range(1, 90):
                 reports.on_iteration(state(*np.geomspace(1.0, 0.1, 90)[:number]))

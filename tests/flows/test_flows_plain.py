@@ -36,9 +36,8 @@ from flows.runs.crossval import crossval_plain, plan_folds, run_fold
 from flows.runs.data import ensure_stored, label_of
 from flows.runs.fit import fit_plain
 from flows.runs.unfolding import unfold_plain
-from flows.settings.clustering import ClusterSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.settings.unfolding import UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 from ism_dask import SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.source import RowSource

@@ -596,7 +596,7 @@ def test_a_run_is_cancelled_from_another_process(here: Command, tmp_path: Path) 
 def test_a_missing_run_file_is_an_error_at_once(
     here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.cli.refresh.connect_to_prefect", pytest.fail)
+    monkeypatch.setattr("flows.cli.run_file.connect_to_prefect", pytest.fail)
     monkeypatch.setattr("flows.cli.compute.connect_to_prefect", pytest.fail)
     assert "with the tables [data] and [fit]." in here("refresh", "--help").out
     path = tmp_path / "sales.toml"

@@ -10,9 +10,9 @@ from commandline import Command
 
 from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
-from flows.settings.clustering import LABEL_SETTINGS
 from flows.settings.fields import command_words, deciding
 from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
+from flows.settings.unsupervised import LABEL_SETTINGS
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import (
     KERNELS,

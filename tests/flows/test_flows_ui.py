@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from serving import Serving
 from waiting import ask
 
-from flows.settings.clustering import ClusterSettings
+from flows.settings.unsupervised import ClusterSettings
 
 # A page loads its parts one after the other.
 PATIENCE = 60_000

@@ -20,7 +20,7 @@ from waiting import wait
 from flows.progress.watching import watch_progress
 from flows.reports.html import render_run
 from flows.runs.unfolding import unfold_plain
-from flows.settings.unfolding import UnfoldSettings
+from flows.settings.unsupervised import UnfoldSettings
 from ism_dask import ColoredMVU
 from storage import load_unfolding, open_dataset, open_run, result_arrays
 

@@ -15,8 +15,8 @@ from commandline import Command
 from support import flown
 
 from flows.settings.base import IngestSettings
-from flows.settings.clustering import ClusterSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.settings.unsupervised import ClusterSettings
 from storage import PartialResults, home
 
 ROOT = Path(__file__).parents[2]
