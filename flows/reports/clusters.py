@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flows.reports import figures
-from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import data_subject, features_block
 from flows.reports.view import View
@@ -47,7 +47,7 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
             Block("How it went", pictures=tuple(figures.course(result, model))),
             Block(
                 "Rounds",
-                tables=(Table("W and the embedding in turns.", columns, rounds),),
+                tables=(Table(say("clusters.rounds"), columns, rounds),),
                 detail=True,
             ),
             Block("How far to trust it", facts=fit_quality(result)),
@@ -57,11 +57,10 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
 
 def _clusters(result: ClusterResult, view: View | None) -> Block:
     sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
-    tables = [Table("Rows of each cluster.", ("cluster", "rows"), sizes)]
+    tables = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
     if result.nmi:
         agreement = tuple((name, f"{value:.3f}") for name, value in result.nmi.items())
-        caption = "Agreement with known labels, from 0 to 1 (normalised mutual information)."
-        tables.append(Table(caption, ("label", "NMI"), agreement))
+        tables.append(Table(say("clusters.agreement"), ("label", "NMI"), agreement))
     return Block(
         "Clusters",
         tables=tuple(tables),
