@@ -11,15 +11,15 @@ import numpy as np
 from flows.reports.blocks import say
 from flows.reports.pictures import (
     Figure,
-    are_classes,
+    coded,
     drawn,
     drawn_rows,
     height_of_rows,
     png_bytes,
     weights_image,
 )
-from flows.reports.view import View, largest
-from flows.results.runs import ClusterResult, FitResult
+from flows.reports.view import View, features_of
+from flows.results.runs import ClusterResult, FitResult, largest
 from flows.text import count_noun, new_feature, number
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import largest_weight
@@ -35,7 +35,7 @@ _STORED = ("clusters", "segments")
 def components(model: Model) -> Iterator[Figure]:
     """Yield the first components: as images if rows are images, else as ranked weights."""
     for k, value in enumerate(model.eigenvalues[:COMPONENTS]):
-        ranked = largest(model, model.components[k], WEIGHTS)
+        ranked = largest(model.components[k], features_of(model))[:WEIGHTS]
         first = ", ".join(f"{name} {weight:+.2f}" for name, weight in ranked[:3])
         title, caption = new_feature(k), f"Eigenvalue {number(value)}; {first}."
         if model.image_shape is not None:
@@ -137,18 +137,14 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
     sample = model.sample
     if sample is None or len(sample.points) == 0:
         return
-    label = "cluster" if isinstance(result, ClusterResult) else "label"
-
-    def class_name(code: int) -> str:
-        names = model.class_names or ()
-        which = "cluster" if label == "cluster" else "class"
-        return names[code] if 0 <= code < len(names) else f"{which} {code}"
-
+    is_clustering = isinstance(result, ClusterResult)
+    label, which = ("cluster", "cluster") if is_clustering else ("label", "class")
     step = -(-len(sample.points) // MOST_ROWS)
     features, values = sample.points[::step].astype(float), sample.values[::step]
     points = features[:, :2]
     if points.shape[1] < 2:
         points = np.column_stack([points, values])
+    values, classes = coded(values, model.class_names, which)
     names = (new_feature(0), new_feature(1) if model.n_components > 1 else label)
     count = len(points)
     rows = f"All {count:,} rows" if count == result.rows else f"{count:,} of {result.rows:,} rows"
@@ -157,16 +153,13 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
         say("figure.rows", count=rows, first=names[0], second=names[1], label=label),
         points,
         values,
+        classes,
         label="label",
         axis_names=names,
-        class_name=class_name,
     )
-    if label == "cluster":
+    if is_clustering:
         return
-    classes, what = None, "mean of the label"
-    if are_classes(values):
-        present, values = np.unique(values, return_inverse=True)
-        classes, what = [class_name(int(each)) for each in present], "share of each class"
+    what = "mean of the label" if classes is None else "share of each class"
     for k, z in enumerate(features.T[:RESPONSES]):
         yield drawn(
             f"Label along {new_feature(k)}",

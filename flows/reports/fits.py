@@ -10,8 +10,15 @@ from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.fit_quality import fit_quality
 from flows.reports.pictures import drawn, height_of_rows
-from flows.reports.view import View, largest
-from flows.results.runs import Certainty, ClusterResult, CrossvalResult, FitResult, Selection
+from flows.reports.view import View, features_of
+from flows.results.runs import (
+    Certainty,
+    ClusterResult,
+    CrossvalResult,
+    FitResult,
+    Selection,
+    largest,
+)
 from flows.text import count_noun, new_feature, number, share
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.pictures import drawing
@@ -124,15 +131,11 @@ def certainty_block(certainty: Certainty) -> Block:
         ("column", "share", "from", "to"),
         tuple((each.feature, *map(share, (each.share, each.low, each.high))) for each in shares),
     )
+    found = zip(certainty.stability, certainty.retention, strict=True)
     stability = Table(
         say("certainty.stability"),
         ("feature", "alone", "within the space"),
-        tuple(
-            (new_feature(k), f"{alone:.2f}", f"{within:.2f}")
-            for k, (alone, within) in enumerate(
-                zip(certainty.stability, certainty.retention, strict=True)
-            )
-        ),
+        tuple((new_feature(k), *(f"{each:.2f}" for each in row)) for k, row in enumerate(found)),
     )
     return Block(
         "How sure",
@@ -167,7 +170,7 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
     if model is None:
         return Block("New features", tables=(table,))
     images, more = model.image_shape is not None, len(table.rows) - figures.COMPONENTS
-    shares = largest(model, subspace_shares(model.components), _SHARES)
+    shares = largest(subspace_shares(model.components), features_of(model))[:_SHARES]
     rows = tuple((name, share(value)) for name, value in shares)
     about = say("features.pixels" if images else "features.columns")
     if more > 0:
@@ -186,15 +189,10 @@ def _new_features(result: FitResult | ClusterResult) -> Table:
     caption = say("features.largest")
     columns: tuple[str, ...] = ("feature", "largest weights (standardised)", "eigenvalue")
     # A list of runs has no loadings: they are read with the model.
+    weights = (", ".join(f"{w.feature} {w.weight:+.2f}" for w in each) for each in result.loadings)
     rows: list[tuple[str, ...]] = [
-        (
-            new_feature(k),
-            ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
-            number(value),
-        )
-        for k, (value, loadings) in enumerate(
-            zip(result.eigenvalues, result.loadings, strict=False)
-        )
+        (new_feature(k), words, number(value))
+        for k, (words, value) in enumerate(zip(weights, result.eigenvalues, strict=False))
     ]
     if shares is not None:
         caption += say("features.contributions")
@@ -211,10 +209,8 @@ def _dimensions(result: FitResult) -> list[Block]:
     tried = result.dimensions
     if not tried:
         return []
-    shown: dict[str, Any] = {
-        "numbers": [each.q for each in tried],
-        "chosen": len(result.eigenvalues),
-    }
+    numbers, chosen = [each.q for each in tried], len(result.eigenvalues)
+    shown: dict[str, Any] = {"numbers": numbers, "chosen": chosen}
     rows = tuple(
         (
             f"{each.q} (chosen)" if each.q == result.n_components else f"{each.q}",

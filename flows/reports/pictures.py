@@ -202,29 +202,32 @@ def drawn_rows(
     caption: str,
     points: Array,
     values: Array | None,
+    classes: Sequence[str] | None,
     *,
     label: str,
     axis_names: tuple[str, str],
-    class_name: Callable[[int], str],
-    height: float = 420.0,
 ) -> Figure:
-    """Draw rows (n, 2) in the colours of their values (n,), classes or numbers, if they have some.
-
-    `class_name` returns the name of a class by its code.
-    """
-    where: dict[str, Any] = {"points": points, "axis_names": axis_names, "height": height}
+    """Draw rows (n, 2) in the colours of their values (n,), if they have some: see `coded`."""
+    where: dict[str, Any] = {"points": points, "axis_names": axis_names, "height": 420.0}
     if values is None:
         return drawn(title, caption, drawing.draw_points, **where)
-    if not are_classes(values):
+    if classes is None:
         return drawn(title, caption, drawing.draw_numbers, values=values, label=label, **where)
+    return drawn(title, caption, drawing.draw_classes, codes=values, names=classes, **where)
+
+
+def coded(
+    values: Array, names: Sequence[str] | None, what: str
+) -> tuple[Array, Sequence[str] | None]:
+    """Return classes as indices of their names, with the names; numbers as they are, with None.
+
+    `names` are those by value; a class without one is named by its number and `what` it is.
+    """
+    if values.dtype.kind not in "ui":
+        return values, None
     present, codes = np.unique(values, return_inverse=True)
-    names = [class_name(int(code)) for code in present]
-    return drawn(title, caption, drawing.draw_classes, codes=codes, names=names, **where)
-
-
-def are_classes(values: Array) -> bool:
-    """Return whether the labels of rows are classes, not numbers."""
-    return values.dtype.kind in "ui"
+    known = dict(enumerate(names or ()))
+    return codes, [known.get(int(value), f"{what} {value}") for value in present]
 
 
 def weights_image(weights: Array, shape: tuple[int, ...], largest: float) -> Image.Image:

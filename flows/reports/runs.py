@@ -12,9 +12,16 @@ from typing import Any
 
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.reports.summary import summarise
-from flows.reports.view import View, largest, saved_result
+from flows.reports.view import View, features_of, saved_result
 from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, UnfoldResult
+from flows.results.runs import (
+    ClusterResult,
+    CrossvalResult,
+    FitEnding,
+    FitResult,
+    UnfoldResult,
+    largest,
+)
 from flows.services.leases import Lease, list_leases
 from flows.text import byte_size
 from storage import Run, picture_path
@@ -176,10 +183,11 @@ def full_json(view: View) -> dict[str, Any]:
     }
     if model is None:
         return record
+    names = features_of(model)
     return {
         **record,
         "loadings": [
-            [{"feature": name, "weight": weight} for name, weight in largest(model, weights)]
+            [{"feature": name, "weight": weight} for name, weight in largest(weights, names)]
             for weights in model.components
         ],
         "history": list(model.history),

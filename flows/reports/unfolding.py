@@ -9,7 +9,7 @@ import numpy as np
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.figures import MOST_ROWS
 from flows.reports.fit_quality import ending_words
-from flows.reports.pictures import Figure, drawn, drawn_rows
+from flows.reports.pictures import Figure, coded, drawn, drawn_rows
 from flows.reports.view import View
 from flows.results.runs import UnfoldResult
 from flows.text import count_noun, number, share
@@ -104,21 +104,23 @@ def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
 
 def _figures(result: UnfoldResult) -> Iterator[Figure]:
     """Yield the rows by the first two coordinates, in the colours of their label; and spectrum."""
-    arrays, names = result_arrays(result.run, "coordinates", "values"), result.class_names
+    arrays, classes = result_arrays(result.run, "coordinates", "values"), None
     Z, values = arrays["coordinates"], arrays.get("values")
     chosen = np.arange(len(Z))
     if len(Z) > MOST_ROWS:
         chosen = np.sort(np.random.default_rng(0).choice(len(Z), MOST_ROWS, replace=False))
     plane = Z[chosen, :2] if Z.shape[1] > 1 else np.column_stack([Z[chosen], np.zeros(len(chosen))])
     shown = f"{len(chosen):,} of {result.rows:,} rows by their coordinates"
+    if values is not None:
+        values, classes = coded(values[chosen], result.class_names, "class")
     yield drawn_rows(
         "Rows",
         f"{shown}, in the colours of {result.label}." if result.label else f"{shown}.",
         plane,
-        None if values is None else values[chosen],
+        values,
+        classes,
         label=result.label,
         axis_names=_AXIS_NAMES,
-        class_name=lambda code: f"class {code}" if names is None else names[code],
     )
     eigenvalues, q = np.array(result.eigenvalues), result.n_components
     yield drawn(

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from flows.errors import FlowError, SettingsError
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
@@ -20,7 +18,6 @@ from flows.results.runs import (
     column_names,
     top_loadings,
 )
-from ism_dask._types import Array
 from storage import (
     Model,
     Run,
@@ -101,12 +98,3 @@ class View:
 def features_of(model: Model) -> tuple[str, ...]:
     """Return the names of the old features."""
     return column_names(model.feature_names, model.image_shape, model.n_features)
-
-
-def largest(model: Model, values: Array, count: int | None = None) -> list[tuple[str, float]]:
-    """Return those of the values (d,) of old features that are largest, with the features' names.
-
-    The first has the largest absolute value.
-    """
-    names, order = features_of(model), np.argsort(-np.abs(values), kind="stable")
-    return [(names[j], float(values[j])) for j in order[:count]]
