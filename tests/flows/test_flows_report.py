@@ -8,7 +8,6 @@ import shutil
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from browsing import Browsing
+from browsing import Browsing, Page
 from commandline import Command
 from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
@@ -76,31 +75,6 @@ def store_hostile() -> None:
     write_dataset(dataset_path("hostile"), info, [X], {"y": y, "number": X[:, 1] ** 3})
 
 
-class Strict(HTMLParser):
-    """Notes every element, and refuses one that is not closed in its turn."""
-
-    VOID = ("meta", "link", "img", "br")
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attributes)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.seen if name == tag]
-
-
 # Some of the texts in the drawings of a page.
 DRAWN = {
     "fit": {"new features", "eigengap 404.8", "class_1", "alcohol", "objective J", "iteration"},
@@ -117,7 +91,7 @@ def test_a_page_is_sound_the_same_each_time_and_asks_nobody_for_anything(
 ) -> None:
     page = rendered[kind]
     assert page == render_run(kind)
-    found = Strict(page)
+    found = Page(page)
     assert page.startswith("<!DOCTYPE html>")
     assert len(found.all("main")) == len(found.all("h1")) == 1
     assert len(found.all("figure")) == len(found.all("figcaption")) > 0
@@ -169,7 +143,7 @@ def test_names_are_shown_and_never_obeyed(label: str, q: int, criterion: str) ->
     store_hostile()
     settings = {"label": label, "n_components": q, "criterion": criterion, "sigma": "median"}
     fit_plain(FitSettings(dataset="hostile", **settings, run="bad"))
-    found = Strict(render_run("bad"))
+    found = Page(render_run("bad"))
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
     page = run_page(View.of("bad").result)
@@ -189,7 +163,7 @@ def test_a_model_without_history_or_sample_has_a_page() -> None:
         config={"tol": 0.01, "angle_tol": None},
     )
     save_model("old", model)
-    found = Strict(render_run("old"))
+    found = Page(render_run("old"))
     assert len(found.all("figure")) == 2  # the spectrum and one component
 
 
