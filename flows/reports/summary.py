@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from flows.reports.blocks import Block, Fact, Summary, Table, say
-from flows.reports.clusters import cluster_summary
 from flows.reports.crossval import crossval_summary
-from flows.reports.fits import fit_summary
+from flows.reports.fits import cluster_summary, fit_summary
 from flows.reports.paper_tables import paper_summary
 from flows.reports.unfolding import unfold_summary
 from flows.reports.view import View

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
@@ -18,6 +19,7 @@ from commandline import Command, Ended
 from support import DATA, ENDING, FITTED
 
 from flows.progress.watching import in_context
+from flows.reports import blocks
 from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import certainty_block
@@ -232,10 +234,9 @@ def test_numbers_have_four_significant_digits(value: float, words: str) -> None:
 
 
 def test_what_a_certificate_did_not_measure_is_null() -> None:
-    for record in (_fit().to_json(), _crossed({}).to_json()["results"][0]):
-        assert {record["certificate"][name] for name in ("largest_eigenvalue", "distance")} == {
-            None
-        }
+    for record in (_fit().to_json(), *_crossed({}).to_json()["results"]):
+        certificate = record["certificate"]
+        assert certificate["largest_eigenvalue"] is certificate["distance"] is None
 
 
 def test_a_record_that_lacks_an_entry_is_no_result(here: Command) -> None:
@@ -263,12 +264,8 @@ def test_a_fit_by_prediction_says_what_was_chosen_and_what_j_is() -> None:
         assert (found["Start"], found["Width"], found["Ridge"]) == (start, "0.25", "0.1")
         assert ("Residual" in found) is (status == "converged")
         assert not {"Eigengap", "Error of J", "Maximum of J"} & found.keys()
-        assert block_of(summary, "What was chosen").tables[0].rows[0] == (
-            "gradient",
-            "the start",
-            "the start",
-            "80.0%",
-        )
+        (table,) = block_of(summary, "What was chosen").tables
+        assert table.rows[0] == ("gradient", "the start", "the start", "80.0%")
     advised = _fit(**shown, selection=selection, components_advice="take fewer `n_components`")
     assert quality(advised, "Number of new features").warnings == ("Take fewer --components",)
     assert values(summarise(_fit(**shown)).facts)["Criterion"] == "dependence: J is HSIC"
@@ -442,6 +439,13 @@ def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
     first, second = quality(crossed, "Converged").warnings
     assert first == "not converged: fold 1, 4 did not converge. Raise --max-iter"
     assert second.startswith("not converged: fold 3 swings between two subspaces")
+
+
+def test_every_sentence_that_a_report_names_is_there() -> None:
+    code = "".join(path.read_text() for path in Path(blocks.__file__).parent.glob("*.py"))
+    for name in re.findall(r'say\(\s*"([^"]+)"', code):
+        part, _, key = name.partition(".")
+        assert key in blocks.sentences()[part], name
 
 
 @pytest.mark.parametrize("suffix", [".md", ".json", ".html", ".txt"])
