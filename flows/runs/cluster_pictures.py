@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,16 +27,8 @@ _GAP = 4
 
 def cluster_pictures(data: Dataset, model: ClusteringIKDR) -> dict[str, bytes]:
     """Draw all pictures that suit the data; return the content of a PNG file for each."""
-    images = {}
-    if (shape := data.image_shape) is not None:
-        largest = largest_weight(model.components_)
-        images["components"] = _sheet(
-            weights_image(row, shape, largest) for row in model.components_
-        )
-        images["clusters"] = _sheet(_cluster_means(data, model, shape))
-    if (segments := _segmented_picture(data, model)) is not None:
-        images["segments"] = segments
-    return {name: png_bytes(image) for name, image in images.items()}
+    images = {name: draw(data, model) for name, draw in _PICTURES.items()}
+    return {name: png_bytes(image) for name, image in images.items() if image is not None}
 
 
 def whole_picture(data: Dataset) -> bytes:
@@ -45,10 +37,18 @@ def whole_picture(data: Dataset) -> bytes:
     return b"" if pixels is None else png_bytes(Image.fromarray(pixels.astype(np.uint8), "RGB"))
 
 
-def _cluster_means(
-    data: Dataset, model: ClusteringIKDR, shape: tuple[int, ...]
-) -> Iterator[Image.Image]:
-    """Return the mean image of each cluster that has rows."""
+def _component_images(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
+    """Draw the components as images, side by side; None if the rows are no images."""
+    if data.image_shape is None:
+        return None
+    largest = largest_weight(model.components_)
+    return _sheet([weights_image(row, data.image_shape, largest) for row in model.components_])
+
+
+def _cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
+    """Draw the mean image of each cluster; None if the rows are no images."""
+    if data.image_shape is None:
+        return None
     sums = np.zeros((model.n_clusters, data.X.shape[1]))
     for start in range(0, len(data.X), _BATCH_ROWS):
         rows = data.X.read(start, min(start + _BATCH_ROWS, len(data.X))).astype(np.float64)
@@ -59,7 +59,7 @@ def _cluster_means(
     averages = sums[nonempty] / sizes[nonempty, None]
     low, high = averages.min(), averages.max()
     grey = (255.0 * (averages - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
-    return (enlarged(Image.fromarray(row.reshape(shape), "L")) for row in grey)
+    return _sheet([enlarged(Image.fromarray(row.reshape(data.image_shape), "L")) for row in grey])
 
 
 def _segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
@@ -82,9 +82,15 @@ def _segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | No
     return Image.fromarray(painted[inverse.ravel()].reshape(pixels.shape).astype(np.uint8), "RGB")
 
 
-def _sheet(drawn: Iterable[Image.Image]) -> Image.Image:
+_PICTURES: Mapping[str, Callable[[Dataset, ClusteringIKDR], Image.Image | None]] = {
+    "components": _component_images,
+    "clusters": _cluster_means,
+    "segments": _segmented_picture,
+}
+
+
+def _sheet(images: list[Image.Image]) -> Image.Image:
     """Return images of one size side by side, in rows of five."""
-    images = list(drawn)
     columns = min(5, len(images))
     width, height = images[0].width + _GAP, images[0].height + _GAP
     rows = -(-len(images) // columns)

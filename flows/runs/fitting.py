@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -67,7 +68,9 @@ class FittedModel(Generic[M]):
     @property
     def ending(self) -> FitEnding:
         """How the fit ended and how accurate W is."""
-        model = self.model
+        model, certificate = self.model, vars(self.model.certificate_)
+        numbers = ("largest_eigenvalue", "distance")
+        unmeasured = [name for name in numbers if not math.isfinite(certificate[name])]
         # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
         by_change = model.status_ is Status.TOLERANCE
         return FitEnding(
@@ -84,7 +87,7 @@ class FittedModel(Generic[M]):
             tolerance=float(model.tolerance_),
             measure="change" if by_change else model.plan.iterations.measure,
             angle=float(model.history_[-1].angle) if model.history_ else None,
-            certificate=CertificateRecord.from_json(vars(model.certificate_)),
+            certificate=CertificateRecord.from_json({**certificate, **dict.fromkeys(unmeasured)}),
         )
 
     @property

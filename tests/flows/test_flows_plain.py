@@ -202,16 +202,25 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
 def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> None:
     X, y = load_wine(return_X_y=True)
     given = {"dataset": "wine", "criterion": "dependence", "n_components": 2, "force": True}
-    median = {"kernel": Gaussian("median")}
     for settings, parameters in (
         ({"sigma": "root"}, {}),
-        ({"sigma": "median", "whiten": True}, {**median, "whiten": True}),
-        ({"sigma": "median", "balanced": True}, {**median, "class_weight": "balanced"}),
+        ({"sigma": "median", "whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
+        (
+            {"sigma": "median", "balanced": True},
+            {"kernel": Gaussian("median"), "class_weight": "balanced"},
+        ),
     ):
         fit_plain(FitSettings(**given, **settings))
         expected = SupervisedIKDR(2, criterion="dependence", random_state=0, **parameters).fit(X, y)
         model = load_model("wine-gaussian-q2")
         np.testing.assert_allclose(model.components, expected.components_, atol=1e-9)
+
+
+def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
+    settings = FitSettings(dataset="wine", n_components=3, criterion="dependence")
+    words = fit_plain(settings).components_advice
+    assert words.startswith("new feature 3 has an eigenvalue of ")
+    assert words.endswith("2 new features would do")
 
 
 def test_baselines_are_of_the_same_folds_and_the_same_classifier() -> None:
@@ -244,7 +253,7 @@ def test_baselines_that_take_too_long_are_left_out_and_named(
     monkeypatch.setattr("flows.runs.crossval._MOST_WORK", 1e5)
     result = crossval_plain(replace(WINE, n_components=2, first=1, max_iter=1))
     assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
-    block, *_ = summarise(result).blocks
+    (block,) = (each for each in summarise(result).blocks if each.title == "Beside other features")
     assert [row[0] for row in block.tables[0].rows] == ["prediction", "PCA", "LDA", "chance"]
     (note,) = block.notes
     assert note.endswith("178 rows of 13 columns are too many: dependence, all features.")
@@ -268,8 +277,12 @@ def test_tolerances_reach_the_fit() -> None:
     tight = fit_plain(FitSettings(run="tight", angle_tol=1e-6, **given))
     assert tight.iterations > loose.iterations
     store_own(600)
-    given.update(dataset="own", engine="landmarks")
     rough, fine = (
-        fit_plain(FitSettings(**given, run=str(tol), engine_tol=tol)) for tol in (0.1, 1e-8)
+        fit_plain(
+            FitSettings(
+                **{**given, "dataset": "own"}, run=str(tol), engine="landmarks", engine_tol=tol
+            )
+        )
+        for tol in (0.1, 1e-8)
     )
     assert 0 < fine.engine_error < rough.engine_error
