@@ -59,15 +59,9 @@ def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
 
 
 def _accuracies(result: CrossvalResult) -> Figure:
-    mean = result.mean.accuracy
-    return drawn(
-        "Accuracy",
-        say("crossval.accuracies", mean=mean),
-        draw_accuracy,
-        folds=[each.fold for each in result.results],
-        values=[each.accuracy for each in result.results],
-        mean=mean,
-    )
+    mean, folds = result.mean.accuracy, [each.fold for each in result.results]
+    values, about = [each.accuracy for each in result.results], say("crossval.accuracy", mean=mean)
+    return drawn("Accuracy", about, draw_accuracy, folds=folds, values=values, mean=mean)
 
 
 def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from flows.reports.pictures import (
     png_bytes,
     weights_image,
 )
-from flows.reports.view import View, features_of
-from flows.results.runs import ClusterResult, FitResult, largest
+from flows.reports.view import View, largest
+from flows.results.runs import ClusterResult, FitResult
 from flows.text import count_noun, new_feature, number
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import largest_weight
@@ -35,7 +35,7 @@ _STORED = ("clusters", "segments")
 def components(model: Model) -> Iterator[Figure]:
     """Yield the first components: as images if rows are images, else as ranked weights."""
     for k, value in enumerate(model.eigenvalues[:COMPONENTS]):
-        ranked = largest(model.components[k], features_of(model))[:WEIGHTS]
+        ranked = largest(model, model.components[k])[:WEIGHTS]
         first = ", ".join(f"{name} {weight:+.2f}" for name, weight in ranked[:3])
         title, caption = new_feature(k), f"Eigenvalue {number(value)}; {first}."
         if model.image_shape is not None:

@@ -10,15 +10,8 @@ from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.fit_quality import fit_quality
 from flows.reports.pictures import drawn, height_of_rows
-from flows.reports.view import View, features_of
-from flows.results.runs import (
-    Certainty,
-    ClusterResult,
-    CrossvalResult,
-    FitResult,
-    Selection,
-    largest,
-)
+from flows.reports.view import View, largest
+from flows.results.runs import Certainty, ClusterResult, CrossvalResult, FitResult, Selection
 from flows.text import count_noun, new_feature, number, share
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.pictures import drawing
@@ -173,44 +166,38 @@ def certainty_block(certainty: Certainty) -> Block:
     """Return the block on the certainty of W."""
     low, high = certainty.standardized_interval
     shares, clear = certainty.shares, certainty.separated
-    first = ", ".join(each.feature for each in shares[:clear])
-    more = clear - len(shares)
+    first, more = ", ".join(each.feature for each in shares[:clear]), clear - len(shares)
+    first = f"{first} and {more} more" if more > 0 else first or "none"
     facts = (
         Fact("Distance from the truth", f"{low:.2g} to {high:.2g}", say("certainty.distance")),
-        Fact(
-            "Columns clear of all others",
-            f"{first} and {more} more" if more > 0 else first or "none",
-            say("certainty.clear"),
-        ),
+        Fact("Columns clear of all others", first, say("certainty.clear")),
         *_refits(certainty),
     )
-    intervals = Table(
-        say("certainty.shares"),
-        ("column", "share", "from", "to"),
-        tuple((each.feature, *map(share, (each.share, each.low, each.high))) for each in shares),
+    names = [each.feature for each in shares]
+    intervals = [(each.share, each.low, each.high) for each in shares]
+    rows = tuple((name, *map(share, each)) for name, each in zip(names, intervals, strict=True))
+    picture = drawn(
+        "Shares of the columns",
+        say("certainty.drawn"),
+        drawing.draw_shares,
+        height=height_of_rows(len(names)),
+        names=names,
+        intervals=np.array(intervals).T,
+        clear=min(clear, len(names)),
     )
     found = zip(certainty.stability, certainty.retention, strict=True)
-    stability = Table(
-        say("certainty.stability"),
-        ("feature", "alone", "within the space"),
-        tuple((new_feature(k), *(f"{each:.2f}" for each in row)) for k, row in enumerate(found)),
+    stability = tuple(
+        (new_feature(k), *(f"{each:.2f}" for each in row)) for k, row in enumerate(found)
     )
     return Block(
         "How sure",
         about=say("certainty.refits" if certainty.refits else "certainty.curvature"),
         facts=facts,
-        tables=(intervals, stability),
-        pictures=(
-            drawn(
-                "Shares of the columns",
-                say("certainty.drawn"),
-                drawing.draw_shares,
-                height=height_of_rows(len(shares)),
-                names=[each.feature for each in shares],
-                intervals=np.array([(each.share, each.low, each.high) for each in shares]).T,
-                clear=min(clear, len(shares)),
-            ),
+        tables=(
+            Table(say("certainty.shares"), ("column", "share", "from", "to"), rows),
+            Table(say("certainty.stability"), ("feature", "alone", "within the space"), stability),
         ),
+        pictures=(picture,),
     )
 
 
@@ -228,7 +215,7 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
     if model is None:
         return Block("New features", tables=(table,))
     images, more = model.image_shape is not None, len(table.rows) - figures.COMPONENTS
-    shares = largest(subspace_shares(model.components), features_of(model))[:_SHARES]
+    shares = largest(model, subspace_shares(model.components))[:_SHARES]
     rows = tuple((name, share(value)) for name, value in shares)
     about = say("features.pixels" if images else "features.columns")
     if more > 0:

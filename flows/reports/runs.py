@@ -12,16 +12,9 @@ from typing import Any
 
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.reports.summary import summarise
-from flows.reports.view import View, features_of, saved_result
+from flows.reports.view import View, largest, saved_result
 from flows.results.base import RunResult
-from flows.results.runs import (
-    ClusterResult,
-    CrossvalResult,
-    FitEnding,
-    FitResult,
-    UnfoldResult,
-    largest,
-)
+from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, UnfoldResult
 from flows.services.leases import Lease, list_leases
 from flows.text import byte_size
 from storage import Run, picture_path
@@ -55,7 +48,7 @@ class ListedRun:
     headline: str = ""
     # The address of its flow run in the Prefect UI.
     page: str = ""
-    # Of its fits, by the names in `flows.reports.metrics`; None for those that it has not.
+    # Of its fits, by the names of their metrics; None for those that it has not.
     numbers: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
@@ -175,11 +168,10 @@ def full_json(view: View) -> dict[str, Any]:
     }
     if model is None:
         return record
-    names = features_of(model)
     return {
         **record,
         "loadings": [
-            [{"feature": name, "weight": weight} for name, weight in largest(weights, names)]
+            [{"feature": name, "weight": weight} for name, weight in largest(model, weights)]
             for weights in model.components
         ],
         "history": list(model.history),

@@ -45,28 +45,21 @@ def unfold_summary(result: UnfoldResult, view: View | None) -> Summary:
         + (f"; {share(same)} of the nearest rows have the same class" if same is not None else ""),
         facts=_facts(result),
         blocks=(
-            Block(
-                "The picture",
-                tables=(table,),
-                pictures=() if view is None else tuple(_figures(result)),
-            ),
+            Block("The picture", tables=(table,), pictures=tuple(_figures(result, view))),
             Block("How far to trust it", facts=_quality(result)),
         ),
     )
 
 
 def _facts(result: UnfoldResult) -> tuple[Fact, ...]:
-    unused = say("unfolding.unused", used=result.used_axes, count=result.n_components)
+    unused = {"used": result.used_axes, "count": result.n_components}
+    warnings = (say("unfolding.unused", **unused),) if unused["used"] < unused["count"] else ()
     same = "" if result.same_class is None else share(result.same_class)
+    shown = share(result.share_of_axes)
     facts = (
         Fact("Distance error", f"{result.distance_error:.3f}", say("unfolding.distance_error")),
         Fact("Neighbours of the same class", same, say("unfolding.same_class")),
-        Fact(
-            "Variance shown",
-            share(result.share_of_axes),
-            say("unfolding.variance"),
-            warnings=(unused,) if result.used_axes < result.n_components else (),
-        ),
+        Fact("Variance shown", shown, say("unfolding.variance"), warnings=warnings),
         Fact("Dependence", f"{result.hsic:.3f}", say("unfolding.dependence")),
         Fact("Seconds", f"{result.seconds:.2f}"),
     )
@@ -74,16 +67,12 @@ def _facts(result: UnfoldResult) -> tuple[Fact, ...]:
 
 
 def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
+    ended = "yes" if result.converged else "no"
     ending = () if result.converged else (f"the fit {ending_words(result.status)}",)
     parts, largest = len(result.part_sizes), result.largest_share or 0.0
     alone = result.columns > 1 and largest > _OUTWEIGHS
     facts = (
-        Fact(
-            "Converged",
-            "yes" if result.converged else "no",
-            say("unfolding.known"),
-            warnings=ending,
-        ),
+        Fact("Converged", ended, say("unfolding.known"), warnings=ending),
         Fact(
             "Largest column",
             f"{result.largest_column}, {100 * largest:.0f}%" if result.largest_column else "",
@@ -102,8 +91,10 @@ def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact.value)
 
 
-def _figures(result: UnfoldResult) -> Iterator[Figure]:
+def _figures(result: UnfoldResult, view: View | None) -> Iterator[Figure]:
     """Yield the rows by the first two coordinates, in the colours of their label; and spectrum."""
+    if view is None:
+        return
     arrays, classes = result_arrays(result.run, "coordinates", "values"), None
     Z, values = arrays["coordinates"], arrays.get("values")
     chosen = np.arange(len(Z))

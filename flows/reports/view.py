@@ -16,8 +16,10 @@ from flows.results.runs import (
     FitResult,
     UnfoldResult,
     column_names,
+    ranked,
     top_loadings,
 )
+from ism_dask._types import Array
 from storage import (
     Model,
     Run,
@@ -98,3 +100,8 @@ class View:
 def features_of(model: Model) -> tuple[str, ...]:
     """Return the names of the old features."""
     return column_names(model.feature_names, model.image_shape, model.n_features)
+
+
+def largest(model: Model, values: Array) -> list[tuple[str, float]]:
+    """Return the values (d,) of old features with their names, the largest ones first."""
+    return ranked(values, features_of(model))

@@ -120,12 +120,12 @@ def top_loadings(
 ) -> tuple[tuple[Loading, ...], ...]:
     """Return the largest weights of each row of `components` (q, d), largest first."""
     return tuple(
-        tuple(Loading(feature=name, weight=weight) for name, weight in largest(row, names)[:_TOP])
+        tuple(Loading(feature=name, weight=weight) for name, weight in ranked(row, names)[:_TOP])
         for row in components
     )
 
 
-def largest(values: NDArray[Any], names: Sequence[str]) -> list[tuple[str, float]]:
+def ranked(values: NDArray[Any], names: Sequence[str]) -> list[tuple[str, float]]:
     """Return values (d,) with their names, from the largest absolute value down."""
     order = np.argsort(-np.abs(values), kind="stable")
     return [(names[j], float(values[j])) for j in order]
