@@ -35,7 +35,7 @@ _STORED = ("clusters", "segments")
 def components(model: Model) -> Iterator[Figure]:
     """Yield the first components: as images if rows are images, else as ranked weights."""
     for k, value in enumerate(model.eigenvalues[:COMPONENTS]):
-        ranked = largest(model, model.components[k])[:WEIGHTS]
+        ranked = largest(model, model.components[k], WEIGHTS)
         first = ", ".join(f"{name} {weight:+.2f}" for name, weight in ranked[:3])
         title, caption = new_feature(k), f"Eigenvalue {number(value)}; {first}."
         if model.image_shape is not None:

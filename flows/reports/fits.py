@@ -215,7 +215,7 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
     if model is None:
         return Block("New features", tables=(table,))
     images, more = model.image_shape is not None, len(table.rows) - figures.COMPONENTS
-    shares = largest(model, subspace_shares(model.components))[:_SHARES]
+    shares = largest(model, subspace_shares(model.components), _SHARES)
     rows = tuple((name, share(value)) for name, value in shares)
     about = say("features.pixels" if images else "features.columns")
     if more > 0:

@@ -102,6 +102,6 @@ def features_of(model: Model) -> tuple[str, ...]:
     return column_names(model.feature_names, model.image_shape, model.n_features)
 
 
-def largest(model: Model, values: Array) -> list[tuple[str, float]]:
-    """Return the values (d,) of old features with their names, the largest ones first."""
-    return ranked(values, features_of(model))
+def largest(model: Model, values: Array, count: int | None = None) -> list[tuple[str, float]]:
+    """Return those of the values (d,) of old features of largest size, with features' names."""
+    return ranked(values, features_of(model), count)

@@ -120,14 +120,16 @@ def top_loadings(
 ) -> tuple[tuple[Loading, ...], ...]:
     """Return the largest weights of each row of `components` (q, d), largest first."""
     return tuple(
-        tuple(Loading(feature=name, weight=weight) for name, weight in ranked(row, names)[:_TOP])
+        tuple(Loading(feature=name, weight=weight) for name, weight in ranked(row, names, _TOP))
         for row in components
     )
 
 
-def ranked(values: NDArray[Any], names: Sequence[str]) -> list[tuple[str, float]]:
-    """Return values (d,) with their names, from the largest absolute value down."""
-    order = np.argsort(-np.abs(values), kind="stable")
+def ranked(
+    values: NDArray[Any], names: Sequence[str], count: int | None = None
+) -> list[tuple[str, float]]:
+    """Return those of the values (d,) of largest size, or all, the largest first, with names."""
+    order = np.argsort(-np.abs(values), kind="stable")[:count]
     return [(names[j], float(values[j])) for j in order]
 
 

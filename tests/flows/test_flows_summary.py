@@ -39,18 +39,13 @@ KINDS = ("fit", "cluster", "crossval", "tables")
 
 # Metrics as runs save them.
 FIT = {**FITTED, "label": "cultivar"}
-_ROUND = {
-    **dict.fromkeys(("affinity", "change", "turn", "objective", "seconds"), 0.75),
-    "number": 1,
-    "eigenvalues": [1.0],
-    "iterations": 1,
-}
+_NUMBERS = dict.fromkeys(("affinity", "change", "turn", "objective", "seconds"), 0.75)
 CLUSTERED: dict[str, Any] = {
     **FITTED,
     "n_clusters": 3,
     "nmi": {"cultivar": 0.865},
     "paradigm": "unsupervised",
-    "rounds": [_ROUND],
+    "rounds": [{**_NUMBERS, "number": 1, "eigenvalues": [1.0], "iterations": 1}],
     "sizes": [61, 53, 64],
     "run": "x",
 }
@@ -68,6 +63,10 @@ CROSSED: dict[str, Any] = {
 
 def _fit(**changes: Any) -> FitResult:
     return FitResult.from_json({**FIT, **changes, "run": "x"})
+
+
+def _clustered(**changes: Any) -> ClusterResult:
+    return ClusterResult.from_json({**CLUSTERED, **changes})
 
 
 def _crossed(*folds: dict[str, Any]) -> CrossvalResult:
@@ -385,10 +384,8 @@ def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it() -> Non
         "2 new features classify 100.0% of the held-out rows, ± 0.0% between folds; 1 warning "
         "speaks against it."
     )
-    clustered = ClusterResult.from_json({**CLUSTERED, "loadings": [[], []]})
-    assert summarise(clustered).finding == (
-        "3 clusters of 178 rows agree 0.86 with cultivar (NMI, from 0 to 1)"
-    )
+    finding = "3 clusters of 178 rows agree 0.86 with cultivar (NMI, from 0 to 1)"
+    assert summarise(_clustered(loadings=[[], []])).finding == finding
 
 
 def test_tables_say_what_is_lost_and_what_could_not_be_measured(
@@ -409,31 +406,25 @@ def test_tables_say_what_is_lost_and_what_could_not_be_measured(
 @pytest.mark.parametrize(
     ("texts", "notes"),
     [
-        (("", ""), ()),
-        (("why", "", "why"), ("fold 1, 3: why",)),
-        (
-            ("why", "so", "why", "thus"),
-            ("fold 1, 3: why (fold 2, 4: with other numbers, which --json has)",),
-        ),
+        (["", ""], ()),
+        (["a", "", "a"], ("fold 1, 3: a",)),
+        ([*"abac"], ("fold 1, 3: a (fold 2, 4: with other numbers, which --json has)",)),
     ],
 )
-def test_one_line_for_the_notes_of_all_folds(
-    texts: tuple[str, ...], notes: tuple[str, ...]
-) -> None:
+def test_one_line_for_the_notes_of_all_folds(texts: list[str], notes: tuple[str, ...]) -> None:
     crossed = _crossed(*({"engine_note": each} for each in texts))
     assert quality(crossed, "Engine").notes == notes
 
 
 def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
-    entries = {**CLUSTERED, "settings": {"outer_tol": 0.01}}
+    limit = {"settings": {"outer_tol": 0.01}}
     for status, words in (
         ("max_iter", "W did not converge. Raise --max-iter. Raise --max-outer or --outer-tol"),
         ("converged", "W did converge, but the rounds did not. Raise --max-outer or --outer-tol"),
     ):
-        clustered = ClusterResult.from_json({**entries, "status": status})
-        (warning,) = quality(clustered, "Converged").warnings
+        (warning,) = quality(_clustered(**limit, status=status), "Converged").warnings
         assert warning == f"not converged: the last round was saved. {words}"
-    settled = ClusterResult.from_json({**entries, "status": "converged", "converged": True})
+    settled = _clustered(**limit, status="converged", converged=True)
     assert "W and the embedding stay" in quality(settled, "Converged").meaning
     crossed = _crossed({}, {"status": "", "converged": True}, {"status": "swings"}, {})
     first, second = quality(crossed, "Converged").warnings
