@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from flows.builtin.raw_files import (
     RawData,
@@ -37,19 +40,14 @@ from storage.dataset_writing import default_chunk_rows, write_dataset
 from storage.errors import DatasetNotFound, StorageError
 from storage.store import chunk_digest, chunked_digest
 
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
-
 
 @dataclass(frozen=True)
 class Split:
-    """One part of a data set."""
+    """One part of a data set, as `datasets.toml` describes it."""
 
     rows: int
-    # Digest of X and labels, as `content_digest` returns it. Raw files come in several editions
-    # and packings; their values are the same.
     content_sha256: str
-    raw: tuple[RawFile, ...] = ()  # the files that the loader reads, in the order of its parameters
+    raw: tuple[RawFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,114 +77,28 @@ def folder_of(name: str, split: str | None = None) -> str:
     return folder_name(name, DATASETS[name].split_name(split)) if name in DATASETS else name
 
 
-def _mnist_split(prefix: str, rows: int, content: str, images: str, labels: str) -> Split:
-    """Return one split of MNIST, with the digests of its values and of the downloaded files."""
-    files = ((f"{prefix}-images-idx3-ubyte.gz", images), (f"{prefix}-labels-idx1-ubyte.gz", labels))
-    raw = tuple(RawFile((name,), _MNIST + name, sha256) for name, sha256 in files)
-    return Split(rows, content, raw)
+_LOADERS: Mapping[str, Callable[..., RawData]] = {
+    "wine": partial(load_bundled, "load_wine", "cultivar"),
+    "cancer": load_cancer,
+    "face": load_faces,
+    "mnist": load_mnist,
+    "flower": load_colours,
+    "digits": partial(load_bundled, "load_digits", "digit", (8, 8)),
+    "breast_cancer": partial(load_bundled, "load_breast_cancer", "diagnosis"),
+}
 
 
-def _all(rows: int, content: str, *raw: RawFile) -> dict[str, Split]:
-    """Return the only split of a data set that is not split."""
-    return {"all": Split(rows, content, raw)}
+def _read_catalogue() -> dict[str, DatasetSpec]:
+    """Return the data sets of `datasets.toml` with their loaders."""
+    text = (files("flows.builtin") / "datasets.toml").read_text(encoding="utf-8")
+    known = {
+        name: {"name": name, "load": _LOADERS[name], **entries}
+        for name, entries in tomllib.loads(text).items()
+    }
+    return TypeAdapter(dict[str, DatasetSpec]).validate_python(known)
 
 
-_SPECS = (
-    DatasetSpec(
-        name="wine",
-        title="Wine: chemical analysis of three Italian cultivars",
-        source="UCI, as bundled with scikit-learn",
-        columns=13,
-        load=partial(load_bundled, "load_wine", "cultivar"),
-        splits=_all(178, "9730a7accc166f2b08f9caf3c16bcb2df2770e93fa189842438f935c96626043"),
-        default_label="cultivar",
-    ),
-    DatasetSpec(
-        name="cancer",
-        title="Wisconsin breast cancer, original: nine cell features graded 1 to 10",
-        source="UCI breast-cancer-wisconsin.data, rows with missing values left out",
-        columns=9,
-        load=load_cancer,
-        splits=_all(
-            683,
-            "bc73e21a012ac38cf3cd029e744986f2a52738643c3a29ff818b131004d40ef0",
-            RawFile(
-                ("breast-cancer-wisconsin.data",),
-                _UCI + "breast-cancer-wisconsin/breast-cancer-wisconsin.data",
-            ),
-        ),
-        default_label="diagnosis",
-    ),
-    DatasetSpec(
-        name="face",
-        title="CMU face images, 32 x 30: 20 people in 4 poses",
-        source="UCI CMU face images, quarter size",
-        columns=960,
-        load=load_faces,
-        splits=_all(
-            624,
-            "4cdd713a96060d1b51379e313c84ac3d8c6b034b60b69f84640e6ddb24e9c263",
-            RawFile(("faces_4.tar.gz", "faces.tar.gz"), _UCI + "faces-mld/faces_4.tar.gz"),
-        ),
-        default_label="identity",
-    ),
-    DatasetSpec(
-        name="mnist",
-        title="MNIST handwritten digits, 28 x 28",
-        source="the four IDX files of LeCun, Cortes and Burges",
-        columns=784,
-        load=load_mnist,
-        splits={
-            "test": _mnist_split(
-                "t10k",
-                10_000,
-                "fa2f0ba290c3f0facd1cf5206d136fd9d2eb32fcde36de035b3860b46b24688e",
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            ),
-            "train": _mnist_split(
-                "train",
-                60_000,
-                "3a320f9eb3bc4efffc1b90a84410d17e0ed3660cef2bfddaa1876f3b715d17d0",
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            ),
-        },
-        default_label="digit",
-    ),
-    DatasetSpec(
-        name="flower",
-        title="Flower: the distinct colours of a tessellation picture",
-        source="flower.png",
-        columns=3,
-        load=load_colours,
-        splits=_all(
-            256,
-            "f11a32d7b3262444496610d7572b726596bc6182225c6e5c2f6a62f524e83540",
-            RawFile(("flower.png",)),
-        ),
-    ),
-    DatasetSpec(
-        name="digits",
-        title="Handwritten digits, 8 x 8",
-        source="UCI, as bundled with scikit-learn",
-        columns=64,
-        load=partial(load_bundled, "load_digits", "digit", (8, 8)),
-        splits=_all(1797, "f390087eb1eb79fcfb997ff41a3aed5edeea36673b3e0912ecf06e3eeacd472f"),
-        default_label="digit",
-    ),
-    DatasetSpec(
-        name="breast_cancer",
-        title="Wisconsin breast cancer, diagnostic: thirty measures of cell nuclei",
-        source="UCI, as bundled with scikit-learn",
-        columns=30,
-        load=partial(load_bundled, "load_breast_cancer", "diagnosis"),
-        splits=_all(569, "797e699df7ede6477912a35ed633ea9d43380e605082a41564d9b80579ae116f"),
-        default_label="diagnosis",
-    ),
-)
-
-DATASETS: dict[str, DatasetSpec] = {spec.name: spec for spec in _SPECS}
+DATASETS = _read_catalogue()
 
 
 def ingest(

@@ -49,6 +49,8 @@ def _cell(series: SeriesResult) -> Cell:
     subject, results = series.subject, series.results
     paradigm, data = subject["paradigm"], subject["data"]
     kernel, method = subject.get("kernel", ""), METHODS[subject["method"]]
+    measures = ("score", "seconds", "objective", "cost")
+    spreads: dict[str, Any] = {name: _spread(results, name) for name in measures}
     return Cell(
         table=series.part,
         paradigm=paradigm,
@@ -58,10 +60,7 @@ def _cell(series: SeriesResult) -> Cell:
         title=method.title,
         folds=len(results),
         of=series.steps,
-        score=_spread(results, "score"),
-        seconds=_spread(results, "seconds"),
-        objective=_spread(results, "objective"),
-        cost=_spread(results, "cost"),
+        **spreads,
         objectives=tuple(each["objective"] for each in results if "objective" in each),
         status=_status(results),
         published=published(paradigm, data, kernel, method.published) if kernel else {},
@@ -104,11 +103,9 @@ def _below_published(ism: Cell) -> Iterator[str]:
     paper = ism.published
     if "score" not in paper or ism.score is None:
         return
-    supervised = ism.paradigm == SUPERVISED
-    lowest = paper["score"] - paper.get("score_sd", 0.0) - _ROUNDING[supervised]
-    if ism.score.mean < lowest:
+    supervised, spread = ism.paradigm == SUPERVISED, paper.get("score_sd", 0.0)
+    if ism.score.mean < paper["score"] - spread - _ROUNDING[supervised]:
         measure = "accuracy" if supervised else "NMI"
-        spread = paper.get("score_sd", 0.0)
         yield f"{measure} below the published {paper['score']:.3f} - {spread:.3f}"
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
 from flows.errors import SettingsError
-from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.html import render_history, write_summary
 from flows.reports.pictures import Figure, drawn_by_date
-from flows.results.refresh import (
-    BEGUN,
-    FAILED,
-    ROLLED_BACK,
-    SUSPICIOUS,
-    RefreshResult,
-)
+from flows.results.refresh import BEGUN, FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
 from flows.runs.published import History, RefreshProcess
 from flows.text import new_feature, number, share
 from storage import refreshed_names
@@ -27,6 +21,7 @@ from storage.errors import did_you_mean
 COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state", "by")
 # The numbers of those that 80 columns of a terminal have room for.
 _ON_TERMINAL = (0, 1, 2, 4, 5, 6, 7)
+_DRIFT = ("population stability index", "shift of the mean")
 # The columns whose weights the page draws: those with the largest weights in the last run.
 _MOST_LINES = 6
 
@@ -92,10 +87,7 @@ def history_summary(history: History) -> Summary:
         blocks=(
             Block(
                 "Refreshes",
-                about="Oldest first; * is published. Explained: the share of the label that the "
-                "new features explain. Gain: this share over that of the published features, on "
-                "the same rows. Turn: the sine of the largest angle between both. State in "
-                "brackets: the files of the run are removed.",
+                about=say("history.about"),
                 tables=(history_table(records, published),),
                 notes_title="What did not go its usual way, oldest first:",
                 notes=tuple(reason_lines(records)),
@@ -107,15 +99,13 @@ def history_summary(history: History) -> Summary:
 
 
 def _cells(each: RefreshResult, published: str | None) -> tuple[str, ...]:
-    comparison = each.comparison
+    compared, measures = each.comparison, ("explained", "gain", "turn")
     return (
         (each.run or "none") + (" *" if each.run and each.run == published else ""),
         _time(each),
         f"{each.rows:,}" if each.run else "",
         number(each.objective) if each.run else "",
-        "" if comparison is None else f"{comparison.explained:.3f}",
-        "" if comparison is None else f"{comparison.gain:.3f}",
-        "" if comparison is None else f"{comparison.turn:.3f}",
+        *("" if compared is None else f"{getattr(compared, name):.3f}" for name in measures),
         f"({_state(each)})" if each.pruned else _state(each),
         each.by,
     )
@@ -151,17 +141,8 @@ def _comparison_block(last: RefreshResult) -> Block:
         f"{last.run} beside {comparison.published}, which was published",
         tables=(
             Table("Limits.", ("limit", "value", "allowed", "exceeded"), checks),
-            Table(
-                "Weights that moved most.",
-                ("feature", "column", "before", "after"),
-                moved,
-                left=2,
-            ),
-            Table(
-                "Columns and published features, the least stable first.",
-                ("column or feature", "population stability index", "shift of the mean"),
-                drift,
-            ),
+            Table(say("history.moved"), ("feature", "column", "before", "after"), moved, left=2),
+            Table(say("history.drift"), ("column or feature", *_DRIFT), drift),
         ),
     )
 
@@ -171,15 +152,14 @@ def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
     runs = list({each.run: each for each in records if each.components}.values())
     if len(runs) < 2:
         return []
-    compared = [(each, each.comparison) for each in runs if each.comparison is not None]
-    figures = []
+    figures, compared = [], [each.comparison for each in runs if each.comparison is not None]
     if len(compared) > 1:
-        dates = [each for each, _ in compared]
-        shares = [one.explained for _, one in compared]
-        drift = [one.largest_drift for _, one in compared]
+        dates = _dates([each for each in runs if each.comparison is not None])
+        shares = {"explained": [each.explained for each in compared]}
+        drift = {"index": [each.largest_drift for each in compared]}
         figures = [
-            _by_date("Explained", "The share of the label.", dates, {"explained": shares}),
-            _by_date("Drift", "The least stable column or feature.", dates, {"index": drift}),
+            drawn_by_date("Explained", "The share of the label.", dates, shares),
+            drawn_by_date("Drift", "The least stable column or feature.", dates, drift),
         ]
     return figures + [_weights(runs, k) for k in range(len(runs[-1].components))]
 
@@ -196,13 +176,8 @@ def _weights(runs: Sequence[RefreshResult], k: int) -> Figure:
         sign = np.sign(sum(weights.get(name, 0.0) * reference[name] for name in reference)) or 1.0
         for name in names:
             lines[name].append(float(sign) * weights.get(name, np.nan))
-    return _by_date(new_feature(k), "Its largest weights; signs are aligned.", runs, lines)
+    return drawn_by_date(new_feature(k), say("history.weights"), _dates(runs), lines)
 
 
-def _by_date(
-    title: str, caption: str, runs: Sequence[RefreshResult], lines: Mapping[str, Sequence[float]]
-) -> Figure:
-    """Draw lines with a value for each run, NaN for none, by the dates of the runs."""
-    return drawn_by_date(
-        title, caption, [datetime.fromisoformat(each.time) for each in runs], lines
-    )
+def _dates(runs: Sequence[RefreshResult]) -> list[datetime]:
+    return [datetime.fromisoformat(each.time) for each in runs]

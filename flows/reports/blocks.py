@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -136,3 +140,15 @@ class Summary:
             "facts": list(map(asdict, self.facts)),
             "blocks": [block.to_json() for block in self.blocks],
         }
+
+
+def say(name: str, **values: object) -> str:
+    """Return the sentence of a part and name, such as "error.unknown", with values in braces."""
+    part, _, key = name.partition(".")
+    return sentences()[part][key].format(**values)
+
+
+@cache
+def sentences() -> Mapping[str, Mapping[str, str]]:
+    """Return the sentences of `sentences.toml` by part and name."""
+    return tomllib.loads((files("flows.reports") / "sentences.toml").read_text(encoding="utf-8"))

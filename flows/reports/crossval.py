@@ -6,9 +6,9 @@ from statistics import fmean
 
 import numpy as np
 
-from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.blocks import Block, Fact, Summary, Table, say, sentences
 from flows.reports.fit_quality import fit_quality
-from flows.reports.fits import HOW_CHOSEN, chosen_start, data_in_short, data_subject, objective
+from flows.reports.fits import chosen_start, data_in_short, data_subject, objective
 from flows.reports.pictures import Figure, drawn
 from flows.reports.view import View
 from flows.results.runs import CrossvalResult, FoldMeasures
@@ -16,15 +16,7 @@ from flows.settings.runs import DEPENDENCE, PREDICTION
 from flows.text import number, share
 from ism_dask.pictures.drawing import draw_accuracy
 
-# What the features of each baseline are.
-_BASELINES = {
-    DEPENDENCE: "as many new features, of largest HSIC",
-    "PCA": "as many principal components",
-    "LDA": "linear discriminants, at most as many, and one less than classes",
-    "all features": "all features, standardised",
-    "chance": "the most frequent class, always",
-}
-# Those that the first sentence of a page names.
+# The baselines that the first sentence of a page names.
 _BESIDE = ("all features", "chance")
 
 
@@ -33,7 +25,7 @@ def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
     mean, sd, q = result.mean, result.sd, result.n_components
     others = [(name, value) for name, value in _baselines(result).items() if name in _BESIDE]
     folds = Table(
-        "Each fold; in the end mean and population standard deviation.",
+        say("crossval.folds"),
         ("fold", "accuracy", "J", "seconds", "iterations"),
         tuple(_fold_cells(str(each.fold), each.measures, -each.cost) for each in result.results),
         foot=(
@@ -67,15 +59,9 @@ def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
 
 
 def _accuracies(result: CrossvalResult) -> Figure:
-    mean = result.mean.accuracy
-    return drawn(
-        "Accuracy",
-        f"The share of held-out rows classified correctly, by fold; {mean:.4f} in the mean.",
-        draw_accuracy,
-        folds=[each.fold for each in result.results],
-        values=[each.accuracy for each in result.results],
-        mean=mean,
-    )
+    mean, folds = result.mean.accuracy, [each.fold for each in result.results]
+    values, about = [each.accuracy for each in result.results], say("crossval.accuracy", mean=mean)
+    return drawn("Accuracy", about, draw_accuracy, folds=folds, values=values, mean=mean)
 
 
 def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[str, ...]:
@@ -86,31 +72,31 @@ def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[st
 def _baselines(result: CrossvalResult) -> dict[str, float]:
     """Return the mean accuracy of other features by their names, if all folds have it."""
     folds = [each.baselines for each in result.results]
-    own = PREDICTION if result.predicts else DEPENDENCE
     return {
         name: fmean(fold[name] for fold in folds)
-        for name in _BASELINES
-        if name != own and all(name in fold for fold in folds)
+        for name in sentences()["baselines"]
+        if name != _own(result) and all(name in fold for fold in folds)
     }
+
+
+def _own(result: CrossvalResult) -> str:
+    """Return the name of the features of the run itself beside the baselines."""
+    return PREDICTION if result.predicts else DEPENDENCE
 
 
 def _beside_baselines(result: CrossvalResult) -> Block:
     """Return the accuracy beside those of other features."""
     q, others = result.n_components, _baselines(result)
     features = f"{q} new features" if q else "new features, as many as each fold chooses"
-    own = PREDICTION if result.predicts else DEPENDENCE
+    own, known = _own(result), sentences()["baselines"]
     rows = [(own, f"{features}, this run", f"{result.mean.accuracy:.4f}")]
-    rows += [(name, _BASELINES[name], f"{value:.4f}") for name, value in others.items()]
-    left_out = ", ".join(name for name in _BASELINES if name not in (own, *others))
-    note = f"Left out, because {result.rows:,} rows of {result.columns:,} columns are too many: "
-    table = Table(
-        "The accuracy of the same classifier on the same folds, with other features.",
-        ("method", "features", "accuracy"),
-        tuple(rows),
-        left=2,
-    )
-    notes = (f"{note}{left_out}.",) if left_out else ()
-    return Block("Beside other features", tables=(table,), notes=notes)
+    rows += [(name, known[name], f"{value:.4f}") for name, value in others.items()]
+    left_out = ", ".join(name for name in known if name not in (own, *others))
+    size = {"rows": result.rows, "columns": result.columns}
+    note = say("crossval.left_out", names=left_out, **size) if left_out else ""
+    columns = ("method", "features", "accuracy")
+    table = Table(say("crossval.baselines"), columns, tuple(rows), left=2)
+    return Block("Beside other features", tables=(table,), notes=(note,) if note else ())
 
 
 def _confusion(result: CrossvalResult) -> list[Block]:
@@ -123,10 +109,7 @@ def _confusion(result: CrossvalResult) -> list[Block]:
         (name, *(f"{count:,}" for count in row))
         for name, row in zip(names, np.sum(counts, axis=0), strict=True)
     )
-    caption = (
-        "Held-out rows of all folds: a row for each true class, a column for the predicted one."
-    )
-    table = Table(caption, ("true class", *names), rows)
+    table = Table(say("crossval.confusion"), ("true class", *names), rows)
     return [Block("Confusions", tables=(table,), detail=True)]
 
 
@@ -143,5 +126,5 @@ def _selections(result: CrossvalResult) -> list[Block]:
         for each in result.results
         if each.selection is not None
     )
-    table = Table(HOW_CHOSEN, ("fold", "start", "width", "ridge", "target"), rows)
+    table = Table(say("chosen.how"), ("fold", "start", "width", "ridge", "target"), rows)
     return [Block("What was chosen", tables=(table,), detail=True)] if rows else []

@@ -8,9 +8,10 @@ from functools import partial
 
 import numpy as np
 
+from flows.reports.blocks import say
 from flows.reports.pictures import (
     Figure,
-    are_classes,
+    coded,
     drawn,
     drawn_rows,
     height_of_rows,
@@ -27,17 +28,8 @@ from storage import Model
 # How many new features are shown, how many weights of each, and along how many the label is drawn;
 # and the most rows in a picture.
 COMPONENTS, WEIGHTS, RESPONSES, MOST_ROWS = 12, 12, 3, 1000
-# What the stopping rules bound, in words.
-_MEASURES = {
-    "residual": "residual of W",
-    "change": "relative change of the eigenvalues",
-    "movement": "larger of the change of the embedding's eigenvalues and the turn of W",
-}
-# Title and caption of the pictures that are stored with a model.
-_STORED = {
-    "clusters": ("Clusters", "The mean image of each cluster that has rows, in their order."),
-    "segments": ("Segments", "Each pixel in the mean colour of its cluster."),
-}
+# The pictures that are shown as they are stored with a model.
+_STORED = ("clusters", "segments")
 
 
 def components(model: Model) -> Iterator[Figure]:
@@ -64,17 +56,16 @@ def stored_pictures(view: View) -> Iterator[Figure]:
     """Yield the pictures that are stored with the model, which needed all rows."""
     for name, content in view.pictures.items():
         if name in _STORED:
-            yield Figure(*_STORED[name], partial(bytes, content))
+            yield Figure(name.capitalize(), say(f"figure.{name}"), partial(bytes, content))
 
 
 def course(result: FitResult | ClusterResult, model: Model | None) -> Iterator[Figure]:
     """Yield the figures of the iterations or rounds: the objective, and the residual or change."""
     if model is None:
         return
-    measure, tolerance, which = result.measure, result.tolerance, ""
+    measure, tolerance = result.measure, result.tolerance
     values = [float(each.get(measure, 0.0)) for each in model.history]
-    if isinstance(result, ClusterResult):
-        which = " of the last round, under the embedding before"
+    which = say("figure.of_last_round") if isinstance(result, ClusterResult) else ""
     if isinstance(result, ClusterResult) and result.rounds:
         yield from _rounds(result)
     else:
@@ -83,26 +74,21 @@ def course(result: FitResult | ClusterResult, model: Model | None) -> Iterator[F
     if not values:
         return
     last = values[-1]
-    about = (
-        f"The {_MEASURES[measure]}, by iteration{which}: the last is {last:.2g}, the tolerance "
-        f"{tolerance:.2g}."
-    )
+    shown = {"measure": say(f"measure.{measure}"), "which": which}
+    about = say("figure.settling", last=last, tolerance=tolerance, **shown)
     if measure == "residual" and (result.residual > tolerance) != (last > tolerance):
-        about += f" Under the true kernel, which decides, the residual is {result.residual:.2g}."
+        about += say("figure.true_residual", residual=result.residual)
     shown = {"unit": "iteration", "measure": measure}
     yield from _measure("Settling", about, values, **shown, limit=tolerance)
 
 
 def _rounds(result: ClusterResult) -> Iterator[Figure]:
-    note = (
-        "Each round has another Gamma, so that J may fall. Under its own embedding, the last W "
-        f"has J = {number(result.objective)}."
-    )
+    note = say("figure.rounds", J=number(result.objective))
     yield from _objective([each.objective for each in result.rounds], "round", note)
     limit = result.settings.get("outer_tol")
     if limit is not None:
         moves = [max(each.change, each.turn) for each in result.rounds]
-        about = f"The {_MEASURES['movement']}, by round."
+        about = f"The {say('measure.movement')}, by round."
         shown = {"unit": "round", "measure": "movement"}
         yield from _measure("Settling of the rounds", about, moves, **shown, limit=limit)
 
@@ -151,40 +137,33 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
     sample = model.sample
     if sample is None or len(sample.points) == 0:
         return
-    label = "cluster" if isinstance(result, ClusterResult) else "label"
-
-    def class_name(code: int) -> str:
-        names = model.class_names or ()
-        which = "cluster" if label == "cluster" else "class"
-        return names[code] if 0 <= code < len(names) else f"{which} {code}"
-
+    is_clustering = isinstance(result, ClusterResult)
+    label, which = ("cluster", "cluster") if is_clustering else ("label", "class")
     step = -(-len(sample.points) // MOST_ROWS)
     features, values = sample.points[::step].astype(float), sample.values[::step]
     points = features[:, :2]
     if points.shape[1] < 2:
         points = np.column_stack([points, values])
+    values, classes = coded(values, model.class_names, which)
     names = (new_feature(0), new_feature(1) if model.n_components > 1 else label)
     count = len(points)
     rows = f"All {count:,} rows" if count == result.rows else f"{count:,} of {result.rows:,} rows"
     yield drawn_rows(
         "Rows",
-        f"{rows} by {names[0]} and {names[1]}, in the colour of their {label}.",
+        say("figure.rows", count=rows, first=names[0], second=names[1], label=label),
         points,
         values,
+        classes,
         label="label",
         axis_names=names,
-        class_name=class_name,
     )
-    if label == "cluster":
+    if is_clustering:
         return
-    classes, what = None, "mean of the label"
-    if are_classes(values):
-        present, values = np.unique(values, return_inverse=True)
-        classes, what = [class_name(int(each)) for each in present], "share of each class"
+    what = "mean of the label" if classes is None else "share of each class"
     for k, z in enumerate(features.T[:RESPONSES]):
         yield drawn(
             f"Label along {new_feature(k)}",
-            f"The {what} along this feature alone, whatever the others are, with a 90% band.",
+            say("figure.response", what=what),
             drawing.draw_response,
             height=300.0,
             z=z,
@@ -198,9 +177,7 @@ def _spectrum(values: np.ndarray, gap: float) -> Figure:
     """Draw the eigenvalues of W and the eigengap after them."""
     return drawn(
         "Spectrum",
-        "The eigenvalues that were chosen and, hollow, the next one: each is half the derivative "
-        "of J by the logarithm of the scale of its feature. The wider the gap between them, the "
-        "better these features are separated from others.",
+        say("figure.spectrum"),
         drawing.draw_spectrum,
         values=values,
         next_value=float(values[-1] - gap) if math.isfinite(gap) else None,

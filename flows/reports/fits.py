@@ -1,11 +1,13 @@
-"""Put fits into words: what was found, what was chosen, and how sure W is."""
+"""Put fits and clusterings into words: what was found, what was chosen, and how sure W is."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from flows.reports import figures
-from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.fit_quality import fit_quality
 from flows.reports.pictures import drawn, height_of_rows
 from flows.reports.view import View, largest
@@ -20,27 +22,6 @@ from storage import Model
 _SHARES = 10
 # A refit may fail for its resample alone; more failures than this share are worth a warning.
 _FAILED = 0.1
-_TARGETS = {"mean": "the label itself", "law": "functions of the label, on which its law depends"}
-HOW_CHOSEN = (
-    "The width is a multiple of the kernel's own, the ridge a share of the mean kernel of a row "
-    "with itself."
-)
-_OF_PIXELS = (
-    "Each new feature is a weighted sum of pixels, which are named by row and column from 0: blue "
-    "weighs above zero, red below, white not at all; all images have one scale."
-)
-_OF_COLUMNS = (
-    "Each new feature is a weighted sum of the standardised old ones. The largest weights, ranked; "
-    "blue above zero, red below."
-)
-_BY_REFITS = (
-    "W was fitted again to rows drawn from the same rows with replacement. The refits vary around "
-    "W as W varies around the truth, unless W has missed the truth altogether."
-)
-_BY_CURVATURE = (
-    "From the curvature of J at W and the influence of each row. They tell how W varies from one "
-    "sample of rows to another, unless W has missed the truth altogether; --bootstrap checks them."
-)
 
 
 def fit_summary(result: FitResult, view: View | None) -> Summary:
@@ -61,6 +42,50 @@ def fit_summary(result: FitResult, view: View | None) -> Summary:
             *_selection(result),
             *([] if result.certainty is None else [certainty_block(result.certainty)]),
             Block("How it went", pictures=tuple(figures.course(result, model))),
+            Block("How far to trust it", facts=fit_quality(result)),
+        ),
+    )
+
+
+def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
+    """Return the summary of a clustering."""
+    model = view.model if view else None
+    agreement = ", ".join(f"{value:.2f} with {name}" for name, value in result.nmi.items())
+    words = f"{count_noun(result.n_clusters, 'cluster')} of {result.rows:,} rows"
+    columns = ("round", "objective", "affinity", "change", "turn of W", "iterations")
+    rounds = tuple(
+        (
+            str(k),
+            *map(number, (each.objective, each.affinity, each.change, each.turn)),
+            str(each.iterations),
+        )
+        for k, each in enumerate(result.rounds, start=1)
+    )
+    J = number(result.objective)
+    return Summary(
+        run=result.run,
+        kind=result.command,
+        subject=data_subject("Clusters of", result),
+        short=f"{result.dataset} {result.kernel} k={result.n_clusters}",
+        headline=f"NMI {max(result.nmi.values()):.3f}" if agreement else f"J {J}",
+        finding=f"{words} agree {agreement} (NMI, from 0 to 1)" if agreement else words,
+        facts=(
+            *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
+            Fact("Clusters", f"{result.n_clusters:,}"),
+            Fact("Objective J", J, "Of the last W."),
+            Fact("Rounds", f"{len(result.rounds):,}"),
+            Fact("Seconds", f"{result.seconds:.2f}"),
+        ),
+        blocks=(
+            _clusters(result, view),
+            Block("What was found", pictures=tuple(figures.findings(result, model))),
+            features_block(result, model),
+            Block("How it went", pictures=tuple(figures.course(result, model))),
+            Block(
+                "Rounds",
+                tables=(Table(say("clusters.rounds"), columns, rounds),),
+                detail=True,
+            ),
             Block("How far to trust it", facts=fit_quality(result)),
         ),
     )
@@ -105,99 +130,80 @@ def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
     facts = list(objective(result.objective, predicts=result.predicts))
     if few is not None:
         value = f"{few.used:,} of {result.columns:,}, {share(few.share_of_objective)} of J"
-        meaning = "J of W on these columns, as a share of that on all."
-        facts.append(Fact("Columns used", value, meaning))
+        facts.append(Fact("Columns used", value, say("objective.few_columns")))
     if not result.predicts:
         facts.append(Fact("Eigengap", number(result.eigengap)))
     if avoided is not None:
-        facts.append(
-            Fact(
-                f"Dependence on {result.settings.get('avoid') or 'what is avoided'}",
-                f"{avoided.new_features:.3f}, of all features {avoided.features:.3f}",
-                f"HSIC correlations on {avoided.n_rows:,} rows of the fit; 0 if independent. On "
-                "other rows it can be larger.",
-            )
-        )
+        name = f"Dependence on {result.settings.get('avoid') or 'what is avoided'}"
+        value = f"{avoided.new_features:.3f}, of all features {avoided.features:.3f}"
+        facts.append(Fact(name, value, say("objective.avoided", n_rows=avoided.n_rows)))
     facts.append(Fact("Iterations", f"{result.iterations:,}"))
     return (*facts, Fact("Seconds", f"{result.seconds:.2f}"))
 
 
+def _clusters(result: ClusterResult, view: View | None) -> Block:
+    sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
+    tables = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
+    if result.nmi:
+        agreement = tuple((name, f"{value:.3f}") for name, value in result.nmi.items())
+        tables.append(Table(say("clusters.agreement"), ("label", "NMI"), agreement))
+    return Block(
+        "Clusters",
+        tables=tuple(tables),
+        pictures=tuple(figures.stored_pictures(view)) if view else (),
+        files=tuple(result.pictures.values()),
+    )
+
+
 def objective(value: float, *, predicts: bool) -> tuple[Fact, Fact]:
     """Return J as a fact, and the criterion, which says what it means."""
-    if predicts:
-        criterion = "prediction: J is the share explained"
-        meaning = (
-            "The share of the label that a kernel ridge regression on the new features explains, "
-            "from 0 to 1, by its regularised loss on the rows of the fit."
-        )
-    else:
-        criterion = "dependence: J is HSIC"
-        meaning = "The Hilbert-Schmidt independence criterion of the new features and the label."
-    return Fact("Objective J", number(value), meaning), Fact("Criterion", criterion)
+    name, what = ("prediction", "the share explained") if predicts else ("dependence", "HSIC")
+    meaning = say(f"objective.{name}")
+    return Fact("Objective J", number(value), meaning), Fact("Criterion", f"{name}: J is {what}")
 
 
 def certainty_block(certainty: Certainty) -> Block:
     """Return the block on the certainty of W."""
     low, high = certainty.standardized_interval
     shares, clear = certainty.shares, certainty.separated
-    first = ", ".join(each.feature for each in shares[:clear])
-    more = clear - len(shares)
+    first, more = ", ".join(each.feature for each in shares[:clear]), clear - len(shares)
+    first = f"{first} and {more} more" if more > 0 else first or "none"
     facts = (
-        Fact(
-            "Distance from the truth",
-            f"{low:.2g} to {high:.2g}",
-            "The 90% interval of the distance between W and the true subspace, for standardised "
-            "columns: 0 if they are the same, 1 if they are orthogonal.",
-        ),
-        Fact(
-            "Columns clear of all others",
-            f"{first} and {more} more" if more > 0 else first or "none",
-            "The intervals of their shares lie above those of all other columns.",
-        ),
+        Fact("Distance from the truth", f"{low:.2g} to {high:.2g}", say("certainty.distance")),
+        Fact("Columns clear of all others", first, say("certainty.clear")),
         *_refits(certainty),
     )
-    intervals = Table(
-        "The largest shares of columns in the space of the new features, with 90% intervals.",
-        ("column", "share", "from", "to"),
-        tuple((each.feature, *map(share, (each.share, each.low, each.high))) for each in shares),
+    names = [each.feature for each in shares]
+    intervals = [(each.share, each.low, each.high) for each in shares]
+    rows = tuple((name, *map(share, each)) for name, each in zip(names, intervals, strict=True))
+    picture = drawn(
+        "Shares of the columns",
+        say("certainty.drawn"),
+        drawing.draw_shares,
+        height=height_of_rows(len(names)),
+        names=names,
+        intervals=np.array(intervals).T,
+        clear=min(clear, len(names)),
     )
-    stability = Table(
-        "How much of each new feature other samples of rows would show, from 0 to 1: as one "
-        "feature, and within the space of all. Features with a small first and a large second "
-        "number mix with each other.",
-        ("feature", "alone", "within the space"),
-        tuple(
-            (new_feature(k), f"{alone:.2f}", f"{within:.2f}")
-            for k, (alone, within) in enumerate(
-                zip(certainty.stability, certainty.retention, strict=True)
-            )
-        ),
+    found = zip(certainty.stability, certainty.retention, strict=True)
+    stability = tuple(
+        (new_feature(k), *(f"{each:.2f}" for each in row)) for k, row in enumerate(found)
     )
     return Block(
         "How sure",
-        about=_BY_REFITS if certainty.refits else _BY_CURVATURE,
+        about=say("certainty.refits" if certainty.refits else "certainty.curvature"),
         facts=facts,
-        tables=(intervals, stability),
-        pictures=(
-            drawn(
-                "Shares of the columns",
-                "Dots are the shares in W, lines their 90% intervals.",
-                drawing.draw_shares,
-                height=height_of_rows(len(shares)),
-                names=[each.feature for each in shares],
-                intervals=np.array([(each.share, each.low, each.high) for each in shares]).T,
-                clear=min(clear, len(shares)),
-            ),
+        tables=(
+            Table(say("certainty.shares"), ("column", "share", "from", "to"), rows),
+            Table(say("certainty.stability"), ("feature", "alone", "within the space"), stability),
         ),
+        pictures=(picture,),
     )
 
 
 def _refits(certainty: Certainty) -> tuple[Fact, ...]:
     count, failed = certainty.refits, certainty.refits - certainty.converged
-    warning = (
-        f"{count_noun(failed, 'refit')} of {count:,} did not converge, so the intervals may be too "
-        "narrow or too wide"
-    )
+    warning = say("certainty.failed", failed=count_noun(failed, "refit"), count=count)
     value = f"{count:,}, {f'{failed:,} not' if failed else 'all'} converged"
     fact = Fact("Refits", value, warnings=(warning,) if failed > _FAILED * count else ())
     return (fact,) if count else ()
@@ -210,17 +216,14 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
         return Block("New features", tables=(table,))
     images, more = model.image_shape is not None, len(table.rows) - figures.COMPONENTS
     shares = largest(model, subspace_shares(model.components), _SHARES)
-    table_of_shares = Table(
-        "The columns with the largest shares in the space of all new features, however the single "
-        "new features are rotated in it.",
-        ("column", "share"),
-        tuple((name, share(value)) for name, value in shares),
-    )
+    rows = tuple((name, share(value)) for name, value in shares)
+    about = say("features.pixels" if images else "features.columns")
+    if more > 0:
+        about += say("features.more", shown=figures.COMPONENTS, more=more)
     return Block(
         "New features",
-        about=(_OF_PIXELS if images else _OF_COLUMNS)
-        + (f" The first {figures.COMPONENTS} are shown, {more} more are stored." * (more > 0)),
-        tables=(table, table_of_shares),
+        about=about,
+        tables=(table, Table(say("features.shares"), ("column", "share"), rows)),
         pictures=tuple(figures.components(model)),
         style="images" if images else "weights",
     )
@@ -228,21 +231,16 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
 
 def _new_features(result: FitResult | ClusterResult) -> Table:
     shares = result.contributions
-    caption = "The largest weights of each new feature"
+    caption = say("features.largest")
     columns: tuple[str, ...] = ("feature", "largest weights (standardised)", "eigenvalue")
     # A list of runs has no loadings: they are read with the model.
+    weights = (", ".join(f"{w.feature} {w.weight:+.2f}" for w in each) for each in result.loadings)
     rows: list[tuple[str, ...]] = [
-        (
-            new_feature(k),
-            ", ".join(f"{each.feature} {each.weight:+.2f}" for each in loadings),
-            number(value),
-        )
-        for k, (value, loadings) in enumerate(
-            zip(result.eigenvalues, result.loadings, strict=False)
-        )
+        (new_feature(k), words, number(value))
+        for k, (words, value) in enumerate(zip(weights, result.eigenvalues, strict=False))
     ]
     if shares is not None:
-        caption += ", with J of it alone and by how much J falls without it, as shares of J"
+        caption += say("features.contributions")
         columns = (*columns, "J alone", "J lost")
         rows = [
             (*row, f"{100 * each.alone:.0f}%", f"{100 * each.lost:.0f}%")
@@ -253,10 +251,11 @@ def _new_features(result: FitResult | ClusterResult) -> Table:
 
 def _dimensions(result: FitResult) -> list[Block]:
     """Return what each number of new features explains, if the fit has chosen the number."""
-    tried, chosen = result.dimensions, len(result.eigenvalues)
+    tried = result.dimensions
     if not tried:
         return []
-    numbers = [each.q for each in tried]
+    numbers, chosen = [each.q for each in tried], len(result.eigenvalues)
+    shown: dict[str, Any] = {"numbers": numbers, "chosen": chosen}
     rows = tuple(
         (
             f"{each.q} (chosen)" if each.q == result.n_components else f"{each.q}",
@@ -266,35 +265,24 @@ def _dimensions(result: FitResult) -> list[Block]:
         )
         for each in tried
     )
-    caption = (
-        "The share of the label that q new features explain, each row predicted by the others, and "
-        "the log evidence per row that the last of them gains; it is taken from the needed gain on."
+    explained = drawn(
+        "Explained by q",
+        say("chosen.explained"),
+        drawing.draw_dimension_shares,
+        explained=[each.explained for each in tried],
+        **shown,
     )
+    gain = drawn(
+        "Gain by q",
+        say("chosen.gain"),
+        drawing.draw_dimension_gains,
+        gains=[each.gain for each in tried],
+        needed=[each.needed_gain for each in tried],
+        **shown,
+    )
+    table = Table(say("chosen.dimensions"), ("q", "explained", "gain", "needed"), rows)
     return [
-        Block(
-            "How many new features",
-            tables=(Table(caption, ("q", "explained", "gain", "needed"), rows),),
-            pictures=(
-                drawn(
-                    "Explained by q",
-                    "The share of the label that is explained, each row predicted by the others.",
-                    drawing.draw_dimension_shares,
-                    numbers=numbers,
-                    explained=[each.explained for each in tried],
-                    chosen=chosen,
-                ),
-                drawn(
-                    "Gain by q",
-                    "What each feature gains, and from which gain on it is taken.",
-                    drawing.draw_dimension_gains,
-                    numbers=numbers,
-                    gains=[each.gain for each in tried],
-                    needed=[each.needed_gain for each in tried],
-                    chosen=chosen,
-                ),
-            ),
-            detail=True,
-        )
+        Block("How many new features", tables=(table,), pictures=(explained, gain), detail=True)
     ]
 
 
@@ -307,26 +295,23 @@ def _selection(result: FitResult) -> list[Block]:
         Fact("Start", chosen_start(chosen, result.status)),
         Fact("Width", number(chosen.width)),
         Fact("Ridge", number(chosen.ridge)),
-        Fact("Target", chosen.target, f"Predicted is {_TARGETS[chosen.target]}."),
+        Fact("Target", chosen.target, say(f"chosen.{chosen.target}")),
     ]
     if chosen.other_maximum:
-        meaning = "Another start led to them, and rows do not tell which are better."
         angle = f"as good, at an angle with the sine {chosen.other_maximum:.2f}"
-        facts.append(Fact("Other features", angle, meaning))
+        facts.append(Fact("Other features", angle, say("chosen.other")))
     rows = tuple(
-        (
-            each.start,
-            *(
-                "the start" if value is None else number(value)
-                for value in (each.width, each.ridge)
-            ),
-            share(each.explained),
-        )
+        (each.start, _setting(each.width), _setting(each.ridge), share(each.explained))
         for each in chosen.tried
     )
-    caption = "The best trials, by the share of the label that unseen rows explain."
-    tables = (Table(caption, ("start", "width", "ridge", "explained"), rows),) if rows else ()
-    return [Block("What was chosen", about=HOW_CHOSEN, facts=tuple(facts), tables=tables)]
+    table = Table(say("chosen.trials"), ("start", "width", "ridge", "explained"), rows)
+    tables = (table,) if rows else ()
+    return [Block("What was chosen", about=say("chosen.how"), facts=tuple(facts), tables=tables)]
+
+
+def _setting(value: float | None) -> str:
+    """Return the width or the ridge of a trial; a start has none."""
+    return "the start" if value is None else number(value)
 
 
 def chosen_start(chosen: Selection, status: str) -> str:

@@ -16,6 +16,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from flows.reports.blocks import sentences
 from flows.reports.runs import ListedRun, unfinished_runs
 from flows.results.refresh import PUBLISHED, STATES, UNCHANGED, RefreshResult
 from storage import StorageError, home, list_runs, read_history, refreshed_names
@@ -26,19 +27,6 @@ _RUN_STATES = ("computing", "interrupted", "failed", "died", "finished", "damage
 # The most unfinished runs that have metrics, and the most finished ones: the newest.
 _MOST = 50
 _RUN, _REFRESH = "ism_dask_run_", "ism_dask_refresh_"
-# The meaning of each metric, which has the name of a number of `ListedRun` after the prefix.
-_GAUGES = {
-    "rows": "Rows of the fit.",
-    "iterations": "Iterations of the fit; of a finished cross-validation, of all its fits.",
-    "objective": "J of the latest iteration; of a finished cross-validation, its mean.",
-    "rows_per_second": "Rows of the fit, times its iterations, by its seconds.",
-    "seconds": "Seconds since the process took up the run; of a finished run, of its fits.",
-    "seconds_since_sign_of_life": "Seconds since an unfinished run has renewed its lease.",
-}
-_COUNTERS = {
-    "workers_lost": "Dask workers that left the cluster while the process fitted on it.",
-    "clusters_lost": "Times that the process lost the Dask cluster.",
-}
 # The time at which this process has made a counter says nothing.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -65,8 +53,8 @@ def _add_runs(registry: CollectorRegistry) -> None:
     for each in runs:
         for state in _RUN_STATES:
             states.labels(each.name, each.kind, state).set(state == each.state)
-    for metric, meanings in ((Gauge, _GAUGES), (Counter, _COUNTERS)):
-        for name, meaning in meanings.items():
+    for metric, part in ((Gauge, "gauges"), (Counter, "counters")):
+        for name, meaning in sentences()[part].items():
             values = metric(_RUN + name, meaning, labels, registry=registry)
             for each in runs:
                 if (value := each.numbers.get(name)) is not None:

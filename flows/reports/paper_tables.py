@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.pictures import Figure, drawn
 from flows.reports.view import View
 from flows.results.paper import Cell, SeriesResult, Spread, TablesResult
@@ -20,33 +20,8 @@ from ism_dask.pictures.drawing import draw_lines
 # Stands after the name of a cell in which ISM loses.
 _MARK = " (lost)"
 _SCORES = {"supervised": "accuracy", "unsupervised": "NMI"}
-# Title and caption of the tables, by part of the run.
-_TABLES = {
-    "table-4": (
-        "Table 4",
-        "Means and population deviations over folds. J is ours, over the training rows; "
-        "its cost by the convention of the published code is -J with zeros on the diagonal of K. "
-        "For the polynomial kernel the published costs follow another scale, which neither the "
-        "paper nor its code tells: they stand here, but cannot be compared. Costs of clusters are "
-        "those of Gamma = H U U^T H for every graph. Gamma of the published graph has degrees in "
-        "it, so that its J has another scale.",
-    ),
-    "table-5": (
-        "Table 5",
-        "ISM under other kernels. The paper has seconds and accuracies only.",
-    ),
-    "references": (
-        "Reference points",
-        "What else there is, judged alike. Supervised PCA is ISM with the linear kernel. "
-        "`all old features` are judged as they are.",
-    ),
-}
-_ABOUT_ALTERNATIVES = (
-    "Clusters, and others that avoid these segments or the persons. NMI is the agreement with "
-    "labels, or with the segments; that with what is avoided should be near 0. The unit polynomial "
-    "is that of rows scaled to length 1. The paper shows pictures under the polynomial, without "
-    "numbers."
-)
+# Titles of the tables, by part of the run.
+_TABLES = {"table-4": "Table 4", "table-5": "Table 5", "references": "Reference points"}
 # Columns of a table on a page; the last tuple has the numbers of those that a terminal shows.
 _COLUMNS = ("data, kernel, method", "folds", "seconds", "published", "J", "cost", "published")
 _TERMINAL = (0, 2, 3, 7, 8)
@@ -74,8 +49,7 @@ def paper_summary(result: TablesResult, _view: View | None) -> Summary:
     return Summary(
         run=result.run,
         kind=result.command,
-        subject='Tables 4 and 5 and Figures 1a and 1b of "Solving Interpretable Kernel Dimension '
-        'Reduction" (NeurIPS 2019), measured again beside the published values',
+        subject=say("paper.subject"),
         short="paper",
         headline=count if cells else f"lines and pictures {others}",
         finding=f"ISM loses something in {lost} of {count}" if cells else "",
@@ -109,11 +83,10 @@ def drawings(result: TablesResult) -> dict[str, str]:
 
 
 def _block(part: str, paradigm: str, cells: Sequence[Cell]) -> Block:
-    title, about = _TABLES[part]
-    columns = (*_COLUMNS, _SCORES[paradigm], "published", "ended")
+    columns, rows = (*_COLUMNS, _SCORES[paradigm], "published", "ended"), tuple(map(_row, cells))
     return Block(
-        f"{title}, {paradigm}",
-        tables=(Table(about, columns, tuple(map(_row, cells)), terminal=_TERMINAL),),
+        f"{_TABLES[part]}, {paradigm}",
+        tables=(Table(say(f"paper.{part}"), columns, rows, terminal=_TERMINAL),),
         notes_title="Where ISM loses:",
         notes=tuple(f"{_name(cell)}: {'; '.join(cell.lost)}" for cell in cells if cell.lost),
     )
@@ -166,46 +139,32 @@ def _series_of(result: TablesResult, part: str) -> list[SeriesResult]:
     return [each for each in result.others if each.part == part and each.results]
 
 
-def _lines(series: Sequence[SeriesResult], x: str, y: str) -> dict[str, np.ndarray]:
-    return {
-        each.subject["line"]: np.array([(point[x], point[y]) for point in each.results], float)
+def _lines(series: Sequence[SeriesResult], x: str, y: str) -> list[tuple[str, np.ndarray]]:
+    """Return the points (m, 2) of each line by its name."""
+    return [
+        (each.subject["line"], np.array([(point[x], point[y]) for point in each.results], float))
         for each in series
-    }
-
-
-def _drawn_lines(
-    title: str, caption: str, lines: dict[str, np.ndarray], axis_names: tuple[str, str], **how: bool
-) -> list[Figure]:
-    named = {"lines": list(lines.items()), "axis_names": axis_names, **how}
-    return [drawn(title, caption, draw_lines, height=_HEIGHT, **named)]
+    ]
 
 
 def _features(series: Sequence[SeriesResult]) -> list[Figure]:
     lines = _lines(series, "count", "score")
-    with_three = ", ".join(
+    three = ", ".join(
         f"{name} {value:.2f}"
-        for name, points in lines.items()
+        for name, points in lines
         if (value := dict(points.tolist()).get(3.0)) is not None
     )
-    about = (
-        "The share of 5,000 MNIST images that a support vector machine classifies correctly on few "
-        f"new features, which were learned from 5,000 others; with three: {with_three}."
-    )
-    title = "Accuracy by the number of new features"
-    return _drawn_lines(title, about, lines, ("new features", "accuracy"))
+    title, about = "Accuracy by the number of new features", say("paper.features", three=three)
+    names = ("new features", "accuracy")
+    return [drawn(title, about, draw_lines, height=_HEIGHT, lines=lines, axis_names=names)]
 
 
 def _growth(series: Sequence[SeriesResult]) -> list[Figure]:
     lines = _lines(series, "rows", "seconds")
-    ends = ", ".join(
-        f"{name} {points[-1, 0]:,.0f} in {points[-1, 1]:.2g} s" for name, points in lines.items()
-    )
-    about = (
-        "Seconds of a fit by the number of MNIST rows, q = 20. A line that goes by all pairs of "
-        "rows ends before twice its rows would take over a minute; the last of each: "
-        f"{ends}."
-    )
-    return _drawn_lines("Seconds by rows", about, lines, ("rows", "seconds"), logarithmic=True)
+    ends = ", ".join(f"{name} {rows:,.0f} in {s:.2g} s" for name, (*_, (rows, s)) in lines)
+    shown: dict[str, Any] = {"axis_names": ("rows", "seconds"), "logarithmic": True}
+    about = say("paper.growth", ends=ends)
+    return [drawn("Seconds by rows", about, draw_lines, height=_HEIGHT, lines=lines, **shown)]
 
 
 def _alternatives(series: Sequence[SeriesResult]) -> list[Figure]:
@@ -228,7 +187,7 @@ def _alternatives_table(series: Sequence[SeriesResult]) -> Table:
         for name, agreement, fit in _alternative_fits(series)
     )
     columns = ("data, kernel", "clusters", "NMI", "ended", "seconds")
-    return Table(_ABOUT_ALTERNATIVES, columns, rows, left=4, terminal=(0, 1, 2, 3))
+    return Table(say("paper.alternatives"), columns, rows, left=4, terminal=(0, 1, 2, 3))
 
 
 def _alternative_fits(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from importlib.resources import files
 from io import BytesIO, StringIO
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -33,27 +34,9 @@ if TYPE_CHECKING:
 
 # Width of a drawing in points, and dots an inch, so that a point is a unit of SVG.
 _WIDTH, DPI = 480.0, 72
-# The reader's text colour replaces this colour. Half of it is the colour of frames.
+# The reader's text colour replaces this colour.
 _INK = "#010203"
-_STYLE: Mapping[str, Any] = {
-    "font.size": 13,
-    "font.sans-serif": ["DejaVu Sans"],  # it is wide: what has room in it has room in others
-    "svg.fonttype": "none",  # text, not outlines of letters
-    "svg.hashsalt": "ism-dask",  # equal drawings have equal ids
-    "figure.constrained_layout.use": True,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "axes.edgecolor": f"{_INK}80",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": _INK,
-    "grid.alpha": 0.12,
-    "legend.frameon": False,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
-}
+_STYLE = files("flows.reports") / "templates" / "page.mplstyle"
 # A drawing is light or dark as the pages of its reader.
 _COLOURS = (
     "<style>svg{color:#24292f}.paper{fill:#fff}@media (prefers-color-scheme:dark)"
@@ -103,7 +86,7 @@ def page_style() -> Iterator[None]:
     """Draw in the look of a page, whatever the settings of matplotlib."""
     import matplotlib.style  # noqa: PLC0415 - it takes a second, and most commands draw nothing
 
-    with _drawing, matplotlib.style.context(["default", dict(_STYLE)]), warnings.catch_warnings():
+    with _drawing, matplotlib.style.context(["default", str(_STYLE)]), warnings.catch_warnings():
         # The reader's fonts may have the letters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield
@@ -202,29 +185,32 @@ def drawn_rows(
     caption: str,
     points: Array,
     values: Array | None,
+    classes: Sequence[str] | None,
     *,
     label: str,
     axis_names: tuple[str, str],
-    class_name: Callable[[int], str],
-    height: float = 420.0,
 ) -> Figure:
-    """Draw rows (n, 2) in the colours of their values (n,), classes or numbers, if they have some.
-
-    `class_name` returns the name of a class by its code.
-    """
-    where: dict[str, Any] = {"points": points, "axis_names": axis_names, "height": height}
+    """Draw rows (n, 2) in the colours of their values (n,), if they have some: see `coded`."""
+    where: dict[str, Any] = {"points": points, "axis_names": axis_names, "height": 420.0}
     if values is None:
         return drawn(title, caption, drawing.draw_points, **where)
-    if not are_classes(values):
+    if classes is None:
         return drawn(title, caption, drawing.draw_numbers, values=values, label=label, **where)
+    return drawn(title, caption, drawing.draw_classes, codes=values, names=classes, **where)
+
+
+def coded(
+    values: Array, names: Sequence[str] | None, what: str
+) -> tuple[Array, Sequence[str] | None]:
+    """Return classes as indices of their names, with the names; numbers as they are, with None.
+
+    `names` are those by value; a class without one is named by its number and `what` it is.
+    """
+    if values.dtype.kind not in "ui":
+        return values, None
     present, codes = np.unique(values, return_inverse=True)
-    names = [class_name(int(code)) for code in present]
-    return drawn(title, caption, drawing.draw_classes, codes=codes, names=names, **where)
-
-
-def are_classes(values: Array) -> bool:
-    """Return whether the labels of rows are classes, not numbers."""
-    return values.dtype.kind in "ui"
+    known = dict(enumerate(names or ()))
+    return codes, [known.get(int(value), f"{what} {value}") for value in present]
 
 
 def weights_image(weights: Array, shape: tuple[int, ...], largest: float) -> Image.Image:

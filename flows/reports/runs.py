@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from statistics import fmean
@@ -48,27 +48,19 @@ class ListedRun:
     headline: str = ""
     # The address of its flow run in the Prefect UI.
     page: str = ""
-    # Of its fits, by the names in `flows.reports.metrics`; None for those that it has not.
+    # Of its fits, by the names of their metrics; None for those that it has not.
     numbers: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Run) -> ListedRun:
         """Return a saved run."""
-        place: dict[str, Any] = {
-            "name": run.name,
-            "kind": run.kind,
-            "time": run.created,
-            "bytes": run.bytes,
-        }
-        if run.problem:
-            return cls(**place, state="damaged")
-        result = saved_result(run)
+        state, result = "damaged" if run.problem else "finished", saved_result(run)
+        listed = cls(name=run.name, kind=run.kind, state=state, time=run.created, bytes=run.bytes)
         if result is None:
-            return cls(**place, state="finished")
+            return listed
         summary = summarise(result)
-        return cls(
-            **place,
-            state="finished",
+        return replace(
+            listed,
             dataset=getattr(result, "dataset", ""),
             short=summary.short,
             headline=summary.headline,

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flows.reports.blocks import Block, Fact, Summary, Table
-from flows.reports.clusters import cluster_summary
+from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
-from flows.reports.fits import fit_summary
+from flows.reports.fits import cluster_summary, fit_summary
 from flows.reports.paper_tables import paper_summary
 from flows.reports.unfolding import unfold_summary
 from flows.reports.view import View
@@ -71,16 +70,15 @@ def _repetition(result: Any, settings: type[NamedRunSettings] | None) -> list[Bl
     if settings is None:
         return []
     words = [result.command, *command_words(settings, result.settings)]
-    digest = "The digest of the rows and labels: equal data have an equal one."
     facts = (
-        Fact("Data", result.data_hash, digest),
+        Fact("Data", result.data_hash, say("run.data")),
         Fact("Computed on", result.host or ""),
         Fact("Flow run", result.page or "", "Its page in the Prefect UI."),
     )
     return [
         Block(
             "How to repeat it",
-            about="The same command with the same data and versions comes to the same result.",
+            about=say("run.repeat"),
             facts=tuple(fact for fact in facts if fact.value),
             command=shlex.join(["ism-dask", *words, "--run", f"{result.run}-again"]),
             detail=True,

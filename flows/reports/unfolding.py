@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.figures import MOST_ROWS
 from flows.reports.fit_quality import ending_words
-from flows.reports.pictures import Figure, drawn, drawn_rows
+from flows.reports.pictures import Figure, coded, drawn, drawn_rows
 from flows.reports.view import View
 from flows.results.runs import UnfoldResult
 from flows.text import count_noun, number, share
@@ -32,7 +32,7 @@ def unfold_summary(result: UnfoldResult, view: View | None) -> Summary:
         (str(axis), number(value), share(value / total))
         for axis, value in enumerate(result.eigenvalues[:_LISTED], start=1)
     )
-    table = Table("The largest eigenvalues of K.", ("axis", "eigenvalue", "share"), rows)
+    table = Table(say("unfolding.eigenvalues"), ("axis", "eigenvalue", "share"), rows)
     return Summary(
         run=result.run,
         kind=result.command,
@@ -45,109 +45,78 @@ def unfold_summary(result: UnfoldResult, view: View | None) -> Summary:
         + (f"; {share(same)} of the nearest rows have the same class" if same is not None else ""),
         facts=_facts(result),
         blocks=(
-            Block(
-                "The picture",
-                tables=(table,),
-                pictures=() if view is None else tuple(_figures(result)),
-            ),
+            Block("The picture", tables=(table,), pictures=tuple(_figures(result, view))),
             Block("How far to trust it", facts=_quality(result)),
         ),
     )
 
 
 def _facts(result: UnfoldResult) -> tuple[Fact, ...]:
-    unused = (
-        f"{result.used_axes} of {result.n_components} axes are used: the others are 0, since none "
-        "was found to raise the objective. Raise --nu to keep distances better",
-    )
+    unused = {"used": result.used_axes, "count": result.n_components}
+    warnings = (say("unfolding.unused", **unused),) if unused["used"] < unused["count"] else ()
     same = "" if result.same_class is None else share(result.same_class)
+    shown = share(result.share_of_axes)
     facts = (
-        Fact(
-            "Distance error",
-            f"{result.distance_error:.3f}",
-            "Root mean square error of the distances of neighbours, as a share of them.",
-        ),
-        Fact("Neighbours of the same class", same, "Of the 10 nearest rows in the picture."),
-        Fact(
-            "Variance shown",
-            share(result.share_of_axes),
-            "The eigenvalues of the axes of the picture, as a share of all.",
-            warnings=unused if result.used_axes < result.n_components else (),
-        ),
-        Fact("Dependence", f"{result.hsic:.3f}", "Correlation of kernels, 0 if independent."),
+        Fact("Distance error", f"{result.distance_error:.3f}", say("unfolding.distance_error")),
+        Fact("Neighbours of the same class", same, say("unfolding.same_class")),
+        Fact("Variance shown", shown, say("unfolding.variance"), warnings=warnings),
+        Fact("Dependence", f"{result.hsic:.3f}", say("unfolding.dependence")),
         Fact("Seconds", f"{result.seconds:.2f}"),
     )
     return tuple(fact for fact in facts if fact.value)
 
 
 def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
+    ended = "yes" if result.converged else "no"
     ending = () if result.converged else (f"the fit {ending_words(result.status)}",)
     parts, largest = len(result.part_sizes), result.largest_share or 0.0
-    apart = (
-        f"where the {parts} parts of the graph lie relative to each other says little: they are "
-        "joined by the shortest edges between them. Raise --neighbors",
-    )
-    alone = (
-        f"distances are nearly those of {result.largest_column} alone. Leave --raw out, so that "
-        "each column is divided by its standard deviation",
-    )
+    alone = result.columns > 1 and largest > _OUTWEIGHS
     facts = (
-        Fact(
-            "Converged",
-            "yes" if result.converged else "no",
-            "Known: the duality gap, and how steep the objective is at these coordinates. Not "
-            "known: whether other coordinates, far from these, are better.",
-            warnings=ending,
-        ),
+        Fact("Converged", ended, say("unfolding.known"), warnings=ending),
         Fact(
             "Largest column",
             f"{result.largest_column}, {100 * largest:.0f}%" if result.largest_column else "",
-            "Its share of the variance of all columns, which have their own units.",
-            warnings=alone if result.columns > 1 and largest > _OUTWEIGHS else (),
+            say("unfolding.largest_column"),
+            warnings=(say("unfolding.alone", column=result.largest_column),) if alone else (),
         ),
         Fact("Steps", f"{result.iterations:,}", "Of the refinement."),
-        Fact(
-            "Duality gap",
-            f"{result.duality_gap:.1e}",
-            "Bound on what the semi-definite program lacks, as a share of its value.",
-        ),
-        Fact(
-            "Extension error",
-            f"{result.extension_error:.3f}",
-            "How far rows are from where their neighbours alone would place them.",
-        ),
+        Fact("Duality gap", f"{result.duality_gap:.1e}", say("unfolding.duality_gap")),
+        Fact("Extension error", f"{result.extension_error:.3f}", say("unfolding.extension_error")),
         Fact(
             "Graph",
             f"{count_noun(result.edges, 'pair')} of neighbours, {count_noun(parts, 'part')}",
-            warnings=apart if parts > 1 else (),
+            warnings=(say("unfolding.parts", parts=parts),) if parts > 1 else (),
         ),
     )
     return tuple(fact for fact in facts if fact.value)
 
 
-def _figures(result: UnfoldResult) -> Iterator[Figure]:
+def _figures(result: UnfoldResult, view: View | None) -> Iterator[Figure]:
     """Yield the rows by the first two coordinates, in the colours of their label; and spectrum."""
-    arrays, names = result_arrays(result.run, "coordinates", "values"), result.class_names
+    if view is None:
+        return
+    arrays, classes = result_arrays(result.run, "coordinates", "values"), None
     Z, values = arrays["coordinates"], arrays.get("values")
     chosen = np.arange(len(Z))
     if len(Z) > MOST_ROWS:
         chosen = np.sort(np.random.default_rng(0).choice(len(Z), MOST_ROWS, replace=False))
     plane = Z[chosen, :2] if Z.shape[1] > 1 else np.column_stack([Z[chosen], np.zeros(len(chosen))])
     shown = f"{len(chosen):,} of {result.rows:,} rows by their coordinates"
+    if values is not None:
+        values, classes = coded(values[chosen], result.class_names, "class")
     yield drawn_rows(
         "Rows",
         f"{shown}, in the colours of {result.label}." if result.label else f"{shown}.",
         plane,
-        None if values is None else values[chosen],
+        values,
+        classes,
         label=result.label,
         axis_names=_AXIS_NAMES,
-        class_name=lambda code: f"class {code}" if names is None else names[code],
     )
     eigenvalues, q = np.array(result.eigenvalues), result.n_components
     yield drawn(
         "Spectrum",
-        "The eigenvalues of K: the variance along each axis of the unfolding, times the rows. The "
-        "axes of the picture are filled; what the others hold, the picture does not show.",
+        say("unfolding.spectrum"),
         drawing.draw_variances,
         values=eigenvalues,
         q=q,

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from flows.errors import FlowError, SettingsError
 from flows.results.base import RunResult
 from flows.results.paper import TablesResult
@@ -18,6 +16,7 @@ from flows.results.runs import (
     FitResult,
     UnfoldResult,
     column_names,
+    ranked,
     top_loadings,
 )
 from ism_dask._types import Array
@@ -104,9 +103,5 @@ def features_of(model: Model) -> tuple[str, ...]:
 
 
 def largest(model: Model, values: Array, count: int | None = None) -> list[tuple[str, float]]:
-    """Return those of the values (d,) of old features that are largest, with the features' names.
-
-    The first has the largest absolute value.
-    """
-    names, order = features_of(model), np.argsort(-np.abs(values), kind="stable")
-    return [(names[j], float(values[j])) for j in order[:count]]
+    """Return those of the values (d,) of old features of largest size, with features' names."""
+    return ranked(values, features_of(model), count)

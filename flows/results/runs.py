@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator
 
 from flows.results.base import JsonRecord, RunResult
+from ism_dask.estimators.fitted import Avoidance
 from ism_dask.records.checkpoint import Round
+from ism_dask.selection.dimension import DimensionTrial
 
 # A result lists this many weights of each new feature.
-_TOP_LOADINGS = 5
+_TOP = 5
+# A number, or None if it is unknown: JSON has no NaN.
+Measured = Annotated[
+    float | None, AfterValidator(lambda value: value if math.isfinite(value or 0.0) else None)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +32,9 @@ class CertificateRecord(JsonRecord):
     is_global: bool
     reason: str  # what is known and why, in one sentence
     # That of the scaled Hessian of J; None if it was not measured.
-    largest_eigenvalue: float | None = None
+    largest_eigenvalue: Measured = None
     # A bound on the sine of the largest angle between W and the maximum, if there is a bound.
-    distance: float | None = None
+    distance: Measured = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,25 +83,6 @@ class FewColumns(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DimensionTried(JsonRecord):
-    """What one number of new features explains: see `DimensionTrial` of ism_dask."""
-
-    q: int
-    explained: float
-    gain: float
-    needed_gain: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Avoided(JsonRecord):
-    """How strongly the features depend on a label to avoid: correlations, 0 if independent."""
-
-    features: float
-    new_features: float
-    n_rows: int  # of the fit, on which they were measured
-
-
-@dataclass(frozen=True, kw_only=True)
 class SettingTried(JsonRecord):
     """A start with a width and a ridge, judged by unseen rows: see `Trial` of ism_dask."""
 
@@ -130,11 +119,18 @@ def top_loadings(
     components: NDArray[Any], names: tuple[str, ...]
 ) -> tuple[tuple[Loading, ...], ...]:
     """Return the largest weights of each row of `components` (q, d), largest first."""
-    orders = np.argsort(-np.abs(components), axis=1, kind="stable")[:, :_TOP_LOADINGS]
     return tuple(
-        tuple(Loading(feature=names[j], weight=float(row[j])) for j in order)
-        for row, order in zip(components, orders, strict=True)
+        tuple(Loading(feature=name, weight=weight) for name, weight in ranked(row, names, _TOP))
+        for row in components
     )
+
+
+def ranked(
+    values: NDArray[Any], names: Sequence[str], count: int | None = None
+) -> list[tuple[str, float]]:
+    """Return those of the values (d,) of largest size, or all, the largest first, with names."""
+    order = np.argsort(-np.abs(values), kind="stable")[:count]
+    return [(names[j], float(values[j])) for j in order]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +150,9 @@ class FittedW(FitEnding):
     # None if W may use all columns.
     few_columns: FewColumns | None = None
     # The numbers of new features that the fit tried, from 1 up; None if it tried none.
-    dimensions: tuple[DimensionTried, ...] | None = None
+    dimensions: tuple[DimensionTrial, ...] | None = None
     # What remains of the dependence on a label to avoid, if there is one.
-    avoided: Avoided | None = None
+    avoided: Avoidance | None = None
 
     @property
     def predicts(self) -> bool:
@@ -255,12 +251,7 @@ class FoldResult(FitEnding):
     @property
     def measures(self) -> FoldMeasures:
         """The measures that are averaged over the folds."""
-        return FoldMeasures(
-            accuracy=self.accuracy,
-            cost=self.cost,
-            seconds=self.seconds,
-            iterations=self.iterations,
-        )
+        return FoldMeasures.from_json(vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flows.reports.blocks import Block, Fact, Summary, Table
+from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.results.base import IngestResult
 from flows.text import byte_size, count_noun, shortened
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
@@ -88,17 +88,11 @@ def hints(schema: TableSchema) -> list[str]:
     """Return a hint for columns that look like numbers of rows, and for a label that lacks."""
     hints = []
     if ids := [repr(each.name) for each in schema.features if _looks_like_id(each)]:
-        hints.append(
-            f"{', '.join(ids)} look{'s' * (len(ids) == 1)} like a number of each row, which "
-            "explains nothing: leave them out with --drop, or pass them through with --keep"
-        )
+        hints.append(say("columns.ids", ids=", ".join(ids), s="s" * (len(ids) == 1)))
     if not schema.explained:
         likely = [each.name for each in schema.features if _looks_like_label(each)]
         column = f", and {likely[-1]!r} looks like one" if likely else ""
-        hints.append(
-            f"no --label is given{column}: without a label, only `cluster` and `unfold` can take "
-            "the data set"
-        )
+        hints.append(say("columns.no_label", likely=column))
     return hints
 
 

@@ -1,4 +1,4 @@
-"""A browser that tests open pages with."""
+"""A browser that tests open pages with, and pages as tests read them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,3 +80,37 @@ class Browsing:
 def _note(visit: Visit, said: Any) -> None:
     if said.type in ("error", "warning"):
         visit.complaints.append(said.text)
+
+
+class Page(HTMLParser):
+    """The elements of a page, its texts, and the rows of its tables, if all is closed in turn."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.rows: list[list[str]] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attributes)))
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+        if {"th", "td"} & {*self.open}:
+            self.rows[-1][-1] += data.strip()
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.seen if name == tag]

@@ -21,6 +21,11 @@ class Ended:
         assert self.out, self
         return json.loads(self.out.splitlines()[-1])
 
+    @property
+    def words(self) -> str:
+        """What was printed, with a space for each line break."""
+        return " ".join(self.out.split())
+
     def failed(self, status: int) -> str:
         """Return the one line that a failed command prints; with `--json`, an object as well."""
         assert self.status == status, self

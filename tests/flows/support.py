@@ -60,7 +60,7 @@ ENDING: dict[str, Any] = {
         "is_certified": False,
         "is_global": False,
         "reason": "not certified: the Hessian was not measured",
-        "largest_eigenvalue": math.nan,
+        "largest_eigenvalue": math.nan,  # as earlier versions have saved what was not measured
         "distance": math.nan,
     },
 }

@@ -32,47 +32,27 @@ HOSTILE = (
 )
 SHOWN = (*HOSTILE[:-3], "bell", "0.123456", "x" * 29 + "…")
 POINTS = np.random.default_rng(0).normal(size=(1000, 2))
-AXES = {"axis_names": ("x", "y")}
+AXES: dict[str, Any] = {"axis_names": ("x", "y")}
+ROWS: dict[str, Any] = {"points": POINTS, **AXES}
+LINES = [(name, np.array([[1.0, 2.0], [100.0, 0.1]])) for name in HOSTILE]
+SETTLING = {"numbers": [1, 2, 3], "values": [1e-2, 0.0, 1e-5], "unit": "iteration"}
 SVG = "{http://www.w3.org/2000/svg}"
 
 figure = partial(drawn, "<b>", "&\x00")
 WEIGHTS = partial(
     figure, drawing.draw_weights, names=HOSTILE, weights=np.linspace(0.9, -0.7, len(HOSTILE))
 )
+SOME_CLASSES = partial(figure, drawing.draw_classes, **ROWS)
+NUMBERS = partial(figure, drawing.draw_numbers, label="y", **ROWS)
 PICTURES = {
     "weights": WEIGHTS,
-    "classes": partial(
-        figure,
-        drawing.draw_classes,
-        points=POINTS,
-        codes=np.arange(1000) % len(HOSTILE),
-        names=HOSTILE,
-        **AXES,
-    ),
-    "numbers": partial(
-        figure, drawing.draw_numbers, points=POINTS, values=POINTS[:, 0] ** 3, label="y", **AXES
-    ),
-    "equal numbers": partial(
-        figure, drawing.draw_numbers, points=POINTS, values=np.ones(1000), label="y", **AXES
-    ),
-    "points": partial(figure, drawing.draw_points, points=POINTS, **AXES),
+    "classes": partial(SOME_CLASSES, codes=np.arange(1000) % len(HOSTILE), names=HOSTILE),
+    "numbers": partial(NUMBERS, values=POINTS[:, 0] ** 3),
+    "equal numbers": partial(NUMBERS, values=np.ones(1000)),
+    "points": partial(figure, drawing.draw_points, **ROWS),
     "one value": partial(figure, drawing.draw_spectrum, values=np.array([5e8]), next_value=None),
-    "measure": partial(
-        figure,
-        drawing.draw_measure,
-        numbers=[1, 2, 3],
-        values=[1e-2, 0.0, 1e-5],
-        unit="iteration",
-        measure="residual",
-        limit=1e-4,
-    ),
-    "lines": partial(
-        figure,
-        drawing.draw_lines,
-        lines=[(name, np.array([[1.0, 2.0], [100.0, 0.1]])) for name in HOSTILE],
-        logarithmic=True,
-        **AXES,
-    ),
+    "measure": partial(figure, drawing.draw_measure, measure="residual", limit=1e-4, **SETTLING),
+    "lines": partial(figure, drawing.draw_lines, lines=LINES, logarithmic=True, **AXES),
 }
 
 
@@ -100,9 +80,7 @@ def test_a_drawing_is_small_complete_and_the_same_each_time(name: str) -> None:
 
 
 def test_a_legend_has_room_for_some_classes_alone() -> None:
-    names = [str(k) for k in range(40)]
-    codes = np.arange(1000) % 40
-    picture = figure(drawing.draw_classes, points=POINTS, codes=codes, names=names, **AXES)
+    picture = SOME_CLASSES(codes=np.arange(1000) % 40, names=[str(k) for k in range(40)])
     assert "and 17 more" in texts(picture)
     assert len(picture.content) < 120_000
 

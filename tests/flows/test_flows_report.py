@@ -7,8 +7,7 @@ import re
 import shutil
 from base64 import b64decode
 from collections.abc import Iterator
-from dataclasses import fields, replace
-from html.parser import HTMLParser
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from browsing import Browsing
+from browsing import Browsing, Page
 from commandline import Command
 from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
@@ -76,31 +75,6 @@ def store_hostile() -> None:
     write_dataset(dataset_path("hostile"), info, [X], {"y": y, "number": X[:, 1] ** 3})
 
 
-class Strict(HTMLParser):
-    """Notes every element, and refuses one that is not closed in its turn."""
-
-    VOID = ("meta", "link", "img", "br")
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attributes)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.seen if name == tag]
-
-
 # Some of the texts in the drawings of a page.
 DRAWN = {
     "fit": {"new features", "eigengap 404.8", "class_1", "alcohol", "objective J", "iteration"},
@@ -117,7 +91,7 @@ def test_a_page_is_sound_the_same_each_time_and_asks_nobody_for_anything(
 ) -> None:
     page = rendered[kind]
     assert page == render_run(kind)
-    found = Strict(page)
+    found = Page(page)
     assert page.startswith("<!DOCTYPE html>")
     assert len(found.all("main")) == len(found.all("h1")) == 1
     assert len(found.all("figure")) == len(found.all("figcaption")) > 0
@@ -169,7 +143,7 @@ def test_names_are_shown_and_never_obeyed(label: str, q: int, criterion: str) ->
     store_hostile()
     settings = {"label": label, "n_components": q, "criterion": criterion, "sigma": "median"}
     fit_plain(FitSettings(dataset="hostile", **settings, run="bad"))
-    found = Strict(render_run("bad"))
+    found = Page(render_run("bad"))
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
     page = run_page(View.of("bad").result)
@@ -179,25 +153,19 @@ def test_names_are_shown_and_never_obeyed(label: str, q: int, criterion: str) ->
 
 
 def test_a_model_without_history_or_sample_has_a_page() -> None:
-    account = {**FITTED, "status": "tolerance met", "measure": "change"}
-    model = Model(
-        components=np.eye(1, 3),
-        mean=np.zeros(3),
-        scale=np.ones(3),
-        eigenvalues=np.ones(1),
-        metrics=account,
-        config={"tol": 0.01, "angle_tol": None},
-    )
-    save_model("old", model)
-    found = Strict(render_run("old"))
+    metrics = {**FITTED, "status": "tolerance met", "measure": "change"}
+    arrays = np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1)
+    save_model("old", Model(*arrays, metrics=metrics, config={"tol": 0.01, "angle_tol": None}))
+    found = Page(render_run("old"))
     assert len(found.all("figure")) == 2  # the spectrum and one component
 
 
-def _axes_of_report(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Return the figures of matplotlib in the report of a run."""
+@pytest.fixture
+def canvases(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Return a list to which each drawing adds its figure of matplotlib."""
+    mpl.use("Agg")
     drawn: list[Figure] = []
     monkeypatch.setattr(pictures, "svg_document", lambda figure, _: drawn.append(figure) or "-")
-    render_run(name)
     return drawn
 
 
@@ -221,12 +189,12 @@ def _is_neutral(line: Any) -> bool:
 
 
 @pytest.mark.usefixtures("results")
-def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    mpl.use("Agg")
+def test_the_report_shows_what_plot_shows(canvases: list[Figure]) -> None:
     data = open_dataset("wine")
     X = data.X.read(0, len(data.X))
     fitted = SupervisedIKDR(criterion="dependence").fit(X, data.labels["cultivar"])
-    spectrum, rows, *features, objective, residual = _axes_of_report("fit", monkeypatch)
+    render_run("fit")
+    spectrum, rows, *features, objective, residual = canvases
     responses, features = features[:2], features[2:]
     left, right = plot.convergence(fitted)
     pairs = [
@@ -240,22 +208,16 @@ def test_the_report_shows_what_plot_shows(monkeypatch: pytest.MonkeyPatch) -> No
     _assert_same(pairs)
 
 
-def test_pictures_of_dimensions_are_those_of_plot(monkeypatch: pytest.MonkeyPatch) -> None:
-    mpl.use("Agg")
-    names = [field.name for field in fields(DimensionTrial)[1:]]
-    trials = [
-        DimensionTrial(q=q, **{name: q + k / 10 for k, name in enumerate(names)}) for q in (1, 2)
-    ]
+def test_pictures_of_dimensions_are_those_of_plot(canvases: list[Figure]) -> None:
+    trials = [DimensionTrial(q, q + 0.1, q + 0.2, q + 0.3) for q in (1, 2)]
     X, y = load_iris(return_X_y=True)
     fitted = SupervisedIKDR(2, criterion="dependence").fit(X, y)
     fitted.dimension_path_ = tuple(trials)
-    drawn: list[Figure] = []
-    monkeypatch.setattr(pictures, "svg_document", lambda figure, _: drawn.append(figure) or "-")
     record = {**FITTED, "kernel": "gaussian", "dimensions": [vars(trial) for trial in trials]}
     blocks = summarise(FitResult.from_json({**record, "run": "x"})).blocks
     (block,) = (each for each in blocks if each.title == "How many new features")
     assert all(each.content for each in block.pictures)
-    _assert_same(list(zip(drawn, plot.dimensions(fitted), strict=True)))
+    _assert_same(list(zip(canvases, plot.dimensions(fitted), strict=True)))
 
 
 def _assert_same(pairs: list[tuple[Figure, Any]]) -> None:
@@ -268,9 +230,7 @@ def _assert_same(pairs: list[tuple[Figure, Any]]) -> None:
     plt.close("all")
 
 
-def test_images_of_components_have_the_colours_of_plot(
-    results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_of_components_have_the_colours_of_plot(results: Results) -> None:
     mpl.use("Agg")
     view = View.of("cluster")
     assert view.model is not None
@@ -291,7 +251,7 @@ def test_images_of_components_have_the_colours_of_plot(
 
 
 def test_pages_in_markdown_end_with_links_and_stay_small(results: Results) -> None:
-    for kind in ("fit", "mine", "cluster", "crossval"):
+    for kind in DRAWN:
         text = run_page(results[kind], {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"})
         assert text.startswith(f"# {kind}\n")
         # No link to a file: a browser opens none from the page of a server.
@@ -307,6 +267,11 @@ _BROKEN = """() => [...document.querySelectorAll('.numbers td:not(.words), .glan
   .filter(each => { const range = document.createRange(); range.selectNodeContents(each);
     return new Set([...range.getClientRects()].map(box => box.top)).size > 1; })
   .map(each => each.textContent)"""
+
+
+def _brightness(colour: str) -> int:
+    """Return the sum of red, green and blue."""
+    return sum(map(int, re.findall(r"\d+", colour)[:3]))
 
 
 def _look(page: Any) -> dict[str, Any]:
@@ -331,27 +296,32 @@ def _look(page: Any) -> dict[str, Any]:
     }
 
 
+def _looked_at(browser: Browsing, path: Path, width: int = 1000, scheme: str = "light") -> Any:
+    """Return how a saved page looks, which loads nothing and of which a browser complains not."""
+    screen = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    visit = browser.visit(path.as_uri(), _look, **screen)
+    assert [url for url in visit.requests if not url.startswith("data:")] == [path.as_uri()]
+    assert visit.complaints == []
+    assert all(visit.found["images"])
+    return visit.found
+
+
 @pytest.mark.usefixtures("results")
-@pytest.mark.parametrize("kind", ["fit", "mine", "cluster", "crossval"])
+@pytest.mark.parametrize("kind", DRAWN)
 def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str) -> None:
     path = Path(here("report", kind, "--json").answer["path"])
     for width, scheme in ((1000, "light"), (400, "dark"), (320, "dark")):
-        screen = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
-        visit = browser.visit(path.as_uri(), _look, **screen)
-        found = visit.found
+        found = _looked_at(browser, path, width, scheme)
         assert found["title"] == kind
         assert found["tables"] >= 2
         assert found["drawings"] >= 1
         assert min(found["heights"]) > 50
-        assert all(found["images"])
         assert (len(found["images"]) > found["drawings"]) is (kind == "cluster")
         assert found["width"] <= width
         assert found["cut"] == []
         if width == 320:
             assert not any(re.match(r"[-+\d]", each) for each in found["broken"])
-        assert (sum(map(int, re.findall(r"\d+", found["paper"])[:3])) > 380) is (scheme == "light")
-        assert [url for url in visit.requests if not url.startswith("data:")] == [path.as_uri()]
-        assert visit.complaints == []
+        assert (_brightness(found["paper"]) > 380) is (scheme == "light")
 
 
 def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsing) -> None:
@@ -368,14 +338,12 @@ def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsin
     save_results("paper", "tables", config=settings.to_json(), metrics=result.metrics, versions={})
     path = Path(here("report", "paper", "--json").answer["path"])
     for width in (1000, 400):
-        screen = {"viewport": {"width": width, "height": 800}, "color_scheme": "light"}
-        visit = browser.visit(path.as_uri(), _look, **screen)
-        assert visit.found["drawings"] == 2
-        assert min(visit.found["heights"]) > 150
-        assert visit.found["tables"] >= 4
-        assert visit.found["width"] <= width
-        assert visit.found["cut"] == []
-        assert visit.complaints == []
+        found = _looked_at(browser, path, width)
+        assert found["drawings"] == 2
+        assert min(found["heights"]) > 150
+        assert found["tables"] >= 4
+        assert found["width"] <= width
+        assert found["cut"] == []
     page = path.read_text()
     assert "with three: &lt;i&gt;line&lt;/i&gt; 0.30" in page
     assert "<i>" not in page
@@ -388,11 +356,7 @@ def test_a_browser_runs_nothing_of_a_hostile_name(here: Command, browser: Browsi
     store_hostile()
     assert here("fit", "hostile", *QUICK, "--plain", "--run", "bad").status == 0
     path = Path(here("report", "bad", "--json").answer["path"])
-    visit = browser.visit(path.as_uri(), _look)
-    assert visit.found["scripts"] == 0
-    assert all(visit.found["images"])
-    assert [url for url in visit.requests if not url.startswith("data:")] == [path.as_uri()]
-    assert visit.complaints == []
+    assert _looked_at(browser, path)["scripts"] == 0
 
 
 # How many boxes of numbers beside bars meet a bar or another text.
@@ -440,5 +404,5 @@ def test_a_drawing_stands_alone_and_follows_the_scheme(browser: Browsing, scheme
     tag, title, texts, *fills = found
     assert (tag, title) == ("svg", "<b>: & ")
     assert [text for text in texts if text in names] == names
-    ink, paper = (sum(map(int, re.findall(r"\d+", each)[:3])) for each in fills)
+    ink, paper = map(_brightness, fills)
     assert paper - ink > 500 if scheme == "light" else ink - paper > 500

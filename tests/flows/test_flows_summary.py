@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import math
 import platform
+import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browsing import Page
 from commandline import Command, Ended
 from support import DATA, ENDING, FITTED
 
 from flows.progress.watching import in_context
-from flows.reports.blocks import Fact, Summary, Table
+from flows.reports import blocks
+from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import certainty_block
 from flows.reports.html import render_view
@@ -37,22 +39,13 @@ KINDS = ("fit", "cluster", "crossval", "tables")
 
 # Metrics as runs save them.
 FIT = {**FITTED, "label": "cultivar"}
-_ROUND = {
-    "number": 1,
-    "eigenvalues": [1.0],
-    "affinity": 0.74,
-    "change": 0.75,
-    "turn": 1.0,
-    "iterations": 1,
-    "objective": 42.0,
-    "seconds": 0.2,
-}
+_NUMBERS = dict.fromkeys(("affinity", "change", "turn", "objective", "seconds"), 0.75)
 CLUSTERED: dict[str, Any] = {
     **FITTED,
     "n_clusters": 3,
     "nmi": {"cultivar": 0.865},
     "paradigm": "unsupervised",
-    "rounds": [_ROUND],
+    "rounds": [{**_NUMBERS, "number": 1, "eigenvalues": [1.0], "iterations": 1}],
     "sizes": [61, 53, 64],
     "run": "x",
 }
@@ -72,6 +65,10 @@ def _fit(**changes: Any) -> FitResult:
     return FitResult.from_json({**FIT, **changes, "run": "x"})
 
 
+def _clustered(**changes: Any) -> ClusterResult:
+    return ClusterResult.from_json({**CLUSTERED, **changes})
+
+
 def _crossed(*folds: dict[str, Any]) -> CrossvalResult:
     """Return a cross-validation with a fold for each of some changes."""
     fold = {**ENDING, "accuracy": 1.0, "cost": -3451.8, "baselines": {"PCA": 0.9}}
@@ -84,59 +81,29 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "500")  # no table is wrapped
 
 
-def facts(summary: Summary) -> Iterator[Fact]:
-    yield from summary.facts
-    for block in summary.blocks:
-        yield from block.facts
+def facts(summary: Summary) -> list[Fact]:
+    return [*summary.facts, *(fact for block in summary.blocks for fact in block.facts)]
 
 
-def notes(summary: Summary) -> Iterator[str]:
-    for fact in facts(summary):
-        yield from fact.notes
-    for block in summary.blocks:
-        yield from block.notes
+def values(found: Iterable[Fact]) -> dict[str, str]:
+    return {fact.name: fact.value for fact in found}
 
 
-def warned(summary: Summary) -> Iterator[str]:
-    for fact in facts(summary):
-        yield from fact.warnings
+def notes(summary: Summary) -> list[str]:
+    return [note for each in (*facts(summary), *summary.blocks) for note in each.notes]
 
 
-def tables(summary: Summary) -> Iterator[Table]:
-    for block in summary.blocks:
-        yield from block.tables
+def rows_of(table: Table) -> tuple[tuple[str, ...], ...]:
+    return (table.columns, *table.rows, *table.foot)
 
 
-def rows_of(table: Table) -> Iterator[tuple[str, ...]]:
-    yield table.columns
-    yield from table.rows
-    yield from table.foot
+def block_of(summary: Summary, title: str) -> Block:
+    (block,) = (each for each in summary.blocks if each.title == title)
+    return block
 
 
-class Cells(HTMLParser):
-    """Collects the texts of a page: those of each row of a table, and those of each element."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.texts: list[str] = []
-        self.in_cell = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("th", "td"):
-            self.rows[-1].append("")
-            self.in_cell = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self.in_cell = self.in_cell and tag not in ("th", "td")
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data.strip())
-        if self.in_cell:
-            self.rows[-1][-1] += data.strip()
+def quality(result: Any, name: str) -> Fact:
+    return next(fact for fact in fit_quality(result) if fact.name == name)
 
 
 def in_terminal(printed: str) -> Callable[[tuple[str, ...]], bool]:
@@ -150,11 +117,12 @@ def test_every_figure_is_in_all_renderings(
 ) -> None:
     view = View.of(kind)
     summary = summary_of(view)
-    assert len(list(facts(summary))) >= 4
-    assert len(list(tables(summary))) >= 3
+    tables = [table for block in summary.blocks for table in block.tables]
+    assert len(facts(summary)) >= 4
+    assert len(tables) >= 3
     shown = here("show", kind).out
     printed = in_terminal(shown)
-    page = Cells(render_view(view))
+    page = Page(render_view(view))
     markdown = render_markdown(summary).replace("\\", "")
     path = here("report", kind, "-o", tmp_path / "report.json", "--json").answer["path"]
     entries = json.loads(Path(path).read_text())
@@ -165,7 +133,7 @@ def test_every_figure_is_in_all_renderings(
         assert f"| {fact.name} | {fact.value} |" in markdown
         assert {fact.name, fact.value} <= set(page.texts)
         assert (fact.name, fact.value) in [(each["name"], each["value"]) for each in json_facts]
-    for table in tables(summary):
+    for table in tables:
         assert all(map(printed, rows_of(table.for_terminal())))
         assert all(f"| {' | '.join(row)} |" in markdown for row in rows_of(table))
         assert all(list(row) in page.rows for row in rows_of(table))
@@ -175,7 +143,7 @@ def test_every_figure_is_in_all_renderings(
         assert note in markdown
         assert note in page.texts
         assert note in json.dumps(entries, ensure_ascii=False)
-    for warning in warned(summary):
+    for warning in summary.warnings:
         assert warning in shown
         assert f"> **Warning:** {warning}" in markdown
         assert f"Warning: {warning}" in page.texts
@@ -192,12 +160,12 @@ def test_a_command_ends_with_its_figures_and_notes(
     summary, printed = summarise(result), in_terminal(ended.out)
     assert all(printed((fact.name, fact.value)) for fact in facts(summary))
     assert all(f"\n{note}\n" in ended.out for note in notes(summary))
-    assert all(f"\nWarning: {each}\n" in ended.out for each in warned(summary))
+    assert all(f"\nWarning: {each}\n" in ended.out for each in summary.warnings)
     assert f"saved at {result.path}; `ism-dask report {kind}` makes a page of it\n" in ended.out
 
 
 def test_a_fit_that_did_not_converge_warns(results: dict[str, RunResult]) -> None:
-    converged, eigenvalues = warned(summarise(results["unfinished"]))
+    converged, eigenvalues = summarise(results["unfinished"]).warnings
     assert converged == (
         "not converged: the best W so far was saved. It did not converge. Raise --max-iter"
     )
@@ -222,7 +190,7 @@ def test_a_page_has_the_command_that_repeats_the_run(
     here: Command, results: dict[str, RunResult], kind: str
 ) -> None:
     summary = summary_of(View.of(kind))
-    (block,) = (each for each in summary.blocks if each.title == "How to repeat it")
+    block = block_of(summary, "How to repeat it")
     assert here(*shlex.split(block.command)[1:], "--plain").status == 0
     again, known = View.of(f"{kind}-again").result, results[kind]
     if isinstance(known, FitResult) and isinstance(again, FitResult):
@@ -232,10 +200,9 @@ def test_a_page_has_the_command_that_repeats_the_run(
         assert isinstance(known, CrossvalResult)
         assert isinstance(again, CrossvalResult)
         assert [each.cost for each in again.results] == [each.cost for each in known.results]
-    known_facts = {fact.name: fact.value for fact in block.facts}
-    assert known_facts == {"Data": known.data_hash, "Computed on": platform.node()}
+    assert values(block.facts) == {"Data": known.data_hash, "Computed on": platform.node()}
     assert f"\n    {block.command}\n" in render_markdown(summary)
-    assert block.command in Cells(render_view(View.of(kind))).texts
+    assert block.command in Page(render_view(View.of(kind))).texts
     assert block.command in here("show", kind).out
 
 
@@ -265,6 +232,12 @@ def test_numbers_have_four_significant_digits(value: float, words: str) -> None:
     assert number(value) == words
 
 
+def test_what_a_certificate_did_not_measure_is_null() -> None:
+    for record in (_fit().to_json(), *_crossed({}).to_json()["results"]):
+        certificate = record["certificate"]
+        assert certificate["largest_eigenvalue"] is certificate["distance"] is None
+
+
 def test_a_record_that_lacks_an_entry_is_no_result(here: Command) -> None:
     for missing in ("rows", "objective", "engine"):
         metrics = {key: value for key, value in FIT.items() if key != missing}
@@ -284,25 +257,23 @@ def test_a_fit_by_prediction_says_what_was_chosen_and_what_j_is() -> None:
     for status, start in (("start kept", "gradient, kept"), ("converged", "linear")):
         result = _fit(**shown, selection=selection, status=status, converged=status == "converged")
         summary = summarise(result)
-        assert not list(warned(summary))
-        values = {fact.name: fact.value for fact in facts(summary)}
-        assert values["Criterion"] == "prediction: J is the share explained"
-        assert (values["Start"], values["Width"], values["Ridge"]) == (start, "0.25", "0.1")
-        assert ("Residual" in values) is (status == "converged")
-        assert not {"Eigengap", "Error of J", "Maximum of J"} & values.keys()
-        (block,) = (each for each in summary.blocks if each.title == "What was chosen")
-        assert block.tables[0].rows[0] == ("gradient", "the start", "the start", "80.0%")
+        assert not summary.warnings
+        found = values(facts(summary))
+        assert found["Criterion"] == "prediction: J is the share explained"
+        assert (found["Start"], found["Width"], found["Ridge"]) == (start, "0.25", "0.1")
+        assert ("Residual" in found) is (status == "converged")
+        assert not {"Eigengap", "Error of J", "Maximum of J"} & found.keys()
+        (table,) = block_of(summary, "What was chosen").tables
+        assert table.rows[0] == ("gradient", "the start", "the start", "80.0%")
     advised = _fit(**shown, selection=selection, components_advice="take fewer `n_components`")
-    fact = _fact(fit_quality(advised), "Number of new features")
-    assert fact.warnings == ("Take fewer --components",)
-    plain = {fact.name: fact.value for fact in facts(summarise(_fit(**shown)))}
-    assert plain["Criterion"] == "dependence: J is HSIC"
+    assert quality(advised, "Number of new features").warnings == ("Take fewer --components",)
+    assert values(summarise(_fit(**shown)).facts)["Criterion"] == "dependence: J is HSIC"
 
 
 def test_folds_that_kept_a_start_need_no_warning() -> None:
     for first, value in (("converged", "yes"), ("start kept", "a start was kept")):
         folds = ({"status": first, "converged": value == "yes"}, {"status": "start kept"})
-        converged = _fact(fit_quality(_crossed(*folds)), "Converged")
+        converged = quality(_crossed(*folds), "Converged")
         assert (converged.value, converged.warnings) == (value, ())
         assert converged.notes == (("1 fold kept a start",) if value == "yes" else ())
 
@@ -327,9 +298,8 @@ def test_refits_have_a_block() -> None:
     assert "How sure" not in [block.title for block in summarise(_fit(**shown)).blocks]
     result = _fit(certainty=CERTAINTY, **shown)
     assert result.to_json()["certainty"] == CERTAINTY
-    (block,) = [each for each in summarise(result).blocks if each.title == "How sure"]
-    values = {fact.name: fact.value for fact in block.facts}
-    assert values == {
+    block = block_of(summarise(result), "How sure")
+    assert values(block.facts) == {
         "Distance from the truth": "0.12 to 0.46",
         "Columns clear of all others": "age",
         "Refits": "100, 20 not converged",
@@ -339,94 +309,62 @@ def test_refits_have_a_block() -> None:
     assert block.tables[1].rows[1][1:] == ("0.40", "0.98")
     for count, words in ((0, "none"), (5, "age, income and 3 more")):
         changed = _fit(certainty={**CERTAINTY, "separated": count, "converged": 99})
-        facts = certainty_block(changed.certainty).facts
-        assert facts[1].value == words
-        assert not facts[2].warnings
+        _, clear, refits = certainty_block(changed.certainty).facts
+        assert clear.value == words
+        assert not refits.warnings
     curved = _fit(certainty={**CERTAINTY, "refits": 0, "converged": 0})
     block = certainty_block(curved.certainty)
-    assert [fact.name for fact in block.facts] == list(values)[:2]
+    assert [*values(block.facts)] == ["Distance from the truth", "Columns clear of all others"]
     assert "curvature" in block.about
 
 
-def _fact(found: tuple[Fact, ...], name: str) -> Fact:
-    return next(fact for fact in found if fact.name == name)
+_BY_BLOCKS = {"engine": "blocks", "engine_error": 3e-3}
+_CHANGE, _ROUNDS = {"tolerance": 0.01, "measure": "change"}, {"settings": {"outer_tol": 0.01}}
+_TURNED = {"status": "tolerance met", "measure": "change", "tolerance": 1e-5}
 
 
 @pytest.mark.parametrize(
-    ("changes", "name", "value", "meaning"),
+    ("name", "changes", "value", "meaning"),
     [
-        ({"engine_error": 0.0}, "Error of J", "0.0e+00 at most", "leaves nothing out"),
-        ({"engine_error": 2.345e-11}, "Error of J", "2.3e-11 at most", "leaves nothing out"),
-        ({"engine_error": 7.1e-4}, "Error of J", "7.1e-04 at most", "approximates"),
-        ({"engine_error": math.inf}, "Error of J", "no bound", "no bound"),
-        (
-            {"engine": "blocks", "engine_error": 3e-3},
-            "Error of J",
-            "3.0e-03, a standard error",
-            "between blocks",
-        ),
-        ({"residual": 1e-5}, "Residual", "1e-05, true", "This one is small."),
-        ({"residual": 0.1}, "Residual", "0.1, true", "is not small"),
-        ({"rows": 178}, "Residual", "0.0018, true kernel, all 178 rows", ""),
-        ({"rows": 10**6}, "Residual", "a sample of 178 rows against all 1,000,000", ""),
-        (
-            {"tolerance": 1e-4},
-            "Tolerance",
-            "residual at most 0.0001",
-            "only such a W counts as converged",
-        ),
-        (
-            {"tolerance": 0.01, "measure": "change", "settings": {"tol": 0.01}},
-            "Tolerance",
-            "change of the eigenvalues below 0.01",
-            "Set by --tol",
-        ),
-        (
-            {"tolerance": 0.01, "measure": "change"},
-            "Tolerance",
-            "change of the eigenvalues below 0.01",
-            "rule of all rounds but",
-        ),
-        (
-            {"tolerance": 0.01, "settings": {"outer_tol": 0.01}},
-            "Tolerance",
-            "residual at most 0.01",
-            "Set by --outer-tol",
-        ),
+        ("Error of J", {"engine_error": 0.0}, "0.0e+00 at most", "leaves nothing out"),
+        ("Error of J", {"engine_error": 2.345e-11}, "2.3e-11 at most", "leaves nothing out"),
+        ("Error of J", {"engine_error": 7.1e-4}, "7.1e-04 at most", "approximates"),
+        ("Error of J", {"engine_error": math.inf}, "no bound", "no bound"),
+        ("Error of J", _BY_BLOCKS, "3.0e-03, a standard error", "between blocks"),
+        ("Residual", {"residual": 1e-5}, "1e-05, true", "This one is small."),
+        ("Residual", {"residual": 0.1}, "0.1, true", "is not small"),
+        ("Residual", {"rows": 178}, "0.0018, true kernel, all 178 rows", ""),
+        ("Residual", {"rows": 10**6}, "a sample of 178 rows against all 1,000,000", ""),
+        ("Tolerance", {}, "residual at most 0.0001", "only such a W counts as converged"),
+        ("Tolerance", {**_CHANGE, "settings": {"tol": 0.01}}, "eigenvalues below 0.01", "by --tol"),
+        ("Tolerance", _CHANGE, "change of the eigenvalues below 0.01", "rule of all rounds but"),
+        ("Tolerance", {"tolerance": 0.01, **_ROUNDS}, "residual at most 0.01", "by --outer-tol"),
+        ("Last turn of W", {**_TURNED, "angle": 0.001}, "0.001", "last iteration turned W"),
+        ("Number of new features", {}, "2", "Each counts for J"),
     ],
 )
 def test_words_for_a_figure_of_the_fit(
-    changes: dict[str, Any], name: str, value: str, meaning: str
+    name: str, changes: dict[str, Any], value: str, meaning: str
 ) -> None:
-    fact = _fact(fit_quality(_fit(**changes)), name)
+    fact = quality(_fit(**changes), name)
     assert value in fact.value
     assert meaning in fact.meaning
     assert not fact.warnings
 
 
-_TURNED = {"status": "tolerance met", "measure": "change", "tolerance": 1e-5}
-
-
 @pytest.mark.parametrize(
-    ("changes", "name", "warning"),
+    ("name", "changes", "words"),
     [
-        ({"residual": 0.9}, "Residual", "try --sigma median"),
-        (
-            {**_TURNED, "angle": 0.99999},
-            "Last turn of W",
-            "with the sine 1: this W has not settled",
-        ),
-        ({**_TURNED, "angle": 0.001}, "Last turn of W", ""),
-        ({"components_advice": "one less would do"}, "Number of new features", "One less would do"),
-        ({}, "Number of new features", ""),
+        ("Residual", {"residual": 0.9}, "try --sigma median"),
+        ("Last turn of W", {**_TURNED, "angle": 0.99999}, "the sine 1: this W has not settled"),
+        ("Number of new features", {"components_advice": "one would do"}, "One would do"),
     ],
 )
 def test_what_speaks_against_a_fit_is_warned_of(
-    changes: dict[str, Any], name: str, warning: str
+    name: str, changes: dict[str, Any], words: str
 ) -> None:
-    fact = _fact(fit_quality(_fit(**changes)), name)
-    assert len(fact.warnings) == bool(warning)
-    assert all(warning in each for each in fact.warnings)
+    (warning,) = quality(_fit(**changes), name).warnings
+    assert words in warning
 
 
 def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it() -> None:
@@ -446,10 +384,8 @@ def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it() -> Non
         "2 new features classify 100.0% of the held-out rows, ± 0.0% between folds; 1 warning "
         "speaks against it."
     )
-    clustered = ClusterResult.from_json({**CLUSTERED, "loadings": [[], []]})
-    assert summarise(clustered).finding == (
-        "3 clusters of 178 rows agree 0.86 with cultivar (NMI, from 0 to 1)"
-    )
+    finding = "3 clusters of 178 rows agree 0.86 with cultivar (NMI, from 0 to 1)"
+    assert summarise(_clustered(loadings=[[], []])).finding == finding
 
 
 def test_tables_say_what_is_lost_and_what_could_not_be_measured(
@@ -470,36 +406,37 @@ def test_tables_say_what_is_lost_and_what_could_not_be_measured(
 @pytest.mark.parametrize(
     ("texts", "notes"),
     [
-        (("", ""), ()),
-        (("why", "", "why"), ("fold 1, 3: why",)),
-        (
-            ("why", "so", "why", "thus"),
-            ("fold 1, 3: why (fold 2, 4: with other numbers, which --json has)",),
-        ),
+        (["", ""], ()),
+        (["a", "", "a"], ("fold 1, 3: a",)),
+        ([*"abac"], ("fold 1, 3: a (fold 2, 4: with other numbers, which --json has)",)),
     ],
 )
-def test_one_line_for_the_notes_of_all_folds(
-    texts: tuple[str, ...], notes: tuple[str, ...]
-) -> None:
+def test_one_line_for_the_notes_of_all_folds(texts: list[str], notes: tuple[str, ...]) -> None:
     crossed = _crossed(*({"engine_note": each} for each in texts))
-    assert _fact(fit_quality(crossed), "Engine").notes == notes
+    assert quality(crossed, "Engine").notes == notes
 
 
 def test_words_for_clusters_and_folds_that_did_not_converge() -> None:
-    entries = {**CLUSTERED, "settings": {"outer_tol": 0.01}}
+    limit = {"settings": {"outer_tol": 0.01}}
     for status, words in (
         ("max_iter", "W did not converge. Raise --max-iter. Raise --max-outer or --outer-tol"),
         ("converged", "W did converge, but the rounds did not. Raise --max-outer or --outer-tol"),
     ):
-        clustered = ClusterResult.from_json({**entries, "status": status})
-        (warning,) = _fact(fit_quality(clustered), "Converged").warnings
+        (warning,) = quality(_clustered(**limit, status=status), "Converged").warnings
         assert warning == f"not converged: the last round was saved. {words}"
-    settled = ClusterResult.from_json({**entries, "status": "converged", "converged": True})
-    assert "W and the embedding stay" in _fact(fit_quality(settled), "Converged").meaning
+    settled = _clustered(**limit, status="converged", converged=True)
+    assert "W and the embedding stay" in quality(settled, "Converged").meaning
     crossed = _crossed({}, {"status": "", "converged": True}, {"status": "swings"}, {})
-    first, second = _fact(fit_quality(crossed), "Converged").warnings
+    first, second = quality(crossed, "Converged").warnings
     assert first == "not converged: fold 1, 4 did not converge. Raise --max-iter"
     assert second.startswith("not converged: fold 3 swings between two subspaces")
+
+
+def test_every_sentence_that_a_report_names_is_there() -> None:
+    code = "".join(path.read_text() for path in Path(blocks.__file__).parent.glob("*.py"))
+    for name in re.findall(r'say\(\s*"([^"]+)"', code):
+        part, _, key = name.partition(".")
+        assert key in blocks.sentences()[part], name
 
 
 @pytest.mark.parametrize("suffix", [".md", ".json", ".html", ".txt"])

@@ -42,15 +42,15 @@ def test_coordinates_are_those_of_the_estimator(here: Command) -> None:
 
 
 def test_people_see_the_figures_and_a_page(here: Command) -> None:
-    ended = here("unfold", "wine", "--plain", "--run", "seen", "--max-iter", "2", "--raw")
-    assert "Distance error" in ended.out
-    assert "did not converge. Raise --max-iter" in " ".join(ended.out.split())
+    words = here("unfold", "wine", "--plain", "--run", "seen", "--max-iter", "2", "--raw").words
+    assert "Distance error" in words
+    assert "did not converge. Raise --max-iter" in words
+    assert "distances are nearly those of proline alone" in words
     page = render_run("seen")
     for words in ("178 of 178 rows by their coordinates", "eigenvalues of K", "Duality gap"):
         assert words in page
     assert page.count("image/svg+xml") >= 2
     assert "ism-dask unfold wine --raw --max-iter 2 --run seen-again" in page
-    assert "distances are nearly those of proline alone" in " ".join(ended.out.split())
     plain = here("unfold", "wine", "--plain", "--json", "--target", "none", "--run", "plain").answer
     assert plain["label"] == ""
     assert plain["same_class"] is None
@@ -60,7 +60,7 @@ def test_people_see_the_figures_and_a_page(here: Command) -> None:
 
 def test_axes_that_are_of_no_use_are_told(here: Command) -> None:
     seen = here("unfold", "wine", "--plain", "--nu", "0.01", "--target", "linear")
-    assert "1 of 2 axes are used" in " ".join(seen.out.split())
+    assert "1 of 2 axes are used" in seen.words
     coordinates = result_arrays("wine-unfolding-q2")["coordinates"]
     assert coordinates.any(axis=0).tolist() == [True, False]
     placed = load_unfolding("wine-unfolding-q2").transform(open_dataset("wine").X.read(0, 3))
@@ -72,10 +72,8 @@ def test_several_labels_are_a_factor(here: Command, tmp_path: Path) -> None:
     rows, wrote = rng.normal(size=(60, 3)), rng.integers(0, 2, size=(60, 2))
     names = {"a": rows[:, 0], "b": rows[:, 1], "c": rows[:, 2], "ann": wrote[:, 0]}
     pd.DataFrame({**names, "bob": wrote[:, 1]}).to_parquet(tmp_path / "papers.parquet")
-    answer = here(
-        *("unfold", tmp_path / "papers.parquet", "--label", "ann,bob", "--target", "factor"),
-        *("--plain", "--json", "--run", "papers"),
-    ).answer
+    given = ("--label", "ann,bob", "--target", "factor", "--plain", "--json", "--run", "papers")
+    answer = here("unfold", tmp_path / "papers.parquet", *given).answer
     model = ColoredMVU(target="factor").fit(rows, wrote)
     np.testing.assert_array_equal(result_arrays("papers")["coordinates"], model.embedding_)
     assert answer["hsic"] == model.hsic_
@@ -83,9 +81,8 @@ def test_several_labels_are_a_factor(here: Command, tmp_path: Path) -> None:
     assert answer["columns"] == 3
     assert "in the colours of ann" in render_run("papers")
     # The same labels, stored as classes.
-    frame = pd.read_parquet(tmp_path / "papers.parquet").assign(
-        kind=np.where(rows[:, 0] > 0, "x", "y")
-    )
+    kinds = np.where(rows[:, 0] > 0, "x", "y")
+    frame = pd.read_parquet(tmp_path / "papers.parquet").assign(kind=kinds)
     frame.to_parquet(tmp_path / "stored.parquet")
     named = ("--label", "ann,bob,kind", "--target", "classes", "--plain")
     assert here("ingest", tmp_path / "stored.parquet", *named).status == 0
@@ -131,10 +128,8 @@ def _write_sales(here: Command, folder: Path) -> ColoredMVU:
     _sales().to_parquet(folder / "sales.parquet")
     described = ("--label", "sold", "--keep", "id")
     assert here("ingest", folder / "sales.parquet", *described, "--plain").status == 0
-    assert (
-        here("unfold", "sales", "--neighbors", "40", "--run", "sold", "--force", "--plain").status
-        == 0
-    )
+    options = ("--neighbors", "40", "--run", "sold", "--force", "--plain")
+    assert here("unfold", "sales", *options).status == 0
     data = open_dataset("sales")
     return ColoredMVU(n_neighbors=40).fit(data.X.read(0, 60), data.y)
 
@@ -190,9 +185,8 @@ def test_rows_of_large_data_sets_are_read_from_them(
 ) -> None:
     model = _write_sales(here, tmp_path)
     here("remove", "sales")
-    np.testing.assert_array_equal(
-        load_unfolding("sold").transform(_sales()), model.embedding_, "a copy of the rows"
-    )
+    copied = load_unfolding("sold").transform(_sales())
+    np.testing.assert_array_equal(copied, model.embedding_, "a copy of the rows")
     monkeypatch.setattr("storage.unfoldings._LARGEST_COPY", 0)
     _write_sales(here, tmp_path)
     assert len(result_arrays("sold")["rows"]) == 0
@@ -251,16 +245,14 @@ def test_a_lost_cluster_is_joined_again(here: Command, unused_port: int) -> None
 
 
 def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = ("--target", "none", "--label", "cultivar")
-    assert "leave one of them out" in here("unfold", "wine", "--plain", *both).failed(2)
-    assert "`--target` is 'colour'" in here(
-        *("unfold", "wine", "--plain", "--target", "colour")
-    ).failed(2)
-    assert "1 to 177" in here("unfold", "wine", "--plain", "--neighbors", "178").failed(1)
-    assert here("unfold", "wine", "--plain", "--run", "once").status == 0
-    assert "--force" in here("unfold", "wine", "--plain", "--run", "once").failed(1)
+    wine, both = ("unfold", "wine", "--plain"), ("--target", "none", "--label", "cultivar")
+    assert "leave one of them out" in here(*wine, *both).failed(2)
+    assert "`--target` is 'colour'" in here(*wine, "--target", "colour").failed(2)
+    assert "1 to 177" in here(*wine, "--neighbors", "178").failed(1)
+    assert here(*wine, "--run", "once").status == 0
+    assert "--force" in here(*wine, "--run", "once").failed(1)
     monkeypatch.setattr("ism_dask.rows.execution._MEMORY_SHARE", 0.0)
-    message = here("unfold", "wine", "--plain", "--run", "large").failed(1)
+    message = here(*wine, "--run", "large").failed(1)
     assert "178 rows of 13 columns in an unfolding need" in " ".join(message.split())
 
 
