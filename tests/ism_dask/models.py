@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from ism_dask.observe.fit_events import FitPlan, FitWatcher, fit_watcher, watchi
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.rows.shards import cut
+from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import SOLVERS
 
 # The solvers of HSIC by name.
@@ -147,3 +149,18 @@ def contract_of(
     made: Any = parametrize_with_checks(estimators, expected_failed_checks=exempt)
     names, checks = made.args
     return pytest.mark.parametrize(names, list(checks), **made.kwargs)
+
+
+def loaded(part: Any) -> LoadedShard:
+    """Return a shard in memory as a task gets it."""
+    return LoadedShard(part.start, part.raw, part.facts)
+
+
+def most_memory(call: Callable[[], Any]) -> int:
+    """Return how many bytes a call takes at most."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

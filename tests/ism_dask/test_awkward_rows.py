@@ -46,12 +46,12 @@ def test_whitened_features_are_uncorrelated(kernel):
     y = np.digitize(X[:, 0], [-1, 1])
     model = _fit(X, y, 2, kernel=kernel, whiten=True)
     Z = model.transform(X)
-    np.testing.assert_allclose(Z, (X - model.mean_) / model.scale_ @ model.components_.T)
+    assert_allclose(Z, (X - model.mean_) / model.scale_ @ model.components_.T)
     sigma = np.corrcoef(X.T)
-    np.testing.assert_allclose(Z.T @ Z / N, model.components_ @ sigma @ model.components_.T)
+    assert_allclose(Z.T @ Z / N, model.components_ @ sigma @ model.components_.T)
     # But for the ridge of a thousandth of the mean eigenvalue, which is 1.
     ridge = model.components_ @ model.components_.T * 1e-3
-    np.testing.assert_allclose(Z.T @ Z / N + ridge, np.eye(2), atol=1e-8)
+    assert_allclose(Z.T @ Z / N + ridge, np.eye(2), atol=1e-8)
     assert hsic(Z, y, kernel=model.kernel_) * (N - 1) ** 2 == pytest.approx(model.objective_)
 
 
@@ -103,7 +103,7 @@ def test_awkward_rows_are_fitted(X, y, make):
         warnings.simplefilter("ignore", UserWarning)
         model = make().fit(X, y)
     q = len(model.components_)
-    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(q), atol=1e-10)
+    assert_allclose(model.components_ @ model.components_.T, np.eye(q), atol=1e-10)
     assert np.isfinite(model.objective_)
     assert model.transform(X).shape == (len(X), q)
 

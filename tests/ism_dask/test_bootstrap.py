@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 from models import hsic_model
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import subspace_angles
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -126,23 +127,23 @@ def test_what_is_said_of_refits(fitted):
     for result, converged in zip(results, (0, 39), strict=True):
         assert (result.n_refits, result.n_converged) == (39, converged)
         distances = [subspace_distance(W.T, each.T) for each in near]
-        np.testing.assert_allclose(result.standardized_distances, distances)
+        assert_allclose(result.standardized_distances, distances)
         # Of 40 distances in all, a new one is below the second or above the last but one with
         # the probability 2 / 40 each.
         ends = sorted(distances)[1], sorted(distances)[-2]
         assert result.standardized_interval == pytest.approx(ends)
         units = np.linalg.norm(_projector(W / fitted.scale_) - _projector(near[3] / fitted.scale_))
         assert result.distances[3] == pytest.approx(units / 2)
-        np.testing.assert_allclose(result.shares, fitted.feature_importances_)
+        assert_allclose(result.shares, fitted.feature_importances_)
         mirrored = np.sort([2 * result.shares - subspace_shares(each) for each in near], axis=0)
         low = np.minimum(mirrored[1], result.shares)
         high = np.maximum(np.minimum(mirrored[-2], 1 / 2), result.shares)
-        np.testing.assert_allclose(result.shares_low, np.maximum(low, 0), atol=1e-12)
-        np.testing.assert_allclose(result.shares_high, high)
+        assert_allclose(result.shares_low, np.maximum(low, 0), atol=1e-12)
+        assert_allclose(result.shares_high, high)
         cosines = [
             [abs(v @ w) / np.linalg.norm(v) for v, w in zip(each, W, strict=True)] for each in near
         ]
-        np.testing.assert_allclose(result.stability, np.mean(np.square(cosines), axis=0), rtol=0.02)
+        assert_allclose(result.stability, np.mean(np.square(cosines), axis=0), rtol=0.02)
         assert (result.retention >= result.stability - 0.02).all()
 
 
@@ -155,7 +156,7 @@ def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
         summarise_refits(fitted, [Refit(each / fitted.scale_, True) for each in kind])
         for kind in (near, [turn @ each for each in near])
     )
-    np.testing.assert_allclose(turned.components_low, plain.components_low)
+    assert_allclose(turned.components_low, plain.components_low)
     assert (plain.components_low <= W).all()
     assert (plain.components_high >= W).all()
     # Of 90% of a normal deviation of .05, less what a rotation takes.
@@ -172,7 +173,7 @@ def test_refits_keep_the_chosen_features():
     fitted = SupervisedIKDR(1, max_features=2).fit(X, y)
     refit = plan_refits(fitted, X, y).refit(0)
     assert refit.converged
-    np.testing.assert_array_equal(refit.weights[0] != 0, fitted.get_support())
+    assert_array_equal(refit.weights[0] != 0, fitted.get_support())
 
 
 def test_features_that_mix_are_retained_and_not_stable(fitted):
@@ -210,15 +211,15 @@ def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
     named = SupervisedIKDR(2).fit(frame, y)
     here = bootstrap(fitted, X, y, 19, random_state=4)
     other = bootstrap(named, frame, y, 19, random_state=4)
-    np.testing.assert_array_equal(here.distances, other.distances)
+    assert_array_equal(here.distances, other.distances)
     assert other.feature_names == tuple(names)
     assert here.feature_names[0] == "feature 0"
     lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), y, 19, random_state=4)
-    np.testing.assert_allclose(lazy.distances, here.distances, rtol=0.02)
+    assert_allclose(lazy.distances, here.distances, rtol=0.02)
     with Client(thread_cluster):
         spread = bootstrap(fitted, X, y, 19, random_state=4)
-    np.testing.assert_array_equal(spread.distances, here.distances)
-    np.testing.assert_array_equal(spread.shares_high, here.shares_high)
+    assert_array_equal(spread.distances, here.distances)
+    assert_array_equal(spread.shares_high, here.shares_high)
 
 
 def test_a_resample_has_all_classes(fitted):

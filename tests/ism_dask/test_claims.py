@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from awkward import Case, definition_of, hostile, rank_deficient, small
 from models import HSIC_SOLVERS, hsic_model
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning
 from tally import LONG
@@ -137,7 +138,7 @@ def test_columns_of_any_scale_count_alike():
     scaled = WINE * 10.0 ** np.linspace(-23, 19, WINE.shape[1])
     other = hsic_model(3).fit(scaled, VINEYARD)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-9)
-    np.testing.assert_allclose(other.components_, model.components_, atol=1e-6)
+    assert_allclose(other.components_, model.components_, atol=1e-6)
 
 
 @pytest.mark.parametrize(("sigma", "share"), [("median", 1.0), ("root", np.sqrt(1 / 3))])
@@ -174,7 +175,7 @@ def test_rows_of_more_columns_than_rows_keep_no_direction_of_rounding():
     new = rng.normal(size=(200, 80))
     model = hsic_model(5).fit(X, y)
     noisy = hsic_model(5).fit(X * (1 + 1e-15 * rng.normal(size=X.shape)), y)
-    np.testing.assert_allclose(noisy.components_, model.components_, atol=1e-6)
+    assert_allclose(noisy.components_, model.components_, atol=1e-6)
     # What is constant in training is so by the columns' own rule: it is one feature, or some.
     for column, trained in zip(model.transform(new).T, model.transform(X).T, strict=True):
         assert np.ptp(trained) > 1e-8 or np.ptp(column) > 0
@@ -193,7 +194,7 @@ def test_the_order_of_the_rows_changes_nothing(kernel):
                 for rows in (np.arange(60), order)
             )
         assert one.objective_ == other.objective_
-        np.testing.assert_array_equal(one.components_, other.components_)
+        assert_array_equal(one.components_, other.components_)
 
 
 def test_features_that_add_nothing_are_a_warning():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import subspace_angles
 
 from ism_dask.linalg.eigen import largest_pairs, leading_eigenpairs
@@ -17,9 +18,9 @@ def test_leading_pairs_are_the_largest_algebraic_ones():
     A = _symmetric(12)
     spectrum = leading_eigenpairs(A, 3)
     values, vectors = np.linalg.eigh(A)
-    np.testing.assert_allclose(spectrum.values, values[::-1][:3])
+    assert_allclose(spectrum.values, values[::-1][:3])
     assert spectrum.following == pytest.approx(values[-4])
-    np.testing.assert_allclose(np.abs(np.sum(spectrum.vectors * vectors[:, :-4:-1], axis=0)), 1.0)
+    assert_allclose(np.abs(np.sum(spectrum.vectors * vectors[:, :-4:-1], axis=0)), 1.0)
     assert spectrum.vectors[:, ~spectrum.null].shape == (12, 3)
 
 
@@ -29,7 +30,7 @@ def test_krylov_gives_the_same_as_dense(monkeypatch):
     monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 100)
     for guess in (None, dense.vectors):
         krylov = leading_eigenpairs(A, 4, guess)
-        np.testing.assert_allclose(krylov.values, dense.values, rtol=1e-10)
+        assert_allclose(krylov.values, dense.values, rtol=1e-10)
         assert subspace_sine(dense.vectors, krylov.vectors) < 1e-8
 
 
@@ -43,7 +44,7 @@ def test_copies_of_an_eigenvalue_are_not_lost():
         matrix[9:, :9] = matrix[:9, 9:].T
         values, vectors = largest_pairs(matrix, 1)
         assert values == pytest.approx([1.0])
-        np.testing.assert_allclose(matrix @ vectors, vectors, atol=1e-12)
+        assert_allclose(matrix @ vectors, vectors, atol=1e-12)
 
 
 def test_null_directions_are_settled_the_same_way_whatever_the_noise():
@@ -51,22 +52,22 @@ def test_null_directions_are_settled_the_same_way_whatever_the_noise():
     A = u @ np.diag([5.0, 2.0]) @ u.T
     plain = leading_eigenpairs(A, 4)
     assert plain.vectors[:, ~plain.null].shape == (9, 2)
-    np.testing.assert_allclose(plain.vectors.T @ plain.vectors, np.eye(4), atol=1e-12)
+    assert_allclose(plain.vectors.T @ plain.vectors, np.eye(4), atol=1e-12)
     noisy = leading_eigenpairs(A + 1e-16 * _symmetric(9, 3), 4)
-    np.testing.assert_allclose(noisy.vectors, plain.vectors, atol=1e-10)
+    assert_allclose(noisy.vectors, plain.vectors, atol=1e-10)
 
 
 def test_null_directions_of_an_indefinite_matrix_are_in_its_null_space():
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
     A = Q @ np.diag([5.0, 0.0, 0.0, -3.0, -3.0, -1.0]) @ Q.T
     spectrum = leading_eigenpairs((A + A.T) / 2, 3)
-    np.testing.assert_allclose(A @ spectrum.vectors[:, 1:], 0.0, atol=1e-12)
-    np.testing.assert_allclose(spectrum.vectors.T @ spectrum.vectors, np.eye(3), atol=1e-12)
+    assert_allclose(A @ spectrum.vectors[:, 1:], 0.0, atol=1e-12)
+    assert_allclose(spectrum.vectors.T @ spectrum.vectors, np.eye(3), atol=1e-12)
     assert spectrum.null.tolist() == [False, True, True]
 
 
 def test_a_matrix_of_zeros_has_axes_for_eigenvectors(monkeypatch):
-    np.testing.assert_array_equal(leading_eigenpairs(np.zeros((5, 5)), 2).vectors, np.eye(5)[:, :2])
+    assert_array_equal(leading_eigenpairs(np.zeros((5, 5)), 2).vectors, np.eye(5)[:, :2])
     monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 50)
     assert leading_eigenpairs(np.zeros((100, 100)), 2).null.all()
 
@@ -74,14 +75,14 @@ def test_a_matrix_of_zeros_has_axes_for_eigenvectors(monkeypatch):
 def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):
     monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 100)
     A = np.diag(np.concatenate([[3.0, 3.0, 2.0, 2.0], np.linspace(1, 0, 296)]))
-    np.testing.assert_allclose(leading_eigenpairs(A, 4).values, [3, 3, 2, 2], rtol=1e-10)
+    assert_allclose(leading_eigenpairs(A, 4).values, [3, 3, 2, 2], rtol=1e-10)
     # Zeros are eigenvalues, too, where all others but these two are below them.
     spectrum = leading_eigenpairs(
         np.diag(np.concatenate([[2.0, 1.0], np.zeros(8), -np.ones(290)])), 5
     )
-    np.testing.assert_array_equal(spectrum.values, [2, 1, 0, 0, 0])
+    assert_array_equal(spectrum.values, [2, 1, 0, 0, 0])
     assert spectrum.following == 0
-    np.testing.assert_array_equal(np.abs(spectrum.vectors[:10]).sum(axis=0), np.ones(5))
+    assert_array_equal(np.abs(spectrum.vectors[:10]).sum(axis=0), np.ones(5))
 
 
 def test_sine_is_that_of_the_largest_principal_angle():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import tracemalloc
+from itertools import count
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import first_engine, hsic_model, problem_of
+from models import first_engine, hsic_model, loaded, most_memory, problem_of
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import stationarity
 from ism_dask.engines import DeclinedError, Landmarks, as_engine, first_that_serves
@@ -28,7 +30,6 @@ from ism_dask.kernels import (
 )
 from ism_dask.observe.progress import watching_passes
 from ism_dask.records.stopping_rule import Stopping
-from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import ISM
 from ism_dask.solvers.ism import solve
 from ism_dask.stationarity import with_true_residual
@@ -79,22 +80,21 @@ def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed)
     for question, answer in (("phi", "phi"), ("gradient", "product")):
         mine, true = (getattr(engine, question)(W) for engine in (features, exact))
         # Of what they are made of: Gamma is centred, and may leave next to nothing.
-        scale = np.abs(X).max() ** 2 * n**2 * np.abs(_slopes(kernel, X @ W)).max()
+        scale = np.abs(X).max() ** 2 * n**2 * _size(kernel, X @ W, "slope")
         near = {"rtol": 1e-10, "atol": 1e-14 * scale}
-        np.testing.assert_allclose(getattr(mine, answer), getattr(true, answer), **near)
-        values = n**2 * np.abs(_values(kernel, X @ W)).max()
+        assert_allclose(getattr(mine, answer), getattr(true, answer), **near)
+        values = n**2 * _size(kernel, X @ W, "value")
         assert mine.objective == pytest.approx(true.objective, rel=1e-10, abs=1e-14 * values)
-    np.testing.assert_allclose(
+    assert_allclose(
         features.phi0(), exact.phi0(), rtol=1e-10, atol=1e-14 * n**2 * np.abs(X).max() ** 2 * 300
     )
 
 
-def _slopes(kernel, Z):
-    return sum(w * np.abs(t.slope(t.pairing.beta(*t.pairing.operands(Z)))) for w, t in kernel.terms)
-
-
-def _values(kernel, Z):
-    return sum(w * np.abs(t.value(t.pairing.beta(*t.pairing.operands(Z)))) for w, t in kernel.terms)
+def _size(kernel, Z, method):
+    """Return the largest sum of the absolute values, or slopes, of the terms of a kernel."""
+    betas = [term.pairing.beta(*term.pairing.operands(Z)) for _, term in kernel.terms]
+    terms = zip(kernel.terms, betas, strict=True)
+    return sum(w * np.abs(getattr(term, method)(beta)) for (w, term), beta in terms).max()
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -108,14 +108,14 @@ def test_what_a_kernel_says_of_itself_holds(name):
     assert np.linalg.eigvalsh(shape)[0] > -1e-10 * np.abs(shape).max()
     constant, rate = kernel.value_by_slope
     beta = kernel.pairing.beta(*kernel.pairing.operands(Z))
-    np.testing.assert_allclose(
+    assert_allclose(
         (constant + rate * beta) * kernel.slope(beta.copy()), kernel.value(beta.copy()), atol=1e-12
     )
     features = kernel.features(3)
     if features is not None:
         F = features(Z)
         assert F.shape == (60, features.size)
-        np.testing.assert_allclose(F @ F.T, shape, rtol=1e-10, atol=1e-10)
+        assert_allclose(F @ F.T, shape, rtol=1e-10, atol=1e-10)
 
 
 KERNEL_CASES = {
@@ -161,14 +161,6 @@ def test_overflow_is_named():
             hsic_model(2, kernel=kernel, engine="landmarks").fit(X, y)
 
 
-def test_a_sample_where_the_kernel_is_zero():
-    X, y = _data(300, d=3)
-    problem = problem_of(X, y, Polynomial(20, 0.0), sample=np.zeros((50, 3)))
-    W = _basis(3, 3)
-    found = first_engine("landmarks", problem, 3).phi(W).phi
-    assert _apart(found, first_engine("exact", problem, 3).phi(W).phi) < 1e-3
-
-
 def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(3000, 3)), rng.integers(0, 2, 3000)
@@ -193,10 +185,7 @@ def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
     X, y = _data(2400)
     engine = _engine("landmarks", X, y, Gaussian(2.0), 2, 600)
     solution = solve(engine, 2, Stopping())
-
-    def full(*_):
-        raise MemoryError
-
+    full = Mock(side_effect=MemoryError)
     monkeypatch.setattr("ism_dask.engines.exact.ExactEngine.gradient", full)
     assert 0 < with_true_residual(engine, solution).residual < 1
 
@@ -204,12 +193,10 @@ def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
 def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
     monkeypatch.setattr("ism_dask.engines.lowrank.landmark_engine._FROM_ROWS", 1000)
     X, y = _data(1000)
-    calls = []
-    phi = LandmarkEngine.phi
+    calls, phi = count(1), LandmarkEngine.phi
 
     def declines(self, W):
-        calls.append(W)
-        if len(calls) == 3:
+        if next(calls) == 3:
             raise DeclinedError("at the third")
         return phi(self, W)
 
@@ -218,7 +205,7 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
     fitted = hsic_model(2, **given).fit(X, y)
     exact = hsic_model(2, engine="exact", **given).fit(X, y)
     assert (fitted.engine_, fitted.engine_note_) == ("exact", "landmarks declined: at the third")
-    np.testing.assert_array_equal(fitted.components_, exact.components_)
+    assert_array_equal(fitted.components_, exact.components_)
     assert fitted.objective_ == exact.objective_
 
 
@@ -252,10 +239,10 @@ def test_a_pivoted_factor_leaves_a_positive_rest(kernel):
     rest = unit_slope_between(kernel, Z, Z) - landmarks(Z) @ landmarks(Z).T
     top = np.abs(unit_slope_between(kernel, Z, Z)).max()
     assert np.linalg.eigvalsh(rest)[0] > -1e-9 * top
-    np.testing.assert_allclose(np.diag(rest), search.left, atol=1e-9 * top)
+    assert_allclose(np.diag(rest), search.left, atol=1e-9 * top)
     assert search.left[:100].sum() <= before
     own = unit_slope_between(kernel, landmarks.points, landmarks.points)
-    np.testing.assert_allclose(
+    assert_allclose(
         landmarks(landmarks.points) @ landmarks(landmarks.points).T, own, atol=1e-9 * top
     )
 
@@ -278,11 +265,15 @@ def test_what_is_not_low_rank_is_given_up_early():
         assert "landmarks declined" in served.note
 
 
-def test_a_tolerance_below_rounding_is_declined():
-    X, y = _data(300)
-    problem = problem_of(X, y, Multiquadric(1.0))
+def test_a_sample_where_the_kernel_is_zero_and_a_tolerance_below_rounding():
+    X, y = _data(300, d=3)
+    problem = problem_of(X, y, Polynomial(20, 0.0), sample=np.zeros((50, 3)))
+    found, true = (
+        first_engine(name, problem, 3).phi(np.eye(3)).phi for name in ("landmarks", "exact")
+    )
+    assert _apart(found, true) < 1e-3
     with pytest.raises(DeclinedError, match="`tol` of the engine allows 1e-17"):
-        first_engine(Landmarks(tol=1e-17), problem, 3).phi(_basis(6, 3))
+        first_engine(Landmarks(tol=1e-17), problem_of(X, y, Multiquadric(1.0)), 3).phi(np.eye(3))
 
 
 @pytest.mark.parametrize("rows", [7, 250])
@@ -294,7 +285,7 @@ def test_any_chunking_gives_the_same(engine, kernel, rows):
     whole, pieces = (
         _engine(engine, X, y, kernel, 3, size, sample=X[:500]).phi(W) for size in (700, rows)
     )
-    np.testing.assert_allclose(pieces.phi, whole.phi, rtol=1e-7, atol=1e-8)
+    assert_allclose(pieces.phi, whole.phi, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -368,16 +359,10 @@ def test_a_task_takes_no_more_memory_than_planned(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
     problem = problem_of(X, y, Gaussian(25.0), 4000)
-    engine = first_engine(Landmarks(tol=1e-3), problem, 5)
-    W = _basis(300, 5)
-    at = engine._at(W)
-    spread = at.moments.psi_coefficients(engine.problem.gamma, at.expansion)
-    part = at.points.parts[0]
-    piece = LoadedShard(part.start, part.raw, part.facts)
-    tracemalloc.start()
-    phi_sums(piece, at.expansion, engine.problem.gamma, spread)
-    used = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    at = first_engine(Landmarks(tol=1e-3), problem, 5)._at(_basis(300, 5))
+    spread = at.moments.psi_coefficients(problem.gamma, at.expansion)
+    piece = loaded(at.points.parts[0])
+    used = most_memory(lambda: phi_sums(piece, at.expansion, problem.gamma, spread))
     assert used <= task_bytes(problem, at.expansion.size) <= 6 * used
 
 
@@ -400,7 +385,7 @@ def test_a_seed_decides_the_landmarks():
     X, y = _data(1500)
     given = {"kernel": Gaussian("median"), "engine": "landmarks"}
     fits = [hsic_model(2, random_state=seed, **given).fit(X, y) for seed in (0, 0, 1)]
-    np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
+    assert_array_equal(fits[0].components_, fits[1].components_)
     assert fits[0].objective_ != fits[2].objective_
     assert fits[0].objective_ == pytest.approx(fits[2].objective_, rel=1e-3)
     assert fits[0].residual_rows_ == 1500

@@ -12,6 +12,7 @@ from definition import (
     gaussian_kernel,
     standardised,
 )
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask.estimators.partial_targets import partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS
@@ -35,7 +36,7 @@ MANY = RNG.normal(size=(31, 3))
     ],
 )
 def test_gamma_is_the_centred_kernel_of_y(target, y, K):
-    np.testing.assert_allclose(dense_gamma(target_dependence(y, target)), centred(K), atol=1e-12)
+    assert_allclose(dense_gamma(target_dependence(y, target)), centred(K), atol=1e-12)
 
 
 TAILS = np.random.default_rng(2).standard_cauchy(size=300)
@@ -72,10 +73,10 @@ def test_a_factor_with_all_its_columns_says_what_it_leaves_out():
 
 def test_auto_takes_numbers_under_gaussians_and_few_whole_ones_as_classes():
     known = target_dependence(NUMBERS)
-    np.testing.assert_array_equal(known.facts, target_dependence(NUMBERS, "multiscale").facts)
+    assert_array_equal(known.facts, target_dependence(NUMBERS, "multiscale").facts)
     for target in ("auto", "numbers"):
         several = target_dependence(MANY, target)
-        np.testing.assert_array_equal(several.facts, target_dependence(MANY, "gaussian").facts)
+        assert_array_equal(several.facts, target_dependence(MANY, "gaussian").facts)
     assert len(target_dependence(np.arange(60) % 20).classes) == 20
     assert len(target_dependence(np.arange(60) % 21, "classes").classes) == 21
     assert target_dependence(np.arange(60), "linear").classes is None
@@ -124,10 +125,6 @@ def embedded(request):
     return shards.with_rows(EMBEDDING, np.column_stack([U, roots])), U, roots
 
 
-def _drawn(n_classes):
-    return np.eye(n_classes)[np.random.default_rng(1).integers(n_classes, size=N)]
-
-
 def _full(gamma, shards):
     """Gamma as a matrix."""
     U = gamma.factor(shards.gather_fact(GAMMA_FACTS))
@@ -165,13 +162,11 @@ def test_gamma_of_experts_who_score_different_rows(embedded):
     for mu, part in zip([0.5, 2.0], parts, strict=True):
         expected += mu * _with_trace_one(H @ part @ part.T @ H)
     guide = partial_scores(y, N, "auto", [0.5, 2.0])
-    np.testing.assert_allclose(_full(*guide.gamma(shards)), expected, atol=1e-12)
+    assert_allclose(_full(*guide.gamma(shards)), expected, atol=1e-12)
     shuffled = rng.permutation(N)
-    np.testing.assert_array_equal(guide.reordered(shuffled).groups, guide.groups[shuffled])
+    assert_array_equal(guide.reordered(shuffled).groups, guide.groups[shuffled])
     assert guide.classes.tolist() == ["ant", "bee", "cat"]
 
 
 def test_rows_of_zeros_stay():
-    np.testing.assert_array_equal(
-        normalise_rows(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0, 0]]
-    )
+    assert_array_equal(normalise_rows(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0, 0]])

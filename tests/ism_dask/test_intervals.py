@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR, bootstrap, intervals
@@ -86,9 +87,9 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
     ) / (2 * h)  # fmt: skip
     assert size == pytest.approx(counts.sum())
     scale = np.abs(hessian).max()
-    np.testing.assert_allclose(hessian, np.array(second) / (4 * h**2), atol=1e-5 * scale)
+    assert_allclose(hessian, np.array(second) / (4 * h**2), atol=1e-5 * scale)
     scale = np.abs(squares).max()
-    np.testing.assert_allclose(squares, influences.T @ influences, atol=1e-5 * scale)
+    assert_allclose(squares, influences.T @ influences, atol=1e-5 * scale)
 
 
 def test_blocks_of_shards_add_up_like_blocks_in_memory():
@@ -102,7 +103,7 @@ def test_blocks_of_shards_add_up_like_blocks_in_memory():
     blocks = tuple(Block(X[a : a + 30], y[a : a + 30, None], np.ones(30)) for a in (30, 60))
     theirs = BlocksInMemory(blocks).curvature(regression, tangents)
     for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+        assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 def test_intervals_agree_with_refits(fitted):
@@ -113,7 +114,7 @@ def test_intervals_agree_with_refits(fitted):
         ratio = np.divide(getattr(sure, name), getattr(refits, name))
         assert ((ratio > 0.6) & (ratio < 1.6)).all(), name
     assert sorted(sure.separated) == sorted(refits.separated) == [0, 1]
-    np.testing.assert_allclose(sure.standard_errors, refits.standard_errors, rtol=0.6, atol=5e-3)
+    assert_allclose(sure.standard_errors, refits.standard_errors, rtol=0.6, atol=5e-3)
     low, high = sure.standardized_interval
     assert low < subspace_distance(np.eye(6)[:, :2], fitted.components_.T) < high
 
@@ -128,8 +129,8 @@ def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted):
         intervals(SupervisedIKDR(2).fit(10 * X, y), 10 * X, y),
     ]
     for other in others:
-        np.testing.assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
-        np.testing.assert_allclose(sure.standard_errors, other.standard_errors, atol=1e-6)
+        assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
+        assert_allclose(sure.standard_errors, other.standard_errors, atol=1e-6)
 
 
 def test_whole_weights_count_rows_of_weight_zero_not_at_all(fitted):
@@ -143,7 +144,7 @@ def test_whole_weights_count_rows_of_weight_zero_not_at_all(fitted):
     )
     other = SupervisedIKDR(2).fit(X, y, weights)
     sure = intervals(other, X, y, sample_weight=weights)
-    np.testing.assert_allclose(sure.shares_low, alone.shares_low, atol=1e-6)
+    assert_allclose(sure.shares_low, alone.shares_low, atol=1e-6)
 
 
 def test_features_outside_of_the_support_have_no_uncertainty():
@@ -211,7 +212,7 @@ def test_some_rows_give_the_intervals_of_all(monkeypatch):
     sure = intervals(model, X, y)
     monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 750)
     some = intervals(model, X, y)
-    np.testing.assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.4)
+    assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.4)
     ratio = np.divide(some.standardized_interval, sure.standardized_interval)
     assert ((ratio > 0.75) & (ratio < 1.33)).all()
     assert not np.array_equal(some.shares_low, sure.shares_low)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
 
 import ism_dask.kernels
@@ -60,7 +61,7 @@ def test_slope_is_the_derivative_of_value(kernel):
     kernel = kernel.resolve(ROWS)
     beta, h = _points(kernel), 1e-6
     central = (kernel.value(beta + h) - kernel.value(beta - h)) / (2 * h)
-    np.testing.assert_allclose(kernel.slope(beta), central, rtol=1e-6, atol=1e-8)
+    assert_allclose(kernel.slope(beta), central, rtol=1e-6, atol=1e-8)
 
 
 @walked
@@ -71,9 +72,9 @@ def test_flat_kernel_has_the_slope_at_zero(kernel):
     expected = kernel.slope(zero)
     if not expected.any():  # a polynomial without offset: the sign of f' beside 0 takes its place
         expected = np.sign(kernel.slope(zero + 1e-3))
-    np.testing.assert_allclose(flat.slope(zero), expected)
+    assert_allclose(flat.slope(zero), expected)
     beta = _points(kernel)
-    np.testing.assert_allclose(np.ptp(flat.slope(beta)), 0.0, atol=1e-15)
+    assert_allclose(np.ptp(flat.slope(beta)), 0.0, atol=1e-15)
     assert flat.constant_slope
     assert flat.pairing is kernel.pairing
 
@@ -86,7 +87,7 @@ def test_out_may_be_beta_itself(kernel, method):
     expected = getattr(kernel, method)(beta.copy())
     result = getattr(kernel, method)(beta, out=beta)
     assert result is beta
-    np.testing.assert_array_equal(result, expected)
+    assert_array_equal(result, expected)
 
 
 @walked
@@ -103,13 +104,13 @@ def test_no_entry_is_below_the_normal_range(dtype):
     beta = np.array([0.0, 50.0, 250.0, 1e4], dtype)
     values = Gaussian(1.0).value(beta.copy())
     assert values.min() >= 1e10 * np.finfo(dtype).tiny
-    np.testing.assert_allclose(values, np.exp(-beta.astype(np.float64) / 2), rtol=1e-5, atol=1e-25)
+    assert_allclose(values, np.exp(-beta.astype(np.float64) / 2), rtol=1e-5, atol=1e-25)
 
 
 @pytest.mark.parametrize("m", [2, 3, 20, 41])
 def test_median_width_is_the_median_distance(m):
     rows = np.random.default_rng(m).normal(size=(m, 4))
-    np.testing.assert_allclose(Gaussian().resolve(rows).sigma, np.median(pdist(rows)), rtol=1e-12)
+    assert_allclose(Gaussian().resolve(rows).sigma, np.median(pdist(rows)), rtol=1e-12)
 
 
 def test_median_width_looks_past_duplicates():

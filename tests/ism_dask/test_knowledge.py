@@ -8,6 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_wine
 from sklearn.exceptions import DataConversionWarning
 
@@ -29,11 +30,11 @@ def entries(values, gap):
 
 
 def same(first, second):
-    np.testing.assert_array_equal(first.Y, second.Y)
+    assert_array_equal(first.Y, second.Y)
     for one, other in ((first.groups, second.groups), (first.classes, second.classes)):
         assert (one is None) == (other is None)
         if one is not None:
-            np.testing.assert_array_equal(one, other)
+            assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("target", ["auto", "linear"])
@@ -48,28 +49,28 @@ def test_a_fit_is_the_same_with_none_as_with_nan():
     with_none = SemiSupervisedIKDR(3).fit(X, entries(X[:, 0], None))
     with_nan = SemiSupervisedIKDR(3).fit(X, np.where(LABELLED, X[:, 0], np.nan))
     assert not hasattr(with_none, "classes_")
-    np.testing.assert_array_equal(with_none.components_, with_nan.components_)
+    assert_array_equal(with_none.components_, with_nan.components_)
 
 
 @pytest.mark.parametrize("target", ["auto", "classes"])
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA, -1])
 def test_whole_numbers_and_strings_with_gaps_of_any_kind_are_classes(gap, target):
     expected = partial_scores(PART, 178, target)
-    np.testing.assert_array_equal(expected.classes, [0, 1, 2])
+    assert_array_equal(expected.classes, [0, 1, 2])
     same(partial_scores(entries(Y, gap), 178, target), expected)
     same(partial_scores(np.array(entries(Y, gap), dtype=object), 178, target), expected)
     known = partial_scores(entries(np.sort(NAMES)[Y], gap), 178, target)
-    np.testing.assert_array_equal(known.classes, np.sort(NAMES))
-    np.testing.assert_array_equal(known.groups, expected.groups)
-    np.testing.assert_array_equal(known.Y, expected.Y)
+    assert_array_equal(known.classes, np.sort(NAMES))
+    assert_array_equal(known.groups, expected.groups)
+    assert_array_equal(known.Y, expected.Y)
 
 
 def test_gaps_of_several_kinds_in_one_column():
     known = partial_scores([0, 1, None, -1, np.nan, pd.NA, 1], 7, "auto")
-    np.testing.assert_array_equal(known.groups, [0, 1, -1, -1, -1, -1, 1])
+    assert_array_equal(known.groups, [0, 1, -1, -1, -1, -1, 1])
     known = partial_scores([0.5, 1, None, -1, 2], 5, "auto")
     assert known.groups is None
-    np.testing.assert_array_equal(np.isnan(known.Y[:, 0]), [False, False, True, False, False])
+    assert_array_equal(np.isnan(known.Y[:, 0]), [False, False, True, False, False])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_gaps_of_several_kinds_in_one_column():
 def test_columns_of_pandas(dtype, values, classes, framed):
     column = pd.Series(values, dtype=dtype)
     known = partial_scores(column.to_frame() if framed else column, 4, "auto")
-    np.testing.assert_array_equal(known.groups >= 0, [True, True, False, True])
+    assert_array_equal(known.groups >= 0, [True, True, False, True])
     assert known.groups[0] == known.groups[3] != known.groups[1]
     assert classes is None or known.classes.tolist() == classes
     with pytest.raises(ValueError, match="no value in 1 of 4 rows"):
@@ -105,7 +106,7 @@ def test_a_frame_of_nullable_numbers():
 
 def test_other_labels_that_can_be_sorted():
     days = [date(2020, 1, 1), date(2020, 1, 2), None, date(2020, 1, 1)]
-    np.testing.assert_array_equal(partial_scores(days, 4, "auto").groups, [0, 1, -1, 0])
+    assert_array_equal(partial_scores(days, 4, "auto").groups, [0, 1, -1, 0])
     known = partial_scores(np.array([b"a", b"b", b"a"]), 3, "auto")
     assert known.classes.tolist() == [b"a", b"b"]
 
@@ -193,14 +194,14 @@ def test_the_size_of_scores_does_not_count(factor, target):
     for given in (several, several[:, 0]):
         expected = partial_scores(given, 178, target).Y
         scaled = partial_scores(given * factor, 178, target).Y
-        np.testing.assert_array_equal(scaled, np.sign(factor) * expected)
-        np.testing.assert_allclose(expected[LABELLED].mean(axis=0), 0, atol=1e-12)
-        np.testing.assert_allclose(expected[LABELLED].std(axis=0), 1)
+        assert_array_equal(scaled, np.sign(factor) * expected)
+        assert_allclose(expected[LABELLED].mean(axis=0), 0, atol=1e-12)
+        assert_allclose(expected[LABELLED].std(axis=0), 1)
 
 
 def test_rows_of_a_class_keep_it_where_another_centre_is_nearer():
     wrong = PART.copy()
     wrong[[0, 10, 20]] = 2
     model = SemiSupervisedIKDR(3).fit(X, wrong)
-    np.testing.assert_array_equal(model.labels_[LABELLED], wrong[LABELLED])
+    assert_array_equal(model.labels_[LABELLED], wrong[LABELLED])
     assert (model.predict(X)[[0, 10, 20]] == model.labels_[50]).any()

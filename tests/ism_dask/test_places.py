@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
+from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
@@ -51,7 +52,7 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     with Client(thread_cluster):
         fits += [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in (X, lazy)]
     for alone, spread in ((fits[1], fits[-2]), (fits[5], fits[-1])):
-        np.testing.assert_array_equal(spread.components_, alone.components_)
+        assert_array_equal(spread.components_, alone.components_)
     # Few rows of bytes are in single precision for dependence, as ever, and numbers are not.
     assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
 
@@ -66,8 +67,8 @@ def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_pat
     with Client(thread_cluster):
         fits.append(clone(model).fit(lazy))
     for other in fits[1:]:
-        np.testing.assert_array_equal(other.components_, fits[0].components_)
-        np.testing.assert_array_equal(other.labels_, fits[0].labels_)
+        assert_array_equal(other.components_, fits[0].components_)
+        assert_array_equal(other.labels_, fits[0].labels_)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)

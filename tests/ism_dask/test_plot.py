@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from models import hsic_model
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
@@ -71,13 +72,13 @@ def test_dimensions_are_drawn_as_they_were_tried():
     left, right = plot.dimensions(model)
     numbers = [each.q for each in path]
     shares, chosen = left.lines
-    np.testing.assert_array_equal(shares.get_xdata(), numbers)
-    np.testing.assert_array_equal(shares.get_ydata(), [each.explained for each in path])
+    assert_array_equal(shares.get_xdata(), numbers)
+    assert_array_equal(shares.get_ydata(), [each.explained for each in path])
     assert list(chosen.get_xdata()) == [2, 2]
     gains, needed, _ = right.lines
-    np.testing.assert_array_equal(gains.get_xdata(), numbers[1:])
-    np.testing.assert_array_equal(gains.get_ydata(), [each.gain for each in path[1:]])
-    np.testing.assert_array_equal(needed.get_ydata(), [each.needed_gain for each in path[1:]])
+    assert_array_equal(gains.get_xdata(), numbers[1:])
+    assert_array_equal(gains.get_ydata(), [each.gain for each in path[1:]])
+    assert_array_equal(needed.get_ydata(), [each.needed_gain for each in path[1:]])
     assert names_in(right) == ["gain", "gain that is needed"]
 
 
@@ -88,7 +89,7 @@ def test_bars_are_the_largest_weights_under_their_names(fitted):
         weights = pd.Series(fitted.components_[k], X.columns)
         largest = weights.sort_values(key=abs, ascending=False).head(4)
         assert [label.get_text() for label in ax.get_yticklabels()] == list(largest.index)
-        np.testing.assert_allclose([bar.get_width() for bar in ax.patches], largest)
+        assert_allclose([bar.get_width() for bar in ax.patches], largest)
         signs = [
             same_color(bar.get_facecolor(), ax.patches[0].get_facecolor()) for bar in ax.patches
         ]
@@ -106,7 +107,7 @@ def test_images_are_centred_on_zero():
     most = np.abs(model.components_).max()
     for row, ax in zip(model.components_, panels, strict=True):
         (image,) = ax.images
-        np.testing.assert_allclose(image.get_array(), row.reshape(3, 4))
+        assert_allclose(image.get_array(), row.reshape(3, 4))
         assert image.get_clim() == (-most, most)
     assert len(panels[0].figure.axes) == 6  # with one scale for all
 
@@ -142,11 +143,11 @@ def test_convergence_of_a_fit_that_needs_no_iterations():
 def test_the_spectrum_shows_the_gap(fitted):
     ax = plot.spectrum(fitted)
     chosen, following = ax.lines
-    np.testing.assert_allclose(chosen.get_ydata(), fitted.eigenvalues_)
+    assert_allclose(chosen.get_ydata(), fitted.eigenvalues_)
     last = fitted.eigenvalues_[-1]
-    np.testing.assert_allclose(following.get_xydata(), [[3, last - fitted.eigengap_]])
+    assert_allclose(following.get_xydata(), [[3, last - fitted.eigengap_]])
     (gap,) = ax.collections
-    np.testing.assert_allclose(np.ptp(gap.get_segments()[0][:, 1]), fitted.eigengap_)
+    assert_allclose(np.ptp(gap.get_segments()[0][:, 1]), fitted.eigengap_)
     assert names_in(ax) == ["new features", "the next one", f"eigengap {fitted.eigengap_:.4g}"]
 
 
@@ -155,7 +156,7 @@ def test_classes_get_a_legend_and_a_colour_each(fitted):
     assert names_in(ax) == ["0", "1", "2"]
     Z = fitted.transform(X)
     for label, dots in enumerate(ax.collections):
-        np.testing.assert_allclose(dots.get_offsets(), Z[label == Y])
+        assert_allclose(dots.get_offsets(), Z[label == Y])
     assert len({to_hex(dots.get_facecolor()[0]) for dots in ax.collections}) == 3
     assert ax.get_xlabel() == "supervisedikdr0"
     assert ax.get_ylabel() == "supervisedikdr1"
@@ -178,7 +179,7 @@ def test_rows_of_which_nothing_is_known_are_grey(fitted, gap):
     assert names_in(ax) == ["unknown", "0", "1", "2"]
     grey = ax.collections[0]
     assert same_color(grey.get_facecolor()[0][:3], "#999999")
-    np.testing.assert_allclose(grey.get_offsets(), fitted.transform(X)[Y.index % 3 == 0])
+    assert_allclose(grey.get_offsets(), fitted.transform(X)[Y.index % 3 == 0])
 
 
 def test_numbers_get_a_colour_bar(fitted):
@@ -187,8 +188,8 @@ def test_numbers_get_a_colour_bar(fitted):
     assert plot.scatter(fitted, X, numbers, features=(1, 0), ax=ax) is ax
     grey, dots = ax.collections
     assert len(grey.get_offsets()) == 10
-    np.testing.assert_allclose(dots.get_array(), numbers[10:])
-    np.testing.assert_allclose(dots.get_offsets(), fitted.transform(X)[10:, ::-1])
+    assert_allclose(dots.get_array(), numbers[10:])
+    assert_allclose(dots.get_offsets(), fitted.transform(X)[10:, ::-1])
     assert len(figure.axes) == 2
     assert names_in(ax) == ["unknown"]
 
@@ -208,7 +209,7 @@ def test_many_rows_are_a_choice_that_stays(fitted, lazy):
     rows = da.from_array(many.to_numpy(), chunks=(1000, 13)) if lazy else many
     first, again = (plot.scatter(fitted, rows, np.tile(Y, 30)) for _ in range(2))
     assert points(first).shape == (5000, 2)
-    np.testing.assert_array_equal(points(first), points(again))
+    assert_array_equal(points(first), points(again))
     Z = fitted.transform(X)
     for label, dots in enumerate(first.collections):
         places = {tuple(row) for row in Z[label == Y].round(6)}
@@ -231,7 +232,7 @@ def test_clusterers_are_drawn_too(model):
     assert list(right.lines[0].get_ydata()) == [each.movement for each in model.rounds_]
     assert left.get_xlabel() == "round"
     assert len(plot.components(model)) == len(model.components_)
-    np.testing.assert_allclose(plot.spectrum(model).lines[0].get_ydata(), model.eigenvalues_)
+    assert_allclose(plot.spectrum(model).lines[0].get_ydata(), model.eigenvalues_)
     assert len(points(plot.scatter(model, X, model.labels_))) == len(X)
 
 
@@ -241,7 +242,7 @@ def test_a_response_is_the_mean_of_y_along_each_feature(fitted):
     assert [ax.get_xlabel() for ax in panels] == list(fitted.get_feature_names_out())
     assert names_in(panels[0]) == sorted(names)
     shares = np.array([line.get_ydata() for line in panels[1].lines])
-    np.testing.assert_allclose(shares.sum(axis=0), 1)
+    assert_allclose(shares.sum(axis=0), 1)
     places = panels[1].lines[0].get_xdata()
     nearest = np.abs(places[:, None] - fitted.transform(X)[:, 1]).argmin(axis=1)
     alone = shares.max(axis=0) > 0.99
@@ -254,7 +255,7 @@ def test_rows_without_a_number_are_no_part_of_a_response(fitted):
     numbers = X["proline"].where(X["proline"] > 400)
     panels = plot.response(fitted, X, numbers)
     rows = panels[0].collections[0].get_offsets()
-    np.testing.assert_array_equal(rows[:, 1], numbers.dropna())
+    assert_array_equal(rows[:, 1], numbers.dropna())
     mean = panels[0].lines[0].get_ydata()
     assert numbers.min() <= mean.min() < mean.max() <= numbers.max()
 
@@ -266,8 +267,8 @@ def test_a_response_has_the_weights_and_their_intervals_below(fitted):
     ax = panels[3]
     largest = np.argsort(-np.abs(result.components[1]))[:10]
     lines = np.concatenate([each.get_segments() for each in ax.collections])
-    np.testing.assert_allclose(lines[:, 0, 0], result.components_low[1, largest])
-    np.testing.assert_allclose(lines[:, 1, 0], result.components_high[1, largest])
+    assert_allclose(lines[:, 0, 0], result.components_low[1, largest])
+    assert_allclose(lines[:, 1, 0], result.components_high[1, largest])
     with pytest.raises(ValueError, match=r"`axes` must be 4 Axes.*got 2"):
         plot.response(fitted, X, Y, result, axes=panels[:2])
     shares = plot.shares(result, top=5)
@@ -275,8 +276,8 @@ def test_a_response_has_the_weights_and_their_intervals_below(fitted):
     largest = np.argsort(-result.shares)[:5]
     assert names[0] == drawing.short_name(result.feature_names[largest[0]])
     lines = np.concatenate([each.get_segments() for each in shares.collections])
-    np.testing.assert_allclose(lines[:, 0, 0], result.shares_low[largest])
-    np.testing.assert_allclose(lines[:, 1, 0], result.shares_high[largest])
+    assert_allclose(lines[:, 0, 0], result.shares_low[largest])
+    assert_allclose(lines[:, 1, 0], result.shares_high[largest])
     with pytest.raises(ValueError, match="`top` must be a whole number"):
         plot.shares(result, top=0)
 

@@ -565,24 +565,6 @@ def test_contributions_are_j_of_each_feature_and_of_the_others():
     assert_allclose(model.contributions_.lost, lost, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"kernel": kernel}, "is not positive definite.*criterion='dependence'")
-        for kernel in ("distance", "multiquadric", "squared", "relative_gaussian")
-    ]
-    + [
-        ({"engine": "exact"}, "`engine`='exact' is for criterion='dependence'"),
-        ({"solver": "ism"}, "`solver`='ism' does not serve criterion='prediction'.*'dependence'"),
-        ({"criterion": "dependence", "solver": "ascent"}, "does not serve criterion='dependence'"),
-        ({"criterion": "hsic"}, "`criterion` must be one of prediction, dependence"),
-    ],
-)
-def test_what_cannot_predict_is_refused(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2, **parameters).fit(*_rows())
-
-
 def test_a_y_that_no_x_explains_is_said_with_a_p_value():
     X = np.random.default_rng(1).normal(size=(100, 8))
     y = np.random.default_rng(2).normal(size=100)

@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 from models import HSIC_SOLVERS, first_engine, hsic_model, problem_of, watching_iterations
+from numpy.testing import assert_allclose
 from scipy.stats import ortho_group
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
@@ -63,14 +64,14 @@ def test_a_rival_climbs_to_orthonormal_columns_from_where_no_direction_leads_up(
     together = relative_residual(found.W, found.product) <= 1e-4
     assert found.status is (Status.CONVERGED if together else Status.COLUMN_BY_COLUMN)
     assert together or name not in WHOLE
-    np.testing.assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
+    assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
     start = leading_eigenpairs(engine.phi0(), 2).vectors
     # Columns that are best one by one may be worse together than those of the start.
     slack = 1e-12 if name in WHOLE else 0.1
     assert found.objective >= engine.objective(start) * (1 - slack)
     assert found.objective == pytest.approx(engine.objective(found.W), rel=1e-10)
     phi = engine.phi(found.W).phi
-    np.testing.assert_allclose(found.product, phi @ found.W, atol=1e-8 * np.abs(phi).max())
+    assert_allclose(found.product, phi @ found.W, atol=1e-8 * np.abs(phi).max())
     assert found.n_iter == len(found.history)
     rng = np.random.default_rng(0)
     for _ in range(10 if name in WHOLE else 0):
@@ -82,11 +83,11 @@ def test_a_rival_climbs_to_orthonormal_columns_from_where_no_direction_leads_up(
 def test_its_w_is_given_in_its_own_eigenvectors(name):
     engine = _engine(Gaussian(2.0))
     found = _solved(name, engine)
-    np.testing.assert_allclose(
+    assert_allclose(
         found.W.T @ found.product, np.diag(found.eigenvalues), atol=1e-9 * found.eigenvalues[0]
     )
     everything = np.linalg.eigvalsh(engine.phi(found.W).phi)[::-1]
-    np.testing.assert_allclose(found.eigenvalues, everything[:2], rtol=1e-5)
+    assert_allclose(found.eigenvalues, everything[:2], rtol=1e-5)
     assert found.eigengap == pytest.approx(everything[1] - everything[2], rel=1e-4)
 
 
@@ -110,7 +111,7 @@ def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             W = model.fit(X, y).components_.T
-        np.testing.assert_allclose(W.T @ W, np.eye(q), atol=1e-10)
+        assert_allclose(W.T @ W, np.eye(q), atol=1e-10)
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -191,7 +192,7 @@ def test_a_cap_before_the_first_step_leaves_the_start(solver):
     assert not model.converged_
     assert len(model.history_) == model.n_iter_ == 1
     W = model.components_
-    np.testing.assert_allclose(W @ W.T, np.eye(len(W)), atol=1e-12)
+    assert_allclose(W @ W.T, np.eye(len(W)), atol=1e-12)
 
 
 def test_what_a_rival_warns_of_is_what_ends_it():

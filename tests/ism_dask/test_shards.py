@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from models import hsic_model
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas_threads import _libraries, _set_threads, single_threaded_blas
@@ -63,7 +64,7 @@ def test_many_shards_share_tasks(monkeypatch):
     # 17 shards: tasks of 5, 5 and 2, and the last 5 one by one, so that all workers end at once.
     assert watched == [(i, 8) for i in range(1, 9)]
     assert count == 50
-    np.testing.assert_allclose(total, X.sum())
+    assert_allclose(total, X.sum())
 
 
 def test_sources_are_read_in_whole_chunks():
@@ -73,7 +74,7 @@ def test_sources_are_read_in_whole_chunks():
     assert shards.bounds == (0, 100)
     assert cut(Source((5000, 3))).bounds[1] % 16 == 0
     assert shards.dtype == np.float32
-    np.testing.assert_array_equal(shards.rows(np.arange(100)), source.read(0, 100))
+    assert_array_equal(shards.rows(np.arange(100)), source.read(0, 100))
 
 
 def _blas_threads():
@@ -174,7 +175,7 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
     source, labels = Source((300, 5)), np.arange(300) // 100
     lazy = da.from_array(rows, chunks=(110, 3))
     alone = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
-    np.testing.assert_allclose(alone[2], alone[0], atol=1e-9)
+    assert_allclose(alone[2], alone[0], atol=1e-9)
     groups = rows + 3 * y[:, None]
     alone += [_clustered(groups, "landmarks"), _clustered(groups, "exact")]
     for workers in _sizes_of_a_cluster(tmp_path, *sizes):
@@ -184,7 +185,7 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
         if workers == 2:  # which takes seconds, by many small passes
             spread.append(_clustered(groups, "exact"))
         for one, many in zip(alone, spread, strict=False):
-            np.testing.assert_array_equal(many, one)
+            assert_array_equal(many, one)
 
 
 class _TaskNames(SchedulerPlugin):
@@ -288,18 +289,18 @@ def test_moments_of_parts_add_up(X, offset, cut, weights):
     parts = [ColumnMoments.of(X[s], None if weights is None else weights[s]) for s in cuts]
     whole, counts = parts[0] + parts[1], np.ones(12) if weights is None else weights
     assert (whole.n_rows, whole.weight) == (12, counts.sum())
-    np.testing.assert_array_equal([whole.low, whole.high], [X.min(axis=0), X.max(axis=0)])
+    assert_array_equal([whole.low, whole.high], [X.min(axis=0), X.max(axis=0)])
     if not counts.any():
         return
     exact = X.astype(np.longdouble)
     mean = (counts @ exact) / counts.sum()
     # Numbers below the normal ones have fewer digits.
     rounding = max(1e-15 * np.abs(X).max(), np.finfo(float).tiny)
-    np.testing.assert_allclose(whole.mean, mean.astype(float), rtol=1e-13, atol=4 * rounding)
+    assert_allclose(whole.mean, mean.astype(float), rtol=1e-13, atol=4 * rounding)
     expected = np.sqrt(counts @ (exact - mean) ** 2 / counts.sum()).astype(float)
     found = np.sqrt(whole.squares / whole.weight)
     free = expected < 1e-150  # squares have lost digits, or all of them
-    np.testing.assert_allclose(found[~free], expected[~free], rtol=1e-9, atol=8 * rounding)
+    assert_allclose(found[~free], expected[~free], rtol=1e-9, atol=8 * rounding)
 
 
 # Worker processes use freed memory again, where Dask would have it returned.

@@ -277,17 +277,6 @@ def test_rows_of_weight_zero_do_not_make_classes_numbers(argument):
     assert_allclose(fitted.components_, rest.components_, atol=1e-7)
 
 
-@pytest.mark.parametrize("weight", [-1, np.nan, "much", True])
-def test_bad_weights_are_refused(weight):
-    with pytest.raises(ValueError, match="`avoid_weight` must be a positive finite number or 0"):
-        SupervisedIKDR(1, avoid_weight=weight).fit(ROWS, CLASSES, avoid=SEX)
-
-
-def test_a_weight_that_drowns_y_is_refused():
-    with pytest.raises(ValueError, match=r"`avoid_weight` is 1e\+300; expected at most 1,000,000"):
-        SupervisedIKDR(1, avoid_weight=1e300).fit(ROWS, CLASSES, avoid=SEX)
-
-
 def test_correlations_have_no_bias():
     """They equal the estimate of Song et al. (2012), term by term."""
     K, L = (A @ A.T for A in (RNG.normal(size=(20, 3)), RNG.normal(size=(20, 2))))
@@ -330,19 +319,3 @@ def test_many_labels_are_their_principal_columns():
     left = np.trace(K - dense_gamma(known)) / np.trace(K)
     assert known.gamma.breadth == 100
     assert_allclose(known.remainder, left, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (np.ones((N, 2), dtype=int), "same labels in all rows"),
-        (np.column_stack([AGE, AGE]), "whole numbers, which may be classes or numbers"),
-        (np.array([["a", f"name {k}"] for k in range(N)]), "column 1 of `y` has 60 different"),
-        (scipy.sparse.csr_array(2 * _labels()), "must be an indicator of labels"),
-        (np.array([["a", None]] * N, dtype=object), "no value in 60 of 60 rows"),
-        (pd.date_range("2020", periods=N), f"`y` has {N} different dates"),
-    ],
-)
-def test_bad_labels_are_refused(y, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(1).fit(ROWS, y)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from models import first_engine, hsic_model, problem_of, watching_iterations
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import ortho_group
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
@@ -35,7 +36,7 @@ def test_a_fixed_point_is_stationary():
     solution = solve(_engine(), 2, Stopping(tol=1e-12, angle_tol=1e-8, max_iter=500))
     assert solution.status is Status.CONVERGED
     assert relative_residual(solution.W, solution.product) < 1e-6
-    np.testing.assert_allclose(solution.W.T @ solution.W, np.eye(2), atol=1e-12)
+    assert_allclose(solution.W.T @ solution.W, np.eye(2), atol=1e-12)
     assert solution.objective == pytest.approx(_engine().objective(solution.W), rel=1e-12)
     assert solution.history[-1].angle < 1e-8
 
@@ -156,7 +157,7 @@ def test_where_the_iteration_swings_steps_along_the_slope_find_a_maximum(load, q
     assert solution.residual < 1e-4
     assert [state.iteration for state in states] == list(range(1, solution.n_iter + 1))
     assert solution.n_iter == len(solution.history) > swung.n_iter
-    np.testing.assert_allclose(solution.W.T @ solution.W, np.eye(q), atol=1e-12)
+    assert_allclose(solution.W.T @ solution.W, np.eye(q), atol=1e-12)
     # Nothing nearby is better.
     rng = np.random.default_rng(0)
     for size in (1e-3, 1e-2):
@@ -217,7 +218,7 @@ def test_refining_leaves_a_saddle():
     saddle = np.linalg.qr(operator.turn[:, [0, 3]] + noise)[0]
     from_there = refine_by_newton(operator, _at(operator, saddle, end))
     assert subspace_sine(from_there.W, operator.turn[:, :2]) < 1e-6
-    np.testing.assert_allclose(from_there.eigenvalues, [5.0, 4.0], rtol=1e-10)
+    assert_allclose(from_there.eigenvalues, [5.0, 4.0], rtol=1e-10)
     assert from_there.eigengap == pytest.approx(3.0)
 
 
@@ -233,7 +234,7 @@ def test_refining_brings_the_residual_to_rounding(name):
     fine = refine_by_newton(engine, rough)
     assert fine.objective >= rough.objective
     assert relative_residual(fine.W, fine.product) < 1e-6
-    np.testing.assert_allclose(fine.W.T @ fine.W, np.eye(2), atol=1e-12)
+    assert_allclose(fine.W.T @ fine.W, np.eye(2), atol=1e-12)
     assert fine.history == rough.history
     # There is no subspace nearby where J is larger.
     rng = np.random.default_rng(1)
@@ -257,7 +258,7 @@ def test_more_starts_find_more():
         hsic_model(2, kernel=kernel, solver=ISM(restarts=k)).fit(X, y) for k in (0, 4, 4)
     )
     assert five.objective_ > 1.2 * one.objective_
-    np.testing.assert_array_equal(again.components_, five.components_)
+    assert_array_equal(again.components_, five.components_)
 
 
 LOOKING_FURTHER = [ISM(restarts=3), ISM(continuation=True), ISM(restarts=2, continuation=True)]
@@ -319,7 +320,7 @@ def test_the_cap_is_for_the_last_steps_too():
     solution = solve(engine, 2, rough)
     unrefined = refine_by_newton(engine, solution, Stopping(max_seconds=1e-9))
     assert unrefined.status is Status.OVER_CAP
-    np.testing.assert_array_equal(unrefined.W, solution.W)
+    assert_array_equal(unrefined.W, solution.W)
     search = MultistartSearch("exact", Stopping(tol=1e-12, max_seconds=1e-9), ISM(refine=True))
     assert search.run(_problem(Gaussian(0.5)), 2).status is Status.OVER_CAP
 

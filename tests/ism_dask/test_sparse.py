@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from definition import Definition, dense_gamma
 from models import Watcher, hsic_model, projector
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
@@ -174,9 +174,9 @@ def test_clusters_of_sparse_rows_are_those_of_dense_ones(estimator):
     given = np.where(np.arange(N) % 3 == 0, Y, -1) if estimator is SemiSupervisedIKDR else Y
     dense = estimator(3, 2).fit(X.toarray(), given)
     model = estimator(3, 2).fit(scipy.sparse.coo_array(X), given)
-    np.testing.assert_array_equal(model.components_, dense.components_)
-    np.testing.assert_array_equal(model.labels_, dense.labels_)
-    np.testing.assert_array_equal(model.predict(X), dense.predict(X.toarray()))
+    assert_array_equal(model.components_, dense.components_)
+    assert_array_equal(model.labels_, dense.labels_)
+    assert_array_equal(model.predict(X), dense.predict(X.toarray()))
 
 
 def test_clusters_of_many_sparse_rows_are_those_of_dense_ones(monkeypatch):
@@ -185,7 +185,7 @@ def test_clusters_of_many_sparse_rows_are_those_of_dense_ones(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 10)
     model = UnsupervisedIKDR(3, 2).fit(X)
     assert_allclose(projector(model), projector(dense), atol=1e-6)
-    np.testing.assert_array_equal(model.labels_, dense.labels_)
+    assert_array_equal(model.labels_, dense.labels_)
 
 
 def test_clusterers_refuse_sparse_rows_of_many_columns():

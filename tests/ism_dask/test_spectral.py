@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from definition import kernel_matrix
+from numpy.testing import assert_allclose
 from sklearn.datasets import make_blobs
 
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
@@ -44,9 +45,9 @@ def dense(K_matrix, k, share=0.3):
 def check(embedding, K_matrix, k, tol, share=0.3):
     expected, U, roots = dense(K_matrix, k, share)
     rows = embedding.shards.gather_fact(EMBEDDING)
-    np.testing.assert_allclose(embedding.values, expected, atol=tol)
+    assert_allclose(embedding.values, expected, atol=tol)
     assert subspace_sine(U, rows[:, :-1]) < 10 * tol
-    np.testing.assert_allclose(rows[:, -1], roots, rtol=10 * tol)
+    assert_allclose(rows[:, -1], roots, rtol=10 * tol)
 
 
 def graph(X, rows, kernel, engine, tol=TOLERANCE, normalisation=REGULARISED):
@@ -119,7 +120,7 @@ def test_eigenpairs_by_products(n):
     A = A @ A.T
     found = leading_eigenpairs_by_products(lambda V: A @ V, n, 3, 1e-11)
     expected, U = np.linalg.eigh(A)
-    np.testing.assert_allclose(found.values, expected[::-1][:3], rtol=1e-9)
+    assert_allclose(found.values, expected[::-1][:3], rtol=1e-9)
     assert subspace_sine(U[:, ::-1][:, :3], found.vectors) < 1e-6
     assert found.residual <= 1e-11
 
@@ -138,6 +139,6 @@ def test_a_graph_too_narrow_for_landmarks_is_embedded_roughly():
     assert "which may leave 0.3 of its trace" in found.note
     exact = graph(X, 1000, narrow, "exact").embedded(np.eye(6), 2)
     assert exact.note == ""
-    np.testing.assert_allclose(found.values, exact.values, rtol=0.05)
+    assert_allclose(found.values, exact.values, rtol=0.05)
     U, other = (each.shards.gather_fact(EMBEDDING)[:, :-1] for each in (exact, found))
     assert subspace_sine(U, other) < 0.05

@@ -48,24 +48,6 @@ def test_balanced_classes_count_alike_with_weights_and_with_repetitions():
     assert_same_fit(balanced.fit(X, Y, weights), repeated, 1e-10, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("class_weight", "y", "message"),
-    [
-        ("even", Y, "balanced"),
-        ({"dolcetto": 2}, NAMES, "dolcetto"),
-        (1, Y, "must be a dict.*got 1"),
-        ({0: "a"}, Y, "'a' for the class 0; expected numbers from 0 up"),
-        ({0: -1}, Y, "-1 for the class 0; expected numbers from 0 up"),
-        ({0: 0, 1: 0, 2: 0}, Y, "zero"),
-        ("balanced", X[:, 0], "read as numbers.*or target='classes'"),
-        ("balanced", np.eye(3, dtype=int)[Y], "read as several labels; give `sample_weight`$"),
-    ],
-)
-def test_bad_class_weights_are_refused(class_weight, y, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2, class_weight=class_weight).fit(X, y)
-
-
 @pytest.mark.parametrize("options", [{}, {"whiten": True}, {"standardize": False}])
 def test_inverse_transform_is_the_row_nearest_to_the_mean(options):
     fitted = hsic_model(2, kernel="linear", **options).fit(X, Y)
@@ -160,19 +142,6 @@ def test_columns_of_texts_and_dates_are_named(library, fitted):
             call()
     numbers = pd.DataFrame({"a": X[:, 0].astype(object), "b": X[:, 1]})
     assert SupervisedIKDR(1).fit(numbers, Y).n_features_in_ == 2
-
-
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        ({"a": 1}, "got a dict"),
-        ((label for label in Y), "got a generator"),
-        (np.ma.masked_equal(Y, 2), "no value in 48 of 178 rows"),
-    ],
-)
-def test_targets_that_are_no_columns_are_refused(y, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2).fit(X, y)
 
 
 def test_strings_of_numpy_are_labels():

@@ -14,6 +14,7 @@ import pytest
 from definition import centred, equal_classes
 from distributed import Client
 from models import contract_of
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csc_array, csr_array
 from scipy.stats import spearmanr
 from sklearn.base import clone
@@ -95,7 +96,7 @@ def test_attributes_are_those_of_the_definition(colored):
     assert colored.hsic_ == pytest.approx(_correlation(Z, L), rel=1e-10)
     assert colored.converged_
     assert 0 <= colored.duality_gap_ <= 1e-8
-    np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-10)
+    assert_allclose(Z.mean(axis=0), 0, atol=1e-10)
     variances = Z.T @ Z
     assert abs(variances[0, 1]) < 1e-8 * variances[1, 1] < variances[0, 0]
 
@@ -127,7 +128,7 @@ def test_the_program_is_solved_as_by_a_dense_solver(y, m):
     value, A = _dense_optimum(V, y, edges, distances, fitted.scales_)
     assert fitted.program_objective_ == pytest.approx(value, rel=1e-5)
     values = np.linalg.eigvalsh(A)[::-1]
-    np.testing.assert_allclose(fitted.eigenvalues_, values, atol=1e-4 * values[0])
+    assert_allclose(fitted.eigenvalues_, values, atol=1e-4 * values[0])
 
 
 @pytest.mark.parametrize(("nu", "used"), [(0.1, 1), (0.2, 2), (0.3, 3)])
@@ -183,7 +184,7 @@ def test_no_cut_through_a_multiple_eigenvalue_decides_the_picture(count, near, m
     assert not fitted.arbitrary_eigenvectors_
     assert fitted.program_objective_ == pytest.approx(whole.program_objective_, rel=1e-7)
     close = {"atol": 1e-6 * whole.embedding_.std()}
-    np.testing.assert_allclose(fitted.embedding_, whole.embedding_, **close)
+    assert_allclose(fitted.embedding_, whole.embedding_, **close)
     with pytest.warns(UserWarning, match="more than 20 functions .* are equally smooth"):
         cut = ColoredMVU(3, metric="precomputed", n_neighbors=39).fit(1.0 - np.eye(40))
     assert cut.arbitrary_eigenvectors_
@@ -207,15 +208,15 @@ def test_the_order_of_rows_and_their_units_change_nothing(y):
     order = np.random.default_rng(0).permutation(len(X))
     plain = ColoredMVU().fit(X, y)
     turned = ColoredMVU().fit(X[order], None if y is None else y[order])
-    np.testing.assert_array_equal(turned.embedding_, plain.embedding_[order])
+    assert_array_equal(turned.embedding_, plain.embedding_[order])
     units = 2.0 ** np.arange(-3, X.shape[1] - 3)
-    np.testing.assert_array_equal(ColoredMVU().fit(units * X, y).embedding_, plain.embedding_)
+    assert_array_equal(ColoredMVU().fit(units * X, y).embedding_, plain.embedding_)
     other = ColoredMVU(refine=False).fit(units * X, y)
     assert other.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
     plain, scaled = (ColoredMVU(refine=False, **RAW).fit(unit * X, y) for unit in (1.0, 1000.0))
     assert scaled.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
     largest = plain.eigenvalues_[0]
-    np.testing.assert_allclose(scaled.eigenvalues_ / 1e6, plain.eigenvalues_, atol=1e-4 * largest)
+    assert_allclose(scaled.eigenvalues_ / 1e6, plain.eigenvalues_, atol=1e-4 * largest)
 
 
 @pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
@@ -224,18 +225,18 @@ def test_units_change_nothing_where_many_rows_are_equally_near():
     plain = ColoredMVU(refine=False, **RAW).fit(rows, y)
     other = ColoredMVU(refine=False, **RAW).fit((0.1 * rows + 7.0)[::-1], y[::-1])
     assert other.n_edges_ == plain.n_edges_
-    np.testing.assert_allclose(other.embedding_[::-1] / 0.1, plain.embedding_, atol=1e-8)
+    assert_allclose(other.embedding_[::-1] / 0.1, plain.embedding_, atol=1e-8)
 
 
 def test_chunks_frames_and_precisions_give_the_same(colored):
     chunked = ColoredMVU().fit(da.from_array(X, chunks=(50, 6)), Y)
-    np.testing.assert_array_equal(chunked.embedding_, colored.embedding_)
+    assert_array_equal(chunked.embedding_, colored.embedding_)
     lazy = chunked.transform(da.from_array(X + 0.01, chunks=(50, 13)))
-    np.testing.assert_array_equal(lazy.compute(), chunked.transform(X + 0.01))
+    assert_array_equal(lazy.compute(), chunked.transform(X + 0.01))
     frame = pd.DataFrame(X, columns=load_wine().feature_names)
     named = ColoredMVU().set_output(transform="pandas").fit_transform(frame, pd.Series(Y))
     assert list(named.columns) == ["coloredmvu0", "coloredmvu1"]
-    np.testing.assert_array_equal(named, colored.embedding_)
+    assert_array_equal(named, colored.embedding_)
     single = X.astype(np.float32)
     short = ColoredMVU().fit(single, Y)
     assert short.embedding_.dtype == short.transform(single).dtype == np.float32
@@ -248,7 +249,7 @@ def test_a_cluster_comes_to_the_same_bits(colored, monkeypatch, thread_cluster):
     alone = ColoredMVU().fit(X, Y)
     with Client(thread_cluster):
         spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
-    np.testing.assert_array_equal(spread.embedding_, alone.embedding_)
+    assert_array_equal(spread.embedding_, alone.embedding_)
     assert alone.n_edges_ > 900
     assert alone.program_objective_ == pytest.approx(colored.program_objective_, rel=1e-8)
 
@@ -265,17 +266,17 @@ def test_an_approximate_search_finds_nearly_the_same_neighbours(monkeypatch):
     assert not near.exact_neighbors_
     assert near.n_edges_ == pytest.approx(exact.n_edges_, rel=0.02)
     assert near.distance_error_ == pytest.approx(exact.distance_error_, abs=0.02)
-    np.testing.assert_array_equal(near.transform(rows), near.embedding_)
+    assert_array_equal(near.transform(rows), near.embedding_)
     others, fitted = rows + 0.01, near.transform(rows + 0.01)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(near)).transform(others), fitted)
+    assert_array_equal(pickle.loads(pickle.dumps(near)).transform(others), fitted)
     saved = (near.scale_, near.embedding_, near.corrections_)
     again = Placement.beside(rows, *saved, n_neighbors=10, exact=False, seed=0)
-    np.testing.assert_array_equal(again(others), fitted)
+    assert_array_equal(again(others), fitted)
 
 
 def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbours(colored):
     copy = pickle.loads(pickle.dumps(colored))
-    np.testing.assert_array_equal(copy.transform(X), colored.embedding_)
+    assert_array_equal(copy.transform(X), colored.embedding_)
     near = copy.transform(X + 1e-9)
     spread = colored.embedding_.std()
     assert np.abs(near - colored.embedding_).max() < 1e-6 * spread
@@ -288,18 +289,18 @@ def test_smooth_coordinates_of_rows_are_the_mean_of_their_neighbours_with_correc
     smooth = ColoredMVU(refine=False, **RAW).fit(X, Y)
     Z, nearest = smooth.embedding_, _nearest(X)
     means = Z[nearest[:, :10]].mean(axis=1)
-    np.testing.assert_allclose(smooth.corrections_, Z - means, atol=1e-9 * Z.std())
+    assert_allclose(smooth.corrections_, Z - means, atol=1e-9 * Z.std())
     placed = [_corrected(smooth, X, X[i], nearest[i, 1:11]) for i in range(len(X))]
     _check_extension_error(smooth, placed)
     weighted = np.array([_from_neighbours(X, Z, i) for i in range(len(X))])
     assert smooth.extension_error_ < np.linalg.norm(weighted - Z) / np.linalg.norm(Z)
-    np.testing.assert_array_equal(smooth.transform(X), Z)
+    assert_array_equal(smooth.transform(X), Z)
     near = smooth.transform(X + 1e-9)
     assert np.abs(near - Z).max() < 1e-6 * Z.std()
     new = X[:5] + 0.3 * (X[5:10] - X[:5])
     lone = [_nearest(np.vstack([row, X]))[0][1:11] - 1 for row in new]
     expected = [_corrected(smooth, X, row, near) for row, near in zip(new, lone, strict=True)]
-    np.testing.assert_allclose(smooth.transform(new), expected, atol=1e-9 * Z.std())
+    assert_allclose(smooth.transform(new), expected, atol=1e-9 * Z.std())
 
 
 def _corrected(model, rows, row, near):
@@ -317,21 +318,21 @@ def test_equally_near_rows_are_the_same_on_any_threads_and_in_any_batch():
     search = searches.ExactSearch.among(TIED, 10)
     apart = ((TIED[:, None] - TIED) ** 2).sum(axis=2)
     expected = np.lexsort((np.tile(np.arange(300), (300, 1)), apart), axis=1)[:, :10]
-    np.testing.assert_array_equal(search.of(TIED), expected)
+    assert_array_equal(search.of(TIED), expected)
     for threads in (1, 2, 4):
         with threadpool_limits(threads, user_api="openmp"):
-            np.testing.assert_array_equal(search.of(TIED), expected)
+            assert_array_equal(search.of(TIED), expected)
     alone = np.concatenate([search.of(row[None]) for row in TIED])
-    np.testing.assert_array_equal(alone, expected)
+    assert_array_equal(alone, expected)
 
 
 def test_copies_have_their_place_among_equally_near_rows():
     grid = np.stack(np.meshgrid(*[np.arange(4.0)] * 4)).reshape(4, -1).T
     smooth = ColoredMVU(refine=False, **RAW).fit(grid)
     assert smooth.corrections_ is not None
-    np.testing.assert_array_equal(smooth.transform(grid), smooth.embedding_)
+    assert_array_equal(smooth.transform(grid), smooth.embedding_)
     twice = ColoredMVU(refine=False, **RAW).fit(np.vstack([grid, grid[:20]]))
-    np.testing.assert_array_equal(twice.corrections_[-20:], twice.corrections_[:20])
+    assert_array_equal(twice.corrections_[-20:], twice.corrections_[:20])
 
 
 def _nearest(rows):
@@ -375,13 +376,13 @@ def test_sparse_rows_are_unfolded_as_dense_ones(refine, kind):
             "atol": (1e-4 if kind is np.float64 else 1e-2) * dense.embedding_.std(),
         }
         if not refine:
-            np.testing.assert_allclose(sparse.embedding_, dense.embedding_, **near)
+            assert_allclose(sparse.embedding_, dense.embedding_, **near)
         assert sparse.objective_ == pytest.approx(dense.objective_, rel=1e-3)
         assert sparse.extension_error_ == pytest.approx(dense.extension_error_, rel=1e-2)
-        np.testing.assert_array_equal(sparse.transform(csr_array(words)), sparse.embedding_)
+        assert_array_equal(sparse.transform(csr_array(words)), sparse.embedding_)
         new = words[:20] + (rng.random((20, 60)) < 0.05).astype(kind)
         placed = (sparse.transform(csr_array(new)), sparse.transform(new))
-        np.testing.assert_allclose(*placed, **near)
+        assert_allclose(*placed, **near)
 
 
 def _distances(rows):
@@ -397,7 +398,7 @@ def test_distances_are_unfolded_as_the_rows_that_have_them():
     for distances, size in ((D, 1.0), (1e100 * D, 1e100), (graph, 1.0), (with_own, 1.0)):
         fitted = clone(known).fit(distances, Y)
         near = {"atol": 1e-5 * plain.embedding_.std()}
-        np.testing.assert_allclose(fitted.embedding_ / size, plain.embedding_, **near)
+        assert_allclose(fitted.embedding_ / size, plain.embedding_, **near)
         assert fitted.n_edges_ == plain.n_edges_
         assert fitted.program_objective_ == pytest.approx(plain.program_objective_, rel=1e-7)
         assert (fitted.mean_, fitted.extension_error_, fitted.corrections_) == (None, None, None)
@@ -454,12 +455,12 @@ def test_a_kernel_is_given_as_a_matrix(rank):
         given = clone(model).set_params(target="precomputed").fit(X, kernel)
         assert given.program_objective_ == pytest.approx(by_factor.program_objective_, rel=1e-6)
         near = {"atol": 1e-4 * given.embedding_.std()}
-        np.testing.assert_allclose(given.embedding_, by_factor.embedding_, **near)
+        assert_allclose(given.embedding_, by_factor.embedding_, **near)
         assert given.hsic_ == pytest.approx(by_factor.hsic_, rel=1e-6)
     assert given.hsic_ == pytest.approx(_correlation(given.embedding_, centred(L)), rel=1e-6)
     turned = np.random.default_rng(0).permutation(178)
     again = clone(given).fit(X[turned], L[np.ix_(turned, turned)])
-    np.testing.assert_allclose(again.embedding_, given.embedding_[turned], **near)
+    assert_allclose(again.embedding_, given.embedding_[turned], **near)
 
 
 def test_edges_pull_as_y_pushes(colored):
@@ -470,7 +471,7 @@ def test_edges_pull_as_y_pushes(colored):
     expected[tuple(edges.T)] = expected[tuple(edges[:, ::-1].T)] = (
         2 * colored.scales_.penalty * errors
     )
-    np.testing.assert_allclose(w, expected, atol=1e-9 * np.abs(w).max())
+    assert_allclose(w, expected, atol=1e-9 * np.abs(w).max())
     pushed, pulled = L @ Z / colored.scales_.gain, (np.diag(w.sum(axis=0)) - w) @ Z
     assert np.linalg.norm(pushed - pulled) < 1e-3 * np.linalg.norm(pushed)
     twice = ColoredMVU(standardize=False).fit(3.0 * np.vstack([X, X[:5]]), np.append(Y, Y[:5]))
@@ -478,9 +479,7 @@ def test_edges_pull_as_y_pushes(colored):
     assert not twice.edge_weights_[178:].nnz
     again = ColoredMVU(standardize=False).fit(np.vstack([X, X[:5]]), np.append(Y, Y[:5]))
     near = {"atol": 0.02 * np.abs(again.edge_weights_.data).max()}
-    np.testing.assert_allclose(
-        9 * twice.edge_weights_.toarray(), again.edge_weights_.toarray(), **near
-    )
+    assert_allclose(9 * twice.edge_weights_.toarray(), again.edge_weights_.toarray(), **near)
 
 
 def test_side_information_shows_more_than_without(colored):
@@ -509,8 +508,8 @@ def test_equal_rows_have_one_place():
         once = ColoredMVU(refine=False).fit(X, y)
         doubled = ColoredMVU(refine=False).fit(twice, both)
         assert doubled.n_edges_ == once.n_edges_
-        np.testing.assert_allclose(doubled.embedding_[: len(X)], once.embedding_, atol=1e-5)
-        np.testing.assert_array_equal(*np.split(doubled.embedding_, 2))
+        assert_allclose(doubled.embedding_[: len(X)], once.embedding_, atol=1e-5)
+        assert_array_equal(*np.split(doubled.embedding_, 2))
 
 
 def test_parts_of_the_graph_are_joined_with_a_warning():
@@ -561,9 +560,9 @@ def test_rows_beyond_all_distances_are_refused(colored):
 def test_pictures_of_an_unfolding(colored):
     points, variances = plot.scatter(colored, X, Y), plot.spectrum(colored)
     drawn = np.concatenate([each.get_offsets() for each in points.collections])
-    np.testing.assert_allclose(np.sort(drawn[:, 0]), np.sort(colored.embedding_[:, 0]))
+    assert_allclose(np.sort(drawn[:, 0]), np.sort(colored.embedding_[:, 0]))
     heights = np.concatenate([line.get_ydata() for line in variances.lines])
-    np.testing.assert_array_equal(heights, colored.eigenvalues_)
+    assert_array_equal(heights, colored.eigenvalues_)
     assert "96% of the variance" in variances.get_legend().get_texts()[0].get_text()
 
 

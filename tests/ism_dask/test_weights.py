@@ -43,18 +43,6 @@ def test_weights_are_repetitions(kernel, engine, rtol, target, whiten):
     assert_same_fit(weighted, repeated, rtol)
 
 
-@pytest.mark.parametrize(("seed", "numbers"), [(0, False), (1, True)])
-def test_the_widths_count_weights_too(seed, numbers):
-    """All defaults: the width and the widths of y come from the weighted rows."""
-    rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(150, 6))
-    y = rows[:, 0] ** 2 + 0.1 * rng.normal(size=150) if numbers else rng.integers(0, 3, 150)
-    weights = rng.integers(0, 4, 150)
-    weighted = hsic_model(2).fit(rows, y, sample_weight=weights)
-    repeated = hsic_model(2).fit(rows.repeat(weights, axis=0), y.repeat(weights))
-    assert_same_fit(weighted, repeated, 1e-9)
-
-
 both = pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
 
 
@@ -78,31 +66,6 @@ def test_contributions_count_fractional_weights(make):
     for name in ("alone", "lost"):
         of_quarters = getattr(quarters.contributions_, name)
         assert_allclose(scale * of_quarters, getattr(whole.contributions_, name), rtol=1e-6)
-
-
-@both
-def test_equal_weights_are_none(make):
-    plain = make(2).fit(X, CLASSES)
-    assert_same_fit(make(2).fit(X, CLASSES, np.ones(len(X))), plain, 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (np.ones(3), "shape"),
-        (np.ones((len(X), 2)), "shape"),
-        (np.where(np.arange(len(X)) == 7, -1.0, 1.0), "-1 in row 7"),
-        (np.where(np.arange(len(X)) == 7, np.nan, 1.0), "weight 0"),
-        (np.zeros(len(X)), "zero"),
-        ("a", "real numbers"),
-        (np.ones(len(X)) * 1j, "real numbers, one for each row; got dtype complex128"),
-        (np.ma.masked_equal(np.arange(len(X)), 7), "masked numbers; give these rows the weight 0"),
-        ((CLASSES == 1).astype(float), "one class only"),
-    ],
-)
-def test_bad_weights_are_refused(weights, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2).fit(X, CLASSES, sample_weight=weights)
 
 
 BLOBS, GROUPS = make_blobs(60, 5, centers=3, cluster_std=2.0, random_state=3)
@@ -152,12 +115,3 @@ def test_clustered_rows_of_no_weight_have_no_part(make, y):
     assert_array_equal(weighted.labels_[counted], fewer.labels_)
     assert_array_equal(weighted.labels_[~counted], fewer.predict(outliers[~counted]))
     assert weighted.embedding_.shape == (60, 3)
-
-
-@clusterers
-def test_equal_weights_of_clustered_rows_are_none(make, y):
-    plain, ones = make(3, 2).fit(BLOBS, y), make(3, 2).fit(BLOBS, y, sample_weight=np.ones(60))
-    assert_allclose(ones.components_, plain.components_, atol=1e-9)
-    assert_array_equal(ones.labels_, plain.labels_)
-    with pytest.raises(ValueError, match="-1 in row 0"):
-        make(3, 2).fit(BLOBS, y, sample_weight=-np.ones(60))

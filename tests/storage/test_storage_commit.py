@@ -8,17 +8,16 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from storage import DatasetInfo, StorageError, open_dataset, write_dataset
 from storage.atomic import workspace
 
 INFO = DatasetInfo("small")
-Maker = Callable[..., Path]
 
 
 def entries(folder: Path) -> list[str]:
@@ -42,7 +41,7 @@ def test_an_exception_on_the_way_leaves_the_old(make_dataset, stop):
 
     with pytest.raises(stop, match="enough"):
         write_dataset(path, INFO, blocks(), chunk_rows=10)
-    np.testing.assert_array_equal(values(path), before)
+    assert_array_equal(values(path), before)
     assert entries(path.parent) == [".lock", "small"]
 
 
@@ -76,7 +75,7 @@ def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(make_dataset):
     before = values(path)
     done = run("write(lambda: os.kill(os.getpid(), signal.SIGKILL))", path)
     assert done.returncode == -signal.SIGKILL
-    np.testing.assert_array_equal(values(path), before)
+    assert_array_equal(values(path), before)
     assert len(entries(path.parent)) == 3
     make_dataset(seed=1)
     assert entries(path.parent) == [".lock", "small"]
@@ -97,7 +96,7 @@ def test_a_writer_killed_between_its_two_renames_loses_nothing(make_dataset):
     """
     assert run(code, path).returncode == -signal.SIGKILL
     assert not path.exists()
-    np.testing.assert_array_equal(values(path), before)
+    assert_array_equal(values(path), before)
     assert entries(path.parent) == [".lock", "small"]
 
 
@@ -114,7 +113,7 @@ def test_a_failing_swap_puts_the_old_back(make_dataset, monkeypatch):
     monkeypatch.setattr(Path, "rename", rename)
     with pytest.raises(StorageError, match="change the permissions"):
         make_dataset(seed=1)
-    np.testing.assert_array_equal(values(path), before)
+    assert_array_equal(values(path), before)
 
 
 def test_a_living_writer_is_left_alone(make_dataset, tmp_path):
@@ -142,7 +141,7 @@ def test_a_file_too_large_for_the_disk_is_explained(make_dataset):
     assert f"could not write {path}" in done.stdout
     assert "MiB free" in done.stdout
     assert "free some space" in done.stdout
-    np.testing.assert_array_equal(values(path), before)
+    assert_array_equal(values(path), before)
     assert entries(path.parent) == [".lock", "small"]
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import storage.dataset_writing
 import storage.tables.sources
@@ -118,7 +118,7 @@ def test_rows_are_stored_anew_where_the_old_ones_would_differ(tmp_path, change):
     shutil.copytree(grown, tmp_path / "whole")
     whole = ingest_table(tmp_path / "whole", "whole", label="y", missing="mean")
     assert len(data.X) == 290
-    np.testing.assert_allclose(data.X.read(0, 290), whole.X.read(0, 290), rtol=1e-13)
+    assert_allclose(data.X.read(0, 290), whole.X.read(0, 290), rtol=1e-13)
     assert data.feature_names == whole.feature_names
     assert data.class_names == whole.class_names
     assert len(first.X) == 200
@@ -165,7 +165,7 @@ def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, 
     if missing == "drop":
         _check_same(data, here)
     else:
-        np.testing.assert_allclose(data.X.read(0, 283), here.X.read(0, 283), rtol=1e-13)
+        assert_allclose(data.X.read(0, 283), here.X.read(0, 283), rtol=1e-13)
     assert open_dataset("far").data_hash == data.data_hash
     wrong = _write(_frame(20, 9).assign(a="many"), tmp_path / "parts", "part-9", "csv")
     if suffix == "csv":

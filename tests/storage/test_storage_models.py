@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from storage import (
@@ -48,7 +49,7 @@ def test_a_model_comes_back_as_it_was(dtype):
     path = save_model("run-1", saved)
     for loaded in (load_model("run-1"), load_model(path)):
         for name in ("components", "mean", "scale", "eigenvalues"):
-            np.testing.assert_array_equal(getattr(loaded, name), getattr(saved, name))
+            assert_array_equal(getattr(loaded, name), getattr(saved, name))
             assert getattr(loaded, name).dtype == getattr(saved, name).dtype
         for name in ("feature_names", "class_names", "config", "versions"):
             assert getattr(loaded, name) == getattr(saved, name)
@@ -73,7 +74,7 @@ def test_labels_and_pictures_are_part_of_a_model(dtype):
     path = save_model("run", model(labels=labels), {"a.png": b"one", "b.png": b"two"})
     found = load_model("run").labels
     assert found.dtype == labels.dtype
-    np.testing.assert_array_equal(found, labels)
+    assert_array_equal(found, labels)
     assert picture_path(path, "b.png").read_bytes() == b"two"
     picture_path(path, "b.png").write_bytes(b"other")
     with pytest.raises(DamagedStore, match=r"pictures/b\.png"):
@@ -124,8 +125,8 @@ def test_a_sample_and_a_history_come_back():
     history = [{"iteration": 1, "change": math.inf, "eigenvalues": [2.0, 1.0]}]
     save_model("run", model(sample=sample, history=history, image_shape=(2, 2)))
     found = load_model("run")
-    np.testing.assert_array_equal(found.sample.points, sample.points)
-    np.testing.assert_array_equal(found.sample.values, sample.values)
+    assert_array_equal(found.sample.points, sample.points)
+    assert_array_equal(found.sample.values, sample.values)
     assert (found.history, found.image_shape) == (history, (2, 2))
 
 
@@ -136,7 +137,7 @@ def test_transform_is_the_projection(dtype):
     found = saved.transform(X)
     expected = ((X.astype(float) - saved.mean) / saved.scale) @ saved.components.T
     assert found.dtype == (np.float32 if dtype is np.float32 else np.float64)
-    np.testing.assert_allclose(found, expected, rtol=1e-5 if dtype is np.float32 else 1e-12)
+    assert_allclose(found, expected, rtol=1e-5 if dtype is np.float32 else 1e-12)
     assert saved.transform(X[:0]).shape == (0, 2)
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
+from numpy.testing import assert_array_equal
 
 from storage import DamagedStore, DatasetInfo, StorageError, ZarrRows, open_dataset, write_dataset
 from storage.manifest import MANIFEST
 from storage.store import StoredGroup
 
 INFO = DatasetInfo("made")
-Maker = Callable[..., Path]
 
 
 def rows_of(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
@@ -39,10 +39,10 @@ def test_what_is_written_in_blocks_is_read_in_ranges(tmp_path):
     assert seen == [25, 50, 75, 100, 103]
     for start, stop in [(0, 103), (0, 0), (24, 26), (25, 50), (102, 103), (7, 99)]:
         got = data.X.read(start, stop)
-        np.testing.assert_array_equal(got, X[start:stop])
+        assert_array_equal(got, X[start:stop])
         assert got.flags.c_contiguous
         assert got.flags.writeable
-    np.testing.assert_array_equal(data.labels["target"], X[:, 0])
+    assert_array_equal(data.labels["target"], X[:, 0])
     assert data.y is None
     write_dataset(tmp_path / "whole", INFO, [X], labels, chunk_rows=25)
     assert open_dataset(tmp_path / "whole").data_hash == data.data_hash
@@ -65,7 +65,7 @@ def test_a_generator_may_reuse_its_buffer(tmp_path):
 
     write_dataset(tmp_path / "d", INFO, blocks(), chunk_rows=4)
     expected = np.repeat(np.arange(5.0), 3)
-    np.testing.assert_array_equal(open_dataset(tmp_path / "d").X.read(0, 15)[:, 1], expected)
+    assert_array_equal(open_dataset(tmp_path / "d").X.read(0, 15)[:, 1], expected)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "i8", "f4", ">f8"])
@@ -74,7 +74,7 @@ def test_the_dtype_stays(tmp_path, dtype):
     write_dataset(tmp_path / "d", INFO, [X[:4], X[4:]])
     got = open_dataset(tmp_path / "d").X
     assert got.dtype == np.dtype(dtype).newbyteorder("=")
-    np.testing.assert_array_equal(got.read(0, 6), X)
+    assert_array_equal(got.read(0, 6), X)
 
 
 def test_chunks_are_two_to_four_mebibytes(tmp_path):
@@ -199,7 +199,7 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(make_datase
     monkeypatch.undo()
     expected = open_dataset(path)
     assert opened.data_hash == expected.data_hash
-    np.testing.assert_array_equal(opened.labels["kind"], expected.labels["kind"])
+    assert_array_equal(opened.labels["kind"], expected.labels["kind"])
 
 
 @pytest.mark.parametrize(
@@ -228,14 +228,14 @@ def test_rows_pickle_small_and_read_elsewhere(make_dataset):
     assert copy.__dask_tokenize__() == rows.__dask_tokenize__()
     assert len(pickle.dumps(rows)) < 2000
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        np.testing.assert_array_equal(pool.apply(ZarrRows.read, (rows, 5, 45)), rows.read(5, 45))
+        assert_array_equal(pool.apply(ZarrRows.read, (rows, 5, 45)), rows.read(5, 45))
 
 
 def test_threads_share_an_opening(make_dataset):
     rows = open_dataset(make_dataset()).X
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda start: rows.read(start, start + 10), [0, 10, 20, 30, 40] * 20))
-    np.testing.assert_array_equal(np.concatenate(got[-5:]), rows.read(0, 50))
+    assert_array_equal(np.concatenate(got[-5:]), rows.read(0, 50))
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
