@@ -1,7 +1,5 @@
 """Models and strict JSON: what is saved is what is loaded."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -92,13 +90,6 @@ def test_a_picture_that_leads_out_changes_nothing():
     assert picture_path(path, "a.png").read_bytes() == b"one"
 
 
-def test_only_json_and_chunks_are_on_disk():
-    path = save_model("run", model())
-    for file in path.rglob("*"):
-        if file.is_file() and "c" not in file.relative_to(path).parts:
-            json.loads(file.read_text(), parse_constant=pytest.fail)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -118,16 +109,6 @@ def test_only_json_and_chunks_are_on_disk():
 def test_a_model_that_does_not_fit_together_is_refused(changes, message):
     with pytest.raises(StorageError, match=message):
         model(**changes)
-
-
-def test_a_sample_and_a_history_come_back():
-    sample = Sample(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([2, 0, 1]))
-    history = [{"iteration": 1, "change": math.inf, "eigenvalues": [2.0, 1.0]}]
-    save_model("run", model(sample=sample, history=history, image_shape=(2, 2)))
-    found = load_model("run")
-    assert_array_equal(found.sample.points, sample.points)
-    assert_array_equal(found.sample.values, sample.values)
-    assert (found.history, found.image_shape) == (history, (2, 2))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, bool])
@@ -179,11 +160,8 @@ def test_json_round_trip(value):
 
 
 def test_json_takes_numpy_and_refuses_the_rest():
-    assert loads(dumps({"a": np.float32(0.5), "b": np.arange(2), "c": (1,)})) == {
-        "a": 0.5,
-        "b": [0, 1],
-        "c": [1],
-    }
+    known = {"a": np.float32(0.5), "b": np.arange(2), "c": (1,)}
+    assert loads(dumps(known)) == {"a": 0.5, "b": [0, 1], "c": [1]}
     for bad in ({1: 2}, {"__float__": "nan"}, {"a": [{2}]}, 1j, b""):
         with pytest.raises(StorageError, match="`value"):
             dumps(bad)

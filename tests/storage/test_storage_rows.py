@@ -1,11 +1,15 @@
-"""Streaming in, reading ranges out, and every kind of damage between."""
-
-from __future__ import annotations
+"""Streaming in, reading ranges out, every kind of damage, and whatever stops a writer."""
 
 import multiprocessing
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ import zarr
 from numpy.testing import assert_array_equal
 
 from storage import DamagedStore, DatasetInfo, StorageError, ZarrRows, open_dataset, write_dataset
+from storage.atomic import workspace
 from storage.manifest import MANIFEST
 from storage.store import StoredGroup
 
@@ -210,12 +215,14 @@ def test_a_manifest_of_nonsense_is_damage(make_dataset, text):
     (path / MANIFEST).write_text(text)
     with pytest.raises(DamagedStore, match=MANIFEST):
         open_dataset(path)
+    (path / MANIFEST).unlink()
+    with pytest.raises(DamagedStore, match=r"manifest\.json.* is missing"):
+        open_dataset(path)
 
 
 def test_every_array_has_zstd_and_crc32c(make_dataset):
     group = zarr.open_group(make_dataset(), mode="r")
-    names = ["X", "labels/kind"]
-    for name in names:
+    for name in ("X", "labels/kind"):
         found = [codec.to_dict()["name"] for codec in group[name].metadata.codecs]
         assert found == ["bytes", "zstd", "crc32c"]
 
@@ -246,7 +253,126 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
         open_dataset(tmp_path / "d")
 
 
-def test_a_folder_that_is_no_store_is_refused(tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DamagedStore, match=r"manifest\.json.* is missing"):
-        open_dataset(tmp_path / "empty")
+SMALL = DatasetInfo("small")
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+@contextmanager
+def unchanged(path: Path, beside: int = 1) -> Iterator[None]:
+    """Assert that the values of a data set stay, and that so many entries are beside it."""
+    before = read_all(path)
+    yield
+    assert_array_equal(read_all(path), before)
+    assert len(entries(path.parent)) == 1 + beside
+
+
+@pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_on_the_way_leaves_the_old(make_dataset, stop):
+    path = make_dataset()
+
+    def blocks():
+        yield np.zeros((30, 3))
+        raise stop("enough")
+
+    with unchanged(path), pytest.raises(stop, match="enough"):
+        write_dataset(path, SMALL, blocks(), chunk_rows=10)
+
+
+def test_a_failing_swap_puts_the_old_back(make_dataset, monkeypatch):
+    path, whole = make_dataset(), Path.rename
+
+    def rename(self, other):
+        if self.name == "payload":
+            raise PermissionError(13, "no")
+        return whole(self, other)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with unchanged(path), pytest.raises(StorageError, match="change the permissions"):
+        make_dataset(seed=1)
+
+
+def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python code that fills 6 chunks of data set argv[1] and calls `middle()` after 3."""
+    prelude = """
+        import os, resource, signal, sys
+        from pathlib import Path
+        import numpy as np
+        from storage import DatasetInfo, StorageError, write_dataset
+        target = Path(sys.argv[1])
+        def write(middle):
+            def blocks():
+                for number in range(6):
+                    if number == 3:
+                        middle()
+                    yield np.random.default_rng(number).normal(size=(2000, 3))
+            write_dataset(target, DatasetInfo("small"), blocks(), chunk_rows=2000)
+    """
+    source = textwrap.dedent(prelude) + textwrap.dedent(code)
+    command = [sys.executable, "-W", "error", "-c", source, *map(str, arguments)]
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(make_dataset):
+    path = make_dataset()
+    before = read_all(path)
+    with unchanged(path, beside=2):
+        done = run("write(lambda: os.kill(os.getpid(), signal.SIGKILL))", path)
+        assert done.returncode == -signal.SIGKILL
+    make_dataset(seed=1)
+    assert entries(path.parent) == [".lock", "small"]
+    assert not np.array_equal(read_all(path), before)
+
+
+def test_a_writer_killed_between_its_two_renames_loses_nothing(make_dataset):
+    path = make_dataset()
+    code = """
+        whole = Path.rename
+        def rename(self, other):
+            if self.name == "payload":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return whole(self, other)
+        Path.rename = rename
+        write(lambda: None)
+    """
+    with unchanged(path):
+        assert run(code, path).returncode == -signal.SIGKILL
+        assert not path.exists()
+
+
+def test_a_living_writer_is_left_alone(make_dataset, tmp_path):
+    path = make_dataset()
+    with workspace(path) as work:
+        work.payload.mkdir()
+        make_dataset(seed=1)
+        make_dataset(target=path.parent / "other")
+        assert work.payload.is_dir()
+    assert entries(path.parent) == [".lock", "other", "small"]
+
+
+def test_a_file_too_large_for_the_disk_is_explained(make_dataset):
+    path = make_dataset()
+    code = """
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            write(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)))
+        except StorageError as error:
+            print(error)
+    """
+    with unchanged(path):
+        done = run(code, path)
+    assert done.returncode == 0, done.stderr
+    for words in (f"could not write {path}", "MiB free", "free some space"):
+        assert words in done.stdout
+
+
+def test_a_home_that_is_a_file_is_explained(make_dataset, tmp_path):
+    (tmp_path / "home").write_text("")
+    with pytest.raises(StorageError, match="could not write"):
+        make_dataset()
