@@ -1,6 +1,5 @@
 """Estimators, engines, rows and watchers of fits for tests, and what they have to fulfil."""
 
-from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,8 @@ from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import SOLVERS
 
+# For fits whose features or ends are no matter of the test.
+quiet = pytest.mark.filterwarnings("ignore::UserWarning")
 # The solvers of HSIC by name.
 HSIC_SOLVERS = {name: kind for name, kind in SOLVERS.items() if name != "ascent"}
 
@@ -164,3 +165,13 @@ def most_memory(call: Callable[[], Any]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def assert_no_better_nearby(
+    objective: Callable[[Any], Any], W: Any, height: float, size: float, share: float
+) -> None:
+    """Assert that J of no W nearby is larger than a height, but for a share of it."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        nearby = np.linalg.qr(W + size * rng.normal(size=W.shape))[0]
+        assert objective(nearby) <= height * (1 + share)
