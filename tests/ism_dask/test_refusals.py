@@ -1,7 +1,5 @@
 """What no estimator can fit, and what it says then; all to the rows of Wine."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pandas as pd
