@@ -1,6 +1,5 @@
 """Estimators, engines, rows and watchers of fits for tests, and what they have to fulfil."""
 
-
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 `array_api_strict` has the functions of the standard and no others, and devices of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The bar of fits: what it says, and where it says nothing."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """What goes from a fit into a paper: a table of weights, weights in units, BibTeX, and a caveat."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import warnings

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pandas as pd

@@ -1,6 +1,5 @@
 """What several tests of `storage` need."""
 
-
 from collections.abc import Callable
 from pathlib import Path
 
