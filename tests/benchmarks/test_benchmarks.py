@@ -1,10 +1,9 @@
 """The tools of the benchmarks: what they measure has to be what they say."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import psutil
@@ -19,9 +18,12 @@ from benchmarks.dense import (
     median_distance,
     standardised,
 )
+from benchmarks.designs import DESIGNS, UNSEEN, distance, seeded
 from benchmarks.figures import FIGURES, UNASKED
+from benchmarks.figures.recovery import _figure, recovery
 from benchmarks.fits import determined, fit, leading_sine
 from benchmarks.measure import PeakMemory, crossing, high_water, log_slope
+from benchmarks.methods import METHODS, projection
 from benchmarks.results import Result, page, plain
 from benchmarks.rows import Head, Labelled
 from benchmarks.shifted import shifted
@@ -132,3 +134,148 @@ def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):
     assert "| 5,000 |  | 0.5 |" in text
     assert "**missed**" in text
     assert plain(figure)["bound"] == "inf"
+
+
+_ALL = (*DESIGNS, *UNSEEN)
+each_design = pytest.mark.parametrize("design", _ALL, ids=lambda design: design.name)
+
+
+@each_design
+def test_y_depends_on_the_subspace_alone(design):
+    rng = np.random.default_rng(0)
+    X, B = design.inputs(200, design.d, rng), design.B
+    assert X.shape == (200, design.d)
+    assert B.shape == (design.d, design.q)
+    assert np.allclose(B.T @ B, np.eye(design.q))
+    others = rng.normal(size=X.shape)
+    replaced = X @ B @ B.T + others - others @ B @ B.T
+    y, again = (design.response(rows @ B, np.random.default_rng(1)) for rows in (X, replaced))
+    assert np.allclose(y, again)
+    assert len(np.unique(y)) > 1
+
+
+@each_design
+def test_y_depends_on_each_direction(design):
+    Z = design.draw(200, np.random.default_rng(0)).X @ design.B
+    for column in range(design.q):
+        moved = Z.copy()
+        moved[:, column] = moved[::-1, column]
+        y, other = (design.response(rows, np.random.default_rng(1)) for rows in (Z, moved))
+        assert not np.allclose(y, other)
+
+
+def test_unseen_designs_follow_the_others_and_have_rows_of_their_own():
+    number = len(DESIGNS) + [design.name for design in UNSEEN].index("two products")
+    draw = seeded(number, 0)
+    assert draw.X.shape == (2000, 10)
+    t, u, v, w = (draw.X @ draw.B).T
+    assert np.std(draw.y - t * u - v * w) == pytest.approx(0.3, abs=0.03)
+    assert len({design.name for design in _ALL}) == len(_ALL)
+
+
+def test_draws_repeat_and_their_columns_are_reordered_with_the_subspace():
+    draw, again, other = (seeded(0, number, 50) for number in (3, 3, 4))
+    assert np.array_equal(draw.X, again.X)
+    assert np.array_equal(draw.y, again.y)
+    assert not np.array_equal(draw.B, other.B)
+    x1, x2 = (draw.X @ draw.B).T
+    assert np.std(draw.y - x1 / (0.5 + (x2 + 1.5) ** 2)) == pytest.approx(0.5, abs=0.15)
+
+
+def test_distance_is_0_for_the_truth_and_1_for_what_is_orthogonal():
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
+    B = Q[:, :2]
+    assert distance(B, B @ np.array([[3.0, 1.0], [0.0, -2.0]])) == pytest.approx(0, abs=1e-12)
+    assert distance(B, Q[:, 2:4]) == pytest.approx(1)
+    assert distance(B, Q[:, 1:3]) == pytest.approx(np.sqrt(0.5))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_recovers_a_line_in_columns_of_unequal_units(method):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5)) * [1, 2, 5, 0.5, 1]
+    b = np.array([[1.0, -0.5, 0.1, 0.0, 0.0]]).T
+    y = (X @ b).ravel() + 0.2 * rng.normal(size=400)
+    assert distance(b, projection(method, X, y, 1).in_units_of_rows) < 0.15
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_recovers_the_plane_of_three_classes(method):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=400)
+    centres = np.zeros((3, 6))
+    centres[:, :2] = [[0, 0], [3, 0], [0, 3]]
+    X = rng.normal(size=(400, 6)) + centres[y]
+    assert distance(np.eye(6)[:, :2], projection(method, X, y, 2).in_units_of_rows) < 0.3
+
+
+@pytest.mark.parametrize("method", ["OPG", "RFM"])
+def test_methods_of_the_law_of_y_see_what_moves_its_variance_alone(method):
+    drawn = seeded([design.name for design in DESIGNS].index("KDR C"), 0, 300)
+    assert distance(drawn.B, projection(method, drawn.X, drawn.y, 1).in_units_of_rows) < 0.3
+
+
+@pytest.fixture
+def pieces(tmp_path, monkeypatch):
+    module = import_module("benchmarks.figures.recovery")
+    monkeypatch.setattr(module, "_PIECES", tmp_path / "pieces")
+    monkeypatch.setattr(module, "_PICTURE", tmp_path / "recovery.svg")
+    return tmp_path / "pieces"
+
+
+def test_a_part_of_the_recovery_is_measured_beside_what_was_before(pieces, monkeypatch):
+    pieces.mkdir()
+    module = import_module("benchmarks.figures.recovery")
+    here = lambda work, cells, _: (work(*each) for each in cells)  # noqa: E731
+    monkeypatch.setattr(module, "in_processes", here)
+    path = pieces / "KDR C.json"
+    path.write_text(json.dumps({"distances": {"DR": [0.5]}, "seconds": {"DR": [1.0]}}))
+    figure = recovery("KDR C", "SIR")
+    assert [each.name for each in pieces.iterdir()] == ["KDR C.json"]
+    distances = json.loads(path.read_text())["distances"]
+    assert distances["DR"] == [0.5]
+    assert len(distances["SIR"]) == 10
+    assert min(distances["SIR"]) > 0.5  # it is blind to what moves the variance alone
+    assert not figure["met"]
+    with pytest.raises(ValueError, match=r"no design 'KDR D'.*'KDR C'"):
+        recovery("KDR D")
+
+
+def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pieces):
+    pieces.mkdir()
+    for number, design in enumerate(_ALL):
+        distances = {method: [0.1, 0.3] for method in METHODS}
+        distances["default"] = [0.17, 0.2]
+        if number == 0:
+            distances["LDA"] = [0.05, 0.15]
+        seconds = {method: [1.0, 5.0, 2.0] for method in METHODS}
+        path = pieces / f"{design.name}.json"
+        path.write_text(json.dumps({"distances": distances, "seconds": seconds}))
+    figure = _figure()
+    assert len(figure["table"]) == len(DESIGNS) + 3
+    (unseen,) = figure["more_tables"].values()
+    assert len(unseen) == len(UNSEEN) + 3
+    assert figure["mean_distance"] == pytest.approx(0.185)
+    assert figure["near_the_best"] == len(DESIGNS) - 1
+    assert figure["most_above_LDA_and_PLS"] == pytest.approx(0.085)
+    assert unseen[-2]["default"] == unseen[-2]["SIR"] == len(UNSEEN)
+    assert unseen[-1]["SIR"] == pytest.approx(2)
+    assert not figure["met"]
+
+
+def test_the_page_shows_a_picture_and_notes():
+    figure = {
+        "table": [{"design": "one", "default": 0.1}],
+        "more_tables": {"Others": [{"design": "two", "default": 0.3}]},
+        "picture": "docs/images/recovery.svg",
+        "notes": ["one: y = x1"],
+        "must": "0.2",
+        "met": True,
+        "peak_gb": 0.5,
+    }
+    machine = dict.fromkeys(("cores", "processor", "memory_gb", "python", "when"), "")
+    text = page([Result("recovery", {**machine, "packages": {}}, figure)])
+    assert "![recovery](images/recovery.svg)" in text
+    assert "\n- one: y = x1\n" in text
+    assert "### Others\n\n| design | default |" in text
+    assert "| notes |" not in text

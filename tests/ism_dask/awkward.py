@@ -1,7 +1,5 @@
 """Rows that are hard on a fit, and the definition of a fit to them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

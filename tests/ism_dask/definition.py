@@ -1,7 +1,5 @@
 """The definition by brute force, n x n: the judge of every engine and of every fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

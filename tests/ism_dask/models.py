@@ -1,7 +1,6 @@
 """Estimators, engines, rows and watchers of fits for tests, and what they have to fulfil."""
 
-from __future__ import annotations
-
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +22,11 @@ from ism_dask.observe.fit_events import FitPlan, FitWatcher, fit_watcher, watchi
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.iteration import State
 from ism_dask.rows.shards import cut
+from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import SOLVERS
 
+# For fits whose features or ends are no matter of the test.
+quiet = pytest.mark.filterwarnings("ignore::UserWarning")
 # The solvers of HSIC by name.
 HSIC_SOLVERS = {name: kind for name, kind in SOLVERS.items() if name != "ascent"}
 
@@ -147,3 +149,28 @@ def contract_of(
     made: Any = parametrize_with_checks(estimators, expected_failed_checks=exempt)
     names, checks = made.args
     return pytest.mark.parametrize(names, list(checks), **made.kwargs)
+
+
+def loaded(part: Any) -> LoadedShard:
+    """Return a shard in memory as a task gets it."""
+    return LoadedShard(part.start, part.raw, part.facts)
+
+
+def most_memory(call: Callable[[], Any]) -> int:
+    """Return how many bytes a call takes at most."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def assert_no_better_nearby(
+    objective: Callable[[Any], Any], W: Any, height: float, size: float, share: float
+) -> None:
+    """Assert that J of no W nearby is larger than a height, but for a share of it."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        nearby = np.linalg.qr(W + size * rng.normal(size=W.shape))[0]
+        assert objective(nearby) <= height * (1 + share)

@@ -1,17 +1,39 @@
-"""HSIC, weights by centred alignment, and spectral clusters of rows as they are."""
+"""HSIC, weights by alignment, spectral clusters, and tests of independence."""
 
-from __future__ import annotations
+from itertools import permutations, product
 
 import numpy as np
+import pandas as pd
 import pytest
-from definition import centred, equal_classes, gaussian_kernel, kernel_matrix, standardised
+from definition import (
+    MULTISCALE,
+    centred,
+    equal_classes,
+    gaussian_kernel,
+    kernel_matrix,
+    relative_distances,
+    standardised,
+)
 from scipy.spatial.distance import pdist
+from scipy.stats import binomtest, skew
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import StandardScaler
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, hsic, spectral_clusters
+import ism_dask.gamma.thin_factors as thin_factors
+from ism_dask import (
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+    aligned_sum,
+    dependence_test,
+    fitted_dependence_test,
+    hsic,
+    spectral_clusters,
+)
+from ism_dask.gamma.independence import _Null, _permutation_pvalue
+from ism_dask.gamma.thin_factors import squared_sum
 from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
+from ism_dask.solvers import ISM
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
 
@@ -105,22 +127,25 @@ def test_what_is_aligned_by_less_than_nothing_takes_nothing_from_the_others():
 
 # HSIC.
 
-X, Y = WINE, CULTIVAR
-Z = standardised(X)
+Z = standardised(WINE)
 
 
 def test_it_is_the_trace():
-    expected = np.trace(gaussian_kernel(X) @ centred(equal_classes(Y))) / (len(X) - 1) ** 2
-    assert hsic(X, Y, standardize=True) == pytest.approx(expected, rel=1e-10)
+    expected = (
+        np.trace(gaussian_kernel(WINE) @ centred(equal_classes(CULTIVAR))) / (len(WINE) - 1) ** 2
+    )
+    assert hsic(WINE, CULTIVAR, standardize=True) == pytest.approx(expected, rel=1e-10)
     sigma = np.median(pdist(Z))
-    assert hsic(Z, Y, kernel=Gaussian(sigma)) == pytest.approx(expected, rel=1e-10)
+    assert hsic(Z, CULTIVAR, kernel=Gaussian(sigma)) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "relative_gaussian", "multiquadric", "squared"])
 @pytest.mark.parametrize(("dtype", "offset", "near"), [("f8", 1e6, 1e-7), ("f4", 1e3, 2e-3)])
 def test_far_from_the_origin_nothing_is_lost(kernel, dtype, offset, near):
     moved = (Z + offset).astype(dtype)
-    assert hsic(moved, Y, kernel=kernel) == pytest.approx(hsic(Z, Y, kernel=kernel), rel=near)
+    assert hsic(moved, CULTIVAR, kernel=kernel) == pytest.approx(
+        hsic(Z, CULTIVAR, kernel=kernel), rel=near
+    )
 
 
 def test_the_bound_holds_where_it_approximates(monkeypatch):
@@ -133,3 +158,213 @@ def test_the_bound_holds_where_it_approximates(monkeypatch):
     exact, rounding = hsic(rows.astype(float), labels, engine="exact", return_error=True)
     assert rounding < 1e-9 < abs(value / exact - 1) < error < 0.1
     assert hsic(rows, labels) == value
+
+
+STATISTICS = ["gaussian", "distance"]
+BY_DEFINITION = {
+    "gaussian": lambda points: gaussian_kernel(points, *MULTISCALE),
+    "distance": lambda points: -relative_distances(points),
+}
+
+
+@pytest.mark.parametrize("kernel", STATISTICS)
+def test_the_statistic_is_that_of_the_definition(kernel):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3)) * [1, 10, 0.1] + 7
+    y = X[:, 0] ** 2 + rng.normal(size=80)
+    K, L = (centred(BY_DEFINITION[kernel](points)) for points in (X, y))
+    found = dependence_test(X, y, kernel=kernel, n_permutations=0)
+    assert found.statistic == pytest.approx((K * L).sum() / 79**2, rel=1e-5)
+    # With distances this is distance correlation.
+    expected = np.sqrt((K * L).sum() / np.sqrt((K**2).sum() * (L**2).sum()))
+    assert found.correlation == pytest.approx(expected, rel=1e-5)
+    classes = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    same = centred(equal_classes(classes))
+    found = dependence_test(X, classes, kernel=kernel, n_permutations=0)
+    assert found.statistic == pytest.approx((K * same).sum() / 79**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_mean_and_deviation_are_those_of_all_permutations(seed):
+    rng = np.random.default_rng(seed)
+    F, U = rng.standard_t(2, size=(7, 3)), rng.normal(size=(7, 2)) ** 3
+    F, U = F - F.mean(axis=0), U - U.mean(axis=0)
+    every = np.array([squared_sum(F, U[list(order)]) for order in permutations(range(7))])
+    null = _Null.of(F, U)
+    assert null.mean == pytest.approx(every.mean())
+    assert null.deviation == pytest.approx(every.std())
+    assert every.max() <= np.sqrt(squared_sum(F, F) * squared_sum(U, U))
+    # A random permutation is one of these.
+    statistic = float(np.quantile(every, 0.9))
+    exact = np.mean(every >= statistic)
+    found = _permutation_pvalue(F, U, statistic, 4000, rng)
+    assert binomtest(round(found * 4001) - 1, 4000, exact).pvalue > 1e-4
+
+
+def _clustered(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    centres = 5 * rng.normal(size=(5, 3))
+    return centres[rng.integers(0, 5, n)] + rng.normal(size=(n, 3)), rng.integers(0, 3, n)
+
+
+def _heavy(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    return rng.standard_t(1.5, size=(n, 3)), rng.standard_t(2, size=n)
+
+
+@pytest.mark.parametrize(
+    ("design", "n_permutations", "kernel"),
+    [
+        (_clustered, 0, "gaussian"),
+        (_clustered, 99, "distance"),
+        (_heavy, 0, "distance"),
+        (_heavy, 99, "gaussian"),
+    ],
+)
+def test_independent_rows_are_rejected_as_often_as_the_level_says(design, n_permutations, kernel):
+    rng = np.random.default_rng(3)
+    options = {"kernel": kernel, "n_permutations": n_permutations}
+    pvalues = [
+        dependence_test(*design(rng, 40), random_state=seed, **options).pvalue
+        for seed in range(100)
+    ]
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.05)), 100, 0.05).pvalue > 1e-3
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.5)), 100, 0.5).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kernel", STATISTICS)
+def test_dependence_of_any_form_is_found(kernel):
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, 400)
+    circle = np.column_stack([np.cos(angle), rng.normal(size=400)])
+    y = np.sin(angle) + 0.05 * rng.normal(size=400)
+    for count in (0, 199):
+        found = dependence_test(circle, y, kernel=kernel, n_permutations=count, random_state=1)
+        assert found.pvalue < 0.01
+        assert found.method == ("permutations" if count else "moments")
+    # Neither units nor the order of rows matter.
+    order = rng.permutation(400)
+    moved = dependence_test(1e3 * circle[order] - 5, y[order] / 7, kernel=kernel, n_permutations=0)
+    still = dependence_test(circle, y, kernel=kernel, n_permutations=0)
+    assert moved.pvalue == pytest.approx(still.pvalue, rel=1e-4)
+    several = np.column_stack([y, np.abs(y)])
+    assert dependence_test(circle, several, kernel=kernel, n_permutations=0).pvalue < 0.1
+
+
+@pytest.mark.parametrize("kernel", STATISTICS)
+def test_landmarks_give_nearly_the_statistic_of_all_rows(kernel, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 2))
+    y = np.sin(2 * X[:, 0]) + 0.5 * rng.normal(size=500)
+    monkeypatch.setattr(thin_factors, "WHOLE", 400)
+    some = dependence_test(X, y, kernel=kernel, n_permutations=0, random_state=0)
+    monkeypatch.setattr(thin_factors, "WHOLE", 500)
+    whole = dependence_test(X, y, kernel=kernel, n_permutations=0)
+    assert some.statistic == pytest.approx(whole.statistic, rel=0.05)
+    assert max(some.pvalue, whole.pvalue) < 1e-6
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_w_that_was_fitted_to_noise_is_tested_on_other_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 20)), rng.integers(0, 2, 120)
+    estimator = SupervisedIKDR(1, criterion="dependence", solver=ISM(tol=0.01))
+    naive = dependence_test(estimator.fit_transform(X, y), y, random_state=0)
+    split = fitted_dependence_test(estimator, X, y, random_state=0)
+    refits = fitted_dependence_test(estimator, X, y, n_refits=19, random_state=0)
+    # On the rows of the fit, noise looks like a dependence.
+    assert naive.pvalue <= 0.002
+    assert min(split.pvalue, refits.pvalue) > 0.05
+    assert (refits.method, refits.n_permutations) == ("refits", 19)
+    wine = load_wine(return_X_y=True)
+    # Four times the least p-value of permutations.
+    assert fitted_dependence_test(estimator, *wine, random_state=0).pvalue == 0.004
+    assert fitted_dependence_test(estimator, *wine, n_refits=19, random_state=0).pvalue == 0.05
+
+
+def test_moments_are_those_of_all_signs():
+    rng = np.random.default_rng(0)
+    G = rng.standard_t(3, size=(9, 4))
+    signs = np.array([*product([-1.0, 1.0], repeat=9)])
+    every = ((signs @ (G - G.mean(axis=0))) ** 2).sum(axis=1)
+    null = _Null.of_signs(G)
+    assert null.mean == pytest.approx(every.mean())
+    assert null.deviation == pytest.approx(every.std())
+    assert null.skewness == pytest.approx(skew(every))
+
+
+def _driven_by(s: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return X and y that a number s drives, both with noise whose variance depends on s."""
+    X = np.sin(2 * s)[:, None] + rng.normal(size=(len(s), 2)) * (0.3 + 0.2 * np.abs(s[:, None]))
+    return X, np.sin(2 * s) + (0.3 + 0.2 * np.abs(s)) * rng.normal(size=len(s))
+
+
+def test_level_given_what_drives_x_and_y():
+    rng = np.random.default_rng(1)
+    pvalues = []
+    for _ in range(40):
+        s = rng.normal(size=80)
+        X, y = _driven_by(s, rng)
+        pvalues.append(dependence_test(X, y, given=s).pvalue)
+    assert dependence_test(X, y, random_state=0).pvalue == 0.001
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.05)), 40, 0.05).pvalue > 1e-3
+    assert binomtest(int(np.sum(np.array(pvalues) <= 0.5)), 40, 0.5).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("whole", [1000, 400])
+def test_a_dependence_given_numbers_and_classes_is_found(whole, monkeypatch):
+    for module in ("thin_factors", "conditional_independence"):
+        monkeypatch.setattr(f"ism_dask.gamma.{module}.WHOLE", whole)
+    rng, n = np.random.default_rng(0), 500
+    age, sex = rng.normal(size=n), rng.choice(["f", "m"], n)
+    X, y = _driven_by(np.where(sex == "f", age, -age), rng)
+    s = pd.DataFrame({"age": age, "sex": sex})
+    none = dependence_test(X, y, given=s, random_state=0)
+    assert none.pvalue > 0.05
+    assert (none.method, none.n_permutations) == ("signs", 0)
+    # The effect changes its sign with s: at no value of s alone is it seen in the mean.
+    other = X[:, 1] - np.sin(2 * np.where(sex == "f", age, -age))
+    y = y + 3 * age * other
+    several = dependence_test(X, y, given=s, random_state=0)
+    assert several.pvalue < 1e-3
+    assert several.statistic > several.expected + 4 * several.deviation
+    assert dependence_test(X, (y > 0).astype(int), given=s, random_state=0).pvalue < 0.01
+    # Units, the order of the columns of s and the names of its classes do not matter.
+    renamed = pd.DataFrame({"sex": np.where(sex == "f", "b", "a"), "years": 40 + 10 * age})
+    same = dependence_test(X, y, given=renamed, random_state=0)
+    assert same.statistic == pytest.approx(several.statistic, rel=1e-6 if whole > n else 0.2)
+
+
+X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "options", "message"),
+    [
+        (X[:5], Y[:5], {}, "minimum of 6"),
+        (np.where(X > 9, np.nan, X), Y, {}, "NaN"),
+        (np.ones((20, 2)), Y, {}, "constant"),
+        (X, np.ones(20), {"target": "linear"}, "constant"),
+        (X, Y[:9], {}, "inconsistent numbers of samples"),
+        (X, Y, {"kernel": "gausian"}, "gaussian"),
+        (X, Y, {"n_permutations": -1}, "whole number from 0 up"),
+        (X, Y, {"n_permutations": 2.5}, "whole number from 0 up"),
+        (X, Y, {"given": np.arange(9)}, "`given` has 9 rows, X has 20"),
+        (X, Y, {"given": np.ones(20)}, "same in all rows"),
+        (X, Y, {"given": Y}, "`given` explains y completely"),
+        (X[:, :1] % 3, Y, {"given": X[:, 0] % 3}, "`given` explains X completely"),
+        (X, Y, {"given": X[:, 0], "kernel": "gaussian"}, "kernel='distance' is all"),
+        (X, Y, {"given": X[:, 0], "n_permutations": 99}, "leave `n_permutations` out"),
+    ],
+)
+def test_bad_input(X, y, options, message):
+    with pytest.raises(ValueError, match=message):
+        dependence_test(X, y, **options)
+
+
+def test_bad_input_of_refits():
+    with pytest.raises(TypeError, match="without refits"):
+        fitted_dependence_test(SupervisedIKDR(1), X, Y, n_refits=9, kernel="distance")
+    with pytest.raises(TypeError, match="`given` belongs to the test without refits"):
+        fitted_dependence_test(SupervisedIKDR(1), X, Y, n_refits=9, given=X[:, 0])
+    with pytest.raises(ValueError, match="n_refits"):
+        fitted_dependence_test(SupervisedIKDR(1), X, Y, n_refits=-1)

@@ -3,8 +3,6 @@
 `array_api_strict` has the functions of the standard and no others, and devices of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
@@ -239,24 +237,6 @@ def test_numpy_goes_to_a_device_and_comes_back(monkeypatch):
     assert isinstance(on_device.components_, np.ndarray)
     assert subspace_sine(on_device.components_.T, _fitted().components_.T) < 1e-8
     assert on_device.engine_note_ == f"on array_api_strict on {PLACE}"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"engine": Blocks(device="cuda:97")}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
-        (
-            {"engine": Blocks(device="cuda:0"), "criterion": "dependence"},
-            "`device`='cuda:0' is for criterion='prediction'",
-        ),
-        ({"engine": Blocks(rows=500)}, r"or Blocks\(device=...\) without `rows`"),
-    ],
-)
-def test_a_device_that_cannot_serve_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2, **options).fit(WINE, CULTIVAR)
-    with pytest.raises(ValueError, match='must be "auto", "cpu" or a name such as "cuda:0"; got 0'):
-        Blocks(device=0)
 
 
 @pytest.mark.usefixtures("dispatching")

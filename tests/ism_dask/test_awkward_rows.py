@@ -1,14 +1,10 @@
 """Whitened rows, the distance kernel, awkward rows, and samples of rows."""
 
-from __future__ import annotations
-
-import warnings
-
 import dask.array as da
 import numpy as np
 import pytest
 from definition import centred
-from models import StoredRows, hsic_model
+from models import StoredRows, hsic_model, quiet
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
@@ -22,37 +18,26 @@ from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.solvers import ISM
 
 WINE, CULTIVAR = load_wine(return_X_y=True)
-N, D = 300, 6
-
-
-def _rows(seed=0, n=N):
-    rng = np.random.default_rng(seed)
-    return rng, rng.normal(size=(n, D))
-
-
-def _fit(X, y, *given, **parameters):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return hsic_model(*given, **parameters).fit(X, y)
 
 
 # Whitened rows.
 
 
+@quiet
 @pytest.mark.parametrize("kernel", ["gaussian", "linear"])
 def test_whitened_features_are_uncorrelated(kernel):
-    rng, X = _rows(7)
-    X = X @ rng.normal(size=(D, D))
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(300, 6)) @ rng.normal(size=(6, 6))
     y = np.digitize(X[:, 0], [-1, 1])
-    model = _fit(X, y, 2, kernel=kernel, whiten=True)
+    model = hsic_model(2, kernel=kernel, whiten=True).fit(X, y)
     Z = model.transform(X)
-    np.testing.assert_allclose(Z, (X - model.mean_) / model.scale_ @ model.components_.T)
+    assert_allclose(Z, (X - model.mean_) / model.scale_ @ model.components_.T)
     sigma = np.corrcoef(X.T)
-    np.testing.assert_allclose(Z.T @ Z / N, model.components_ @ sigma @ model.components_.T)
+    assert_allclose(Z.T @ Z / 300, model.components_ @ sigma @ model.components_.T)
     # But for the ridge of a thousandth of the mean eigenvalue, which is 1.
     ridge = model.components_ @ model.components_.T * 1e-3
-    np.testing.assert_allclose(Z.T @ Z / N + ridge, np.eye(2), atol=1e-8)
-    assert hsic(Z, y, kernel=model.kernel_) * (N - 1) ** 2 == pytest.approx(model.objective_)
+    assert_allclose(Z.T @ Z / 300 + ridge, np.eye(2), atol=1e-8)
+    assert hsic(Z, y, kernel=model.kernel_) * 299**2 == pytest.approx(model.objective_)
 
 
 # The distance kernel.
@@ -65,10 +50,11 @@ def _dcov(Z, y):
     return (one * other).sum()
 
 
+@quiet
 def test_j_of_the_distance_kernel_is_the_distance_covariance():
     """Of classes the distance between rows is 0 or 1: one less what `Y Y^T` has."""
     labels = np.eye(3)[CULTIVAR] / np.sqrt(2)
-    model = _fit(WINE, CULTIVAR, 2, kernel="distance")
+    model = hsic_model(2, kernel="distance").fit(WINE, CULTIVAR)
     expected = _dcov(model.transform(WINE), labels)
     # The offset is a fiftieth of the distances.
     assert model.objective_ == pytest.approx(expected, rel=2e-3)
@@ -84,6 +70,7 @@ def test_j_of_the_distance_kernel_is_the_distance_covariance():
 FEW = WINE[:, 8:]
 
 
+@quiet
 @pytest.mark.parametrize(
     ("X", "y"),
     [
@@ -99,11 +86,9 @@ FEW = WINE[:, 8:]
 )
 @pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
 def test_awkward_rows_are_fitted(X, y, make):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        model = make().fit(X, y)
+    model = make().fit(X, y)
     q = len(model.components_)
-    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(q), atol=1e-10)
+    assert_allclose(model.components_ @ model.components_.T, np.eye(q), atol=1e-10)
     assert np.isfinite(model.objective_)
     assert model.transform(X).shape == (len(X), q)
 
@@ -147,6 +132,13 @@ def test_fits_to_classes_depend_on_neither_order_nor_units_of_columns(seed):
     assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)
 
 
+def _check_same(q, first, second, order):
+    """Check that fits to (X, y), and to others whose columns are in an order, are the same."""
+    plain, other = (SupervisedIKDR(q).fit(*each) for each in (first, second))
+    assert subspace_sine(plain.components_[:, order].T, other.components_.T) < 1e-6
+    assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)
+
+
 @pytest.mark.parametrize("seed", [2, 3])
 def test_fits_to_equal_rows_depend_on_neither_names_nor_order(seed):
     """Rows of few values are equal, and may have different classes."""
@@ -155,10 +147,7 @@ def test_fits_to_equal_rows_depend_on_neither_names_nor_order(seed):
     X = (rng.poisson(0.7, (n, d)) if seed % 2 else rng.integers(0, 2, (n, d))).astype(float)
     y = np.digitize(X[:, 0] + rng.normal(size=n), [0.3, 1.2])
     order, rows = rng.permutation(d), rng.permutation(n)
-    plain = SupervisedIKDR(1).fit(X, y)
-    other = SupervisedIKDR(1).fit(X[rows][:, order], np.array(["z", "a", "k"])[y[rows]])
-    assert subspace_sine(plain.components_[:, order].T, other.components_.T) < 1e-6
-    assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)
+    _check_same(1, (X, y), (X[rows][:, order], np.array(["z", "a", "k"])[y[rows]]), order)
 
 
 # Indicators of the levels of categories: rows do not vary in their sum, and W does not use it.

@@ -1,7 +1,5 @@
 """The bar of fits: what it says, and where it says nothing."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -12,6 +10,7 @@ from io import StringIO
 import numpy as np
 import pytest
 from models import hsic_model
+from numpy.testing import assert_array_equal
 from rich.console import Console
 from sklearn.datasets import load_wine
 from sklearn.model_selection import GridSearchCV
@@ -98,7 +97,7 @@ def test_clusterers_are_shown_by_round(terminal, texts):
     alone = UnsupervisedIKDR(3, n_init=1).fit(X)
     with progress_bar(console=terminal.console):
         fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
-    np.testing.assert_array_equal(fitted.components_, alone.components_)
+    assert_array_equal(fitted.components_, alone.components_)
     rounds = [text for text in texts[:-1] if re.match(r"round \d+, objective", text)]
     assert [
         f"objective {each.objective:.5g}, movement {each.movement:.2g}" for each in fitted.rounds_

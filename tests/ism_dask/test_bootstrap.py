@@ -1,6 +1,4 @@
-"""The bootstrap: refits by their definition, intervals, and the same bits wherever it computes."""
-
-from __future__ import annotations
+"""How sure a fit is: refits of a bootstrap, intervals by curvature, and certificates."""
 
 import copy
 
@@ -10,15 +8,23 @@ import pandas as pd
 import pytest
 from distributed import Client
 from models import hsic_model
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import subspace_angles
 from sklearn.base import clone
+from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR, bootstrap
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, bootstrap, intervals
+from ism_dask.criteria.curvature import Tangents, curvature
+from ism_dask.criteria.prediction import Block, RidgeRegression, kernel_matrix
+from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.inference.bootstrap import summarise_refits
 from ism_dask.inference.refits import Refit, plan_refits
+from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
+from ism_dask.rows.shards import cut
+from ism_dask.status import Status
 
 SCALES = np.array([1.0, 3.0, 0.2, 1.0, 10.0])
 
@@ -46,16 +52,19 @@ def test_the_distance_is_that_of_the_projectors():
     )
 
 
-def _assert_is_the_fit(fitted, refit, rows, y, **sides):
-    """Assert that a refit is the warm fit to its rows."""
+def _check_refit(fitted, X, y, sides):
+    """Assert that a refit is the warm fit to its rows, and return it."""
     expected = copy.copy(fitted).set_params(warm_start=True)
     if fitted.criterion == "dependence":
         expected.set_params(kernel=fitted.kernel_)
-    expected.fit(rows, y, **sides)
+    drawn = np.random.default_rng([5, 1]).integers(150, size=150)
+    expected.fit(X[drawn], y[drawn], **{side: each[drawn] for side, each in sides.items()})
+    refit = plan_refits(fitted, X, y, random_state=5, **sides).refit(1)
     moved = subspace_distance(fitted.weights_, refit.weights.T)
     apart = subspace_distance(expected.weights_, refit.weights.T)
     assert refit.converged
     assert apart < 0.05 * moved
+    return refit
 
 
 @pytest.mark.parametrize(
@@ -73,10 +82,7 @@ def _assert_is_the_fit(fitted, refit, rows, y, **sides):
 def test_a_refit_is_a_fit_to_repeated_rows(model):
     X, y = _rows(150)
     X = X / SCALES
-    fitted = clone(model).fit(X, y)
-    drawn = np.random.default_rng([5, 1]).integers(150, size=150)
-    refit = plan_refits(fitted, X, y, random_state=5).refit(1)
-    _assert_is_the_fit(fitted, refit, X[drawn], y[drawn])
+    _check_refit(clone(model).fit(X, y), X, y, {})
 
 
 @pytest.mark.parametrize("sides", [("given",), ("avoid", "given")])
@@ -87,17 +93,13 @@ def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
     columns["given"] = X[:, 1] + rng.normal(size=150)
     given = {side: columns[side] for side in sides}
     fitted = SupervisedIKDR(2).fit(X, y, **given)
-    drawn = np.random.default_rng([5, 1]).integers(150, size=150)
-    refit = plan_refits(fitted, X, y, random_state=5, **given).refit(1)
-    repeated = {side: each[drawn] for side, each in given.items()}
-    _assert_is_the_fit(fitted, refit, X[drawn], y[drawn], **repeated)
+    refit = _check_refit(fitted, X, y, given)
     with pytest.raises(ValueError, match=f"the fit had {' and '.join(sides)}, `bootstrap` has"):
         bootstrap(fitted, X, y, 19)
     if sides == ("given",):
         result = bootstrap(fitted, X, y, 19, random_state=5, **given)
-        assert result.distances[1] == pytest.approx(
-            subspace_distance(fitted.weights_, refit.weights.T)
-        )
+        moved = subspace_distance(fitted.weights_, refit.weights.T)
+        assert result.distances[1] == pytest.approx(moved)
 
 
 def test_rows_that_had_weights_are_drawn_with_them(fitted):
@@ -113,37 +115,32 @@ def test_rows_that_had_weights_are_drawn_with_them(fitted):
     assert apart < 1e-3
 
 
-def test_what_is_said_of_refits(fitted):
+@pytest.mark.parametrize("converged", [0, 39])
+def test_what_is_said_of_refits(fitted, converged):
     rng = np.random.default_rng(2)
     W = fitted.components_
     near = [W + 0.1 * rng.normal(size=W.shape) for _ in range(39)]
     # Its features in another order and with other signs are the same ones.
-    swapped = [each[::-1] * [[-1], [2]] for each in near]
-    results = [
-        summarise_refits(fitted, [Refit(each / fitted.scale_, number > 0) for each in kind])
-        for number, kind in enumerate((near, swapped))
-    ]
-    for result, converged in zip(results, (0, 39), strict=True):
-        assert (result.n_refits, result.n_converged) == (39, converged)
-        distances = [subspace_distance(W.T, each.T) for each in near]
-        np.testing.assert_allclose(result.standardized_distances, distances)
-        # Of 40 distances in all, a new one is below the second or above the last but one with
-        # the probability 2 / 40 each.
-        ends = sorted(distances)[1], sorted(distances)[-2]
-        assert result.standardized_interval == pytest.approx(ends)
-        units = np.linalg.norm(_projector(W / fitted.scale_) - _projector(near[3] / fitted.scale_))
-        assert result.distances[3] == pytest.approx(units / 2)
-        np.testing.assert_allclose(result.shares, fitted.feature_importances_)
-        mirrored = np.sort([2 * result.shares - subspace_shares(each) for each in near], axis=0)
-        low = np.minimum(mirrored[1], result.shares)
-        high = np.maximum(np.minimum(mirrored[-2], 1 / 2), result.shares)
-        np.testing.assert_allclose(result.shares_low, np.maximum(low, 0), atol=1e-12)
-        np.testing.assert_allclose(result.shares_high, high)
-        cosines = [
-            [abs(v @ w) / np.linalg.norm(v) for v, w in zip(each, W, strict=True)] for each in near
-        ]
-        np.testing.assert_allclose(result.stability, np.mean(np.square(cosines), axis=0), rtol=0.02)
-        assert (result.retention >= result.stability - 0.02).all()
+    given = [each[::-1] * [[-1], [2]] for each in near] if converged else near
+    result = summarise_refits(fitted, [Refit(W / fitted.scale_, converged > 0) for W in given])
+    assert (result.n_refits, result.n_converged) == (39, converged)
+    distances = [subspace_distance(W.T, each.T) for each in near]
+    assert_allclose(result.standardized_distances, distances)
+    # Of 40 distances in all, a new one is below the second or above the last but one with
+    # the probability 2 / 40 each.
+    ends = sorted(distances)[1], sorted(distances)[-2]
+    assert result.standardized_interval == pytest.approx(ends)
+    units = subspace_distance(*((each / fitted.scale_).T for each in (W, near[3])))
+    assert result.distances[3] == pytest.approx(units)
+    assert_allclose(result.shares, fitted.feature_importances_)
+    mirrored = np.sort([2 * result.shares - subspace_shares(each) for each in near], axis=0)
+    low = np.minimum(mirrored[1], result.shares)
+    high = np.maximum(np.minimum(mirrored[-2], 1 / 2), result.shares)
+    assert_allclose(result.shares_low, np.maximum(low, 0), atol=1e-12)
+    assert_allclose(result.shares_high, high)
+    cosines = [np.abs((each * W).sum(axis=1)) / np.linalg.norm(each, axis=1) for each in near]
+    assert_allclose(result.stability, np.mean(np.square(cosines), axis=0), rtol=0.02)
+    assert (result.retention >= result.stability - 0.02).all()
 
 
 def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
@@ -155,7 +152,7 @@ def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
         summarise_refits(fitted, [Refit(each / fitted.scale_, True) for each in kind])
         for kind in (near, [turn @ each for each in near])
     )
-    np.testing.assert_allclose(turned.components_low, plain.components_low)
+    assert_allclose(turned.components_low, plain.components_low)
     assert (plain.components_low <= W).all()
     assert (plain.components_high >= W).all()
     # Of 90% of a normal deviation of .05, less what a rotation takes.
@@ -163,16 +160,12 @@ def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
     assert 0.1 < widths.mean() < 0.2
 
 
-def _projector(rows):
-    return np.linalg.pinv(rows) @ rows
-
-
 def test_refits_keep_the_chosen_features():
     X, y = _rows(150)
     fitted = SupervisedIKDR(1, max_features=2).fit(X, y)
     refit = plan_refits(fitted, X, y).refit(0)
     assert refit.converged
-    np.testing.assert_array_equal(refit.weights[0] != 0, fitted.get_support())
+    assert_array_equal(refit.weights[0] != 0, fitted.get_support())
 
 
 def test_features_that_mix_are_retained_and_not_stable(fitted):
@@ -210,15 +203,15 @@ def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
     named = SupervisedIKDR(2).fit(frame, y)
     here = bootstrap(fitted, X, y, 19, random_state=4)
     other = bootstrap(named, frame, y, 19, random_state=4)
-    np.testing.assert_array_equal(here.distances, other.distances)
+    assert_array_equal(here.distances, other.distances)
     assert other.feature_names == tuple(names)
     assert here.feature_names[0] == "feature 0"
     lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), y, 19, random_state=4)
-    np.testing.assert_allclose(lazy.distances, here.distances, rtol=0.02)
+    assert_allclose(lazy.distances, here.distances, rtol=0.02)
     with Client(thread_cluster):
         spread = bootstrap(fitted, X, y, 19, random_state=4)
-    np.testing.assert_array_equal(spread.distances, here.distances)
-    np.testing.assert_array_equal(spread.shares_high, here.shares_high)
+    assert_array_equal(spread.distances, here.distances)
+    assert_array_equal(spread.shares_high, here.shares_high)
 
 
 def test_a_resample_has_all_classes(fitted):
@@ -268,3 +261,191 @@ def test_bad_input_is_named(fitted):
             bootstrap(*arguments)
     with pytest.raises(ValueError, match="`sample_weight` has shape"):
         bootstrap(fitted, X, y, sample_weight=[1.0])
+
+
+_N, _D, _Q, _RIDGE = 40, 4, 2, 1e-2
+UNITS = 10.0 ** np.arange(-2, 4)
+
+
+def _curved(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and numbers that depend on the first two of six columns."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 6))
+    return X / UNITS, X[:, 0] * (X[:, 0] + X[:, 1] + 1) + 0.5 * rng.normal(size=n)
+
+
+def _line(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows (n, 4) and numbers that depend on the first column."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    return X, np.sin(X[:, 0]) + 0.5 * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def predictive():
+    return SupervisedIKDR(2).fit(*_curved())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("signs", [None, np.array([1.0, -0.5])])
+@pytest.mark.parametrize(
+    "kernel",
+    [Gaussian(1.3), Polynomial(3, 1.0), Linear(), 0.5 * Gaussian(1.0) + 0.3 * Polynomial(2, 1.0)],
+)
+def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, weighted):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(_N, _D))
+    Y = np.stack([np.sin(X[:, 0]) + 0.1 * rng.normal(size=_N), X[:, 1] ** 2], axis=1)
+    weights = rng.uniform(0.5, 2.0, size=_N) if weighted else None
+    counts = np.ones(_N) if weights is None else weights
+    each_sign = np.ones(2) if signs is None else signs
+    tangents = Tangents.at(np.linalg.qr(rng.normal(size=(_D, _Q)))[0])
+    regression = RidgeRegression(kernel, _RIDGE, signs)
+    hessian, squares, size = curvature(regression, tangents, Block(X, Y, weights))
+
+    def loss(direction, rows):
+        # The ridge stays that of all rows if some are left out.
+        Z = X[rows] @ tangents.turned(direction)
+        noise = counts.sum() * _RIDGE / counts[rows]
+        alpha = np.linalg.solve(kernel_matrix(kernel, Z, Z) + np.diag(noise), Y[rows])
+        return float(counts.sum() * _RIDGE * ((Y[rows] * alpha).sum(axis=0) @ each_sign))
+
+    everything, p, h = np.arange(_N), tangents.size, 1e-4
+    steps = h * np.eye(p)
+    second = [
+        [
+            sum(a * b * loss(a * first + b * other, everything) for a in (1, -1) for b in (1, -1))
+            for other in steps
+        ]
+        for first in steps
+    ]
+    influences = np.array(
+        [
+            [
+                loss(step, everything) - loss(step, rows)
+                - loss(-step, everything) + loss(-step, rows)
+                for step in steps
+            ]
+            for rows in (np.delete(everything, i) for i in everything)
+        ]
+    ) / (2 * h)  # fmt: skip
+    assert size == pytest.approx(counts.sum())
+    scale = np.abs(hessian).max()
+    assert_allclose(hessian, np.array(second) / (4 * h**2), atol=1e-5 * scale)
+    scale = np.abs(squares).max()
+    assert_allclose(squares, influences.T @ influences, atol=1e-5 * scale)
+
+
+def test_blocks_of_shards_add_up_like_blocks_in_memory():
+    X, y = _curved(90)
+    X = X * UNITS
+    weights = np.repeat([0.0, 1.0], [30, 60])  # the first shard has no rows that count
+    tangents = Tangents.at(np.linalg.qr(X[:6, :2])[0])
+    regression = RidgeRegression(Gaussian(1.0), _RIDGE)
+    shards = BlocksOfShards.of(cut(X, 30), y[:, None], weights, 0)
+    blocks = tuple(Block(X[a : a + 30], y[a : a + 30, None], np.ones(30)) for a in (30, 60))
+    each = (some.curvature(regression, tangents) for some in (shards, BlocksInMemory(blocks)))
+    for one, other in zip(*each, strict=True):
+        assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_intervals_agree_with_refits(predictive):
+    X, y = _curved()
+    sure, refits = intervals(predictive, X, y), bootstrap(predictive, X, y, 59)
+    for name in ("distance_interval", "standardized_interval"):
+        ratio = np.divide(getattr(sure, name), getattr(refits, name))
+        assert ((ratio > 0.6) & (ratio < 1.6)).all(), name
+    assert sorted(sure.separated) == sorted(refits.separated) == [0, 1]
+    assert_allclose(sure.standard_errors, refits.standard_errors, rtol=0.6, atol=5e-3)
+    low, high = sure.standardized_interval
+    assert low < subspace_distance(np.eye(6)[:, :2], predictive.components_.T) < high
+
+
+def test_intervals_depend_on_neither_order_nor_units_nor_storage(predictive):
+    X, y = _curved()
+    sure, order = intervals(predictive, X, y), np.random.default_rng(1).permutation(300)
+    others = [
+        intervals(predictive, X[order], y[order]),
+        intervals(predictive, da.from_array(X, chunks=(75, 6)), y),
+        intervals(SupervisedIKDR(2).fit(10 * X, y), 10 * X, y),
+    ]
+    for other in others:
+        assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
+        assert_allclose(sure.standard_errors, other.standard_errors, atol=1e-6)
+
+
+def test_whole_weights_count_rows_of_weight_zero_not_at_all(predictive):
+    X, y = _curved()
+    alone = intervals(predictive, X, y)
+    X, y = np.vstack([X, 9 * X[:30]]), np.append(y, y[30:60])
+    weights = np.repeat([1.0, 0.0], [300, 30])
+    sure = intervals(SupervisedIKDR(2).fit(X, y, weights), X, y, sample_weight=weights)
+    assert_allclose(sure.shares_low, alone.shares_low, atol=1e-6)
+
+
+def test_features_outside_of_the_support_have_no_uncertainty():
+    X, y = _curved(150)
+    few = SupervisedIKDR(2, max_features=3).fit(X, y)
+    sure = intervals(few, X, y)
+    outside = ~few.get_support()
+    assert (sure.standard_errors[:, outside] == 0).all()
+    assert (sure.standard_errors[:, ~outside] > 0).all()
+
+
+@pytest.fixture(scope="module")
+def a_start():
+    """A fit that no W which was fitted improves."""
+    model = SupervisedIKDR(2, kernel=Gaussian(sigma=2.0)).fit(*load_wine(return_X_y=True))
+    assert model.status_ is Status.START
+    return model
+
+
+def test_what_intervals_refuse(predictive, a_start):
+    X, y = _curved()
+    with pytest.raises(ValueError, match="`bootstrap` has intervals for it"):
+        intervals(hsic_model(2).fit(X, y), X, y)
+    with pytest.raises(ValueError, match="`intervals` has avoid"):
+        intervals(predictive, X, y, avoid=y)
+    with pytest.raises(ValueError, match=r"has not converged \(start kept\)"):
+        intervals(a_start, *load_wine(return_X_y=True))
+
+
+def test_certify_proves_a_maximum_of_the_prediction(predictive, a_start, monkeypatch):
+    X, y = _curved()
+    proved = predictive.certify(X, y)
+    assert proved.is_certified, proved.reason
+    assert proved.largest_eigenvalue < 0 < proved.distance < 1e-2
+    assert predictive.deal_error_ == 0.0  # one block has all rows
+    other = predictive.certify(*_curved(seed=1))
+    assert not other.is_certified
+    assert other.reason.startswith("not certified: ")
+    assert not a_start.certify(*load_wine(return_X_y=True)).is_certified
+    assert np.isnan(a_start.deal_error_)
+    monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 7)
+    with pytest.raises(ValueError, match=r"W has 8 free weights.*for up to 7\."):
+        predictive.certify(X, y)
+
+
+def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
+    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
+    rows, y = _curved(450)
+    X, options = rows[:, :4], {"kernel": Gaussian(1.5), "target": "linear"}
+    model = SupervisedIKDR(2, **options).fit(X, y)
+    model.certify(X, y)
+    others = [SupervisedIKDR(2, random_state=seed, **options).fit(X, y) for seed in (1, 2, 3, 4)]
+    W = model.components_.T
+    apart = np.mean([subspace_distance(W, each.components_.T) for each in others])
+    assert 0.3 < model.deal_error_ / apart < 3.0
+
+
+def test_some_rows_give_the_intervals_of_all(monkeypatch):
+    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 250)
+    X, y = _line(1500)
+    model = SupervisedIKDR(1).fit(X, y)
+    sure = intervals(model, X, y)
+    monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 750)
+    some = intervals(model, X, y)
+    assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.4)
+    ratio = np.divide(some.standardized_interval, sure.standardized_interval)
+    assert ((ratio > 0.75) & (ratio < 1.33)).all()
+    assert not np.array_equal(some.shares_low, sure.shares_low)

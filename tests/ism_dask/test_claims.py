@@ -1,26 +1,31 @@
-"""What a fit claims of its answer, held against the definition on problems of all kinds.
-
-Some dozen fits of each sweep belong to `make test` or `make long`; thousands to `make chaos`.
-"""
-
-from __future__ import annotations
+"""What a fit claims of its answer, held against the definition on problems of all kinds."""
 
 import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 from awkward import Case, definition_of, hostile, rank_deficient, small
-from models import HSIC_SOLVERS, hsic_model
+from definition import Definition, centred, equal_classes
+from models import HSIC_SOLVERS, hsic_model, problem_of, quiet
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import pdist
 from sklearn.datasets import load_wine
-from sklearn.exceptions import ConvergenceWarning
 from tally import LONG
 
+from benchmarks.local_maxima import objection
 from ism_dask import ComponentsWarning, UnsupervisedIKDR, hsic
-from ism_dask.kernels import KERNELS, Gaussian, Multiquadric, Polynomial
-from ism_dask.records.stopping_rule import GAIN, HORIZON, RESIDUAL
+from ism_dask.engines import ExactEngine, PaddedOperator
+from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, Squared
+from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.records.stopping_rule import GAIN, HORIZON, RESIDUAL, Stopping
 from ism_dask.solvers import ISM
+from ism_dask.solvers.certificates import certify, hessian_of
+from ism_dask.solvers.ism import solution_at, state_at
+from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.status import Status, components_advice
 
 # Fits to a test: some seconds.
@@ -90,27 +95,24 @@ def test_j_is_within_its_bound(block):
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
 def test_j_of_whitened_rows_in_single_precision_is_within_its_bound(kernel):
-    X = WINE.astype(np.float32)
-    case = Case(X, VINEYARD, "classes", kernel, 2, {"whiten": True})
+    case = Case(WINE.astype(np.float32), VINEYARD, "classes", kernel, 2, {"whiten": True})
     model = fit(case)
     J = definition_of(case, model).objective(model.components_.T)
     assert abs(model.objective_ - J) <= model.engine_error_ * abs(J)
     assert model.engine_error_ < 1e-6
 
 
+@quiet
 @blocks(1, 66)
 def test_components_are_orthonormal_whatever_the_rows(block):
     """Constant, repeated and null columns, more columns than rows, up to d - 1 components."""
     kernels = [*KERNELS, Gaussian(0.3), Polynomial(2, 0.0), Multiquadric(0.1)]
+    solvers = list(HSIC_SOLVERS.values())
     for seed in range(25 * block, 25 * (block + 1)):
         X, y, q = rank_deficient(seed)
-        kernel = kernels[seed % len(kernels)]
-        solvers = list(HSIC_SOLVERS.values())
-        solver = solvers[(seed // len(kernels)) % len(solvers)](max_iter=30)
-        model = hsic_model(q, kernel=kernel, solver=solver)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            model.fit(X, y)
+        number, kernel = divmod(seed, len(kernels))
+        solver = solvers[number % len(solvers)](max_iter=30)
+        model = hsic_model(q, kernel=kernels[kernel], solver=solver).fit(X, y)
         assert model.components_.shape == (q, X.shape[1])
         assert off_from_orthonormal(model) <= 1e-10, (seed, kernel, solver)
         assert np.isfinite(model.objective_)
@@ -137,31 +139,24 @@ def test_columns_of_any_scale_count_alike():
     scaled = WINE * 10.0 ** np.linspace(-23, 19, WINE.shape[1])
     other = hsic_model(3).fit(scaled, VINEYARD)
     assert other.objective_ == pytest.approx(model.objective_, rel=1e-9)
-    np.testing.assert_allclose(other.components_, model.components_, atol=1e-6)
+    assert_allclose(other.components_, model.components_, atol=1e-6)
 
 
 @pytest.mark.parametrize(("sigma", "share"), [("median", 1.0), ("root", np.sqrt(1 / 3))])
 def test_the_median_width_is_that_of_the_rows_whatever_lies_far_out(sigma, share):
-    rng = np.random.default_rng(0)
-    X = 1e-3 * rng.normal(size=(400, 3)).astype(np.float32)
+    X = 1e-3 * np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
     X[0] = 1e5
-    y = (X[:, 1] > 0).astype(int)
-    model = hsic_model(1, kernel=Gaussian(sigma), standardize=False)
-    kernel = model.fit(X, y).kernel_
-    apart = np.linalg.norm(X[:, None].astype(float) - X[None], axis=2)
-    assert kernel.sigma == pytest.approx(
-        share * np.median(apart[np.triu_indices(400, 1)]), rel=1e-6
-    )
+    model = hsic_model(1, kernel=Gaussian(sigma), standardize=False).fit(X, X[:, 1] > 0)
+    assert model.kernel_.sigma == pytest.approx(share * np.median(pdist(X)), rel=1e-6)
 
 
+@quiet
 @pytest.mark.parametrize(("q", "gap"), [(3, 0.0), (6, None), (14, None)])
 def test_columns_that_carry_nothing_take_what_would_lower_j(q, gap):
     """Beyond two features all others lower J here: four may be constant instead."""
     wider = np.hstack([WINE, np.ones((len(WINE), 4))])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        model = hsic_model(q, kernel=MEDIAN).fit(wider, VINEYARD)
-        fewer = hsic_model(max(2, q - 4), kernel=MEDIAN).fit(WINE, VINEYARD)
+    model = hsic_model(q, kernel=MEDIAN).fit(wider, VINEYARD)
+    fewer = hsic_model(max(2, q - 4), kernel=MEDIAN).fit(WINE, VINEYARD)
     assert model.objective_ >= fewer.objective_ * (1 - 1e-9)
     assert np.count_nonzero(np.abs(model.eigenvalues_) < 1e-9) == min(4, q - 2)
     if gap is not None:
@@ -174,26 +169,23 @@ def test_rows_of_more_columns_than_rows_keep_no_direction_of_rounding():
     new = rng.normal(size=(200, 80))
     model = hsic_model(5).fit(X, y)
     noisy = hsic_model(5).fit(X * (1 + 1e-15 * rng.normal(size=X.shape)), y)
-    np.testing.assert_allclose(noisy.components_, model.components_, atol=1e-6)
+    assert_allclose(noisy.components_, model.components_, atol=1e-6)
     # What is constant in training is so by the columns' own rule: it is one feature, or some.
     for column, trained in zip(model.transform(new).T, model.transform(X).T, strict=True):
         assert np.ptp(trained) > 1e-8 or np.ptp(column) > 0
 
 
+@quiet
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "multiquadric"])
 def test_the_order_of_the_rows_changes_nothing(kernel):
     rng = np.random.default_rng(0)
     for seed in range(2):
         X, y = rng.normal(size=(60, 5)), rng.integers(0, 3, 60)
         order = np.random.default_rng(seed).permutation(60)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            one, other = (
-                hsic_model(2, kernel=kernel).fit(X[rows], y[rows])
-                for rows in (np.arange(60), order)
-            )
+        one = hsic_model(2, kernel=kernel).fit(X, y)
+        other = hsic_model(2, kernel=kernel).fit(X[order], y[order])
         assert one.objective_ == other.objective_
-        np.testing.assert_array_equal(one.components_, other.components_)
+        assert_array_equal(one.components_, other.components_)
 
 
 def test_features_that_add_nothing_are_a_warning():
@@ -227,14 +219,9 @@ def test_what_eigenvalues_say_against_a_number_of_features(eigenvalues, eigengap
 def test_an_eigenvalue_is_half_the_derivative_of_j_by_the_log_of_a_scale():
     model = hsic_model(2).fit(WINE, VINEYARD)
     Z, h = model.transform(WINE), 1e-4
-    for number, eigenvalue in enumerate(model.eigenvalues_):
+    for axis, eigenvalue in zip(np.eye(2), model.eigenvalues_, strict=True):
         there, back = (
-            hsic(
-                Z * np.where(np.arange(2) == number, np.exp(step), 1.0),
-                VINEYARD,
-                kernel=model.kernel_,
-            )
-            for step in (h, -h)
+            hsic(Z * np.exp(step * axis), VINEYARD, kernel=model.kernel_) for step in (h, -h)
         )
         slope = (there - back) / (2 * h) * (len(WINE) - 1) ** 2
         assert slope / 2 == pytest.approx(eigenvalue, rel=1e-5)
@@ -242,22 +229,154 @@ def test_an_eigenvalue_is_half_the_derivative_of_j_by_the_log_of_a_scale():
 
 def test_threads_that_fit_leave_the_filters_of_warnings_as_they_were():
     before = list(warnings.filters)
+    models = [UnsupervisedIKDR(3, n_init=1, random_state=seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        for model in pool.map(
-            lambda seed: UnsupervisedIKDR(3, n_init=1, random_state=seed).fit(WINE), range(4)
-        ):
+        for model in pool.map(lambda model: model.fit(WINE), models):
             assert len(np.unique(model.labels_)) == 3
     assert warnings.filters == before
 
 
+@quiet
 @pytest.mark.parametrize("most", [1, 30])
 def test_no_more_steps_are_taken_than_allowed(most):
     """Steps along the slope, and those from beside a saddle, count like all others."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        for seed in range(20):
-            case = small(seed)
-            model = hsic_model(
-                case.q, kernel=case.kernel, target=case.target, solver=ISM(max_iter=most)
-            ).fit(case.X, case.y)
-            assert model.n_iter_ == len(model.history_) <= most, seed
+    for seed in range(20):
+        model = fit(replace(small(seed), settings={"solver": ISM(max_iter=most)}))
+        assert model.n_iter_ == len(model.history_) <= most, seed
+
+
+def test_what_is_certified_is_a_local_maximum_by_brute_force():
+    certified = 0
+    for seed in range(100, 130):
+        case = small(seed)
+        case = replace(case, q=min(case.q, 3))
+        model = fit(case)
+        certificate = model.certificate_
+        assert certificate.residual == model.residual_
+        certified += certificate.is_certified
+        if not certificate.is_certified:
+            assert certificate.reason.startswith("not certified: "), seed
+        elif certificate.is_global:
+            assert isinstance(case.kernel, Linear | Squared)
+            assert certificate.reason.startswith("no W has a larger J")
+        else:
+            objective = definition_of(case, model).objective
+            assert not objection(objective, model.components_.T, certificate.distance), seed
+    assert certified >= 27
+
+
+def _corners():
+    """Four groups at the corners of a square; J is stationary at its diagonal, by symmetry."""
+    rng = np.random.default_rng(0)
+    near = 0.1 * rng.normal(size=(30, 2))
+    corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    X = np.concatenate([corner + near for corner in corners])
+    y = np.repeat([0, 1, 2, 3], 30)
+    X, y = np.concatenate([X, X[:, ::-1]]), np.concatenate([y, np.array([0, 2, 1, 3])[y]])
+    return problem_of(X, y, Gaussian(0.5).resolve(X))
+
+
+def test_a_fit_climbs_from_a_saddle_to_a_certified_maximum():
+    problem = _corners()
+    saddle = np.full((2, 1), np.sqrt(0.5))
+    engine = ExactEngine(problem, 1)
+    at_saddle = solution_at(PaddedOperator(engine, 0), saddle, Status.CONVERGED)
+    assert hessian_of(engine, at_saddle).extremes().rises
+    doubt = certify(problem, saddle, Status.CONVERGED)
+    assert not doubt.is_certified
+    assert doubt.residual < 1e-12
+    assert "J rises" in doubt.reason
+    solution = MultistartSearch("exact", Stopping(None)).run(problem, 1, state_at(saddle))
+    assert solution.status is Status.CONVERGED
+    assert solution.certificate.is_certified
+    assert solution.objective > 1.1 * engine.objective(saddle)
+    assert subspace_sine(solution.W, saddle) > 0.1
+    assert objection(engine.objective, saddle, 0.0)
+    assert not objection(engine.objective, solution.W, solution.certificate.distance)
+
+
+def test_differences_and_curvature_give_the_same_eigenvalues():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 6))
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2, [0.0, 1.0])
+    for kernel in (Gaussian(1.0), Polynomial(3, 1.0)):
+        problem = problem_of(X, y, kernel)
+        solution = MultistartSearch("exact", Stopping(None)).run(problem, 2)
+        exact = hessian_of(ExactEngine(problem, 2), solution)
+        assert exact.step is None
+        true, near = exact.extremes(), replace(exact, step=1e-5).extremes()
+        assert near.largest == pytest.approx(true.largest, rel=1e-3)
+        assert near.least == pytest.approx(true.least, rel=1e-3)
+        assert true.error < 1e-9
+        assert true.n_products <= 8  # the directions: these eigenvalues are exact
+        assert true.slack == 0.0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"solver": ISM(tol=0.5), "kernel": MEDIAN}, "W is not stationary: its residual is"),
+        ({"solver": "stiefel", "kernel": MEDIAN}, "another solver than 'ism' ended it"),
+        ({"engine": "landmarks", "kernel": MEDIAN}, "the engine 'landmarks' approximates J"),
+        ({"kernel": Polynomial(1, 1.0), "n_components": 4}, "J is flat along a direction"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_uncertified_fits_say_why(parameters, reason):
+    model = hsic_model(**{"n_components": 2, **parameters}).fit(WINE, VINEYARD)
+    assert not model.certificate_.is_certified
+    assert reason in model.certificate_.reason
+
+
+def test_certify_measures_what_the_fit_did_not():
+    rows, y = WINE[::3, :5], VINEYARD[::3]
+    constant = np.hstack([rows, np.ones((len(rows), 2))])
+    for X in (rows, constant):
+        for parameters in ({"engine": "landmarks"}, {"solver": "stiefel"}, {"whiten": True}):
+            model = hsic_model(2, kernel=MEDIAN, **parameters).fit(X, y)
+            certificate = model.certify(X, y)
+            assert certificate is model.certificate_
+            assert certificate.is_certified
+            assert certificate.residual == pytest.approx(model.residual_, rel=1e-3)
+            if "whiten" not in parameters:
+                Z = (X - model.mean_) / model.scale_
+                judge = Definition(Z, centred(equal_classes(y)), model.kernel_)
+                W = model.components_.T
+                assert not objection(judge.objective, W, certificate.distance)
+    with pytest.raises(ValueError, match="X has 5 features, but SupervisedIKDR is expecting 7"):
+        model.certify(rows, y)
+    other = model.certify(constant[::-1], y)
+    assert "W is not stationary" in other.reason
+    assert model.n_features_in_ == 7
+
+
+def test_sparse_rows_in_a_subspace_are_not_certified(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(60, 2100, density=0.02, format="csr", random_state=rng)
+    y = np.arange(60) % 3
+    model = hsic_model(2, kernel=MEDIAN).fit(X, y)
+    assert "X is sparse" in model.certificate_.reason
+    assert model.certificate_.residual == model.residual_
+    assert model.certify(X, y).is_certified
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 100_000)
+    with pytest.raises(ValueError, match=r"60 x 2100 numbers.*expected at most 2000 columns"):
+        model.certify(X, y)
+
+
+def test_the_distance_from_rows_in_single_precision_is_that_to_the_maximum_in_double():
+    """W is stationary to the last digit of single precision, which says nothing of those below."""
+    rng = np.random.default_rng(24)
+    X = rng.normal(size=(280, 4)).astype(np.float32)
+    y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.normal(size=280) > 0.3) + 1 * (X[:, 2] > 0.5)
+    kernel = Gaussian("median").resolve(X.astype(np.float64))
+    problem = problem_of(X, y, kernel)
+    search, W = MultistartSearch("exact", Stopping(None)), None
+    for _ in range(12):
+        solution = search.run(problem, 2, None if W is None else state_at(W))
+        W = solution.W
+    engine, maximum = ExactEngine(problem.in_double(), 2), W
+    for _ in range(500):
+        maximum = np.linalg.eigh(engine.phi(maximum).phi)[1][:, -2:]
+    assert subspace_sine(np.linalg.eigh(engine.phi(maximum).phi)[1][:, -2:], maximum) < 1e-12
+    assert solution.certificate.is_certified
+    assert subspace_sine(W, maximum) < 1.05 * solution.certificate.distance

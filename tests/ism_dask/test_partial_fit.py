@@ -1,7 +1,5 @@
 """Rows in blocks: the fit to all of them, or to a sample with the error that it states."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,14 +26,16 @@ BLOCKS = [slice(start, start + 50) for start in range(0, len(X), 50)]
 @pytest.mark.parametrize(("y", "forgetting"), [(Y, 0.0), (NUMBERS, 0.3)])
 def test_blocks_give_the_fit_to_all_rows(y, forgetting):
     """Rows that are not forgotten, all of them, or with weights that fall from call to call."""
-    blocks = SupervisedIKDR(1, **PLAIN)
-    for rows in BLOCKS:
-        blocks.partial_fit(X[rows], y[rows], forgetting=forgetting)
+    blocks = _in_blocks(X, y, forgetting=forgetting)
     calls_ago = len(BLOCKS) - 1 - np.arange(len(X)) // 50
-    weights = (1 - forgetting) ** calls_ago if forgetting else None
-    assert_same_fit(blocks, SupervisedIKDR(1, **PLAIN).fit(X, y, weights), 1e-10, 1e-8)
+    falling = (1 - forgetting) ** calls_ago
+    assert_same_fit(blocks, SupervisedIKDR(1, **PLAIN).fit(X, y, falling), 1e-10, 1e-8)
     assert blocks.n_samples_seen_ == len(X)
     assert blocks.sampling_error() == 0
+    assert_same_fit(_in_blocks(csr_array(X), y, forgetting=forgetting), blocks, 1e-10, 1e-8)
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    blocks = _in_blocks(X, y, weights, forgetting=forgetting)
+    assert_same_fit(blocks, SupervisedIKDR(1, **PLAIN).fit(X, y, falling * weights), 1e-10, 1e-8)
 
 
 def test_a_fit_begins_anew():
@@ -126,30 +126,25 @@ def test_columns_of_later_blocks_are_those_of_the_first():
         SupervisedIKDR(1, **PLAIN).partial_fit(X, Y).partial_fit(X[:, :5], Y)
 
 
-@pytest.mark.parametrize("forgetting", [-0.1, 1.0, float("nan")])
-def test_a_share_to_forget_is_below_1(forgetting):
-    with pytest.raises(ValueError, match="forgetting"):
-        SupervisedIKDR(2).partial_fit(X, Y, forgetting=forgetting)
-    with pytest.raises(ValueError, match="whiten"):
-        SupervisedIKDR(2, whiten=True).partial_fit(X, Y)
-
-
-def test_blocks_have_weights_of_rows():
-    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
-    blocks = SupervisedIKDR(1, **PLAIN)
+def _in_blocks(X, y, *weights, **options):
+    model = SupervisedIKDR(1, **PLAIN)
     for rows in BLOCKS:
-        blocks.partial_fit(X[rows], Y[rows], weights[rows])
-    assert_same_fit(blocks, SupervisedIKDR(1, **PLAIN).fit(X, Y, weights), 1e-10, 1e-8)
-    with pytest.raises(ValueError, match="`sample_weight` is -1 in row 0"):
-        blocks.partial_fit(X[:9], Y[:9], -np.ones(9))
+        model.partial_fit(X[rows], y[rows], *(each[rows] for each in weights), **options)
+    return model
 
 
-def test_blocks_of_sparse_rows_are_those_of_dense_rows():
-    dense, sparse = SupervisedIKDR(1, **PLAIN), SupervisedIKDR(1, **PLAIN)
-    for rows in BLOCKS:
-        dense.partial_fit(X[rows], Y[rows])
-        sparse.partial_fit(csr_array(X[rows]), Y[rows])
-    assert_same_fit(sparse, dense, 1e-10, 1e-8)
+@pytest.mark.parametrize(
+    ("options", "given", "message"),
+    [
+        *(({}, {"forgetting": share}, "forgetting") for share in (-0.1, 1.0, float("nan"))),
+        ({}, {"forgetting": "a"}, r"`forgetting` must be a number in \(0, 1\) or 0"),
+        ({}, {"sample_weight": -np.ones(len(X))}, "`sample_weight` is -1 in row 0"),
+        ({"whiten": True}, {}, "whiten"),
+    ],
+)
+def test_what_no_block_can_have_is_refused(options, given, message):
+    with pytest.raises(ValueError, match=message):
+        SupervisedIKDR(2, **options).partial_fit(X, Y, **given)
 
 
 def test_a_block_that_does_not_go_with_the_others_changes_nothing():
@@ -158,7 +153,7 @@ def test_a_block_that_does_not_go_with_the_others_changes_nothing():
     for y in (np.array(["a", "b", "c"])[Y[60:]], np.eye(3)[Y[60:]]):
         with pytest.raises(ValueError, match="earlier calls"):
             model.partial_fit(X[60:], y)
-    with pytest.raises(ValueError, match=r"`forgetting` must be a number in \(0, 1\) or 0"):
+    with pytest.raises(ValueError, match="forgetting"):
         model.partial_fit(X[60:], Y[60:], forgetting="a")
     assert model.components_ is before[0]
     assert model.classes_ is before[1]

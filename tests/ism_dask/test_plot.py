@@ -1,7 +1,5 @@
 """What the pictures show."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from io import BytesIO
@@ -12,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from models import hsic_model
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_wine
-from sklearn.exceptions import NotFittedError
 
 from ism_dask.solvers import ISM
 
@@ -59,25 +57,15 @@ def points(ax) -> np.ndarray:
     return np.concatenate([each.get_offsets() for each in ax.collections])
 
 
-def _trial(q):
-    return DimensionTrial(q=q, explained=0.3 * q, gain=0.1 / q, needed_gain=0.04)
-
-
 def test_dimensions_are_drawn_as_they_were_tried():
     model = hsic_model(2).fit(X, Y)
-    with pytest.raises(ValueError, match="no numbers of new features"):
-        plot.dimensions(model)
-    path = model.dimension_path_ = tuple(map(_trial, (1, 2, 3)))
+    numbers, shares, gains, needed = [1, 2, 3], [0.3, 0.6, 0.9], [0.1, 0.05, 0.03], [0.04] * 3
+    model.dimension_path_ = tuple(map(DimensionTrial, numbers, shares, gains, needed))
     left, right = plot.dimensions(model)
-    numbers = [each.q for each in path]
-    shares, chosen = left.lines
-    np.testing.assert_array_equal(shares.get_xdata(), numbers)
-    np.testing.assert_array_equal(shares.get_ydata(), [each.explained for each in path])
-    assert list(chosen.get_xdata()) == [2, 2]
-    gains, needed, _ = right.lines
-    np.testing.assert_array_equal(gains.get_xdata(), numbers[1:])
-    np.testing.assert_array_equal(gains.get_ydata(), [each.gain for each in path[1:]])
-    np.testing.assert_array_equal(needed.get_ydata(), [each.needed_gain for each in path[1:]])
+    drawn = [line.get_xydata().T.tolist() for line in (*left.lines, *right.lines)]
+    assert drawn[:1] == [[numbers, shares]]
+    assert drawn[1][0] == [2, 2]
+    assert drawn[2:4] == [[numbers[1:], gains[1:]], [numbers[1:], needed[1:]]]
     assert names_in(right) == ["gain", "gain that is needed"]
 
 
@@ -88,7 +76,7 @@ def test_bars_are_the_largest_weights_under_their_names(fitted):
         weights = pd.Series(fitted.components_[k], X.columns)
         largest = weights.sort_values(key=abs, ascending=False).head(4)
         assert [label.get_text() for label in ax.get_yticklabels()] == list(largest.index)
-        np.testing.assert_allclose([bar.get_width() for bar in ax.patches], largest)
+        assert_allclose([bar.get_width() for bar in ax.patches], largest)
         signs = [
             same_color(bar.get_facecolor(), ax.patches[0].get_facecolor()) for bar in ax.patches
         ]
@@ -106,7 +94,7 @@ def test_images_are_centred_on_zero():
     most = np.abs(model.components_).max()
     for row, ax in zip(model.components_, panels, strict=True):
         (image,) = ax.images
-        np.testing.assert_allclose(image.get_array(), row.reshape(3, 4))
+        assert_allclose(image.get_array(), row.reshape(3, 4))
         assert image.get_clim() == (-most, most)
     assert len(panels[0].figure.axes) == 6  # with one scale for all
 
@@ -142,26 +130,23 @@ def test_convergence_of_a_fit_that_needs_no_iterations():
 def test_the_spectrum_shows_the_gap(fitted):
     ax = plot.spectrum(fitted)
     chosen, following = ax.lines
-    np.testing.assert_allclose(chosen.get_ydata(), fitted.eigenvalues_)
+    assert_allclose(chosen.get_ydata(), fitted.eigenvalues_)
     last = fitted.eigenvalues_[-1]
-    np.testing.assert_allclose(following.get_xydata(), [[3, last - fitted.eigengap_]])
+    assert_allclose(following.get_xydata(), [[3, last - fitted.eigengap_]])
     (gap,) = ax.collections
-    np.testing.assert_allclose(np.ptp(gap.get_segments()[0][:, 1]), fitted.eigengap_)
+    assert_allclose(np.ptp(gap.get_segments()[0][:, 1]), fitted.eigengap_)
     assert names_in(ax) == ["new features", "the next one", f"eigengap {fitted.eigengap_:.4g}"]
 
 
-def test_classes_get_a_legend_and_a_colour_each(fitted):
+def test_classes_get_a_legend_and_a_look_each(fitted):
+    Z = fitted.transform(X)
     ax = plot.scatter(fitted, X, Y)
     assert names_in(ax) == ["0", "1", "2"]
-    Z = fitted.transform(X)
-    for label, dots in enumerate(ax.collections):
-        np.testing.assert_allclose(dots.get_offsets(), Z[label == Y])
     assert len({to_hex(dots.get_facecolor()[0]) for dots in ax.collections}) == 3
-    assert ax.get_xlabel() == "supervisedikdr0"
-    assert ax.get_ylabel() == "supervisedikdr1"
-
-
-def test_more_classes_than_colours_differ_by_marker(fitted):
+    for label, dots in enumerate(ax.collections):
+        assert_allclose(dots.get_offsets(), Z[label == Y])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("supervisedikdr0", "supervisedikdr1")
+    # More classes than colours differ by marker.
     ax = plot.scatter(fitted, X, [f"lot {number % 12:02d}" for number in range(len(X))])
     assert names_in(ax) == [f"lot {number:02d}" for number in range(12)]
     looks = {
@@ -178,7 +163,7 @@ def test_rows_of_which_nothing_is_known_are_grey(fitted, gap):
     assert names_in(ax) == ["unknown", "0", "1", "2"]
     grey = ax.collections[0]
     assert same_color(grey.get_facecolor()[0][:3], "#999999")
-    np.testing.assert_allclose(grey.get_offsets(), fitted.transform(X)[Y.index % 3 == 0])
+    assert_allclose(grey.get_offsets(), fitted.transform(X)[Y.index % 3 == 0])
 
 
 def test_numbers_get_a_colour_bar(fitted):
@@ -187,8 +172,8 @@ def test_numbers_get_a_colour_bar(fitted):
     assert plot.scatter(fitted, X, numbers, features=(1, 0), ax=ax) is ax
     grey, dots = ax.collections
     assert len(grey.get_offsets()) == 10
-    np.testing.assert_allclose(dots.get_array(), numbers[10:])
-    np.testing.assert_allclose(dots.get_offsets(), fitted.transform(X)[10:, ::-1])
+    assert_allclose(dots.get_array(), numbers[10:])
+    assert_allclose(dots.get_offsets(), fitted.transform(X)[10:, ::-1])
     assert len(figure.axes) == 2
     assert names_in(ax) == ["unknown"]
 
@@ -208,30 +193,23 @@ def test_many_rows_are_a_choice_that_stays(fitted, lazy):
     rows = da.from_array(many.to_numpy(), chunks=(1000, 13)) if lazy else many
     first, again = (plot.scatter(fitted, rows, np.tile(Y, 30)) for _ in range(2))
     assert points(first).shape == (5000, 2)
-    np.testing.assert_array_equal(points(first), points(again))
+    assert_array_equal(points(first), points(again))
     Z = fitted.transform(X)
     for label, dots in enumerate(first.collections):
         places = {tuple(row) for row in Z[label == Y].round(6)}
         assert {tuple(row) for row in dots.get_offsets().round(6)} == places
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        UnsupervisedIKDR(3, 2, n_init=1),
-        SemiSupervisedIKDR(3, 2, n_init=1),
-        AlternativeIKDR(2, n_init=1),
-    ],
-    ids=lambda model: type(model).__name__,
-)
-def test_clusterers_are_drawn_too(model):
+@pytest.mark.parametrize("kind", [UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR])
+def test_clusterers_are_drawn_too(kind):
+    model = kind(2 if kind is AlternativeIKDR else 3, n_init=1)
     model.set_output(transform="pandas").fit(X, Y)
     left, right = plot.convergence(model)
     assert list(left.lines[0].get_ydata()) == [each.objective for each in model.rounds_]
     assert list(right.lines[0].get_ydata()) == [each.movement for each in model.rounds_]
     assert left.get_xlabel() == "round"
     assert len(plot.components(model)) == len(model.components_)
-    np.testing.assert_allclose(plot.spectrum(model).lines[0].get_ydata(), model.eigenvalues_)
+    assert_allclose(plot.spectrum(model).lines[0].get_ydata(), model.eigenvalues_)
     assert len(points(plot.scatter(model, X, model.labels_))) == len(X)
 
 
@@ -241,7 +219,7 @@ def test_a_response_is_the_mean_of_y_along_each_feature(fitted):
     assert [ax.get_xlabel() for ax in panels] == list(fitted.get_feature_names_out())
     assert names_in(panels[0]) == sorted(names)
     shares = np.array([line.get_ydata() for line in panels[1].lines])
-    np.testing.assert_allclose(shares.sum(axis=0), 1)
+    assert_allclose(shares.sum(axis=0), 1)
     places = panels[1].lines[0].get_xdata()
     nearest = np.abs(places[:, None] - fitted.transform(X)[:, 1]).argmin(axis=1)
     alone = shares.max(axis=0) > 0.99
@@ -254,29 +232,29 @@ def test_rows_without_a_number_are_no_part_of_a_response(fitted):
     numbers = X["proline"].where(X["proline"] > 400)
     panels = plot.response(fitted, X, numbers)
     rows = panels[0].collections[0].get_offsets()
-    np.testing.assert_array_equal(rows[:, 1], numbers.dropna())
+    assert_array_equal(rows[:, 1], numbers.dropna())
     mean = panels[0].lines[0].get_ydata()
     assert numbers.min() <= mean.min() < mean.max() <= numbers.max()
+
+
+def _ends(ax):
+    """Return both ends of the lines across a picture."""
+    return np.concatenate([each.get_segments() for each in ax.collections])[:, :, 0].T
 
 
 def test_a_response_has_the_weights_and_their_intervals_below(fitted):
     result = bootstrap(fitted, X, Y, 19)
     panels = plot.response(fitted, X, Y, result)
     assert len(panels) == 4
-    ax = panels[3]
-    largest = np.argsort(-np.abs(result.components[1]))[:10]
-    lines = np.concatenate([each.get_segments() for each in ax.collections])
-    np.testing.assert_allclose(lines[:, 0, 0], result.components_low[1, largest])
-    np.testing.assert_allclose(lines[:, 1, 0], result.components_high[1, largest])
+    most = np.argsort(-np.abs(result.components[1]))[:10]
+    ends = result.components_low[1, most], result.components_high[1, most]
+    assert_allclose(_ends(panels[3]), ends)
     with pytest.raises(ValueError, match=r"`axes` must be 4 Axes.*got 2"):
         plot.response(fitted, X, Y, result, axes=panels[:2])
-    shares = plot.shares(result, top=5)
-    names = [each.get_text() for each in shares.get_yticklabels()]
-    largest = np.argsort(-result.shares)[:5]
-    assert names[0] == drawing.short_name(result.feature_names[largest[0]])
-    lines = np.concatenate([each.get_segments() for each in shares.collections])
-    np.testing.assert_allclose(lines[:, 0, 0], result.shares_low[largest])
-    np.testing.assert_allclose(lines[:, 1, 0], result.shares_high[largest])
+    shares, most = plot.shares(result, top=5), np.argsort(-result.shares)[:5]
+    first = shares.get_yticklabels()[0].get_text()
+    assert first == drawing.short_name(result.feature_names[most[0]])
+    assert_allclose(_ends(shares), (result.shares_low[most], result.shares_high[most]))
     with pytest.raises(ValueError, match="`top` must be a whole number"):
         plot.shares(result, top=0)
 
@@ -303,22 +281,16 @@ def test_the_band_of_a_response_holds_the_mean():
         (lambda m: plot.components(m, axes=plt.subplots()[1]), "`axes` must be 2 Axes.*got 1"),
         (lambda m: plot.scatter(m, X, features=(0, 2)), r"`features`.*0 to 1; got \(0, 2\)"),
         (lambda m: plot.scatter(m, X, Y[:9]), r"inconsistent numbers of samples: \[178, 9\]"),
+        (lambda _: plot.scatter(hsic_model(1).fit(X, Y), X), "`n_components` of 2 or more"),
+        (plot.dimensions, "no numbers of new features"),
+        (lambda _: plot.components(SupervisedIKDR()), "not fitted"),
+        (lambda _: plot.convergence(SupervisedIKDR()), "not fitted"),
+        (lambda _: plot.spectrum(SupervisedIKDR()), "not fitted"),
     ],
 )
 def test_errors_say_what_was_expected(fitted, call, message):
     with pytest.raises(ValueError, match=message):
         call(fitted)
-
-
-def test_one_new_feature_is_no_scatter():
-    with pytest.raises(ValueError, match="`n_components` of 2 or more"):
-        plot.scatter(hsic_model(1).fit(X, Y), X)
-
-
-@pytest.mark.parametrize("draw", [plot.components, plot.convergence, plot.spectrum])
-def test_what_is_not_fitted_is_not_drawn(draw):
-    with pytest.raises(NotFittedError):
-        draw(SupervisedIKDR())
 
 
 def test_names_are_no_formulas(fitted):
@@ -336,15 +308,9 @@ def test_names_are_no_formulas(fitted):
 def test_figures_are_saved_whole_and_with_plain_numbers():
     # J is some millions, which matplotlib would write as a factor beside the axis.
     model = hsic_model(2, kernel="polynomial").fit(X, Y)
-    axes = [
-        *plot.components(model),
-        *plot.convergence(model),
-        plot.spectrum(model),
-        plot.scatter(model, X, Y),
-        plot.scatter(model, X, X["proline"] * 1e7),
-        *plot.response(model, X, Y),
-        *plot.response(model, X, X["proline"] * 1e7),
-    ]
+    axes = [*plot.components(model), *plot.convergence(model), plot.spectrum(model)]
+    for numbers in (Y, X["proline"] * 1e7):
+        axes += [plot.scatter(model, X, numbers), *plot.response(model, X, numbers)]
     for figure in {ax.figure for ax in axes}:
         figure.savefig(BytesIO())
         renderer, page = figure.canvas.get_renderer(), figure.bbox
@@ -353,8 +319,8 @@ def test_figures_are_saved_whole_and_with_plain_numbers():
             assert min(drawn.x0, drawn.y0) >= -1
             assert drawn.x1 <= page.x1 + 1
             assert drawn.y1 <= page.y1 + 1
-            for axis in (ax.xaxis, ax.yaxis):
-                assert axis.get_offset_text().get_text() == ""
+            texts = [axis.get_offset_text().get_text() for axis in (ax.xaxis, ax.yaxis)]
+            assert texts == ["", ""]
 
 
 @pytest.mark.long

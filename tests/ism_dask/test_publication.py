@@ -1,13 +1,12 @@
 """What goes from a fit into a paper: a table of weights, weights in units, BibTeX, and a caveat."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 
@@ -41,15 +40,15 @@ def test_weights_in_units_are_transform(model):
     rows = X.to_numpy() + 1000.0
     model.fit(rows, Y)
     new = rows @ model.weights_ + model.offset_
-    np.testing.assert_allclose(new, model.transform(rows), atol=1e-9)
+    assert_allclose(new, model.transform(rows), atol=1e-9)
 
 
 def test_the_table_has_the_largest_share_first(fitted):
     table = fitted.weights_table()
     assert list(table) == [*fitted.get_feature_names_out(), "share"]
     assert table["share"].is_monotonic_decreasing
-    np.testing.assert_array_equal(table.loc[X.columns].iloc[:, :2].T, fitted.components_)
-    np.testing.assert_array_equal(table.loc[X.columns, "share"], fitted.feature_importances_)
+    assert_array_equal(table.loc[X.columns].iloc[:, :2].T, fitted.components_)
+    assert_array_equal(table.loc[X.columns, "share"], fitted.feature_importances_)
     assert r"color\_intensity" in table.to_latex(float_format="%.2f", escape=True)
 
 
@@ -60,8 +59,8 @@ def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
     assert list(table) == [
         (name, part) for name in (*new, "share") for part in ("estimate", "low", "high")
     ]
-    np.testing.assert_array_equal(table["share", "high"], result.shares_high)
-    np.testing.assert_array_equal(table[new[1], "low"], result.components_low[1])
+    assert_array_equal(table["share", "high"], result.shares_high)
+    assert_array_equal(table[new[1], "low"], result.components_low[1])
     with pytest.raises(ValueError, match="`result` is of another fit; give that of `intervals`"):
         SupervisedIKDR(1).fit(X, Y).weights_table(result)
 

@@ -1,6 +1,4 @@
-"""Rows cut into shards: folds, sources, threads, clusters, moments, and the memory of workers."""
-
-from __future__ import annotations
+"""Rows cut into shards, sums over them, the memory of workers, and what is said of columns."""
 
 import os
 import re
@@ -9,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from models import hsic_model
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas_threads import _libraries, _set_threads, single_threaded_blas
 from ism_dask.kernels import Gaussian
 from ism_dask.observe.progress import watching_passes
+from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.execution import task_budget
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import cut
@@ -63,7 +64,7 @@ def test_many_shards_share_tasks(monkeypatch):
     # 17 shards: tasks of 5, 5 and 2, and the last 5 one by one, so that all workers end at once.
     assert watched == [(i, 8) for i in range(1, 9)]
     assert count == 50
-    np.testing.assert_allclose(total, X.sum())
+    assert_allclose(total, X.sum())
 
 
 def test_sources_are_read_in_whole_chunks():
@@ -73,7 +74,7 @@ def test_sources_are_read_in_whole_chunks():
     assert shards.bounds == (0, 100)
     assert cut(Source((5000, 3))).bounds[1] % 16 == 0
     assert shards.dtype == np.float32
-    np.testing.assert_array_equal(shards.rows(np.arange(100)), source.read(0, 100))
+    assert_array_equal(shards.rows(np.arange(100)), source.read(0, 100))
 
 
 def _blas_threads():
@@ -107,11 +108,9 @@ def test_overlapping_holders_give_blas_back_at_the_end():
             first_out.wait()
             seen.append(_blas_threads())
 
-    holders = [threading.Thread(target=target) for target in (early, late)]
-    for holder in holders:
-        holder.start()
-    for holder in holders:
-        holder.join()
+    with ThreadPoolExecutor(2) as pool:
+        for holder in [pool.submit(target) for target in (early, late)]:
+            holder.result()
     assert seen == [{1}]
     assert _blas_threads() == {2}
     cut(X, 5).fold(_first_and_sum)
@@ -121,10 +120,8 @@ def test_overlapping_holders_give_blas_back_at_the_end():
 def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("ism_dask.rows.execution._WORKER_WAIT", 0.2)
     with (
-        LocalCluster(
-            n_workers=0, dashboard_address="127.0.0.1:0", local_directory=str(tmp_path)
-        ) as c,
-        Client(c),
+        _local_cluster(tmp_path, 0) as cluster,
+        Client(cluster),
         pytest.raises(RuntimeError, match="has no workers"),
     ):
         cut(X)
@@ -144,18 +141,14 @@ def _clustered(data, engine):
     return np.column_stack([model.embedding_, model.labels_])
 
 
+def _local_cluster(folder, n_workers, **options):
+    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", **options}
+    return LocalCluster(n_workers=n_workers, local_directory=str(folder), **options)
+
+
 def _sizes_of_a_cluster(folder, *sizes):
     """Yield each number of worker processes, rising, when the active cluster has as many."""
-    with (
-        LocalCluster(
-            n_workers=0,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            local_directory=str(folder),
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with _local_cluster(folder, 0, threads_per_worker=1) as cluster, Client(cluster) as client:
         for workers in sizes:
             cluster.scale(workers)
             client.wait_for_workers(workers, timeout=120)
@@ -174,7 +167,7 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
     source, labels = Source((300, 5)), np.arange(300) // 100
     lazy = da.from_array(rows, chunks=(110, 3))
     alone = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
-    np.testing.assert_allclose(alone[2], alone[0], atol=1e-9)
+    assert_allclose(alone[2], alone[0], atol=1e-9)
     groups = rows + 3 * y[:, None]
     alone += [_clustered(groups, "landmarks"), _clustered(groups, "exact")]
     for workers in _sizes_of_a_cluster(tmp_path, *sizes):
@@ -184,7 +177,7 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
         if workers == 2:  # which takes seconds, by many small passes
             spread.append(_clustered(groups, "exact"))
         for one, many in zip(alone, spread, strict=False):
-            np.testing.assert_array_equal(many, one)
+            assert_array_equal(many, one)
 
 
 class _TaskNames(SchedulerPlugin):
@@ -199,20 +192,15 @@ class _TaskNames(SchedulerPlugin):
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
+def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch, tmp_path):
     monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", 50)
     monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 80)
     page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
     rows = re.findall(r"^\| (`\w+`.*?) \|", page, re.MULTILINE)
     plain = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     points, y = RNG.normal(size=(240, 5)), np.repeat([0, 1, 2], [60, 80, 100])
-    tasks = _TaskNames()
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster),
-    ):
+    tasks, options = _TaskNames(), {"threads_per_worker": 2, "processes": False}
+    with _local_cluster(tmp_path, 1, **options) as cluster, Client(cluster):
         cluster.scheduler.add_plugin(tasks)
 
         def fit(kernel="gaussian", y=y, weights=None, **parameters):
@@ -237,17 +225,8 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch):
 
 
 def test_a_worker_too_small_for_a_shard_is_an_error_before_anything_runs(tmp_path):
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=2,
-            memory_limit="300 MiB",
-            dashboard_address="127.0.0.1:0",
-            host="127.0.0.1",
-            local_directory=str(tmp_path),
-        ) as cluster,
-        Client(cluster),
-    ):
+    options = {"threads_per_worker": 2, "memory_limit": "300 MiB"}
+    with _local_cluster(tmp_path, 1, **options) as cluster, Client(cluster):
         assert task_budget() == 20 * 2**20
         with pytest.raises(MemoryError, match=r"2560 rows x 1568 columns needs \d+ MiB, .* 20 MiB"):
             cut(Source((9000, 1568), chunk_rows=2560))
@@ -288,18 +267,18 @@ def test_moments_of_parts_add_up(X, offset, cut, weights):
     parts = [ColumnMoments.of(X[s], None if weights is None else weights[s]) for s in cuts]
     whole, counts = parts[0] + parts[1], np.ones(12) if weights is None else weights
     assert (whole.n_rows, whole.weight) == (12, counts.sum())
-    np.testing.assert_array_equal([whole.low, whole.high], [X.min(axis=0), X.max(axis=0)])
+    assert_array_equal([whole.low, whole.high], [X.min(axis=0), X.max(axis=0)])
     if not counts.any():
         return
     exact = X.astype(np.longdouble)
     mean = (counts @ exact) / counts.sum()
     # Numbers below the normal ones have fewer digits.
     rounding = max(1e-15 * np.abs(X).max(), np.finfo(float).tiny)
-    np.testing.assert_allclose(whole.mean, mean.astype(float), rtol=1e-13, atol=4 * rounding)
+    assert_allclose(whole.mean, mean.astype(float), rtol=1e-13, atol=4 * rounding)
     expected = np.sqrt(counts @ (exact - mean) ** 2 / counts.sum()).astype(float)
     found = np.sqrt(whole.squares / whole.weight)
     free = expected < 1e-150  # squares have lost digits, or all of them
-    np.testing.assert_allclose(found[~free], expected[~free], rtol=1e-9, atol=8 * rounding)
+    assert_allclose(found[~free], expected[~free], rtol=1e-9, atol=8 * rounding)
 
 
 # Worker processes use freed memory again, where Dask would have it returned.
@@ -320,23 +299,59 @@ print(faults() - before)
 """
 
 
-def _faults(settled: bool, threshold: str) -> int:
-    """Return the pages that ten arrays of 16 MiB cost, one after the other, after a first one."""
-    env = {**os.environ, "MALLOC_TRIM_THRESHOLD_": threshold}
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the thresholds")
+@pytest.mark.parametrize(
+    ("settled", "threshold", "returned"),
+    # A threshold that somebody chose stays.
+    [(False, "65536", True), (True, "65536", False), (True, "131072", True)],
+)
+def test_a_worker_uses_freed_memory_again(settled, threshold, returned):
+    """Ten arrays of 16 MiB, one after the other, after a first one."""
     # Huge pages would hide what is counted here.
-    env["NUMPY_MADVISE_HUGEPAGE"] = "0"
-    script = _FAULTS.format(settled=settled)
-    out = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, check=True)
-    return int(out.stdout)
+    env = {"MALLOC_TRIM_THRESHOLD_": threshold, "NUMPY_MADVISE_HUGEPAGE": "0"}
+    script = [sys.executable, "-c", _FAULTS.format(settled=settled)]
+    done = subprocess.run(script, env={**os.environ, **env}, capture_output=True, check=True)
+    pages, faults = 10 * 16 * 2**20 // os.sysconf("SC_PAGESIZE"), int(done.stdout)
+    assert faults >= pages if returned else faults < pages / 10
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the thresholds")
-def test_a_worker_uses_freed_memory_again():
-    ten_arrays = 10 * 16 * 2**20 // os.sysconf("SC_PAGESIZE")
-    assert _faults(False, "65536") >= ten_arrays
-    assert _faults(True, "65536") < ten_arrays / 10
+def test_the_index_by_its_definition():
+    rng = np.random.default_rng(0)
+    old, new = rng.normal(size=4_000), rng.normal(0.5, 1.5, size=3_000)
+    slack = 0.05 * old.std()
+    deciles = np.quantile(old, np.arange(1, 10) / 10)
+    limits = [-np.inf, old.min() - slack, *(deciles + slack), old.max() + slack, np.inf]
+    e, a = (np.histogram(each, limits)[0] / len(each) for each in (old, new))
+    e, a = np.maximum(e, 0.5 / 4_000), np.maximum(a, 0.5 / 3_000)
+    chance = (11 + 4 * np.sqrt(22)) * (1 / 4_000 + 1 / 3_000)
+    expected = ((a - e) * np.log(a / e)).sum() - chance
+    assert Distribution.of(old[:, None]).instability(new[:, None]) == pytest.approx(
+        [expected], rel=0.01
+    )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the thresholds")
-def test_thresholds_that_somebody_chose_stay():
-    assert _faults(True, "131072") >= 10 * 16 * 2**20 // os.sysconf("SC_PAGESIZE")
+@pytest.mark.parametrize("n", [80, 400, 2_000])
+def test_rows_of_the_same_kind_are_stable(n):
+    rng = np.random.default_rng(n)
+
+    def rows():
+        normal, skewed = rng.normal(size=(n, 40)), rng.exponential(size=(n, 40))
+        return np.column_stack([normal, skewed, rng.poisson(1.0, size=(n, 40)), normal > 1.0])
+
+    found = [Distribution.of(rows()).instability(rows()) for _ in range(5)]
+    assert np.mean(np.array(found) > 0) < 0.01
+    assert np.max(found) < 0.25
+    shifted = rows()
+    assert (Distribution.of(shifted).instability(shifted + 2.0) > 0.25).all()
+
+
+def test_rare_levels_constants_and_another_precision():
+    rng = np.random.default_rng(1)
+    level, constant = rng.random(1_000) < 0.02, np.full(1_000, 3.0)
+    old = np.column_stack([level, constant, rng.normal(size=1_000)])
+    assert (Distribution.of(old.astype(np.float32)).instability(old) == 0).all()
+    more, lower = rng.random(1_000) < 0.3, constant - 1e-3
+    slightly = old + 0.04 * old.std(axis=0)
+    assert (Distribution.of(old).instability(slightly) == 0).all()
+    moved = Distribution.of(old).instability(np.column_stack([more, lower, old[:, 2] * 1000]))
+    assert (moved > 0.25).all()

@@ -1,14 +1,12 @@
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 from models import contract_of, hsic_model, watching_iterations
-from scipy.linalg import subspace_angles
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.feature_selection import SelectFromModel
 from sklearn.model_selection import GridSearchCV
@@ -18,6 +16,7 @@ from sklearn.svm import SVC
 from flows.builtin import ingest
 from ism_dask import SupervisedIKDR, hsic
 from ism_dask.kernels import KERNELS, Gaussian, Polynomial
+from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
 
@@ -56,10 +55,10 @@ def plain():
 )
 def test_components_are_orthonormal_and_transform_is_their_product(model):
     fitted = clone(model).fit(X, Y)
-    np.testing.assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(2), atol=1e-10)
+    assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(2), atol=1e-10)
     standardised = (X - X.mean(axis=0)) / X.std(axis=0)
     expected = standardised @ fitted.components_.T
-    np.testing.assert_allclose(fitted.transform(X), expected, atol=1e-10)
+    assert_allclose(fitted.transform(X), expected, atol=1e-10)
     peaks = fitted.components_[[0, 1], np.abs(fitted.components_).argmax(axis=1)]
     assert (peaks > 0).all()
 
@@ -69,37 +68,66 @@ def test_history_tells_every_iteration():
     with watching_iterations(seen.append):
         fitted = hsic_model(2, solver=ISM(tol=1e-6)).fit(X, Y)
     assert len(fitted.history_) == len(seen) == fitted.n_iter_
-    assert fitted.history_[-1].change < 1e-6
+    assert fitted.history_[-1].change < 1e-6 == fitted.tolerance_
     assert fitted.history_[-1].objective == pytest.approx(fitted.objective_)
     assert len(fitted.history_[0].eigenvalues) == 2
     assert fitted.eigengap_ > 0
     assert fitted.engine_ == "exact"
     assert 0 < fitted.engine_error_ < 1e-9  # rounding alone
-    assert fitted.tolerance_ == 1e-6
+    with pytest.warns(ConvergenceWarning, match=r"in 1 iterations.*`tol` is 1e-12"):
+        fitted = hsic_model(2, solver=ISM(tol=1e-12, max_iter=1)).fit(X, Y)
+    assert (fitted.converged_, fitted.n_iter_) == (False, 1)
 
 
 @pytest.mark.parametrize("auto", ["auto", None])
 def test_default_components_are_the_classes_less_one_where_d_allows(auto):
     assert hsic_model(auto).fit(X, Y).components_.shape == (2, 13)
-    iris = load_iris()
-    narrow = SupervisedIKDR(auto).fit(iris.data[:, :2], iris.target)
-    assert narrow.components_.shape == (1, 2)
-    plain = hsic_model(auto, target="linear")
-    assert plain.fit(X, X[:, 0]).components_.shape == (1, 13)
+    assert SupervisedIKDR(auto).fit(X[:, [0, 6]], Y).components_.shape == (1, 2)
+    for numbers, q in ((X[:, 0], 1), (X[:, :2], 2)):
+        fitted = hsic_model(auto, target="linear").fit(X, numbers)
+        assert fitted.components_.shape == (q, 13)
 
 
 @pytest.mark.parametrize("labels", [["barolo", "grignolino", "barbera"], [7, -1, 3]])
 def test_labels_of_any_kind_give_the_same(labels, plain):
     names = np.array(labels)[Y]
-    named = hsic_model(2).fit(X, names)
-    np.testing.assert_allclose(named.components_, plain.components_, atol=1e-6)
-    np.testing.assert_array_equal(named.classes_, np.unique(names))
+    with pytest.warns(DataConversionWarning):
+        named = hsic_model(2).fit(X, names[:, None])
+    assert_allclose(named.components_, plain.components_, atol=1e-6)
+    assert_array_equal(named.classes_, np.unique(names))
 
 
-@pytest.mark.parametrize("rows", [X.tolist(), np.asfortranarray(X), FRAME, X.astype(object)])
-def test_rows_of_any_kind_give_the_same(rows, plain):
-    fitted = hsic_model(2).fit(rows, Y.tolist())
-    np.testing.assert_array_equal(fitted.components_, plain.components_)
+LAZY = da.from_array(X, chunks=(50, 4))
+UNKNOWN = LAZY[LAZY[:, 0] > 0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "y"),
+    [
+        *((rows, Y.tolist()) for rows in (X.tolist(), np.asfortranarray(X), X.astype(object))),
+        (FRAME, Y),
+        (LAZY, da.from_array(Y, chunks=50)),
+        (UNKNOWN, Y),
+    ],
+)
+def test_rows_of_any_kind_give_the_same(rows, y, plain):
+    fitted = hsic_model(2).fit(rows, y)
+    is_lazy = isinstance(rows, da.Array)
+    near = {"rtol": 0, "atol": 1e-9 if is_lazy else 0}
+    assert_allclose(fitted.components_, plain.components_, **near)
+    new = fitted.transform(rows)
+    assert isinstance(new, da.Array) == is_lazy
+    assert_allclose(new, plain.transform(X), atol=1e-8)
+
+
+def test_opened_data_sets_are_rows(plain):
+    stored = ingest("wine")
+    for rows in (stored, stored.X):
+        fitted = hsic_model(2).fit(rows, stored.y)
+        assert_allclose(fitted.components_, plain.components_, atol=1e-9)
+        assert_allclose(fitted.transform(rows), plain.transform(X), atol=1e-8)
+    with pytest.raises(ValueError, match="64 features, but SupervisedIKDR is expecting 13"):
+        plain.transform(ingest("digits"))
 
 
 @pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
@@ -117,21 +145,13 @@ def test_numbers_lead_to_the_direction_they_depend_on(make, target, kernel):
     assert abs(fitted.components_[0] @ direction) > (0.94 if kernel == "polynomial" else 0.97)
 
 
-def test_several_numbers_for_each_row():
-    targets = np.column_stack([X[:, 0] + X[:, 3], X[:, 1]])
-    assert SupervisedIKDR(2).fit(X[:, :5], targets).components_.shape == (2, 5)
-    assert hsic_model().fit(X, targets).components_.shape == (2, 13)
-
-
 def test_constant_columns_have_loading_zero_and_change_nothing(plain):
     padded = np.insert(X, [0, 5], [7.0, 1e9 / 3], axis=1)
     fitted = hsic_model(2).fit(padded, Y)
     constant = [0, 6]
     assert (fitted.components_[:, constant] == 0).all()
-    np.testing.assert_allclose(
-        np.delete(fitted.components_, constant, axis=1), plain.components_, atol=1e-9
-    )
-    np.testing.assert_allclose(fitted.transform(padded), plain.transform(X), atol=1e-8)
+    assert_allclose(np.delete(fitted.components_, constant, axis=1), plain.components_, atol=1e-9)
+    assert_allclose(fitted.transform(padded), plain.transform(X), atol=1e-8)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "linear", "relative_gaussian"])
@@ -141,47 +161,20 @@ def test_more_features_than_rows_are_solved_in_the_row_space(kernel):
     y = (wide[:, 0] > 0).astype(int)
     fitted = hsic_model(1, kernel=kernel).fit(wide, y)
     assert fitted.components_.shape == (1, 80)
-    np.testing.assert_allclose(np.linalg.norm(fitted.components_), 1.0)
+    assert_allclose(np.linalg.norm(fitted.components_), 1.0)
     assert fitted.residual_ < 0.1
     if kernel != "relative_gaussian":  # whose widths are those of the rows before the projection
         value = hsic(fitted.transform(wide), y, kernel=fitted.kernel_)
         assert value * 29**2 == pytest.approx(fitted.objective_, rel=1e-8)
 
 
-def test_dask_arrays_fit_and_transform_lazily():
-    model = hsic_model(2)
-    plain = clone(model).fit(X, Y)
-    lazy = da.from_array(X, chunks=(50, 4))
-    fitted = clone(model).fit(lazy, da.from_array(Y, chunks=50))
-    np.testing.assert_allclose(fitted.components_, plain.components_, atol=1e-9)
-    projected = fitted.transform(lazy)
-    assert isinstance(projected, da.Array)
-    assert projected.shape == (178, 2)
-    np.testing.assert_allclose(projected.compute(), plain.transform(X), atol=1e-8)
-    unknown = lazy[lazy[:, 0] > 0]
-    assert np.isnan(unknown.shape[0])
-    np.testing.assert_allclose(
-        clone(model).fit(unknown, Y).components_, plain.components_, atol=1e-9
-    )
-
-
-def test_opened_data_sets_are_rows(plain):
-    stored = ingest("wine")
-    for rows in (stored, stored.X):
-        fitted = hsic_model(2).fit(rows, stored.y)
-        np.testing.assert_allclose(fitted.components_, plain.components_, atol=1e-9)
-        np.testing.assert_allclose(fitted.transform(rows), plain.transform(X), atol=1e-8)
-    with pytest.raises(ValueError, match="64 features, but SupervisedIKDR is expecting 13"):
-        plain.transform(ingest("digits"))
-
-
 def test_float32_and_bytes_use_single_precision_tiles(plain):
     single = hsic_model(2).fit(X.astype(np.float32), Y)
     assert single.transform(X.astype(np.float32)).dtype == np.float32
-    np.testing.assert_allclose(single.components_, plain.components_, atol=1e-3)
+    assert_allclose(single.components_, plain.components_, atol=1e-3)
     pixels = (X / X.max(axis=0) * 255).astype(np.uint8)
     wide, narrow = (hsic_model(2).fit(each, Y) for each in (pixels.astype(np.float64), pixels))
-    np.testing.assert_allclose(narrow.components_, wide.components_, atol=1e-4)
+    assert_allclose(narrow.components_, wide.components_, atol=1e-4)
 
 
 def test_frames_keep_their_names():
@@ -190,23 +183,16 @@ def test_frames_keep_their_names():
     out = fitted.transform(FRAME)
     assert isinstance(out, pd.DataFrame)
     assert out.columns.tolist() == ["supervisedikdr0", "supervisedikdr1"]
-    # Lazy rows stay lazy.
-    lazy = da.from_array(X, chunks=(50, 4))
     fitted.fit(X, Y)
-    for new in (fitted.transform(lazy), fitted.fit_transform(lazy, Y)):
+    for new in (fitted.transform(LAZY), fitted.fit_transform(LAZY, Y)):
         assert isinstance(new, da.Array)
-        np.testing.assert_allclose(new.compute(), fitted.transform(X).to_numpy(), atol=1e-9)
+        assert_allclose(new.compute(), fitted.transform(X).to_numpy(), atol=1e-9)
 
 
 def test_pipelines_and_searches():
-    search = GridSearchCV(
-        make_pipeline(hsic_model(2), SVC()),
-        {
-            "supervisedikdr__kernel": [Gaussian(4.0), 0.5 * Gaussian() + 0.5 * Polynomial()],
-            "supervisedikdr__n_components": [1, 2],
-        },
-        cv=3,
-    )
+    kernels = [Gaussian(4.0), 0.5 * Gaussian() + 0.5 * Polynomial()]
+    grid = {"supervisedikdr__kernel": kernels, "supervisedikdr__n_components": [1, 2]}
+    search = GridSearchCV(make_pipeline(hsic_model(2), SVC()), grid, cv=3)
     assert search.fit(X, Y).best_score_ > 0.95
     copy = clone(SupervisedIKDR(kernel=2.0 * Gaussian(3.0)))
     assert copy.kernel == 2.0 * Gaussian(3.0)
@@ -221,67 +207,11 @@ def test_fits_repeat(monkeypatch):
     y = (rows[:, 0] > 0).astype(int)
     # A median takes so many rows: of more than these some are drawn.
     first, second = (hsic_model(1).fit(rows, y) for _ in range(2))
-    np.testing.assert_array_equal(first.components_, second.components_)
+    assert_array_equal(first.components_, second.components_)
     assert first.kernel_.sigma == second.kernel_.sigma
     other = hsic_model(1, random_state=5).fit(rows, y)
     assert other.kernel_.sigma != first.kernel_.sigma
     assert other.kernel_.sigma == pytest.approx(first.kernel_.sigma, rel=0.05)
-
-
-def test_not_converging_is_a_warning():
-    with pytest.warns(ConvergenceWarning, match=r"in 1 iterations.*`tol` is 1e-12"):
-        fitted = hsic_model(2, solver=ISM(tol=1e-12, max_iter=1)).fit(X, Y)
-    assert not fitted.converged_
-    assert fitted.n_iter_ == 1
-
-
-CLASSES = SupervisedIKDR(target="classes")
-
-
-def _with(value):
-    broken = X.copy()
-    broken[3, 2] = value
-    return broken
-
-
-@pytest.mark.parametrize(
-    ("estimator", "rows", "y", "message"),
-    [
-        (SupervisedIKDR(), da.from_array(_with(np.nan)), Y, "NaN or infinity, in 1 columns, .* 2"),
-        (SupervisedIKDR(), X, np.zeros(178, int), "one class only"),
-        (SupervisedIKDR(13), X, Y, "from 1 to 12 for 13 features, .* got 13"),
-        (SupervisedIKDR(0), X, Y, '`n_components` must be .*, "auto" or None; got 0'),
-        (SupervisedIKDR(1.5), X, Y, "`n_components` must be .* got 1.5"),
-        (SupervisedIKDR(True), X, Y, "`n_components` must be .* got True"),
-        (SupervisedIKDR(), np.ones((178, 4)), Y, "nothing to reduce"),
-        (SupervisedIKDR(), X, Y[:-1], "inconsistent numbers of samples"),
-        (SupervisedIKDR(), da.from_array(X), Y[:-1], "inconsistent numbers of samples"),
-        (SupervisedIKDR(kernel="rbf"), X, Y, "`kernel` must be .* got 'rbf'"),
-        (SupervisedIKDR(kernel=3), X, Y, "`kernel` must be .* got 3"),
-        (SupervisedIKDR(target="x"), X, Y, "`target` must be one of .* got 'x'"),
-        (hsic_model(engine="x"), X, Y, "`engine` must be one of .* got 'x'"),
-        (hsic_model(engine="closed"), X, Y, "`engine`='closed' cannot serve"),
-        (SupervisedIKDR("all"), X, Y, "`n_components` must be .* got 'all'"),
-        (SupervisedIKDR(), X, np.full(178, 0.5), "`y` is constant"),
-        (SupervisedIKDR(whiten="yes"), X, Y, "`whiten` must be True or False; got 'yes'"),
-        (SupervisedIKDR(target="gaussian"), X, np.ones(178), "`y` is constant"),
-        (SupervisedIKDR(), X, np.arange(178), "178 different whole numbers"),
-        (SupervisedIKDR(), da.from_array(X[0]), Y[:13], "rows and columns; got shape"),
-        (CLASSES, da.from_array(X), np.where(Y == 1, np.nan, Y), "Input y contains NaN"),
-        (CLASSES, da.from_array(X.astype(complex)), Y, "real numbers; got dtype complex128"),
-        (CLASSES, da.from_array(X.astype(str)), Y, "real numbers; got dtype <U"),
-        (CLASSES, X, np.arange(178), "178 different labels for 178 rows"),
-    ],
-)
-def test_bad_input_is_refused(estimator, rows, y, message):
-    with pytest.raises(ValueError, match=message):
-        estimator.fit(rows, y)
-
-
-def test_a_column_of_labels_is_taken_with_a_warning(plain):
-    with pytest.warns(DataConversionWarning):
-        fitted = hsic_model(2).fit(X, Y[:, None])
-    np.testing.assert_array_equal(fitted.components_, plain.components_)
 
 
 def test_a_refit_forgets_the_fit_before():
@@ -296,7 +226,7 @@ def test_a_fitted_local_kernel_can_be_used_again():
     padded = np.insert(X, 4, 1.0, axis=1)
     first = hsic_model(2, kernel="relative_gaussian").fit(padded, Y)
     again = hsic_model(2, kernel=first.kernel_).fit(padded, Y)
-    np.testing.assert_allclose(again.components_, first.components_, atol=1e-9)
+    assert_allclose(again.components_, first.components_, atol=1e-9)
     with pytest.raises(ValueError, match="rows of 14 features, X has 2"):
         hsic(first.transform(padded), Y, kernel=first.kernel_)
 
@@ -316,12 +246,12 @@ def test_importances_are_shares_of_the_subspace():
     model.fit(X, Y)
     shares = model.feature_importances_
     projector = model.components_.T @ np.linalg.pinv(model.components_.T)
-    np.testing.assert_allclose(shares, np.diag(projector) / 2, atol=1e-12)
+    assert_allclose(shares, np.diag(projector) / 2, atol=1e-12)
     assert shares.sum() == pytest.approx(1.0)
     # Neither a rotation nor other lengths of the new features matter.
     turn = np.array([[0.6, 0.8], [-0.8, 0.6]]) * [[2.0], [3.0]]
     model.components_ = turn @ model.components_
-    np.testing.assert_allclose(model.feature_importances_, shares, atol=1e-12)
+    assert_allclose(model.feature_importances_, shares, atol=1e-12)
     chosen = SelectFromModel(model, prefit=True, max_features=4, threshold=-np.inf)
     assert set(np.flatnonzero(chosen.get_support())) == set(np.argsort(-shares)[:4])
 
@@ -336,26 +266,30 @@ def _rows(n, seed=0):
     return X, y
 
 
+FEW = _rows(200)
+MANY = csr_array(np.hstack([FEW[0], np.zeros((200, 2500))])), FEW[1]
+
+
 @pytest.mark.parametrize(
-    ("make", "options"),
+    ("make", "options", "rows"),
     [
-        (SupervisedIKDR, {}),
-        (SupervisedIKDR, {"whiten": True}),
-        (SupervisedIKDR, {"kernel": "polynomial"}),
-        (hsic_model, {}),
-        (hsic_model, {"kernel": "distance", "whiten": True}),
-        (hsic_model, {"kernel": Gaussian(1.5), "engine": "landmarks"}),
+        (SupervisedIKDR, {}, FEW),
+        (SupervisedIKDR, {"whiten": True}, FEW),
+        (SupervisedIKDR, {"kernel": "polynomial"}, FEW),
+        (hsic_model, {}, FEW),
+        (hsic_model, {}, MANY),
+        (hsic_model, {"kernel": "distance", "whiten": True}, FEW),
+        (hsic_model, {"kernel": Gaussian(1.5), "engine": "landmarks"}, FEW),
     ],
 )
-def test_the_same_rows_take_no_more_iterations(make, options):
-    X, y = _rows(200)
-    model = make(2, warm_start=True, **options).fit(X, y)
+def test_the_same_rows_take_no_more_iterations(make, options, rows):
+    model = make(2, warm_start=True, **options).fit(*rows)
     first, J, W = model.n_iter_, model.objective_, model.components_
-    model.fit(X, y)
-    assert model.n_iter_ <= min(first, 3)
+    model.fit(*rows)
+    assert model.n_iter_ <= (first if rows is MANY else min(first, 3))
     assert model.converged_
     assert model.objective_ >= J * (1 - 1e-6)
-    assert np.sin(subspace_angles(model.components_.T, W.T)[0]) < 2e-3
+    assert subspace_distance(model.components_.T, W.T) < 1.4e-3
 
 
 def test_more_rows_are_fitted_from_the_last_w():
@@ -381,9 +315,8 @@ def test_predictions_go_on_with_the_last_setting():
 
 def test_without_an_earlier_fit_it_changes_nothing():
     X, y = _rows(150)
-    model = SupervisedIKDR(1).fit(X, y)
-    for fresh in (SupervisedIKDR(1, warm_start=True), clone(model).set_params(warm_start=True)):
-        np.testing.assert_array_equal(fresh.fit(X, y).components_, model.components_)
+    warm = SupervisedIKDR(1, warm_start=True).fit(X, y)
+    assert_array_equal(warm.components_, SupervisedIKDR(1).fit(X, y).components_)
 
 
 def test_another_shape_is_refused():
@@ -393,15 +326,6 @@ def test_another_shape_is_refused():
         model.set_params(n_components=3).fit(X, y)
     with pytest.raises(ValueError, match="`components_` of 6 features, but X has 4"):
         model.set_params(n_components=2).fit(X[:, :4], y)
-
-
-def test_sparse_rows_with_many_columns_are_fitted_from_the_last_w():
-    X, y = _rows(150)
-    words = csr_array(np.hstack([X, np.zeros((150, 2500))]))
-    model = hsic_model(2, warm_start=True).fit(words, y)
-    steps = model.n_iter_
-    assert model.fit(words, y).n_iter_ <= steps
-    assert model.components_.shape == (2, 2506)
 
 
 def test_a_fit_by_another_criterion_leaves_no_attribute_of_the_last_one():
@@ -418,4 +342,4 @@ def test_a_start_that_unseen_rows_preferred_to_all_steps_stays():
     model = SupervisedIKDR(1, warm_start=True).fit(X, y)
     assert model.status_ is Status.START
     W = model.components_
-    np.testing.assert_array_equal(model.fit(X, y).components_, W)
+    assert_array_equal(model.fit(X, y).components_, W)

@@ -1,14 +1,17 @@
-"""What tables of users bring: uneven classes, gaps, frames of polars, searches, callbacks."""
+"""What tables of users bring, and the places and types that their numbers come in."""
 
-from __future__ import annotations
+from pathlib import Path
+from typing import Any
 
 import dask.array as da
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from distributed import Client
 from models import StoredRows, Watcher, assert_same_fit, hsic_model
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 from sklearn.datasets import load_wine
@@ -17,7 +20,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.kernels import Gaussian
+from ism_dask.linalg.subspaces import subspace_sine
+from storage import DatasetInfo, open_dataset, write_dataset
 
 X, Y = load_wine(return_X_y=True)
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
@@ -29,41 +35,27 @@ def fitted():
     return SupervisedIKDR(2, **PLAIN).fit(X, Y)
 
 
+def _check_weighted(class_weight, y, weights):
+    given = SupervisedIKDR(2, **PLAIN, class_weight=class_weight).fit(X, y)
+    assert_same_fit(given, SupervisedIKDR(2, **PLAIN).fit(X, y, weights), 1e-10, 1e-6)
+
+
 def test_a_class_weight_is_the_weight_of_its_rows():
-    given = SupervisedIKDR(2, **PLAIN, class_weight={"barolo": 2, "barbera": 0.5}).fit(X, NAMES)
     of_rows = np.select([NAMES == "barolo", NAMES == "barbera"], [2.0, 0.5], 1.0)
-    assert_same_fit(given, SupervisedIKDR(2, **PLAIN).fit(X, NAMES, of_rows), 1e-10, 1e-6)
-    none = SupervisedIKDR(1, **PLAIN, class_weight={"barolo": 0}).fit(X, NAMES)
-    others = NAMES != "barolo"
-    assert_same_fit(none, SupervisedIKDR(1, **PLAIN).fit(X[others], NAMES[others]), 1e-10, 1e-6)
-
-
-def test_balanced_classes_count_alike_with_weights_and_with_repetitions():
-    balanced = SupervisedIKDR(2, **PLAIN, class_weight="balanced")
-    as_rows = SupervisedIKDR(2, **PLAIN).fit(X, Y, compute_sample_weight("balanced", Y))
-    assert_same_fit(balanced.fit(X, Y), as_rows, 1e-10, 1e-6)
+    _check_weighted({"barolo": 2, "barbera": 0.5}, NAMES, of_rows)
+    _check_weighted({"barolo": 0}, NAMES, (NAMES != "barolo") * 1.0)
+    _check_weighted("balanced", Y, compute_sample_weight("balanced", Y))
     weights = np.random.default_rng(0).integers(0, 4, len(X))
     balanced = hsic_model(2, **PLAIN, class_weight="balanced")
     repeated = clone(balanced).fit(X.repeat(weights, axis=0), Y.repeat(weights))
     assert_same_fit(balanced.fit(X, Y, weights), repeated, 1e-10, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("class_weight", "y", "message"),
-    [
-        ("even", Y, "balanced"),
-        ({"dolcetto": 2}, NAMES, "dolcetto"),
-        (1, Y, "must be a dict.*got 1"),
-        ({0: "a"}, Y, "'a' for the class 0; expected numbers from 0 up"),
-        ({0: -1}, Y, "-1 for the class 0; expected numbers from 0 up"),
-        ({0: 0, 1: 0, 2: 0}, Y, "zero"),
-        ("balanced", X[:, 0], "read as numbers.*or target='classes'"),
-        ("balanced", np.eye(3, dtype=int)[Y], "read as several labels; give `sample_weight`$"),
-    ],
-)
-def test_bad_class_weights_are_refused(class_weight, y, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2, class_weight=class_weight).fit(X, y)
+def test_strings_of_numpy_are_labels():
+    labels = NAMES.astype(np.dtypes.StringDType())
+    fitted = SupervisedIKDR(2, **PLAIN).fit(X, labels)
+    assert_same_fit(fitted, SupervisedIKDR(2, **PLAIN).fit(X, NAMES), 1e-10, 1e-6)
+    assert fitted.classes_.tolist() == ["barbera", "barolo", "grignolino"]
 
 
 @pytest.mark.parametrize("options", [{}, {"whiten": True}, {"standardize": False}])
@@ -116,17 +108,17 @@ def test_the_score_of_numbers_is_that_of_their_mean_or_law():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 4))
     by_mean = rows[:, 0] ** 2 + 0.5 * rng.normal(size=400)
-    assert 0.8 < SupervisedIKDR(1).fit(rows[::2], by_mean[::2]).score(rows[1::2], by_mean[1::2]) < 1
     by_law = np.exp(rows[:, 0]) * rng.normal(size=400)
-    fitted = SupervisedIKDR(1).fit(rows[::2], by_law[::2])
-    assert fitted.target_ == "law"
-    assert 0.05 < fitted.score(rows[1::2], by_law[1::2]) < 0.5
+    for y, target, low, high in ((by_mean, "mean", 0.8, 1.0), (by_law, "law", 0.05, 0.5)):
+        fitted = SupervisedIKDR(1).fit(rows[::2], y[::2])
+        assert fitted.target_ == target
+        assert low < fitted.score(rows[1::2], y[1::2]) < high
 
 
 def test_frames_of_polars_in_and_out(fitted):
     frame = pl.DataFrame(X, schema=[f"f{i}" for i in range(13)])
-    of_frames = SupervisedIKDR(2, **PLAIN).set_output(transform="polars")
-    new = of_frames.fit(frame, pl.Series(Y)).transform(frame)
+    of_frames = SupervisedIKDR(2, **PLAIN).set_output(transform="polars").fit(frame, pl.Series(Y))
+    new = of_frames.transform(frame)
     assert isinstance(new, pl.DataFrame)
     assert new.columns == ["supervisedikdr0", "supervisedikdr1"]
     assert_allclose(new.to_numpy(), fitted.transform(X), atol=1e-9)
@@ -134,19 +126,15 @@ def test_frames_of_polars_in_and_out(fitted):
 
 
 def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted):
-    gaps = np.where(X.max() == X, np.nan, X)
-    calls = [
-        lambda: SupervisedIKDR(2).fit(gaps, Y),
-        lambda: SupervisedIKDR(2).fit(StoredRows(gaps, 100), Y),
-        lambda: SupervisedIKDR(2).fit(np.ma.masked_equal(X, X.max()), Y),
-        lambda: fitted.transform(np.ma.masked_equal(X, X.max())),
-        lambda: UnsupervisedIKDR(3).fit(gaps),
-        lambda: fitted.transform(gaps),
-        lambda: fitted.transform(da.from_array(gaps)).compute(),
-    ]
-    for call in calls:
+    gaps, masked = np.where(X.max() == X, np.nan, X), np.ma.masked_equal(X, X.max())
+    for rows in (gaps, masked, StoredRows(gaps, 100)):
         with pytest.raises(ValueError, match=r"NaN.*SimpleImputer"):
-            call()
+            SupervisedIKDR(2).fit(rows, Y)
+    for rows in (gaps, masked, da.from_array(gaps)):
+        with pytest.raises(ValueError, match=r"NaN.*SimpleImputer"):
+            np.asarray(fitted.transform(rows))
+    with pytest.raises(ValueError, match=r"NaN.*SimpleImputer"):
+        UnsupervisedIKDR(3).fit(gaps)
     filled = make_pipeline(SimpleImputer(), SupervisedIKDR(2, **PLAIN)).fit(gaps, Y)
     assert filled.transform(gaps).shape == (178, 2)
 
@@ -162,26 +150,6 @@ def test_columns_of_texts_and_dates_are_named(library, fitted):
     assert SupervisedIKDR(1).fit(numbers, Y).n_features_in_ == 2
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        ({"a": 1}, "got a dict"),
-        ((label for label in Y), "got a generator"),
-        (np.ma.masked_equal(Y, 2), "no value in 48 of 178 rows"),
-    ],
-)
-def test_targets_that_are_no_columns_are_refused(y, message):
-    with pytest.raises(ValueError, match=message):
-        SupervisedIKDR(2).fit(X, y)
-
-
-def test_strings_of_numpy_are_labels():
-    labels = NAMES.astype(np.dtypes.StringDType())
-    fitted = SupervisedIKDR(2, **PLAIN).fit(X, labels)
-    assert_same_fit(fitted, SupervisedIKDR(2, **PLAIN).fit(X, NAMES), 1e-10, 1e-6)
-    assert fitted.classes_.tolist() == ["barbera", "barolo", "grignolino"]
-
-
 @pytest.mark.skipif(not hasattr(SupervisedIKDR, "set_callbacks"), reason="scikit-learn < 1.9")
 def test_callbacks_of_scikit_learn_see_every_iteration():
     watcher = Watcher(lambda fitted: fitted.score(X, Y))
@@ -193,3 +161,84 @@ def test_callbacks_of_scikit_learn_see_every_iteration():
     UnsupervisedIKDR(3).set_callbacks(rounds).fit(X)
     assert len(rounds.seen) > 3
     assert set(rounds.seen) == {(178, 3)}
+
+
+CRITERIA = ("prediction", "dependence")
+
+
+def _bytes(n: int, d: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of bytes and classes of which the first two columns decide."""
+    rng = np.random.default_rng(n)
+    X = rng.integers(256, size=(n, d)).astype(np.uint8)
+    score = X[:, 0] / 64.0 + np.sin(X[:, 1] / 32.0) + 0.3 * rng.normal(size=n)
+    return X, np.digitize(score, np.quantile(score, [0.3, 0.6]))
+
+
+def _stored(X: np.ndarray, folder: Path, chunk_rows: int) -> Any:
+    name = f"{X.dtype}-{chunk_rows}"
+    write_dataset(folder / name, DatasetInfo(name), [X], chunk_rows=chunk_rows)
+    return open_dataset(folder / name)
+
+
+def _apart(fits: list[SupervisedIKDR]) -> float:
+    """Return the largest sine of the angle between the first W and another one."""
+    return max(subspace_sine(fits[0].components_.T, each.components_.T) for each in fits[1:])
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
+    criterion, tmp_path, thread_cluster
+):
+    X, y = _bytes(200)
+    lazy, stored = da.from_array(X, chunks=(90, 5)), _stored(X * 1.0, tmp_path, 100)
+    places = [X * 1.0, X, X.astype(np.float32), csr_array(X), stored, lazy]
+    fits = [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in places]
+    with Client(thread_cluster):
+        fits += [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in (X, lazy)]
+    for alone, spread in ((fits[1], fits[-2]), (fits[5], fits[-1])):
+        assert_array_equal(spread.components_, alone.components_)
+    # Few rows of bytes are in single precision for dependence, as ever, and numbers are not.
+    assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_clusters_are_the_same_in_memory_on_disk_on_a_cluster_and_sparse(tmp_path, thread_cluster):
+    X = _bytes(200)[0] * 1.0
+    lazy = da.from_array(X, chunks=(90, 5))
+    places = (X, csr_array(X), _stored(X, tmp_path, 90))
+    model = UnsupervisedIKDR(3, n_init=1, max_outer=3)
+    fits = [clone(model).fit(place) for place in places]
+    with Client(thread_cluster):
+        fits.append(clone(model).fit(lazy))
+    for other in fits[1:]:
+        assert_array_equal(other.components_, fits[0].components_)
+        assert_array_equal(other.labels_, fits[0].labels_)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
+    criterion, tmp_path, monkeypatch, thread_cluster
+):
+    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 900)
+    X, y = _bytes(500, 3)
+    weights = np.random.default_rng(0).integers(0, 3, size=len(X))
+    lazy, stored = da.from_array(X, chunks=(250, 3)), _stored(X * 1.0, tmp_path, 128)
+    engine = "auto" if criterion == "prediction" else "blocks"
+
+    def fitted(place):
+        return SupervisedIKDR(1, criterion=criterion, engine=engine).fit(place, y, weights)
+
+    fits = [fitted(place) for place in (X, csr_array(X), stored, _stored(X, tmp_path, 2048))]
+    with Client(thread_cluster):
+        fits.append(fitted(lazy))
+    assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
+
+
+def test_many_rows_are_in_single_precision_if_it_holds_their_numbers():
+    X, _ = _bytes(10_000)
+    for values, precision in ((X * 1.0, np.float32), (X / 7.0, np.float64)):
+        for place in (values, da.from_array(values, chunks=(3000, 5))):
+            prepared = prepare_rows(place, Gaussian(), standardize=True)
+            assert prepared.shards.dtype == precision
+    few = prepare_rows(X[:500] * 1.0, Gaussian(), standardize=True)
+    assert few.shards.dtype == np.float64

@@ -1,7 +1,5 @@
 """What several tests of `storage` need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

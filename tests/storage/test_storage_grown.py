@@ -1,7 +1,5 @@
 """Tables that grow, and tables that several processes store: the same bits as at one go."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import time
@@ -16,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import storage.dataset_writing
 import storage.tables.sources
@@ -118,7 +116,7 @@ def test_rows_are_stored_anew_where_the_old_ones_would_differ(tmp_path, change):
     shutil.copytree(grown, tmp_path / "whole")
     whole = ingest_table(tmp_path / "whole", "whole", label="y", missing="mean")
     assert len(data.X) == 290
-    np.testing.assert_allclose(data.X.read(0, 290), whole.X.read(0, 290), rtol=1e-13)
+    assert_allclose(data.X.read(0, 290), whole.X.read(0, 290), rtol=1e-13)
     assert data.feature_names == whole.feature_names
     assert data.class_names == whole.class_names
     assert len(first.X) == 200
@@ -165,18 +163,13 @@ def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, 
     if missing == "drop":
         _check_same(data, here)
     else:
-        np.testing.assert_allclose(data.X.read(0, 283), here.X.read(0, 283), rtol=1e-13)
+        assert_allclose(data.X.read(0, 283), here.X.read(0, 283), rtol=1e-13)
     assert open_dataset("far").data_hash == data.data_hash
     wrong = _write(_frame(20, 9).assign(a="many"), tmp_path / "parts", "part-9", "csv")
     if suffix == "csv":
         with pytest.raises(TableError, match="part-9"):
             ingest_table(tmp_path / "parts", "wrong", label="y", executor=executor)
         assert wrong.exists()
-
-
-def _save_hdf5(path: Path, values: np.ndarray[Any, Any]) -> None:
-    with h5py.File(path, "w") as file:
-        file["values"] = values
 
 
 def test_pieces_have_the_rows_of_their_folders_once(tmp_path, monkeypatch):
@@ -195,7 +188,7 @@ def test_pieces_have_the_rows_of_their_folders_once(tmp_path, monkeypatch):
         (".npy", np.save),
         (".npz", np.savez),
         (".zarr", lambda path, values: zarr.create_array(path, data=values)),
-        (".h5", _save_hdf5),
+        (".h5", lambda path, values: h5py.File(path, "w").create_dataset("v", data=values)),
     ],
 )
 def test_processes_open_the_files_of_matrices_themselves_in_pieces(
@@ -223,9 +216,7 @@ def test_a_frame_in_pieces_has_the_same_rows(executor, monkeypatch):
     monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 7)
     assert len(open_table(frame).pieces()) == 6
     # The rows stay in this process, whatever the executor.
-    parts = ingest_table(frame, "parts", label="y", executor=executor)
-    assert parts.data_hash == whole.data_hash
-    _check_same(parts, whole)
+    _check_same(ingest_table(frame, "parts", label="y", executor=executor), whole)
 
 
 def test_results_come_in_order_and_errors_end_the_work():
@@ -243,13 +234,10 @@ def test_results_come_in_order_and_errors_end_the_work():
         begun.clear()
         with pytest.raises(ValueError, match="the fortieth"):
             list(map_in_order(threads, work, range(10_000), lambda: 10))
-    # The ten that were begun at most when the fortieth failed: 40 to 49.
-    assert max(begun) < 50
-
-
-def test_a_slow_caller_is_not_run_ahead_of():
-    begun: list[int] = []
-    with threads_of_this_process() as threads:
+        # The ten that were begun at most when the fortieth failed: 40 to 49.
+        assert max(begun) < 50
+        # A slow caller is not run ahead of.
+        begun.clear()
         results = map_in_order(threads, begun.append, range(10_000), lambda: 10)
         for taken in range(1, 31):
             next(results)

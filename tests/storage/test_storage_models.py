@@ -1,7 +1,5 @@
 """Models and strict JSON: what is saved is what is loaded."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from storage import (
@@ -48,7 +47,7 @@ def test_a_model_comes_back_as_it_was(dtype):
     path = save_model("run-1", saved)
     for loaded in (load_model("run-1"), load_model(path)):
         for name in ("components", "mean", "scale", "eigenvalues"):
-            np.testing.assert_array_equal(getattr(loaded, name), getattr(saved, name))
+            assert_array_equal(getattr(loaded, name), getattr(saved, name))
             assert getattr(loaded, name).dtype == getattr(saved, name).dtype
         for name in ("feature_names", "class_names", "config", "versions"):
             assert getattr(loaded, name) == getattr(saved, name)
@@ -73,7 +72,7 @@ def test_labels_and_pictures_are_part_of_a_model(dtype):
     path = save_model("run", model(labels=labels), {"a.png": b"one", "b.png": b"two"})
     found = load_model("run").labels
     assert found.dtype == labels.dtype
-    np.testing.assert_array_equal(found, labels)
+    assert_array_equal(found, labels)
     assert picture_path(path, "b.png").read_bytes() == b"two"
     picture_path(path, "b.png").write_bytes(b"other")
     with pytest.raises(DamagedStore, match=r"pictures/b\.png"):
@@ -89,13 +88,6 @@ def test_a_picture_that_leads_out_changes_nothing():
         save_model("run", model(labels=np.zeros(3, int)), {"../up.png": b"two"})
     assert load_model("run").labels is None
     assert picture_path(path, "a.png").read_bytes() == b"one"
-
-
-def test_only_json_and_chunks_are_on_disk():
-    path = save_model("run", model())
-    for file in path.rglob("*"):
-        if file.is_file() and "c" not in file.relative_to(path).parts:
-            json.loads(file.read_text(), parse_constant=pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -119,16 +111,6 @@ def test_a_model_that_does_not_fit_together_is_refused(changes, message):
         model(**changes)
 
 
-def test_a_sample_and_a_history_come_back():
-    sample = Sample(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([2, 0, 1]))
-    history = [{"iteration": 1, "change": math.inf, "eigenvalues": [2.0, 1.0]}]
-    save_model("run", model(sample=sample, history=history, image_shape=(2, 2)))
-    found = load_model("run")
-    np.testing.assert_array_equal(found.sample.points, sample.points)
-    np.testing.assert_array_equal(found.sample.values, sample.values)
-    assert (found.history, found.image_shape) == (history, (2, 2))
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, bool])
 def test_transform_is_the_projection(dtype):
     saved = model()
@@ -136,7 +118,7 @@ def test_transform_is_the_projection(dtype):
     found = saved.transform(X)
     expected = ((X.astype(float) - saved.mean) / saved.scale) @ saved.components.T
     assert found.dtype == (np.float32 if dtype is np.float32 else np.float64)
-    np.testing.assert_allclose(found, expected, rtol=1e-5 if dtype is np.float32 else 1e-12)
+    assert_allclose(found, expected, rtol=1e-5 if dtype is np.float32 else 1e-12)
     assert saved.transform(X[:0]).shape == (0, 2)
 
 
@@ -178,11 +160,8 @@ def test_json_round_trip(value):
 
 
 def test_json_takes_numpy_and_refuses_the_rest():
-    assert loads(dumps({"a": np.float32(0.5), "b": np.arange(2), "c": (1,)})) == {
-        "a": 0.5,
-        "b": [0, 1],
-        "c": [1],
-    }
+    known = {"a": np.float32(0.5), "b": np.arange(2), "c": (1,)}
+    assert loads(dumps(known)) == {"a": 0.5, "b": [0, 1], "c": [1]}
     for bad in ({1: 2}, {"__float__": "nan"}, {"a": [{2}]}, 1j, b""):
         with pytest.raises(StorageError, match="`value"):
             dumps(bad)

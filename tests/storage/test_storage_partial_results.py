@@ -1,7 +1,5 @@
 """Partial results: no bit lost, found for their request alone, never wrong, never half there."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import shutil

@@ -1,23 +1,28 @@
-"""Streaming in, reading ranges out, and every kind of damage between."""
-
-from __future__ import annotations
+"""Streaming in, reading ranges out, every kind of damage, and whatever stops a writer."""
 
 import multiprocessing
+import os
 import pickle
-from collections.abc import Callable, Iterator
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
+from numpy.testing import assert_array_equal
 
 from storage import DamagedStore, DatasetInfo, StorageError, ZarrRows, open_dataset, write_dataset
+from storage.atomic import workspace
 from storage.manifest import MANIFEST
 from storage.store import StoredGroup
 
 INFO = DatasetInfo("made")
-Maker = Callable[..., Path]
 
 
 def rows_of(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
@@ -39,10 +44,10 @@ def test_what_is_written_in_blocks_is_read_in_ranges(tmp_path):
     assert seen == [25, 50, 75, 100, 103]
     for start, stop in [(0, 103), (0, 0), (24, 26), (25, 50), (102, 103), (7, 99)]:
         got = data.X.read(start, stop)
-        np.testing.assert_array_equal(got, X[start:stop])
+        assert_array_equal(got, X[start:stop])
         assert got.flags.c_contiguous
         assert got.flags.writeable
-    np.testing.assert_array_equal(data.labels["target"], X[:, 0])
+    assert_array_equal(data.labels["target"], X[:, 0])
     assert data.y is None
     write_dataset(tmp_path / "whole", INFO, [X], labels, chunk_rows=25)
     assert open_dataset(tmp_path / "whole").data_hash == data.data_hash
@@ -65,7 +70,7 @@ def test_a_generator_may_reuse_its_buffer(tmp_path):
 
     write_dataset(tmp_path / "d", INFO, blocks(), chunk_rows=4)
     expected = np.repeat(np.arange(5.0), 3)
-    np.testing.assert_array_equal(open_dataset(tmp_path / "d").X.read(0, 15)[:, 1], expected)
+    assert_array_equal(open_dataset(tmp_path / "d").X.read(0, 15)[:, 1], expected)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "i8", "f4", ">f8"])
@@ -74,7 +79,7 @@ def test_the_dtype_stays(tmp_path, dtype):
     write_dataset(tmp_path / "d", INFO, [X[:4], X[4:]])
     got = open_dataset(tmp_path / "d").X
     assert got.dtype == np.dtype(dtype).newbyteorder("=")
-    np.testing.assert_array_equal(got.read(0, 6), X)
+    assert_array_equal(got.read(0, 6), X)
 
 
 def test_chunks_are_two_to_four_mebibytes(tmp_path):
@@ -199,7 +204,7 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(make_datase
     monkeypatch.undo()
     expected = open_dataset(path)
     assert opened.data_hash == expected.data_hash
-    np.testing.assert_array_equal(opened.labels["kind"], expected.labels["kind"])
+    assert_array_equal(opened.labels["kind"], expected.labels["kind"])
 
 
 @pytest.mark.parametrize(
@@ -210,12 +215,14 @@ def test_a_manifest_of_nonsense_is_damage(make_dataset, text):
     (path / MANIFEST).write_text(text)
     with pytest.raises(DamagedStore, match=MANIFEST):
         open_dataset(path)
+    (path / MANIFEST).unlink()
+    with pytest.raises(DamagedStore, match=r"manifest\.json.* is missing"):
+        open_dataset(path)
 
 
 def test_every_array_has_zstd_and_crc32c(make_dataset):
     group = zarr.open_group(make_dataset(), mode="r")
-    names = ["X", "labels/kind"]
-    for name in names:
+    for name in ("X", "labels/kind"):
         found = [codec.to_dict()["name"] for codec in group[name].metadata.codecs]
         assert found == ["bytes", "zstd", "crc32c"]
 
@@ -228,14 +235,14 @@ def test_rows_pickle_small_and_read_elsewhere(make_dataset):
     assert copy.__dask_tokenize__() == rows.__dask_tokenize__()
     assert len(pickle.dumps(rows)) < 2000
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        np.testing.assert_array_equal(pool.apply(ZarrRows.read, (rows, 5, 45)), rows.read(5, 45))
+        assert_array_equal(pool.apply(ZarrRows.read, (rows, 5, 45)), rows.read(5, 45))
 
 
 def test_threads_share_an_opening(make_dataset):
     rows = open_dataset(make_dataset()).X
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda start: rows.read(start, start + 10), [0, 10, 20, 30, 40] * 20))
-    np.testing.assert_array_equal(np.concatenate(got[-5:]), rows.read(0, 50))
+    assert_array_equal(np.concatenate(got[-5:]), rows.read(0, 50))
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
@@ -246,7 +253,126 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
         open_dataset(tmp_path / "d")
 
 
-def test_a_folder_that_is_no_store_is_refused(tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DamagedStore, match=r"manifest\.json.* is missing"):
-        open_dataset(tmp_path / "empty")
+SMALL = DatasetInfo("small")
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+@contextmanager
+def unchanged(path: Path, beside: int = 1) -> Iterator[None]:
+    """Assert that the values of a data set stay, and that so many entries are beside it."""
+    before = read_all(path)
+    yield
+    assert_array_equal(read_all(path), before)
+    assert len(entries(path.parent)) == 1 + beside
+
+
+@pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_on_the_way_leaves_the_old(make_dataset, stop):
+    path = make_dataset()
+
+    def blocks():
+        yield np.zeros((30, 3))
+        raise stop("enough")
+
+    with unchanged(path), pytest.raises(stop, match="enough"):
+        write_dataset(path, SMALL, blocks(), chunk_rows=10)
+
+
+def test_a_failing_swap_puts_the_old_back(make_dataset, monkeypatch):
+    path, whole = make_dataset(), Path.rename
+
+    def rename(self, other):
+        if self.name == "payload":
+            raise PermissionError(13, "no")
+        return whole(self, other)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with unchanged(path), pytest.raises(StorageError, match="change the permissions"):
+        make_dataset(seed=1)
+
+
+def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python code that fills 6 chunks of data set argv[1] and calls `middle()` after 3."""
+    prelude = """
+        import os, resource, signal, sys
+        from pathlib import Path
+        import numpy as np
+        from storage import DatasetInfo, StorageError, write_dataset
+        target = Path(sys.argv[1])
+        def write(middle):
+            def blocks():
+                for number in range(6):
+                    if number == 3:
+                        middle()
+                    yield np.random.default_rng(number).normal(size=(2000, 3))
+            write_dataset(target, DatasetInfo("small"), blocks(), chunk_rows=2000)
+    """
+    source = textwrap.dedent(prelude) + textwrap.dedent(code)
+    command = [sys.executable, "-W", "error", "-c", source, *map(str, arguments)]
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(make_dataset):
+    path = make_dataset()
+    before = read_all(path)
+    with unchanged(path, beside=2):
+        done = run("write(lambda: os.kill(os.getpid(), signal.SIGKILL))", path)
+        assert done.returncode == -signal.SIGKILL
+    make_dataset(seed=1)
+    assert entries(path.parent) == [".lock", "small"]
+    assert not np.array_equal(read_all(path), before)
+
+
+def test_a_writer_killed_between_its_two_renames_loses_nothing(make_dataset):
+    path = make_dataset()
+    code = """
+        whole = Path.rename
+        def rename(self, other):
+            if self.name == "payload":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return whole(self, other)
+        Path.rename = rename
+        write(lambda: None)
+    """
+    with unchanged(path):
+        assert run(code, path).returncode == -signal.SIGKILL
+        assert not path.exists()
+
+
+def test_a_living_writer_is_left_alone(make_dataset, tmp_path):
+    path = make_dataset()
+    with workspace(path) as work:
+        work.payload.mkdir()
+        make_dataset(seed=1)
+        make_dataset(target=path.parent / "other")
+        assert work.payload.is_dir()
+    assert entries(path.parent) == [".lock", "other", "small"]
+
+
+def test_a_file_too_large_for_the_disk_is_explained(make_dataset):
+    path = make_dataset()
+    code = """
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            write(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)))
+        except StorageError as error:
+            print(error)
+    """
+    with unchanged(path):
+        done = run(code, path)
+    assert done.returncode == 0, done.stderr
+    for words in (f"could not write {path}", "MiB free", "free some space"):
+        assert words in done.stdout
+
+
+def test_a_home_that_is_a_file_is_explained(make_dataset, tmp_path):
+    (tmp_path / "home").write_text("")
+    with pytest.raises(StorageError, match="could not write"):
+        make_dataset()

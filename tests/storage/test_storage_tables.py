@@ -1,15 +1,16 @@
-"""Tables in every format come to the same rows, and what cannot be read is named."""
-
-from __future__ import annotations
+"""Tables in every format and on S3 come to the same rows, and what cannot be read is named."""
 
 import gzip
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import boto3
+import fsspec
 import h5py
 import numpy as np
 import pandas as pd
@@ -99,9 +100,12 @@ def _arrow(frame: pd.DataFrame, _folder: Path | None = None) -> pa.Table:
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
+def _with_categories(frame: pd.DataFrame) -> pl.DataFrame:
+    return pl.from_pandas(frame).with_columns(pl.col("region").cast(pl.Categorical))
+
+
 def _polars_parquet(frame: pd.DataFrame, folder: Path) -> Path:
-    categories = pl.from_pandas(frame).with_columns(pl.col("region").cast(pl.Categorical))
-    categories.write_parquet(folder / "sales.parquet")
+    _with_categories(frame).write_parquet(folder / "sales.parquet")
     return folder / "sales.parquet"
 
 
@@ -121,9 +125,7 @@ FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "pyarrow": _arrow,
     "polars": lambda frame, _: pl.from_pandas(frame),
     "polars lazy": lambda frame, _: pl.from_pandas(frame).lazy(),
-    "polars categories": lambda frame, _: pl.from_pandas(frame).with_columns(
-        pl.col("region").cast(pl.Categorical)
-    ),
+    "polars categories": lambda frame, _: _with_categories(frame),
     "polars parquet": _polars_parquet,
     "reader": lambda frame, _: _arrow(frame).to_reader(),
     "xarray": lambda frame, _: xr.Dataset.from_dataframe(frame),
@@ -185,17 +187,13 @@ def test_matrices_have_numbered_columns(kind, tmp_path):
     assert_array_equal(data.y, X[:, 3].astype(float))
 
 
-def test_a_matrix_of_xarray_has_the_names_of_its_columns():
+def test_a_matrix_may_have_names_and_masked_numbers():
     X = np.random.default_rng(1).normal(size=(50, 3))
     names = {"column": ["age", "income", "visits"]}
     frame = xr.DataArray(X, dims=("row", "column"), coords=names)
     assert ingest_table(frame, "m").feature_names == ("age", "income", "visits")
-
-
-def test_masked_numbers_are_gaps():
-    X = np.ma.masked_greater(np.arange(12.0).reshape(4, 3), 10.0)
     with pytest.raises(TableError, match=r"column_2 \(1\)"):
-        ingest_table(X, "m")
+        ingest_table(np.ma.masked_greater(np.arange(12.0).reshape(4, 3), 10.0), "n")
 
 
 def test_folders_with_leading_zeros_are_texts(tmp_path):
@@ -253,19 +251,18 @@ def test_the_schema_is_stored_and_read_back(tmp_path):
     assert data.info.table["files"][0]["path"] == str(path)
 
 
-LABELS = {
-    "texts": (["b", "a", "b"], "auto", ("a", "b")),
-    "booleans": ([True, False, True], "auto", ("false", "true")),
-    "few whole numbers": ([3, 1, 3], "auto", ("1", "3")),
-    "whole numbers as numbers": ([3, 1, 3], "numbers", None),
-    "decimals": ([0.5, 1, 2], "auto", None),
-    "many whole numbers as classes": (list(range(30)), "classes", tuple(map(str, range(30)))),
-}
-
-
-@pytest.mark.parametrize("case", LABELS)
-def test_labels_are_classes_or_numbers(case):
-    values, target, classes = LABELS[case]
+@pytest.mark.parametrize(
+    ("values", "target", "classes"),
+    [
+        (["b", "a", "b"], "auto", ("a", "b")),
+        ([True, False, True], "auto", ("false", "true")),
+        ([3, 1, 3], "auto", ("1", "3")),
+        ([3, 1, 3], "numbers", None),
+        ([0.5, 1, 2], "auto", None),
+        (list(range(30)), "classes", tuple(map(str, range(30)))),
+    ],
+)
+def test_labels_are_classes_or_numbers(values, target, classes):
     frame = pd.DataFrame({"x": np.arange(len(values)) ** 1.5, "y": values})
     data = ingest_table(frame, "l", label="y", target=target)
     if classes is None:
@@ -304,28 +301,28 @@ def test_what_cannot_be_read_is_named(case):
     assert not list_datasets()
 
 
-FILES = {
-    "no file": ("none.csv", None, "there is no file"),
-    "unknown format": ("a.docx", b"PK", "expected .arrow, .csv"),
-    "spreadsheet": ("a.xlsx", b"PK", "a.xlsx is a spreadsheet; save it as CSV"),
-    "texts in another encoding": (
-        "a.csv",
-        b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n",
-        "not UTF-8; name its encoding, such as --encoding cp1252",
-    ),
-    "empty folder": ("empty", None, "no file that can be read"),
-    "damaged parquet": ("a.parquet", b"PAR1 nothing", "cannot read .*a.parquet"),
-    "header twice": ("a.csv", b"x,x,y\n1,2,a\n3,4,b\n", "multiple columns named x"),
-    "rows of other lengths": ("a.csv", b"x,y\n1,a\n2\n", "cannot read .*a.csv"),
-    "text among numbers": ("a.csv", b"x,y\n1,a\noops,b\n", "'oops'"),
-    "no rows": ("a.csv", b"x,y\n", "has no rows"),
-    "pickle": ("a.npy", b"\x93NUMPY\x01\x00", "a.npy"),
-}
+LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
 
 
-@pytest.mark.parametrize("case", FILES)
-def test_files_that_cannot_be_read_are_named(case, tmp_path):
-    name, content, message = FILES[case]
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.csv", None, "there is no file"),
+        ("a.docx", b"PK", "expected .arrow, .csv"),
+        ("a.xlsx", b"PK", "a.xlsx is a spreadsheet; save it as CSV"),
+        pytest.param("a.csv", LONG, "not UTF-8; name its .* --encoding cp1252", id="long"),
+        ("empty", None, "no file that can be read"),
+        ("a.parquet", b"PAR1 nothing", "cannot read .*a.parquet"),
+        ("a.csv", b"x,x,y\n1,2,a\n3,4,b\n", "multiple columns named x"),
+        ("a.csv", b"x,y\n1,a\n2\n", "cannot read .*a.csv"),
+        ("a.csv", b"x,y\n1,a\noops,b\n", "'oops'"),
+        ("a.csv", b"x,y\n", "has no rows"),
+        ("a.csv", b"x;y\n1;2;3\n", r"has one column, 'x;y'.*--delimiter"),
+        ("a.csv", b",y\n1,a\n", r"column 1 of .* has no name.*index=False"),
+        ("a.npy", b"\x93NUMPY\x01\x00", "a.npy"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(name, content, message, tmp_path):
     path = tmp_path / name
     if name == "empty":
         path.mkdir()
@@ -431,9 +428,6 @@ def test_a_list_keeps_its_order_and_an_index_is_no_feature(tmp_path):
     values = _values([tmp_path / "b.parquet", tmp_path / "a.parquet"])
     assert list(values) == ["x", "z"]
     assert_array_equal(values["x"], [1.0, 2.0])
-    frame.to_csv(tmp_path / "indexed.csv")
-    with pytest.raises(TableError, match=r"column 1 of .* has no name.*index=False"):
-        ingest_table(tmp_path / "indexed.csv", "bad")
 
 
 PEOPLE = [("größe", "born", "city"), ("1,5", "01.02.2020", "Köln"), ("2,25", "29.02.2020", "Ulm")]
@@ -476,27 +470,22 @@ def test_text_files_as_people_write_them(case, tmp_path):
     assert_array_equal(values, [[1.5, 18293, 1, 0], [2.25, 18321, 0, 1]])
 
 
-def test_commas_stay_where_they_are_no_decimals(tmp_path):
-    (tmp_path / "a.csv").write_text('x,place\n1.5,"Ulm, a;b"\n2,"1,5"\n')
-    assert list(_values(tmp_path / "a.csv")) == ["x", "place=1,5", "place=Ulm, a;b"]
-    (tmp_path / "b.csv").write_text("x;y\n1,5;2.5\n2,5;3.5\n")
-    assert_array_equal(_values(tmp_path / "b.csv")["y"], [2.5, 3.5])
-
-
-def test_a_first_line_of_numbers_is_a_row(tmp_path):
-    (tmp_path / "a.csv").write_text("1,2.5\n3,4\n")
+@pytest.mark.parametrize(
+    ("text", "columns", "last"),
+    [
+        # Commas stay where they are no decimals.
+        ('x,place\n1.5,"Ulm, a;b"\n2,"1,5"\n', ["x", "place=1,5", "place=Ulm, a;b"], [0, 1]),
+        ("x;y\n1,5;2.5\n2,5;3.5\n", ["x=1,5", "x=2,5", "y"], [2.5, 3.5]),
+        # A first line of numbers is a row, but not as pandas numbers the columns of a frame.
+        ("1,2.5\n3,4\n", ["column_0", "column_1"], [2.5, 4]),
+        ("0,1\n1,2.5\n3,4.0\n", ["0", "1"], [2.5, 4]),
+    ],
+)
+def test_the_first_line_and_the_marks_are_read_as_they_are_meant(tmp_path, text, columns, last):
+    (tmp_path / "a.csv").write_text(text)
     values = _values(tmp_path / "a.csv")
-    assert list(values) == ["column_0", "column_1"]
-    assert_array_equal(values, [[1, 2.5], [3, 4]])
-    # As pandas writes a frame whose columns have no names.
-    pd.DataFrame([[1, 2.5], [3, 4]]).to_csv(tmp_path / "b.csv", index=False)
-    assert list(_values(tmp_path / "b.csv")) == ["0", "1"]
-
-
-def test_another_separator_is_asked_for(tmp_path):
-    (tmp_path / "a.csv").write_text("x;y\n1;2;3\n")
-    with pytest.raises(TableError, match=r"has one column, 'x;y'.*--delimiter"):
-        ingest_table(tmp_path / "a.csv", "bad")
+    assert list(values) == columns
+    assert_array_equal(values[columns[-1]], last[::-1] if "place" in text else last)
 
 
 @pytest.mark.parametrize(
@@ -559,31 +548,72 @@ def test_a_zarr_array_that_changed_is_read_again(tmp_path):
         ingest_table(tmp_path / "m.zarr")
 
 
-NUMBERS: dict[str, tuple[pa.Array, list[float]]] = {
-    "beyond 2^53": (pa.array([2**60, 1]), [2.0**60, 1.0]),
-    "decimals": (pa.array([Decimal("1.00"), Decimal("2.00")]), [1.0, 2.0]),
-    "half floats": (pa.array(np.array([1.5, 2.0], np.float16)), [1.5, 2.0]),
-}
-
-
-@pytest.mark.parametrize("case", NUMBERS)
-def test_numbers_of_every_type(case):
-    column, expected = NUMBERS[case]
-    table = pa.table({"x": column, "y": column})
-    numbers = all(value == round(value) for value in expected) and case != "beyond 2^53"
-    target = "classes" if numbers else "numbers"
-    data = ingest_table(table, "n", label="y", target=target, force=True)
+@pytest.mark.parametrize(
+    ("column", "expected", "target"),
+    [
+        (pa.array([2**60, 1]), [2.0**60, 1.0], "numbers"),
+        (pa.array([Decimal("1.00"), Decimal("2.00")]), [1.0, 2.0], "classes"),
+        (pa.array(np.array([1.5, 2.0], np.float16)), [1.5, 2.0], "numbers"),
+    ],
+    ids=["beyond 2^53", "decimals", "half floats"],
+)
+def test_numbers_of_every_type(column, expected, target):
+    data = ingest_table(pa.table({"x": column, "y": column}), "n", label="y", target=target)
     assert_array_equal(data.X.read(0, 2)[:, 0], expected)
-    assert_array_equal(data.y, [0, 1] if numbers else expected)
-
-
-def test_dask_parts_decide_types_together():
-    dd = pytest.importorskip("dask.dataframe")
-    frame = pd.DataFrame({"c": [None, None, "a", "b"], "x": [1, 2, 3, 4]}, dtype=object)
-    frame["x"] = frame["x"].astype(int)
-    values = _values(dd.from_pandas(frame, npartitions=2), missing="mean")
-    assert_array_equal(values, [[0.5, 0.5, 1], [0.5, 0.5, 2], [1, 0, 3], [0, 1, 4]])
+    assert_array_equal(data.y, [0, 1] if target == "classes" else expected)
 
 
 def test_every_known_suffix_has_a_reader():
     assert set(SUFFIXES) == set(READERS)
+
+
+def _same_as_local(address: str, local: Path) -> None:
+    data = ingest_table(address, "far", label="churned")
+    expected = ingest_table(local, "near", label="churned")
+    assert data.feature_names == expected.feature_names
+    assert data.data_hash == expected.data_hash
+    assert_array_equal(data.X.read(0, len(data.X)), expected.X.read(0, len(expected.X)))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "csv.gz"])
+def test_a_folder_of_parts_is_the_same_as_on_disk(lake, tmp_path, suffix):
+    (tmp_path / "parts").mkdir()
+    for part in range(3):
+        frame, name = _frame(part), f"parts/{part}.{suffix}"
+        write = frame.to_parquet if suffix == "parquet" else frame.to_csv
+        write(tmp_path / name, index=False)
+        boto3.client("s3").upload_file(str(tmp_path / name), lake.removeprefix("s3://"), name)
+    _same_as_local(f"{lake}/parts", tmp_path / "parts")
+    _same_as_local(f"{lake}/parts/*.{suffix}", tmp_path / "parts")
+    # Credentials are read from the environment and stored nowhere.
+    stored = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert stored
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"].encode()
+    assert not any(secret in path.read_bytes() for path in stored)
+
+
+def test_a_change_is_seen_though_listings_are_cached(lake):
+    address = f"{lake}/sales.parquet"
+    _frame().to_parquet(address)
+    table = open_table(address)
+    before = table.versions()
+    assert before == open_table(address).versions()
+    assert before[0].path == address
+    assert before[0].version
+    _frame(seed=1).to_parquet(address, storage_options={"use_listings_cache": False})
+    assert table.versions() != before
+    assert ingest_table(address, "sales", label="churned").info.table["files"] == [
+        asdict(open_table(address).versions()[0])
+    ]
+
+
+def test_what_is_not_there_is_named(lake, monkeypatch):
+    with pytest.raises(TableError, match=r"there is no file or folder .*/none\.csv"):
+        ingest_table(f"{lake}/none.csv", "none")
+    nobody = {
+        "endpoint_url": "http://127.0.0.1:9",
+        "config_kwargs": {"retries": {"mode": "standard"}},
+    }
+    monkeypatch.setitem(fsspec.config.conf, "s3", nobody)
+    with pytest.raises(TableError, match="cannot read"):
+        ingest_table(f"{lake}/none.csv", "none")

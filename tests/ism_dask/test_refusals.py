@@ -1,0 +1,225 @@
+"""What no estimator can fit, and what it says then; all to the rows of Wine."""
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from models import hsic_model
+from scipy.sparse import csr_array
+from sklearn.datasets import load_wine
+
+from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.engines import ENGINES, Blocks, Exact
+from ism_dask.solvers import ISM
+
+X, Y = load_wine(return_X_y=True)
+N = len(X)
+NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
+LABELS = np.eye(3, dtype=int)[Y]
+GAP = np.where(X.max() == X, np.nan, X)
+DEFAULT = SupervisedIKDR()
+CLASSES = SupervisedIKDR(target="classes")
+
+
+def _but_one(value):
+    """Return ones, but for a value in row 7."""
+    return np.where(np.arange(N) == 7, value, 1.0)
+
+
+ROWS = [
+    (
+        DEFAULT,
+        {"X": da.from_array(GAP)},
+        "NaN or infinity, in 1 columns, .* 12",
+    ),
+    (DEFAULT, {"X": np.ones((N, 4))}, "nothing to reduce"),
+    (DEFAULT, {"X": da.from_array(X[0]), "y": Y[:13]}, "rows and columns; got shape"),
+    (CLASSES, {"X": da.from_array(X.astype(complex))}, "real numbers; got dtype complex128"),
+    (CLASSES, {"X": da.from_array(X.astype(str))}, "real numbers; got dtype <U"),
+]
+TARGETS = [
+    (DEFAULT, {"y": np.zeros(N, int)}, "one class only"),
+    (DEFAULT, {"y": Y[:-1]}, "inconsistent numbers of samples"),
+    (DEFAULT, {"X": da.from_array(X), "y": Y[:-1]}, "inconsistent numbers of samples"),
+    (DEFAULT, {"y": np.full(N, 0.5)}, "`y` is constant"),
+    (SupervisedIKDR(target="gaussian"), {"y": np.ones(N)}, "`y` is constant"),
+    (DEFAULT, {"y": np.arange(N)}, "178 different whole numbers"),
+    (CLASSES, {"y": np.arange(N)}, "178 different labels for 178 rows"),
+    (CLASSES, {"X": da.from_array(X), "y": np.where(Y, Y, np.nan)}, "Input y contains NaN"),
+    (SupervisedIKDR(target="x"), {}, "`target` must be one of .* got 'x'"),
+    (DEFAULT, {"y": {"a": 1}}, "got a dict"),
+    (DEFAULT, {"y": (label for label in Y)}, "got a generator"),
+    (DEFAULT, {"y": np.ma.masked_equal(Y, 2)}, "no value in 48 of 178 rows"),
+    (DEFAULT, {"y": np.ones((N, 2), dtype=int)}, "same labels in all rows"),
+    (DEFAULT, {"y": X[:, [12, 12]].astype(int)}, "whole numbers, which may be classes or numbers"),
+    (DEFAULT, {"y": [["a", f"{k}"] for k in range(N)]}, "column 1 of `y` has 178 different"),
+    (DEFAULT, {"y": csr_array(2 * LABELS)}, "must be an indicator of labels"),
+    (DEFAULT, {"y": np.array([["a", None]] * N)}, "no value in 178 of 178 rows"),
+    (DEFAULT, {"y": pd.date_range("2020", periods=N)}, "`y` has 178 different dates"),
+    (SemiSupervisedIKDR(3), {"y": np.full(N, np.nan)}, "no scores: every row is NaN"),
+    (SemiSupervisedIKDR(3, target="classes"), {"y": np.full(N, -1)}, "no labels: -1"),
+    (SemiSupervisedIKDR(3), {"y": Y[:100]}, "X has 178 rows, y has shape"),
+    (SemiSupervisedIKDR(3), {"y": np.full(N, np.inf)}, "infinity"),
+    (SemiSupervisedIKDR(3, target="linear"), {"y": np.ones(N)}, "is constant"),
+    (SemiSupervisedIKDR(3, target="gaussian"), {}, "`target` must be one of"),
+    (AlternativeIKDR(3), {"y": np.zeros(N)}, "one class only"),
+]
+WEIGHTS = [
+    *(
+        (make(3), {"sample_weight": -np.ones(N)}, "-1 in row 0")
+        for make in (SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
+    ),
+    (DEFAULT, {"sample_weight": np.ones(3)}, "shape"),
+    (DEFAULT, {"sample_weight": np.ones((N, 2))}, "shape"),
+    (DEFAULT, {"sample_weight": _but_one(-1.0)}, "-1 in row 7"),
+    (DEFAULT, {"sample_weight": _but_one(np.nan)}, "weight 0"),
+    (DEFAULT, {"sample_weight": np.zeros(N)}, "zero"),
+    (DEFAULT, {"sample_weight": "a"}, "real numbers"),
+    (
+        SupervisedIKDR(),
+        {"sample_weight": np.ones(N) * 1j},
+        "real numbers, one for each row; got dtype complex128",
+    ),
+    (
+        DEFAULT,
+        {"sample_weight": np.ma.masked_equal(Y, 1)},
+        "masked numb.* give these rows the weight 0",
+    ),
+    (DEFAULT, {"sample_weight": (Y == 1) * 1.0}, "one class only"),
+    (SupervisedIKDR(class_weight="even"), {}, "balanced"),
+    (SupervisedIKDR(class_weight={"dolcetto": 2}), {"y": NAMES}, "dolcetto"),
+    (SupervisedIKDR(class_weight=1), {}, "must be a dict.*got 1"),
+    (SupervisedIKDR(class_weight={0: "a"}), {}, "'a' for the class 0; expected numbers from 0 up"),
+    (SupervisedIKDR(class_weight={0: -1}), {}, "-1 for the class 0; expected numbers from 0 up"),
+    (SupervisedIKDR(class_weight={0: 0, 1: 0, 2: 0}), {}, "zero"),
+    (
+        SupervisedIKDR(class_weight="balanced"),
+        {"y": X[:, 0]},
+        "read as numb.* target='classes'",
+    ),
+    (
+        SupervisedIKDR(class_weight="balanced"),
+        {"y": LABELS},
+        "several labels; give `sample_weight`$",
+    ),
+    *(
+        (
+            SupervisedIKDR(1, avoid_weight=weight),
+            {"avoid": Y > 0},
+            "`avoid_weight` must be a positive finite num",
+        )
+        for weight in (-1, np.nan, "much", True)
+    ),
+    (
+        SupervisedIKDR(1, avoid_weight=1e300),
+        {"avoid": Y > 0},
+        r"`avoid_weight` is 1e\+300; expected at most 1,000,000",
+    ),
+]
+NUMBERS = [
+    (SupervisedIKDR(13), {}, "from 1 to 12 for 13 features, .* got 13"),
+    (SupervisedIKDR(0), {}, '`n_components` must be .*, "auto" or None; got 0'),
+    *((SupervisedIKDR(q), {}, f"`n_components` must be .* got {q!r}") for q in (1.5, True, "all")),
+    (SupervisedIKDR(whiten="yes"), {}, "`whiten` must be True or False; got 'yes'"),
+    (
+        SupervisedIKDR(2, max_features=0),
+        {},
+        "`max_features` must be .* from 1 to 13 .*; got 0",
+    ),
+    (SupervisedIKDR(2, max_features=True), {}, '13 for 13 features, "auto" or None; got True'),
+    *((SupervisedIKDR(2, max_features=k), {}, f"got {k!r}") for k in (14, 2.5, "all")),
+    (
+        SupervisedIKDR(2, max_features=1),
+        {},
+        "is 1, but 2 new features need 2 .* n_components=1",
+    ),
+    *(
+        (SupervisedIKDR(2, rotation=kind), {}, f"`rotation` must be one of varimax; got {kind!r}")
+        for kind in ("quartimax", True)
+    ),
+    (SupervisedIKDR(2, max_features=3, whiten=True), {}, "`whiten` mixes them"),
+    (hsic_model(2, max_features=3), {}, '`max_features` is for criterion="prediction"'),
+    (SemiSupervisedIKDR(3, mu=0), {}, "`mu` must be a positive"),
+    (SemiSupervisedIKDR(3, mu=[1.0, 2.0]), {}, r"`mu` has shape \(2,\), but `y` has 1 column;"),
+    (
+        SemiSupervisedIKDR(3, mu=[1.0, 0.0]),
+        {"y": X[:, :2]},
+        "each weight in `mu` must be",
+    ),
+    (AlternativeIKDR(3, mu=-1.0), {}, "`mu` must be a positive"),
+    *(
+        (AlternativeIKDR(3, **{name: 0}), {}, f"`{name}` must be")
+        for name in ("outer_tol", "max_outer", "n_init")
+    ),
+    *(
+        (UnsupervisedIKDR(k), {}, "`n_clusters` must be a whole number from 1 to 177")
+        for k in (0, 178, 2.5, "3", True)
+    ),
+]
+NOT_DEFINITE = r"is not positive definite.*criterion='dependence'"
+CHOICES = [
+    *(
+        (SupervisedIKDR(kernel=each), {}, f"`kernel` must be .* got {each!r}")
+        for each in ("rbf", 3)
+    ),
+    *(
+        (SupervisedIKDR(kernel=kernel), {}, NOT_DEFINITE)
+        for kernel in ("distance", "multiquadric", "squared", "relative_gaussian")
+    ),
+    (SupervisedIKDR(criterion="hsic"), {}, "`criterion` must be one of prediction, dependence"),
+    (SupervisedIKDR(engine="exact"), {}, "`engine`='exact' is for criterion='dependence'"),
+    (
+        SupervisedIKDR(solver="ism"),
+        {},
+        "'ism' does not serve criterion='pred.*'dependence'",
+    ),
+    (hsic_model(solver="ascent"), {}, "does not serve criterion='dependence'"),
+    (
+        hsic_model(solver="newton"),
+        {},
+        "ascent, ism, stiefel, grassmann, dimension-growth; got 'n",
+    ),
+    (hsic_model(solver=ISM), {}, "`solver` must be one of ascent, ism, stiefel, .*; got <class"),
+    (hsic_model(engine="x"), {}, "`engine` must be one of .* got 'x'"),
+    (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
+    (hsic_model(engine="closed"), {}, "`engine`='closed' cannot serve"),
+    (hsic_model(engine=ENGINES["closed"]()), {}, "`engine`='closed' cannot serve this problem"),
+    (
+        SupervisedIKDR(engine=Blocks(device="cuda:97")),
+        {},
+        r"`device`='cuda:97' (needs PyTorch|is not there)",
+    ),
+    (
+        hsic_model(engine=Blocks(device="cuda:0")),
+        {},
+        "`device`='cuda:0' is for criterion='predict",
+    ),
+    (SupervisedIKDR(engine=Blocks(rows=500)), {}, r"or Blocks\(device=...\) without `rows`"),
+    (UnsupervisedIKDR(3, kernel="cubic"), {}, "`kernel` must be"),
+    (UnsupervisedIKDR(3, engine="fast"), {}, "`engine` must be one of"),
+]
+FRAME = pd.DataFrame(X)
+SOURCES = [
+    (SupervisedIKDR(1), {"source": X}, r"`source` must be a tuple \(X, y\)"),
+    (SupervisedIKDR(1), {"source": (X,)}, r"`source` must be a tuple \(X, y\)"),
+    (SupervisedIKDR(1), {"source": (X, Y[:9])}, "`source`: .*inconsistent numbers of samples"),
+    (SupervisedIKDR(1), {"source": (X, np.ones(N))}, "`source`: .*one class only"),
+    (SupervisedIKDR(1), {"source": (X[:, :3], Y)}, "3 features, .* expecting 13"),
+    (hsic_model(1), {"source": (X, Y)}, "criterion='prediction'"),
+    (SupervisedIKDR(1, max_features=3), {"source": (X, Y)}, "without .*`max_features`"),
+    (SupervisedIKDR(1, warm_start=True), {"source": (X, Y)}, "without .*`warm_start`"),
+    (SupervisedIKDR(1), {"given": X[:, 3], "source": (X, Y)}, "without `avoid`, `given`"),
+    (
+        SupervisedIKDR(1),
+        {"X": FRAME.add_prefix("a"), "source": (FRAME.add_prefix("b"), Y)},
+        "feature names should match",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "message"), [*ROWS, *TARGETS, *WEIGHTS, *NUMBERS, *CHOICES, *SOURCES]
+)
+def test_what_cannot_be_fitted_is_refused(model, given, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(**{"X": X, "y": Y, **given})
