@@ -6,7 +6,7 @@ import logging
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -136,20 +136,20 @@ class JobQueue(ClusterPlace):
             raise FlowError(f"`interface`: {error}") from error
         self._tested(self._job_script())
         folder = self._shared_folder
-        with explain_os_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        certificates = _temporary_tls(folder) if self.tls is None else nullcontext(self.tls)
-        with (
-            certificates as tls,
-            scheduler_defaults(),
-            self._cluster_class(
+        with ExitStack() as stack:
+            with explain_os_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+                temporary = stack.enter_context(TemporaryDirectory(prefix=".tls-", dir=folder))
+                tls = self.tls or make_certificates(Path(temporary, "made"))
+            stack.enter_context(scheduler_defaults())
+            cluster = self._cluster_class(
                 **self._job_options(),
                 name="ism-dask",
                 silence_logs=logging.CRITICAL,
                 security=tls.security(),
                 scheduler_options={"interface": self.interface, "dashboard_address": f"{HOST}:0"},
-            ) as cluster,
-        ):
+            )
+            stack.enter_context(cluster)
             if isinstance(self.jobs, AdaptiveSize):
                 cluster.adapt(
                     minimum_jobs=self.jobs.minimum,
@@ -244,12 +244,3 @@ class JobQueue(ClusterPlace):
         if isinstance(self.jobs, AdaptiveSize):
             return f"{self.jobs.minimum} to {self.jobs.maximum} {noun}s"
         return count_noun(self.jobs, noun)
-
-
-@contextmanager
-def _temporary_tls(folder: Path) -> Iterator[Tls]:
-    """Make temporary certificates in files below `folder`, and remove them with the block."""
-    with TemporaryDirectory(prefix=".tls-", dir=folder) as temporary:
-        with explain_os_errors(folder):
-            tls = make_certificates(Path(temporary, "made"))
-        yield tls

@@ -43,7 +43,6 @@ from flows.reports.markdown import run_page
 from flows.reports.summary import card_line, log_line
 from flows.results.base import FlowResult, RunResult
 from flows.services.liveness import ArtifactPage, RunReceipt
-from flows.services.report_server import report_url
 from flows.settings.base import FlowSettings
 from flows.tracking.client import (
     BUSY_RETRIES,
@@ -54,7 +53,7 @@ from flows.tracking.client import (
 )
 from flows.tracking.live import LiveRun
 from flows.tracking.outbox import deliver, send_pages, send_receipts
-from flows.tracking.server import check_disk, without_password
+from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
@@ -68,13 +67,9 @@ _MISSED = timedelta(minutes=1)
 def step(name: str, run_name: str = "") -> Callable[[Any], Any]:
     """Return the decorator of a step of a flow, which Prefect shows as a task.
 
-    A step whose network or cluster was away is repeated, and continues from what the failed attempt
+    Its runs have the name `run_name`, with parameters in braces; by default that of the step. A
+    step whose network or cluster was away is repeated, and continues from what the failed attempt
     has saved.
-
-    Parameters
-    ----------
-    name, run_name : str
-        Name of the step, and of its runs, with parameters in braces; by default the same.
     """
     decorator: Callable[[Any], Any] = task(
         name=name,
@@ -135,18 +130,10 @@ class TrackedRun:
     """A flow run within the block of `track_run`, and its outcome after it.
 
     Prefect cannot return the outcome if the server is away.
-
-    Parameters
-    ----------
-    key : str
-        Prefix of the keys of its artifacts.
-    receipt : RunReceipt
-        Its receipt on this machine.
-    follower : LiveRun
-        The thread that shows its progress.
     """
 
     def __init__(self, key: str, receipt: RunReceipt, follower: LiveRun) -> None:
+        # The prefix of the keys of its artifacts; the thread that shows its progress.
         self._key, self.receipt, self._follower = key, receipt, follower
         self._result: FlowResult | None = None
         self._error: Exception | None = None

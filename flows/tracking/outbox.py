@@ -15,7 +15,7 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
@@ -48,7 +48,9 @@ def deliver(receipt: RunReceipt) -> None:
         is_cancelling = state is not None and state.is_cancelling()
         if is_cancelling and receipt.by_worker and time() - receipt.renewed < _WORKER_SECONDS:
             return
-        if not _is_past(receipt, run):
+        # If it was begun again since, or is to be, its state is that of another attempt.
+        is_past = 0 < receipt.attempt < run.run_count or run.state_type in _TO_BEGIN
+        if not is_past:
             ending = _ending(receipt, is_cancelling=is_cancelling)
             receipt = send_pages(receipt, client)
             if state is None or not state.is_final():
@@ -66,11 +68,6 @@ def send_pages(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
     sent = replace(receipt, pages=())
     sent.write()
     return sent
-
-
-def _is_past(receipt: RunReceipt, run: FlowRun) -> bool:
-    """Return whether the run was begun again since, or is to be: its state is another's."""
-    return 0 < receipt.attempt < run.run_count or run.state_type in _TO_BEGIN
 
 
 def _ending(receipt: RunReceipt, *, is_cancelling: bool) -> State[Any]:

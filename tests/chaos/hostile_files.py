@@ -13,16 +13,22 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from flows.builtin.raw_files import load_cancer, load_colours, load_faces, read_idx, read_raw
 
+P = ParamSpec("P")
 FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
 PGM = b"P5\n32 30\n255\n" + bytes(960)
 # What is made, in the folder of the test, by code that should not run.
 MARKER = "was-run"
+
+
+def later(use: Callable[P, object]) -> Callable[P, Callable[[], object]]:
+    """Return a function that returns a call of `use`, with its arguments, for later."""
+    return lambda *given, **named: partial(use, *given, **named)
 
 
 class Payload:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from hostile_files import PICKLED
+from hostile_files import PICKLED, later
 from stock import checkpoint, lease, read_data
 
 from flows.cli.compute import resume
@@ -36,17 +36,14 @@ from storage.store import commit_group, put_array
 DEEP = "[" * 50_000
 
 
-def _metadata(**changes: Any) -> Callable[[], object]:
-    """Return what opens a data set whose rows' metadata are others, and all digests right."""
-
-    def reads() -> None:
-        root = dataset_path("small")
-        _rewritten(root / "X" / "zarr.json", **changes)
-        _resealed(root)
-        rows = open_dataset("small").X
-        rows.read(0, len(rows))
-
-    return reads
+@later
+def _metadata(**changes: Any) -> None:
+    """Open a data set whose rows' metadata are others, and all digests right."""
+    root = dataset_path("small")
+    _rewritten(root / "X" / "zarr.json", **changes)
+    _resealed(root)
+    rows = open_dataset("small").X
+    rows.read(0, len(rows))
 
 
 def _rewritten(path: Path, **changes: Any) -> None:
@@ -62,50 +59,41 @@ def _grid(*shape: int) -> dict[str, Any]:
     return {"name": "regular", "configuration": {"chunk_shape": shape}}
 
 
-def _attributes(**changes: Any) -> Callable[[], object]:
-    def reads() -> None:
-        path = dataset_path("small") / "zarr.json"
-        attributes = json.loads(path.read_text())["attributes"]
-        record = dumps({**loads(attributes["record"]), **changes})
-        _rewritten(path, attributes={**attributes, "record": record})
-        _resealed(dataset_path("small"))
-        open_dataset("small")
-
-    return reads
+@later
+def _attributes(**changes: Any) -> None:
+    path = dataset_path("small") / "zarr.json"
+    attributes = json.loads(path.read_text())["attributes"]
+    record = dumps({**loads(attributes["record"]), **changes})
+    _rewritten(path, attributes={**attributes, "record": record})
+    _resealed(dataset_path("small"))
+    open_dataset("small")
 
 
-def _listed(name: str) -> Callable[[], object]:
-    """Return what opens a data set whose manifest lists that file as well."""
-
-    def reads() -> None:
-        path = dataset_path("small") / MANIFEST
-        known = json.loads(path.read_text())
-        body = {key: value for key, value in known.items() if key != "digest"}
-        files = {**body["files"], name: {"bytes": 1, "sha256": "0" * 64}}
-        path.write_text(to_sealed_json({**body, "files": files}))
-        open_dataset("small")
-
-    return reads
+@later
+def _listed(name: str) -> None:
+    """Open a data set whose manifest lists that file as well."""
+    path = dataset_path("small") / MANIFEST
+    known = json.loads(path.read_text())
+    body = {key: value for key, value in known.items() if key != "digest"}
+    files = {**body["files"], name: {"bytes": 1, "sha256": "0" * 64}}
+    path.write_text(to_sealed_json({**body, "files": files}))
+    open_dataset("small")
 
 
-def _written(file: str, text: str, read: Callable[[], object]) -> Callable[[], object]:
-    def reads() -> None:
-        path = Path("home") / file
-        path.write_text(text)
-        read()
-
-    return reads
+@later
+def _written(file: str, text: str, read: Callable[[], object]) -> None:
+    path = Path("home") / file
+    path.write_text(text)
+    read()
 
 
-def _record(text: str) -> Callable[[], object]:
-    def reads() -> None:
-        path = run_folder("fitted") / "result" / "zarr.json"
-        attributes = json.loads(path.read_text())["attributes"]
-        _rewritten(path, attributes={**attributes, "record": text})
-        _resealed(path.parent)
-        load_model("fitted")
-
-    return reads
+@later
+def _record(text: str) -> None:
+    path = run_folder("fitted") / "result" / "zarr.json"
+    attributes = json.loads(path.read_text())["attributes"]
+    _rewritten(path, attributes={**attributes, "record": text})
+    _resealed(path.parent)
+    load_model("fitted")
 
 
 def _values_of_another() -> None:
@@ -154,22 +142,19 @@ STORES: dict[str, Callable[[], object]] = {
 }
 
 
-def _checkpoint(**changes: Any) -> Callable[[], object]:
-    """Return what reads a checkpoint whose record has other values, and all digests right."""
+@later
+def _checkpoint(**changes: Any) -> None:
+    """Read a checkpoint whose record has other values, and all digests right."""
+    record, arrays = to_json(checkpoint(0))
+    checkpoints = Checkpoints.of_run("odd")
 
-    def reads() -> None:
-        record, arrays = to_json(checkpoint(0))
-        checkpoints = Checkpoints.of_run("odd")
+    def fill(group: Any) -> str:
+        put_array(group, "float64", arrays["float64"])
+        return ""
 
-        def fill(group: Any) -> str:
-            put_array(group, "float64", arrays["float64"])
-            return ""
-
-        saved = {"request": {}, "value": {**record, **changes}}
-        commit_group(checkpoints.results.path(checkpoint_key(1)), FORMAT_VERSION, saved, fill)
-        checkpoints.read(1)
-
-    return reads
+    saved = {"request": {}, "value": {**record, **changes}}
+    commit_group(checkpoints.results.path(checkpoint_key(1)), FORMAT_VERSION, saved, fill)
+    checkpoints.read(1)
 
 
 def _leased(**changes: Any) -> Callable[[], object]:
@@ -178,30 +163,24 @@ def _leased(**changes: Any) -> Callable[[], object]:
     return _written("runs/under-way/lease.json", text, lambda: find_lease("under-way"))
 
 
-def _resumed(**changes: Any) -> Callable[[], object]:
-    """Return what goes on with a run whose lease has other settings, and the digest right."""
-
-    def reads() -> None:
-        known = FitSettings(dataset="small", n_components=2).to_json()
-        replace(lease(), settings={**known, **changes}).write()
-        resume("under-way", plain=True, output=Output(quiet=True))
-
-    return reads
+@later
+def _resumed(**changes: Any) -> None:
+    """Go on with a run whose lease has other settings, and the digest right."""
+    known = FitSettings(dataset="small", n_components=2).to_json()
+    replace(lease(), settings={**known, **changes}).write()
+    resume("under-way", plain=True, output=Output(quiet=True))
 
 
-def _linked(link: str, use: Callable[[], object]) -> Callable[[], object]:
-    """Return what uses a folder that is a link to one outside the home."""
-
-    def reads() -> None:
-        outside = Path("outside")
-        outside.mkdir()
-        place = Path("home") / link
-        if place.exists():
-            place.rename(Path("moved"))
-        place.symlink_to(outside.resolve())
-        use()
-
-    return reads
+@later
+def _linked(link: str, use: Callable[[], object]) -> None:
+    """Use a folder that is a link to one outside the home."""
+    outside = Path("outside")
+    outside.mkdir()
+    place = Path("home") / link
+    if place.exists():
+        place.rename(Path("moved"))
+    place.symlink_to(outside.resolve())
+    use()
 
 
 def _kept_in_link() -> None:

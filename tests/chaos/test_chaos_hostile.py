@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hostile_files import MARKER, MATRICES, PICKLED, RAW, TABLES
+from hostile_files import MARKER, MATRICES, PICKLED, RAW, TABLES, later
 from hostile_homes import CLUSTERS, RUNS, STORES
 from stock import said_by, stock
 
@@ -16,31 +16,25 @@ from flows.runs.transform import transform_rows
 from flows.settings.base import TransformSettings
 
 
-def _transformed(file: str, content: bytes) -> Callable[[], object]:
-    def reads() -> None:
-        Path(file).write_bytes(content)
-        try:
-            transform_rows("fitted", TransformSettings(source=file, out=Path("out.csv")))
-        finally:
-            assert not Path("out.csv").exists()
-
-    return reads
+@later
+def _transformed(file: str, content: bytes) -> None:
+    Path(file).write_bytes(content)
+    try:
+        transform_rows("fitted", TransformSettings(source=file, out=Path("out.csv")))
+    finally:
+        assert not Path("out.csv").exists()
 
 
-def _loaded(load: Callable[[Path], object], made: Callable[[], bytes]) -> Callable[[], object]:
-    def reads() -> None:
-        Path("raw").write_bytes(made())
-        load(Path("raw"))
-
-    return reads
+@later
+def _loaded(load: Callable[[Path], object], made: Callable[[], bytes]) -> None:
+    Path("raw").write_bytes(made())
+    load(Path("raw"))
 
 
-def _cluster(text: str) -> Callable[[], object]:
-    def reads() -> None:
-        Path("c.toml").write_bytes(text.encode(errors="surrogateescape"))
-        read_cluster(Path("c.toml"))
-
-    return reads
+@later
+def _cluster(text: str) -> None:
+    Path("c.toml").write_bytes(text.encode(errors="surrogateescape"))
+    read_cluster(Path("c.toml"))
 
 
 GROUPS: dict[str, dict[str, Callable[[], object]]] = {

@@ -8,28 +8,36 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+from commandline import Command
 from serving import Serving, running_worker
 from support import EXACT, exact_fit, is_held, store_own
 from tally import LONG, few_and_many
-from upkeep import free_port
+from upkeep import flow_run_of, free_port
 from waiting import wait
 
 from flows.runs.fit import fit_plain
 from flows.services.leases import find_lease
-from storage import Checkpoints, Model, load_model, saved_run_path
+from storage import Checkpoints, Model, home, load_model, run_folder, saved_run_path
 
 POOL = "taking-over"
 CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
 ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
 RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
 # What a command sets before it imports Prefect.
+# The command, with another patience than three minutes for a server that is away.
+COMMAND = (
+    "from flows.tracking import flow_run; flow_run._PATIENCE = {}; "
+    "from flows.cli import main; main()"
+)
+FIT = (*EXACT, "--tol", "1e-12", "-q", "3")
+AT_ONCE = ("--sigma", "median", "--checkpoint", "0")
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
 
 
@@ -146,27 +154,33 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
 
 def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bool:
     """Stop the server for some seconds in the middle of a fit; say whether it knows its end."""
-    long = ("fit", "own", "--sigma", "median", *EXACT, "--tol", "1e-12", "-q", "3")
-    wanted = (*long, "--run", run, "--checkpoint", "0")
-    environment = {**serving.environment, **dict.fromkeys(LEVELS, "CRITICAL")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *wanted, "--max-iter", str(iterations)],
+    with ExitStack() as stack:
+        process = _fit(stack, run, 180, iterations, *AT_ONCE, **serving.environment)
+        flow_run = flow_run_of(process)
+        wait(lambda: Checkpoints.of_run(run).numbers)
+        serving.kill()
+        time.sleep(seconds)
+        serving.start()
+        wait(lambda: _completed(serving, flow_run))
+        err = process.communicate(timeout=120)[1]
+    return (process.returncode, err) == (0, "")
+
+
+def _fit(
+    stack: ExitStack, run: str, patience: float, iterations: int, *more: str, **environment: str
+) -> subprocess.Popen[str]:
+    """Start a fit that takes some seconds, and ends with the stack at the latest."""
+    own = ("fit", "own", "--run", run, "--max-iter", str(iterations), *FIT, *more)
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(patience), *own],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environment},
-    ) as process:
-        try:
-            flow_run = process.stdout.readline().strip().rpartition("/")[2]
-            wait(lambda: Checkpoints.of_run(run).numbers)
-            serving.kill()
-            time.sleep(seconds)
-            serving.start()
-            wait(lambda: _completed(serving, flow_run))
-            err = process.communicate(timeout=120)[1]
-        finally:
-            process.kill()
-    return (process.returncode, err) == (0, "")
+        env={**os.environ, **dict.fromkeys(LEVELS, "CRITICAL"), **environment},
+    )
+    stack.enter_context(process)
+    stack.callback(process.kill)
+    return process
 
 
 def _completed(serving: Serving, flow_run: str) -> bool:
@@ -174,3 +188,56 @@ def _completed(serving: Serving, flow_run: str) -> bool:
     return _state(serving, flow_run) == "COMPLETED" and bool(
         serving.find("artifacts", artifacts=wanted)
     )
+
+
+@pytest.mark.chaos
+def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
+    doomed: Serving, apart: Command
+) -> None:
+    with ExitStack() as started:
+        _outlive(doomed, apart, started)
+
+
+def _outlive(doomed: Serving, apart: Command, started: ExitStack) -> None:
+    store_own(12_000, 20)
+    killed = _fit(started, "killed", 60, 1000)
+    crashed = flow_run_of(killed)
+    killed.kill()
+    killed.communicate()
+    assert doomed.run(crashed)["state_type"] == "RUNNING"
+    impatient, patient = (_fit(started, name, wait, 5) for name, wait in (("a", 1), ("b", 60)))
+    runs = [flow_run_of(impatient), flow_run_of(patient)]
+    state = doomed.run(crashed)["state"]
+    ended = f"Its process {killed.pid} ended without a word."
+    assert (state["type"], state["message"]) == ("CRASHED", ended)
+    doomed.kill()
+
+    out, err = impatient.communicate(timeout=120)
+    assert (impatient.returncode, err) == (0, "")
+    assert f"the Prefect server at {doomed.api} does not answer: waiting for it" in out
+    assert "the next command that finds it there tells it how this run has ended" in out
+    assert "Objective J" in out
+    assert (run_folder("a") / "result").exists()
+    assert patient.stdout is not None
+    assert "waiting for it, up to 60 s" in patient.stdout.readline()
+    assert patient.poll() is None
+
+    doomed.start()
+    assert patient.wait(120) == 0
+    # It has reported its own run; the next command reports that of the other process.
+    assert [doomed.run(run)["state_type"] for run in runs] == ["RUNNING", "COMPLETED"]
+    assert apart("ingest", "wine", "--quiet").status == 0
+    for run in runs:
+        assert doomed.run(run)["state_type"] == "COMPLETED"
+        # Those that the server has heard of: what is sent to one that is away may be lost.
+        assert set(_tasks(doomed, run).values()) <= {"COMPLETED"}
+        wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": ["markdown"]}}
+        (page,) = doomed.find("artifacts", artifacts=wanted)
+        assert page["data"].startswith("# ")
+    assert list((home() / "flow-runs").iterdir()) == []
+
+
+def _tasks(doomed: Serving, run: str) -> dict[str, str]:
+    """Return the states of the tasks of a run by their names."""
+    found = doomed.find("task_runs", flow_runs={"id": {"any_": [run]}})
+    return {task["name"]: task["state_type"] for task in found}

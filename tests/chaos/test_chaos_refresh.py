@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from serving import Serving, running_worker
 from shop import BAD, RUN_FILE, open_shop
+from support import small_disk
 from tally import LONG, few_and_many
 from waiting import wait
 
@@ -84,22 +85,21 @@ def test_a_file_is_damaged(tally, count, shop):
         )
 
 
-@pytest.fixture
-def small_disk(small_home):
-    """Mount a disk of three megabytes, and make it the home."""
-    with small_home(3) as folder:
-        yield folder
-
-
 @few_and_many(few=2, many=20)
-def test_the_disk_is_full_in_the_middle(tally, count, small_disk, tmp_path):
+def test_the_disk_is_full_in_the_middle(tally, count, tmp_path, monkeypatch):
     """A whole run stays published; with room again, the next night does its work."""
+    with small_disk(tmp_path / "disk", "3m") as disk:
+        monkeypatch.setenv("ISM_DASK_HOME", str(disk / "home"))
+        _fill_in_the_middle(tally, count, disk, tmp_path)
+
+
+def _fill_in_the_middle(tally, count, disk, tmp_path):
     row = tally("disk full in the middle of a refresh", count)
     run_file, rng = open_shop(tmp_path), random.Random(count)
     run_file.write_text(RUN_FILE.partition("[[")[0] + "\n[refresh]\nkeep = 2\nmax_turn = 1.0\n")
     _night(run_file)
     part = tmp_path / "parts" / "a.parquet"
-    frame, ballast = pd.read_parquet(part), small_disk / "ballast"
+    frame, ballast = pd.read_parquet(part), disk / "ballast"
     for number in range(count):
         before = model_hash("sales")
         frame.iloc[: 399 - number].to_parquet(part)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from stock import files_below, said_by
+from support import small_disk
 from tally import few_and_many
 from writing import WRITES, furnish
 
@@ -27,9 +28,10 @@ NEW = (Path("runs", "new"), Path("runs", "under-way", "partial", "checkpoint-000
 
 
 @pytest.fixture
-def disk(small_home):
+def disk(tmp_path, monkeypatch):
     """Mount a disk of a megabyte, with a home on it."""
-    with small_home(1) as folder:
+    with small_disk(tmp_path / "disk", "1m") as folder:
+        monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
         furnish()
         yield folder
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from stock import PIECE, REQUEST, checkpoint, keep_model, keep_results, stock, store_small
+from waiting import served
 
 from flows.builtin import ingest
 from flows.builtin.raw_files import fetch
@@ -37,19 +36,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
-
-
-@contextmanager
-def serving() -> Iterator[str]:
-    """Serve a file on a free port; yield its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/file"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def fit(run: str) -> FitSettings:
@@ -112,8 +98,8 @@ def _lease() -> None:
 
 
 def _download() -> None:
-    with serving() as url:
-        fetch(url, home() / "raw" / "own" / "file")
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        fetch(f"{address}/file", home() / "raw" / "own" / "file")
 
 
 WRITES: dict[str, Callable[[], object]] = {

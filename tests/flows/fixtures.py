@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from browsing import Browsing
 from commandline import Command, Ended
+from daskparts import ran
 from serving import Serving
 from sharing import folder_of_the_run, made_once, shared_process
 from support import store_own
@@ -43,14 +44,7 @@ def apart() -> Command:
     """Run a command as people do, in a process of its own."""
 
     def run(*arguments: object, **environment: str) -> Ended:
-        ended = subprocess.run(
-            [sys.executable, "-m", "flows.cli", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **environment},
-            timeout=200,
-            check=False,
-        )
+        ended = ran(sys.executable, "-m", "flows.cli", *arguments, **environment)
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     return run

@@ -27,7 +27,57 @@ def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
     return wait(answer)
 
 
-class Serving:
+class PrefectApi:
+    """A Prefect server, as its UI talks with it."""
+
+    api: str
+
+    def run(self, identity: str) -> Any:
+        """Return a flow run."""
+        return self.request("GET", f"flow_runs/{identity}").json()
+
+    def deployment(self, name: str) -> Any:
+        """Return the deployment of a flow by both their names."""
+        return self.request("GET", f"deployments/name/{name}").json()
+
+    def find(self, what: str, **wanted: Any) -> Any:
+        """Return all of a kind that fit."""
+        return self.post(f"{what}/filter", wanted)
+
+    def events(self, **about: Any) -> list[Any]:
+        """Return the events that fit a filter."""
+        return list(self.post("events/filter", {"filter": about})["events"])
+
+    def begin(self, deployment: str, settings: FitSettings | None = None) -> str:
+        """Begin a run of a deployment, and return its id."""
+        sent = {} if settings is None else {"parameters": {"settings": settings.to_json()}}
+        return str(self.post(f"deployments/{deployment}/create_flow_run", sent)["id"])
+
+    def post(self, what: str, content: Any) -> Any:
+        """Send something to the API as the UI does."""
+        return self.request("POST", what, json=content).json()
+
+    def request(self, method: str, what: str, **more: Any) -> httpx.Response:
+        """Return the answer of the API, which has to be a good one."""
+        return answer_of(self.api, method, what, **more).raise_for_status()
+
+    def deployed(self, pool: str, **more: Any) -> str:
+        """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""
+        from prefect.client.orchestration import get_client
+        from prefect.client.schemas.actions import WorkPoolCreate
+        from prefect.flows import EntrypointType
+        from prefect.settings import PREFECT_API_URL, temporary_settings
+
+        from flows.run_flows import fit
+
+        by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH, **more}
+        with temporary_settings({PREFECT_API_URL: self.api}):
+            with get_client(sync_client=True) as client:
+                client.create_work_pool(WorkPoolCreate(name=pool, type="process"), overwrite=True)
+            return str(fit.to_deployment(pool, work_pool_name=pool, **by_module).apply())
+
+
+class Serving(PrefectApi):
     """A server that can be started more than once, on the same port and database.
 
     Parameters
@@ -79,35 +129,6 @@ class Serving:
         self._process.returncode = 0  # no warning that it still runs
         return self._process.pid
 
-    def run(self, identity: str) -> Any:
-        """Return a flow run."""
-        return self.request("GET", f"flow_runs/{identity}").json()
-
-    def find(self, what: str, **wanted: Any) -> Any:
-        """Return all of a kind that fit."""
-        return self.post(f"{what}/filter", wanted)
-
-    def events(self, **about: Any) -> list[Any]:
-        """Return the events that fit a filter."""
-        return list(self.post("events/filter", {"filter": about})["events"])
-
-    def begin(self, deployment: str, settings: FitSettings) -> str:
-        """Begin a run of a deployment, and return its id."""
-        sent = {"parameters": {"settings": settings.to_json()}}
-        return str(self.post(f"deployments/{deployment}/create_flow_run", sent)["id"])
-
-    def post(self, what: str, content: Any) -> Any:
-        """Send something to the API as the UI does."""
-        return self.request("POST", what, json=content).json()
-
-    def request(self, method: str, what: str, **more: Any) -> httpx.Response:
-        """Return the answer of the API, which has to be a good one."""
-        return answer_of(self.api, method, what, **more).raise_for_status()
-
-    def deployed(self, pool: str) -> str:
-        """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""
-        return deployed(self.api, pool)
-
 
 @contextmanager
 def running_worker(api: str, pool: str) -> Iterator[None]:
@@ -125,19 +146,3 @@ def running_worker(api: str, pool: str) -> Iterator[None]:
     finally:
         kill_family(process.pid)
         process.wait()
-
-
-def deployed(api: str, pool: str, **more: Any) -> str:
-    """Deploy the flow `fit` on a server, for a pool; return the id of the deployment."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.flows import EntrypointType
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    from flows.run_flows import fit
-
-    by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH, **more}
-    with temporary_settings({PREFECT_API_URL: api}):
-        with get_client(sync_client=True) as client:
-            client.create_work_pool(WorkPoolCreate(name=pool, type="process"), overwrite=True)
-        return str(fit.to_deployment(pool, work_pool_name=pool, **by_module).apply())

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from daskparts import ran
 
 from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
@@ -87,6 +92,19 @@ FITTED: dict[str, Any] = {
 def doomed_command(folder: str, calls: int, *arguments: object) -> list[str]:
     """Return a command that kills itself at the n-th call that names a path; 0: never."""
     return [sys.executable, "-c", _DOOMED, folder, str(calls), *map(str, arguments)]
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a disk of a size such as 3m during the block, or skip the test."""
+    folder.mkdir()
+    mounted = ran("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder)
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs is not allowed here")
+    try:
+        yield folder
+    finally:
+        ran("umount", "--lazy", folder).check_returncode()
 
 
 class Diary:

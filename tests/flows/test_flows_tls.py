@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from commandline import Command
-from daskparts import cluster_file, made, needs, options
+from daskparts import cluster_file, made, needs, options, ran
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
 
@@ -56,16 +55,12 @@ def test_certificates(certificates: Path) -> None:
     assert "TLS Web Server Authentication" not in client
     assert "CA:TRUE" not in scheduler + client
     chain = [f"{certificates}/{role}.pem" for role in roles[1:]]
-    subprocess.run(
-        ["openssl", "verify", "-x509_strict", "-CAfile", certificates / "ca.pem", *chain],
-        check=True,
-        capture_output=True,
-    )
+    authority = certificates / "ca.pem"
+    assert not ran("openssl", "verify", "-x509_strict", "-CAfile", authority, *chain).returncode
 
 
 def _told(certificate: Path) -> str:
-    asked = ["openssl", "x509", "-in", certificate, "-noout", "-text"]
-    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    return ran("openssl", "x509", "-in", certificate, "-noout", "-text").stdout
 
 
 def test_certificates_are_never_replaced(certificates: Path) -> None:
@@ -98,10 +93,6 @@ def test_a_cluster_that_encrypts(
     file = cluster_file(tmp_path / "tls.toml", encrypted, certificates, certificates)
     (worker,) = here("check-cluster", file, "--json").answer["workers"]
     assert worker["address"].startswith("tls://127.0.0.1:")
-
-
-def _cost(answer: dict) -> float:
-    return answer["results"][0]["cost"]
 
 
 def test_certificates_that_do_not_go_together(
@@ -151,13 +142,11 @@ class Machines:
 
     def remove(self) -> None:
         for number in (1, 2, 3):
-            subprocess.run(
-                ["ip", "netns", "delete", f"{self.name}-{number}"], capture_output=True, check=False
-            )
+            ran("ip", "netns", "delete", f"{self.name}-{number}")
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+    ran("ip", *arguments).check_returncode()
 
 
 @pytest.fixture(scope="module")
@@ -191,13 +180,9 @@ def test_scheduler_worker_and_client_on_machines_of_their_own(
         file = cluster_file(tmp_path / "c.toml", address, certificates, certificates)
         where = file if secure else address
         asked = ("crossval", "wine", "--plain", "--json", "--first", "1")
-        far = subprocess.run(
-            [*three, sys.executable, "-m", "flows.cli", *asked, "--cluster", where],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        far = ran(*three, sys.executable, "-m", "flows.cli", *asked, "--cluster", where)
     assert (far.returncode, far.stderr) == (0, "")
-    alone = here(*asked).answer
-    assert _cost(json.loads(far.stdout)) == pytest.approx(_cost(alone), rel=1e-9)
+    cost, alone = (
+        each["results"][0]["cost"] for each in (json.loads(far.stdout), here(*asked).answer)
+    )
+    assert cost == pytest.approx(alone, rel=1e-9)

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from serving import answer_of
+from serving import PrefectApi, answer_of
 
 from flows.services.service import service_processes
 from flows.supervisor import stop_all
@@ -26,12 +26,16 @@ LOOPBACK = {"127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True)
-class RunningUp:
+class RunningUp(PrefectApi):
     """An `ism-dask up` in the foreground of a terminal."""
 
     process: subprocess.Popen[str]
     environment: Mapping[str, str]
     answer: dict[str, Any]
+
+    @property
+    def api(self) -> str:  # type: ignore[override]
+        return str(self.answer["api"])
 
     @property
     def members(self) -> list[psutil.Process]:
@@ -40,21 +44,16 @@ class RunningUp:
     @property
     def soon(self) -> str:
         """The deployment that runs again and again."""
-        return str(self.request("GET", "deployments/name/fit/soon").json()["id"])
-
-    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Return the answer of the Prefect server."""
-        return answer_of(self.answer["api"], method, path, **more)
+        return str(self.deployment("fit/soon")["id"])
 
     def begun(self, **settings: object) -> httpx.Response:
-        """Begin a run of the deployment, with settings of its own."""
-        parameters = {"parameters": {"settings": settings}}
-        return self.request("POST", f"deployments/{self.soon}/create_flow_run", json=parameters)
+        """Return the answer to a request for a run of the deployment, with settings of its own."""
+        sent = {"parameters": {"settings": settings}}
+        return answer_of(self.api, "POST", f"deployments/{self.soon}/create_flow_run", json=sent)
 
     def run_that_is(self, state: str) -> Any:
         """Return the run of the deployment that is in a state, if there is one."""
-        only = {"deployments": {"id": {"any_": [self.soon]}}}
-        runs = self.request("POST", "flow_runs/filter", json=only).json()
+        runs = self.find("flow_runs", deployments={"id": {"any_": [self.soon]}})
         assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
         return next((run for run in runs if run["state_type"] == state), None)
 
