@@ -62,7 +62,10 @@ class Pulse:
 
 def pulse(dask_scheduler: Any) -> Pulse:
     """Return the pulse of the cluster, and drop the finished task groups of our span."""
-    _drop_finished_groups(dask_scheduler)
+    # A span would keep each group for ever.
+    spans = dask_scheduler.extensions.get("spans")
+    for span in spans.spans_search_by_tag[SPAN] if spans else ():
+        span.groups.intersection_update(dask_scheduler.task_groups.values())
     prefixes = list(dask_scheduler.task_prefixes.values())
     done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
     left = dask_scheduler._workers_removed_total
@@ -72,14 +75,6 @@ def pulse(dask_scheduler: Any) -> Pulse:
 def state_of(dask_scheduler: Any) -> Any:
     """Return the state of the scheduler, with its workers and tasks, in plain JSON."""
     return dask_scheduler._to_dict(exclude=_EXCLUDED)
-
-
-def _drop_finished_groups(scheduler: Any) -> None:
-    """Drop the task groups that are over from our span, which would keep each for ever."""
-    spans = scheduler.extensions.get("spans")
-    if spans is not None:
-        for span in spans.spans_search_by_tag[SPAN]:
-            span.groups.intersection_update(scheduler.task_groups.values())
 
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again

@@ -40,9 +40,9 @@ def compare(
 ) -> Comparison:
     """Return a new model beside that of the published run `name`, on a sample of the new data."""
     before, after = published.feature_names or (), new.feature_names or ()
-    rows = labelled.data.X
-    chosen = sample_rows(len(rows), int(new.config["seed"]))
-    X = np.concatenate([batch[here] for batch, here in batches_with_sample(rows, chosen)])
+    stored = labelled.data.X
+    chosen = sample_rows(len(stored), int(new.config["seed"]))
+    X = np.concatenate([batch[here] for batch, here in batches_with_sample(stored, chosen)])
     # Columns that the new data lack count as their mean.
     lacks = [each not in after for each in before]
     Z = published.transform(_in_columns_of(published, X, new) + published.mean * lacks)
@@ -57,7 +57,13 @@ def compare(
             (Z, new.sample.values),
         )
     )
-    turn = _turn(Z, new.sample.points)
+    # The sine of the largest angle between the features of the same rows. W may turn far without
+    # any consequence in directions in which the rows hardly vary.
+    centred = (each - each.mean(axis=0) for each in (Z, new.sample.points))
+    turn = float(np.sin(subspace_angles(*centred)[0]))
+    rows_before, rows = (int(each.metrics["rows"]) for each in (published, new))
+    ratio = rows / rows_before
+    grown = f"there are {ratio:.3g} times as many rows as before ({rows:,}, before {rows_before:,})"
     drift = sorted(_drift(published, new, X, Z), key=lambda each: -each.instability)
     values = (
         _fall(explained, then, "than those of the published run did of its rows", limits),
@@ -67,7 +73,8 @@ def compare(
             turn,
             f"the new features have turned against the published ones by a sine of {turn:.3g}",
         ),
-        *_row_values(published, new),
+        ("max_rows", ratio, grown),
+        ("min_rows", ratio, grown),
         *_class_values(published, new),
         *_drift_values(drift, limits),
     )
@@ -92,16 +99,6 @@ def doubts(result: FitResult, comparison: Comparison | None) -> tuple[str, ...]:
     ended = status in _GOOD_ENDS or (result.predicts and status == Status.MAX_ITER.value)
     reasons = () if ended else (f"the fit did not converge ({status})",)
     return reasons if comparison is None else (*reasons, *comparison.reasons)
-
-
-def _turn(before: Array, after: Array) -> float:
-    """Return the sine of the largest angle between two sets of features (m, q) of the same rows.
-
-    W may turn far without any consequence in directions in which the rows hardly vary.
-    """
-    return float(
-        np.sin(subspace_angles(*(each - each.mean(axis=0) for each in (before, after)))[0])
-    )
 
 
 @dataclass(frozen=True)
@@ -141,14 +138,6 @@ def _fall(now: Explained, then: Explained, what: str, limits: RefreshTable) -> V
     )
     words = f"the new features explain {now.share:.3g} of the label, {fall:.0%} less {what}"
     return "max_fall", float(fall - _ERRORS * error / then.share), f"{words} ({then.share:.3g})"
-
-
-def _row_values(published: Model, new: Model) -> Iterator[Value]:
-    before, after = published.metrics["rows"], new.metrics["rows"]
-    ratio = after / before
-    words = f"there are {ratio:.3g} times as many rows as before ({after:,}, before {before:,})"
-    yield "max_rows", ratio, words
-    yield "min_rows", ratio, words
 
 
 def _class_values(published: Model, new: Model) -> Iterator[Value]:

@@ -100,14 +100,6 @@ class Fit:
                 each.kill()
         self.process.wait()
 
-    def differs(self, whole: Whole) -> bool:
-        """Say whether its result has other bits than the undisturbed one."""
-        model = load_model(self.name)
-        objectives = [each["objective"] for each in model.history]
-        return objectives != whole.objectives or not np.array_equal(
-            model.components, whole.components
-        )
-
 
 class Whole:
     """What an undisturbed fit comes to."""
@@ -116,6 +108,12 @@ class Whole:
         model = load_model(name)
         self.components = model.components
         self.objectives = [each["objective"] for each in model.history]
+
+    def differs(self, name: str) -> bool:
+        """Return whether another run has other bits."""
+        other = Whole(name)
+        same = np.array_equal(self.components, other.components)
+        return not same or self.objectives != other.objectives
 
 
 def kill_one(rng: random.Random, among: Callable[[], list[psutil.Process]]) -> None:

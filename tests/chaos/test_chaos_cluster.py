@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,11 +16,10 @@ import pytest
 from clusters import ENDLESS, FIT, LOCAL, Fit, Supervisor, Whole, kill_one, stop_for
 from support import store_own
 from tally import Tally, few_and_many
-from upkeep import free_port
+from upkeep import ended, free_port, own_ports, start_up
 from waiting import wait
 
 from flows.services.service import live_record
-from flows.supervisor import stop_all
 from storage import Checkpoints, run_folder
 
 KILLS_OF_A_FIT = 4
@@ -65,7 +62,7 @@ def test_workers_are_killed_one_by_one(tally, count, whole, local, tmp_path):
             kill_one(rng, fit.workers)
         survived = fit.ended(120)
         for _ in range(kills):
-            row.add(survived=survived, wrong=survived and fit.differs(whole))
+            row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 @few_and_many(few=1, many=10)
@@ -79,13 +76,10 @@ def test_the_scheduler_is_killed(tally, count, whole, local, tmp_path, prefect_h
     if of_up:
         prefect_home(tmp_path / "home" / "prefect")
         monkeypatch.delenv("PREFECT_API_URL", raising=False)
-        try:
-            _up()
+        with ended(start_up(*own_ports(), "--workers", 2, "--memory", "500MB")):
             for number in range(of_up):
                 fit = Fit(f"up-{number}", "up", tmp_path)
-                _kill_scheduler(row, fit, whole, _scheduler_of_up)
-        finally:
-            stop_all()
+                _kill_scheduler(row, fit, whole, lambda: live_record("dask-scheduler").process)
 
 
 def _kill_scheduler(
@@ -95,19 +89,7 @@ def _kill_scheduler(
     kill_one(random.Random(fit.name), lambda: [scheduler()])
     survived = fit.ended(60)
     assert "was lost on the way: joining it again" in fit.said
-    row.add(survived=survived, wrong=survived and fit.differs(whole))
-
-
-def _up() -> None:
-    ports = [f"--{name}port={free_port()}" for name in ("", "scheduler-", "dashboard-", "report-")]
-    size = ("--workers", "2", "--memory", "500MB")
-    command = [sys.executable, "-m", "flows.cli", "up", "--detach", *ports, *size]
-    subprocess.run(command, check=True)
-
-
-def _scheduler_of_up() -> psutil.Process:
-    record = live_record("dask-scheduler")
-    return psutil.Process(record.pid)
+    row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 @few_and_many(few=1, many=5)
@@ -119,7 +101,7 @@ def test_all_workers_are_killed_at_once(tally, count, whole, local, tmp_path):
         fit.reach(3 + number)
         _kill_all(fit.workers())
         survived = fit.ended(120)
-        row.add(survived=survived, wrong=survived and fit.differs(whole))
+        row.add(survived=survived, wrong=survived and whole.differs(fit.name))
     for number in range(kept, count):
         # Of the last one nobody starts them again: that has to come to one clear error.
         for_good = number == count - 1
@@ -133,7 +115,7 @@ def test_all_workers_are_killed_at_once(tally, count, whole, local, tmp_path):
                 assert "lost all its workers" in fit.said.splitlines()[-1]
                 row.add(survived=fit.process.returncode == 1)
             else:
-                row.add(survived=survived, wrong=survived and fit.differs(whole))
+                row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 def _kill_all(workers: list[psutil.Process]) -> None:
@@ -153,7 +135,7 @@ def test_a_worker_stands_still_for_a_minute(tally, whole, local, tmp_path):
         stop_for(random.Random(stop).choice(fit.workers()), 60)
     survived = fit.ended(120)
     for _ in range(3):
-        row.add(survived=survived, wrong=survived and fit.differs(whole))
+        row.add(survived=survived, wrong=survived and whole.differs(fit.name))
     assert "joining it again" not in fit.said
 
 
@@ -168,11 +150,10 @@ def test_a_cluster_that_hangs(tally, whole, local, tmp_path):
         each.send_signal(signal.SIGSTOP)
     survived = fit.ended(200)
     (dump,) = (run_folder("hangs") / "stalled").glob("cluster-*.json")
-    known = json.loads(dump.read_text())
     assert "no task was done for 10 s on the Dask cluster at" in fit.said
     assert str(dump) in " ".join(fit.said.split())
-    assert len(known["workers"]) == 2
-    row.add(survived=survived, wrong=survived and fit.differs(whole))
+    assert len(json.loads(dump.read_text())["workers"]) == 2
+    row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 @pytest.mark.chaos

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from commandline import Command
-from serving import Serving, running_worker
+from serving import CANCELLING, OVER, Serving, running_worker
 from support import EXACT, exact_fit, is_held, store_own
 from tally import LONG, few_and_many
 from upkeep import flow_run_of, free_port
@@ -27,8 +27,6 @@ from flows.services.leases import find_lease
 from storage import Checkpoints, Model, home, load_model, run_folder, saved_run_path
 
 POOL = "taking-over"
-CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
-ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
 RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
 # What a command sets before it imports Prefect.
 # The command, with another patience than three minutes for a server that is away.
@@ -59,7 +57,9 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, co
             model = load_model(str(mine.run))
             # What the first one has done was not done again.
             taken_over = model.history[: len(known)] == known
-            said = any("ended without a word" in text for text in _logged(serving, second))
+            said = any(
+                "ended without a word" in each["message"] for each in serving.logs_of(second)
+            )
             cleared = find_lease(str(mine.run)) is None
             row.add(survived=taken_over and said and cleared, wrong=not _alike(model, whole))
 
@@ -81,7 +81,7 @@ def test_a_cancelled_run_that_is_retried_goes_on(tally, count, serving):
             wait(lambda run=run: _state(serving, run) == "CANCELLED")
             wait(lambda mine=mine: not is_held(str(mine.run)))
             serving.post(f"flow_runs/{run}/set_state", RETRYING)
-            wait(lambda run=run: _state(serving, run) in ENDS)
+            wait(lambda run=run: _state(serving, run) in OVER)
             # The state stays: no receipt of the first attempt comes after it.
             time.sleep(2.0)
             survived = _state(serving, run) == "COMPLETED"
@@ -115,10 +115,6 @@ def _killed(run: str) -> list[dict[str, Any]]:
 
 def _state(serving: Serving, run: str) -> str:
     return str(serving.run(run)["state_type"])
-
-
-def _logged(serving: Serving, run: str) -> list[str]:
-    return [each["message"] for each in serving.find("logs", logs={"flow_run_id": {"any_": [run]}})]
 
 
 def _alike(one: Model, other: Model) -> bool:
@@ -183,11 +179,8 @@ def _fit(
     return process
 
 
-def _completed(serving: Serving, flow_run: str) -> bool:
-    wanted = {"flow_run_id": {"any_": [flow_run]}, "type": {"any_": ["markdown"]}}
-    return _state(serving, flow_run) == "COMPLETED" and bool(
-        serving.find("artifacts", artifacts=wanted)
-    )
+def _completed(serving: Serving, run: str) -> bool:
+    return _state(serving, run) == "COMPLETED" and bool(serving.artifacts_of(run, "markdown"))
 
 
 @pytest.mark.chaos
@@ -230,14 +223,7 @@ def _outlive(doomed: Serving, apart: Command, started: ExitStack) -> None:
     for run in runs:
         assert doomed.run(run)["state_type"] == "COMPLETED"
         # Those that the server has heard of: what is sent to one that is away may be lost.
-        assert set(_tasks(doomed, run).values()) <= {"COMPLETED"}
-        wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": ["markdown"]}}
-        (page,) = doomed.find("artifacts", artifacts=wanted)
+        assert set(doomed.tasks_of(run).values()) <= {"COMPLETED"}
+        (page,) = doomed.artifacts_of(run, "markdown")
         assert page["data"].startswith("# ")
     assert list((home() / "flow-runs").iterdir()) == []
-
-
-def _tasks(doomed: Serving, run: str) -> dict[str, str]:
-    """Return the states of the tasks of a run by their names."""
-    found = doomed.find("task_runs", flow_runs={"id": {"any_": [run]}})
-    return {task["name"]: task["state_type"] for task in found}

@@ -21,13 +21,10 @@ from cryptography.x509.oid import NameOID
 from daskparts import cluster_file, dask, made, options, process, scheduler, worker
 from distributed import Client, Security
 from tally import few_and_many
-from upkeep import free_port, start_up
+from upkeep import ended, own_ports, start_up
 
 from flows.compute.connection import quiet_logs
 from flows.services.dask import Tls, certificates_folder, certificates_in
-from flows.supervisor import stop_all
-
-PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")
 
 
 @dataclass(frozen=True)
@@ -45,24 +42,20 @@ def targets(serving, tmp_path, monkeypatch):
     """Keep `ism-dask up --tls`, and a cluster with the certificates of `deploy/tls`."""
     folder = tmp_path / "tls"
     assert made(folder).returncode == 0
-    chosen = [word for port in PORTS for word in (port, free_port())]
-    up = start_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)
-    try:
-        with ExitStack() as started:
-            address = started.enter_context(scheduler(tmp_path, *options(folder, "scheduler")))
-            started.enter_context(worker(address, *options(folder, "worker")))
-            monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
-            file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
-            client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
-            own = certificates_in(certificates_folder())
-            yield (
-                Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
-                Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),
-            )
-    finally:
-        up.process.kill()
-        up.process.communicate()
-        stop_all()
+    ports = own_ports()[2:]  # Prefect's server runs already
+    with (
+        ended(start_up("--tls", "--workers", 1, "--memory", "500MB", *ports)) as up,
+        scheduler(tmp_path, *options(folder, "scheduler")) as address,
+        worker(address, *options(folder, "worker")),
+    ):
+        monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
+        file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
+        client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
+        own = certificates_in(certificates_folder())
+        yield (
+            Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
+            Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),
+        )
 
 
 @few_and_many(few=2, many=10)

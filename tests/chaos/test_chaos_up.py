@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serving import running_worker
+from serving import OVER, running_worker
 from support import exact_fit, store_own
 from tally import few_and_many
 from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
@@ -19,8 +19,6 @@ from waiting import wait
 from flows.runs.fit import fit_plain
 from flows.services.service import live_record
 from storage import Checkpoints, load_model, saved_run_path
-
-ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
 
 
 @pytest.fixture(scope="module")
@@ -104,5 +102,5 @@ def _kill(service: str) -> None:
 def _end(up: RunningUp, run: str) -> str | None:
     with suppress(httpx.TransportError):  # the server is being started again
         state = up.run(run)["state_type"]
-        return state if state in ENDS else None
+        return state if state in OVER else None
     return None

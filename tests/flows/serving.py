@@ -27,6 +27,11 @@ def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
     return wait(answer)
 
 
+# The states of runs that are over.
+OVER = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
+CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
+
+
 class PrefectApi:
     """A Prefect server, as its UI talks with it."""
 
@@ -43,6 +48,26 @@ class PrefectApi:
     def find(self, what: str, **wanted: Any) -> Any:
         """Return all of a kind that fit."""
         return self.post(f"{what}/filter", wanted)
+
+    def runs_of(self, deployment: str) -> list[Any]:
+        """Return the runs of a deployment, oldest first."""
+        only = {"name": {"any_": [deployment]}}
+        return list(self.find("flow_runs", deployments=only, sort="EXPECTED_START_TIME_ASC"))
+
+    def tasks_of(self, run: str) -> dict[str, str]:
+        """Return the states of the tasks of a run by their names."""
+        found = self.find("task_runs", flow_runs={"id": {"any_": [run]}})
+        return {task["name"]: task["state_type"] for task in found}
+
+    def artifacts_of(self, run: str, kind: str) -> list[Any]:
+        """Return the artifacts of a kind of a run."""
+        wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": [kind]}}
+        return list(self.find("artifacts", artifacts=wanted))
+
+    def logs_of(self, run: str) -> list[Any]:
+        """Return the lines of the log of a run, in order."""
+        only = {"flow_run_id": {"any_": [run]}}
+        return list(self.find("logs", logs=only, sort="TIMESTAMP_ASC"))
 
     def events(self, **about: Any) -> list[Any]:
         """Return the events that fit a filter."""

@@ -21,7 +21,6 @@ from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
 from flows.reports.summary import summarise
-from flows.results.base import FlowResult
 from flows.runs.crossval import crossval_plain
 from flows.runs.fit import fit_plain
 from flows.settings.base import IngestSettings
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
-def test_crossval_shows_what_it_computes() -> None:
+def test_crossval_shows_what_it_computes(serving: Serving) -> None:
     from flows.run_flows import crossval
     from flows.tracking.flow_run import run_flow
 
@@ -42,17 +41,17 @@ def test_crossval_shows_what_it_computes() -> None:
     plain = crossval_plain(WINE)
     for one, two in zip(result.results, plain.results, strict=True):
         assert _without_times(one.to_json()) == _without_times(two.to_json())
-    run = _run(result)
-    assert run.state.is_completed()
-    assert run.name == (
+    run = serving.run(result.flow_run["id"])
+    assert run["state_type"] == "COMPLETED"
+    assert run["name"] == (
         "wine-gaussian-q2-crossval: wine gaussian q=2, by prediction, on this machine"
     )
     place = {"by prediction", "this machine"}
-    assert set(run.tags) == {"wine-gaussian-q2-crossval", "wine", "gaussian", "q=2"} | place
-    assert run.parameters == {"settings": WINE.to_json()}
+    assert set(run["tags"]) == {"wine-gaussian-q2-crossval", "wine", "gaussian", "q=2"} | place
+    assert run["parameters"] == {"settings": WINE.to_json()}
     folds = {f"fold {number} of 10" for number in (1, 2, 3)}
-    assert _task_names(run.id) == {"ingest wine", "deal folds", *folds, "aggregate"}
-    artifacts = artifacts_of(run.id)
+    assert {*serving.tasks_of(run["id"])} == {"ingest wine", "deal folds", *folds, "aggregate"}
+    artifacts = artifacts_of(run["id"])
     rows = json.loads(artifacts["crossval-wine-gaussian-folds"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]
     assert rows[3]["accuracy"] == number(result.mean.accuracy)
@@ -66,7 +65,7 @@ def test_crossval_shows_what_it_computes() -> None:
     assert artifacts["crossval-wine-gaussian-progress"].data == 100
 
 
-def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
+def test_tables_show_each_cell_and_go_on_where_they_were(serving: Serving) -> None:
     from flows.paper.measure import tables_plain
     from flows.paper.settings import TablesSettings
     from flows.run_flows import tables
@@ -75,14 +74,14 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
     result = run_flow(tables, settings)
     json.dumps(result.to_json(), allow_nan=False)
-    run = _run(result)
-    assert run.state.is_completed()
-    assert run.name == "tables table-4 wine ism,stiefel"
-    assert set(run.tags) == {"paper"}
-    assert run.parameters == {"settings": settings.to_json()}
-    assert "supervised wine gaussian stiefel" in _task_names(run.id)
-    assert len(_task_names(run.id)) == 8
-    artifacts = artifacts_of(run.id)
+    run = serving.run(result.flow_run["id"])
+    assert run["state_type"] == "COMPLETED"
+    assert run["name"] == "tables table-4 wine ism,stiefel"
+    assert set(run["tags"]) == {"paper"}
+    assert run["parameters"] == {"settings": settings.to_json()}
+    assert "supervised wine gaussian stiefel" in serving.tasks_of(run["id"])
+    assert len(serving.tasks_of(run["id"])) == 8
+    artifacts = artifacts_of(run["id"])
     assert "| wine, gaussian, Stiefel (SM) | 2 of 2 |" in artifacts["tables-paper"].data
     assert "0.950 ± 0.050" in artifacts["tables-paper"].data
     assert artifacts["tables-paper-progress"].data == 100
@@ -90,7 +89,7 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     assert tables_plain(settings).cells == result.cells
 
 
-def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_shows_what_is_stored(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.client.orchestration import SyncPrefectClient
 
     from flows.run_flows import ingest
@@ -107,10 +106,10 @@ def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run_flow(ingest, IngestSettings(dataset="wine"))
     assert names == ["wine"]  # from birth
     assert result.rows == 178
-    run = _run(result)
-    assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
-    assert _task_names(run.id) == {"store wine"}
-    artifacts = artifacts_of(run.id)
+    run = serving.run(result.flow_run["id"])
+    assert (run["name"], run["tags"], run["state_type"]) == ("wine", ["wine"], "COMPLETED")
+    assert {*serving.tasks_of(run["id"])} == {"store wine"}
+    artifacts = artifacts_of(run["id"])
     assert result.data_hash in artifacts["ingest-wine"].data
     assert (
         "178 rows were read with 13 columns of numbers and the label cultivar (3 classes); no "
@@ -138,7 +137,7 @@ def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(
     monkeypatch.setattr(LiveRun, "_show_progress", busy)
     result = run_flow(ingest, IngestSettings(dataset="wine", force=True))
     assert len(failed) == 1
-    assert artifacts_of(_run(result).id)["ingest-wine-progress"].data == 100
+    assert artifacts_of(result.flow_run["id"])["ingest-wine-progress"].data == 100
 
 
 def test_an_ingestion_that_loses_its_cluster_is_tried_again(
@@ -168,7 +167,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
             run_flow(run_flows.ingest, IngestSettings(dataset="wine", force=True))
 
 
-def test_fit_shows_what_it_keeps() -> None:
+def test_fit_shows_what_it_keeps(serving: Serving) -> None:
     from flows.run_flows import fit
     from flows.tracking.flow_run import run_flow
 
@@ -178,12 +177,12 @@ def test_fit_shows_what_it_keeps() -> None:
     plain = fit_plain(replace(settings, run="plain"))
     assert result.objective == plain.objective
     assert result.loadings == plain.loadings
-    run = _run(result)
+    run = serving.run(result.flow_run["id"])
     phases = {"iterations", "checking"}
-    assert _task_names(run.id) == {"ingest breast_cancer", "fit W", *phases}
+    assert {*serving.tasks_of(run["id"])} == {"ingest breast_cancer", "fit W", *phases}
     name = "two: breast_cancer linear q=2, engine auto, on this machine"
-    assert (run.name, run.state.is_completed()) == (name, True)
-    artifacts = artifacts_of(run.id)
+    assert (run["name"], run["state_type"]) == (name, "COMPLETED")
+    artifacts = artifacts_of(run["id"])
     page = artifacts["fit-breast-cancer-linear"].data
     assert page.startswith("# two\n")
     assert result.loadings[1][0].feature in page
@@ -201,7 +200,7 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
     # None of the log is on the terminal.
     assert re.match(r"run: \S+\ntold: W of all rows of own", ended.out)
     run = ended.out.splitlines()[0].rpartition("/")[2]
-    logs = serving.find("logs", logs={"flow_run_id": {"any_": [run]}}, sort="TIMESTAMP_ASC")
+    logs = serving.logs_of(run)
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
     diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
     assert diary[0].startswith(
@@ -298,22 +297,6 @@ def test_a_call_before_a_run_waits_for_a_busy_server() -> None:
 
 def _without_times(result: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result.items() if key != "seconds"}
-
-
-def _run(result: FlowResult) -> Any:
-    from prefect.client.orchestration import get_client
-
-    with get_client(sync_client=True) as client:
-        return client.read_flow_run(result.flow_run["id"])
-
-
-def _task_names(run: Any) -> set[str]:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-
-    only = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
-    with get_client(sync_client=True) as client:
-        return {task.name for task in client.read_task_runs(flow_run_filter=only)}
 
 
 def _shown(run: Any) -> str:

@@ -13,15 +13,13 @@ from typing import Any, ClassVar
 import pytest
 from commandline import Command
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from serving import Serving
+from serving import OVER, Serving
 from shop import open_shop, write_part
 from upkeep import RunningUp
 from waiting import served, wait
 
 from flows.runs.published import History
 from storage import home, load_model, model_hash, read_history, refresh_lock
-
-_OVER = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
 @pytest.mark.long
@@ -44,7 +42,7 @@ def test_a_schedule_refreshes_what_has_changed(
     assert (tmp_path / "sales.html").exists()
 
     _schedule(apart, run_file, "0 2 29 2 *")
-    wait(lambda: all(run["state_type"] in _OVER for run in _runs(up)))
+    wait(lambda: all(run["state_type"] in OVER for run in up.runs_of("sales")))
     assert _run_now(up)["state"]["name"] == "Unchanged"
     before = model_hash("sales")
     write_part(tmp_path, "b", 40)
@@ -118,22 +116,10 @@ def _schedule(apart: Command, run_file: Path, cron: str) -> None:
     assert (answer["name"], answer["cron"]) == ("sales", cron)
 
 
-def _runs(up: RunningUp) -> list[Any]:
-    """Return the runs of the schedule, oldest first."""
-    only = {"name": {"any_": ["sales"]}}
-    return list(up.find("flow_runs", deployments=only, sort="EXPECTED_START_TIME_ASC"))
-
-
 def _over(up: RunningUp, **features: object) -> Any:
     """Return the first run that has ended and has these features, None if there is none yet."""
-    return next(
-        (
-            run
-            for run in _runs(up)
-            if run["state_type"] in _OVER and features.items() <= run.items()
-        ),
-        None,
-    )
+    over = (run for run in up.runs_of("sales") if run["state_type"] in OVER)
+    return next((run for run in over if features.items() <= run.items()), None)
 
 
 def _run_now(up: RunningUp) -> Any:
