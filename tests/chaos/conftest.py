@@ -9,7 +9,6 @@ from tally import PROPERTY, Tally
 # killed: up to a minute each.
 _MINUTE = (
     "test_chaos_cluster",
-    "test_chaos_driver",
     "test_chaos_prefect",
     "test_chaos_refresh",
     "test_chaos_tls",

@@ -16,10 +16,9 @@ import numpy as np
 import psutil
 import pytest
 from commandline import Command
-from serving import CANCELLING, OVER, Serving, running_worker
+from serving import CANCELLING, OVER, Serving, flow_run_of, free_port, running_worker
 from support import EXACT, exact_fit, is_held, store_own
 from tally import LONG, few_and_many
-from upkeep import flow_run_of, free_port
 from waiting import wait
 
 from flows.runs.fit import fit_plain

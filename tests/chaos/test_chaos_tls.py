@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from daskparts import cluster_file, dask, made, options, process, scheduler, worker
 from distributed import Client, Security
+from serving import ended, own_ports, start_up
 from tally import few_and_many
-from upkeep import ended, own_ports, start_up
 
 from flows.compute.connection import quiet_logs
 from flows.services.dask import Tls, certificates_folder, certificates_in

@@ -10,10 +10,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serving import OVER, running_worker
+from serving import OVER, RunningUp, ended, home_for_up, own_ports, running_worker, start_up
 from support import exact_fit, store_own
 from tally import few_and_many
-from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
 from waiting import wait
 
 from flows.runs.fit import fit_plain

@@ -17,10 +17,9 @@ import pytest
 from browsing import Browsing
 from commandline import Command, Ended
 from daskparts import ran
-from serving import Serving
+from serving import RunningUp, Serving, ended, free_port, home_for_up, own_ports, start_up
 from sharing import folder_of_the_run, made_once, shared_process
 from support import store_own
-from upkeep import RunningUp, ended, free_port, home_for_up, own_ports, start_up
 
 
 @pytest.fixture

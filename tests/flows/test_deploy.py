@@ -22,7 +22,7 @@ import pytest
 import yaml
 from commandline import Command
 from daskparts import made, needs, process, ran
-from upkeep import free_port
+from serving import free_port
 from waiting import wait
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -11,9 +11,8 @@ from typing import Any
 import psutil
 import pytest
 from commandline import Command
-from serving import CANCELLING, Serving, running_worker
+from serving import CANCELLING, Serving, flow_run_of, living, running, running_worker
 from support import EXACT, exact_fit, is_held, store_own
-from upkeep import flow_run_of, living, running
 from waiting import wait
 
 from flows.services.leases import find_lease

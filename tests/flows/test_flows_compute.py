@@ -16,8 +16,8 @@ import pytest
 from commandline import Command
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
+from serving import heard, living
 from support import EXACT, Diary
-from upkeep import heard, living
 from waiting import wait
 
 from flows.compute.health import ClusterLost

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 import pytest
 from commandline import Command
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from serving import OVER, Serving
+from serving import OVER, RunningUp, Serving
 from shop import open_shop, write_part
-from upkeep import RunningUp
 from waiting import served, wait
 
 from flows.runs.published import History

@@ -13,9 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from commandline import Command, Ended
-from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import websocket_connect
-from upkeep import (
+from serving import (
     RunningUp,
     begun,
     ended,
@@ -24,6 +22,8 @@ from upkeep import (
     own_ports,
     start_up,
 )
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.websocket import websocket_connect
 from waiting import ask, wait
 
 from flows.compute.places import read_cluster

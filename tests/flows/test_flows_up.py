@@ -19,8 +19,7 @@ import pytest
 import yaml
 from browsing import Browsing
 from commandline import Command
-from support import EXACT
-from upkeep import (
+from serving import (
     LOOPBACK,
     RunningUp,
     begun,
@@ -31,6 +30,7 @@ from upkeep import (
     running,
     start_up,
 )
+from support import EXACT
 from waiting import answers, ask, wait
 
 from flows import supervisor
