@@ -129,8 +129,7 @@ def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool]
 def start_detached(settings: ServiceSettings) -> bool:
     """Let a process of its own run `run_supervised`; return whether another one does already."""
     with services_lock(NAME):
-        if live_record(NAME) is not None:
-            _check_running(settings)
+        if _is_supervised(settings):
             return True
     options = command_words(ServiceSettings, vars(settings))
     process = launch_process(["flows.cli", "up", "--quiet", *options], NAME, {})
@@ -165,8 +164,7 @@ def stop_all() -> list[ServiceRecord]:
 def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | None:
     """Start the services; return them in order, or None if another process supervises them."""
     with services_lock(NAME):
-        if live_record(NAME) is not None:
-            _check_running(settings)
+        if _is_supervised(settings):
             return None
         own = ServiceRecord(name=NAME)
         own.write()
@@ -190,10 +188,13 @@ def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | Non
         return services
 
 
-def _check_running(settings: ServiceSettings) -> None:
-    """Raise FlowError for a setting that has no effect, since the services run otherwise."""
+def _is_supervised(settings: ServiceSettings) -> bool:
+    """Return whether a process supervises the services; raise FlowError if they run otherwise."""
+    if live_record(NAME) is None:
+        return False
     for wanted in (*_servers(settings, external_api_address()), *_workers(settings, None)):
         wanted.check()
+    return True
 
 
 def _servers(settings: ServiceSettings, external: str | None) -> list[Service]:

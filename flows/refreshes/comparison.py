@@ -45,7 +45,8 @@ def compare(
     X = np.concatenate([batch[here] for batch, here in batches_with_sample(stored, chosen)])
     # Columns that the new data lack count as their mean.
     lacks = [each not in after for each in before]
-    Z = published.transform(_in_columns_of(published, X, new) + published.mean * lacks)
+    moved = _in_columns_of(published, X, new)
+    Z = published.transform(moved + published.mean * lacks)
     numbers = new.class_names is None
     assert published.sample is not None
     assert new.sample is not None
@@ -64,7 +65,7 @@ def compare(
     rows_before, rows = (int(each.metrics["rows"]) for each in (published, new))
     ratio = rows / rows_before
     grown = f"there are {ratio:.3g} times as many rows as before ({rows:,}, before {rows_before:,})"
-    drift = sorted(_drift(published, new, X, Z), key=lambda each: -each.instability)
+    drift = sorted(_drift(published, new, moved, Z), key=lambda each: -each.instability)
     values = (
         _fall(explained, then, "than those of the published run did of its rows", limits),
         _fall(explained, by_published, "than the published ones do of the same rows", limits),
@@ -176,29 +177,27 @@ def _class_counts(model: Model) -> dict[str, int]:
 def _drift(published: Model, new: Model, X: Array, Z: Array) -> Iterator[Drift]:
     """Yield how far columns, published features and a label of numbers have moved.
 
-    `X` (m, d) are rows of the new data, and `Z` (m, q) the same rows in the published features.
+    `X` (m, d) are rows of the new data in the columns of the published model, and `Z` (m, q) the
+    same rows in its features.
     """
     assert published.sample is not None
     assert new.sample is not None
     if published.distribution is not None:
-        here = {each: number for number, each in enumerate(new.feature_names or ())}
-        named = published.feature_names or ()
-        there = [number for number, each in enumerate(named) if each in here]
-        names = [named[number] for number in there]
-        old = published.distribution.part(np.array(there, dtype=int))
-        mean, deviation = published.mean[there], published.scale[there]
-        yield from _drifts(names, old, X[:, [here[each] for each in names]], mean, deviation)
+        mean, deviation = published.mean, published.scale
+        names = published.feature_names or ()
+        every = _drifts(names, published.distribution, X, mean, deviation)
+        yield from (each for each in every if each.name in (new.feature_names or ()))
     learned = published.statistics
     if learned is not None:
-        names, old = (
-            [new_feature(each) for each in range(Z.shape[1])],
+        features, old = (
+            map(new_feature, range(Z.shape[1])),
             Distribution.of(published.sample.points),
         )
-        yield from _drifts(names, old, Z, learned.mean, learned.deviation)
+        yield from _drifts([*features], old, Z, learned.mean, learned.deviation)
     if new.class_names is None and published.class_names is None:
         then, now = published.sample.values[:, None], new.sample.values[:, None]
-        names, old = [str(new.metrics["label"])], Distribution.of(then)
-        yield from _drifts(names, old, now, then.mean(axis=0), then.std(axis=0))
+        label, old = str(new.metrics["label"]), Distribution.of(then)
+        yield from _drifts([label], old, now, then.mean(axis=0), then.std(axis=0))
 
 
 def _drifts(

@@ -15,7 +15,6 @@ from prefect.settings import (
     PREFECT_API_AUTH_STRING,
     PREFECT_API_URL,
     PREFECT_CLIENT_MAX_RETRIES,
-    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     Settings,
 )
 
@@ -49,7 +48,7 @@ def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
         settings["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         with (
-            _temporary_setting(PREFECT_CLIENT_MAX_RETRIES, retries),
+            temporary_setting(PREFECT_CLIENT_MAX_RETRIES, retries),
             get_client(httpx_settings=settings, sync_client=True) as client,
         ):
             yield client
@@ -69,23 +68,13 @@ def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
         ) from error
 
 
-@contextmanager
-def without_heartbeats() -> Iterator[None]:
-    """Switch Prefect's heartbeats off for flows in the block, so that they end at once.
-
-    At the end of a flow, the heartbeat thread notices only once a second that it has to stop.
-    """
-    with _temporary_setting(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
-        yield
-
-
 def server_address() -> str:
     """Return the address of the API in use, or an empty text for Prefect's ephemeral server."""
     return without_password(PREFECT_API_URL.value() or "")
 
 
 @contextmanager
-def _temporary_setting(setting: Any, value: int | None) -> Iterator[None]:
+def temporary_setting(setting: Any, value: int | None) -> Iterator[None]:
     """Change one of Prefect's settings in the block.
 
     Changed settings are cached: for each change Prefect reads its whole environment again, which

@@ -22,6 +22,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
 from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 from prefect.states import Cancelled, Completed, Failed, Pending
 from prefect.utilities.urls import url_for
 
@@ -49,7 +50,7 @@ from flows.tracking.client import (
     ServerUnreachable,
     prefect_client,
     server_address,
-    without_heartbeats,
+    temporary_setting,
 )
 from flows.tracking.live import LiveRun
 from flows.tracking.outbox import deliver, send_pages, send_receipts
@@ -106,8 +107,9 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
         )
     begun: list[TrackedRun] = []
     try:
-        # Heartbeats are not needed: the receipt tells the server of a run whose process dies.
-        with in_context(begun=begun), without_heartbeats():
+        # Heartbeats are not needed: the server learns from the receipt of a run whose process dies.
+        # At the end of a flow, their thread notices only once a second that it has to stop.
+        with in_context(begun=begun), temporary_setting(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
             run_by_prefect(flow, made, parameters)
     except (Abort, FailedRun, httpx.HTTPError) as error:
         # A flow that has a result may return a failed state with a name of its own.
