@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -77,7 +78,6 @@ class AdaptiveSize:
 class JobQueue(ClusterPlace):
     """A cluster whose workers run in jobs of a batch system; its scheduler runs on this machine."""
 
-    extra: ClassVar[str | None] = "jobqueue"
     package: ClassVar[str] = "dask_jobqueue"
 
     system: str  # a key of `SYSTEMS`
@@ -107,6 +107,12 @@ class JobQueue(ClusterPlace):
         if self.processes > self.cores:
             raise ValueError(
                 f"`processes` is {self.processes}; expected at most `cores`, which is {self.cores}"
+            )
+
+        if find_spec(self.package) is None:
+            raise FlowError(
+                "this kind of cluster needs `pip install 'ism-dask[jobqueue]'` (the package "
+                "dask-jobqueue)"
             )
 
     def plan(self) -> ClusterPlan:

@@ -174,7 +174,6 @@ def read_cluster(file: Path) -> ClusterPlace:
     try:
         described = KINDS[check_choice("kind", kind, list(KINDS))]
         place: ClusterPlace = read_table(described, table, file.parent)
-        place.check()
     except TableError as error:
         raise SettingsError(f"{file}: {error} (a cluster of kind {kind!r})") from error
     except FlowError as error:

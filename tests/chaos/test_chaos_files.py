@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from stock import READS, REQUEST, checkpoint, files_below, said_by, same, stock
+from support import DYING
 from tally import few_and_many
 
 from flows.builtin import ingest
@@ -73,20 +74,10 @@ def _damaged(rng: random.Random, content: bytes, deletable: bool) -> bytes | Non
     return rng.choice(ways if deletable else ways[:2])
 
 
-# Waits to be let go with others; ends itself at one of its calls to the disk, if it is told to.
-INGESTS = """
-import os, signal, sys, time
-from pathlib import Path
+# Waits to be let go with others.
+INGESTS = f"""{DYING}
 from flows.builtin import ingest
 import sklearn.datasets
-calls = int(sys.argv[1])
-def hook(event, given):
-    global calls
-    if event.startswith(("os.", "open")) and given and "/datasets/" in str(given[0]):
-        calls -= 1
-        if calls == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(hook)
 print("ready", flush=True)
 sys.stdin.readline()
 print(ingest("wine", force=True).data_hash)
@@ -121,7 +112,7 @@ def test_ingests_at_once_and_one_is_killed(tally, count):
 
 def _ingesting(calls: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", INGESTS, str(calls)],
+        [sys.executable, "-c", INGESTS, str(datasets_folder()), str(calls)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -17,12 +17,13 @@ from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
 from storage import DatasetInfo, dataset_path, write_dataset
 
-# The command, which prints the number of an iteration before it saves it, and ends itself at one
-# of its calls to the disk that name some path, if a number of the call is given.
-_DOOMED = """
+# A program that ends itself at one of its calls to the disk that name some path, if a number of the
+# call is given: its first two arguments.
+DYING = """
 import os, signal, sys
-from flows.runs import resumable
 folder, calls = sys.argv.pop(1), int(sys.argv.pop(1))
+def end():
+    os.kill(os.getpid(), signal.SIGKILL)
 def hook(event, given):
     global calls
     if event.startswith(("os.", "open")) and any(
@@ -30,8 +31,12 @@ def hook(event, given):
     ):
         calls -= 1
         if calls == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            end()
 sys.addaudithook(hook)
+"""
+# The command, which prints the number of an iteration before it saves it.
+_DOOMED = f"""{DYING}
+from flows.runs import resumable
 offer = resumable.FitCheckpoints.offer
 def announced(self, checkpoint):
     print(len(checkpoint.runs[-1].history) if checkpoint.runs else 0, flush=True)
