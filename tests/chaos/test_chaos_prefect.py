@@ -17,17 +17,15 @@ import psutil
 import pytest
 from commandline import Command
 from serving import CANCELLING, OVER, Serving, flow_run_of, free_port, running_worker
-from support import EXACT, exact_fit, is_held, store_own
+from support import EXACT, exact_fit, is_held, store_own, undisturbed
 from tally import LONG, few_and_many
 from waiting import wait
 
-from flows.runs.fit import fit_plain
 from flows.services.leases import find_lease
 from storage import Checkpoints, Model, home, load_model, run_folder, saved_run_path
 
 POOL = "taking-over"
 RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
-# What a command sets before it imports Prefect.
 # The command, with another patience than three minutes for a server that is away.
 COMMAND = (
     "from flows.tracking import flow_run; flow_run._PATIENCE = {}; "
@@ -35,16 +33,15 @@ COMMAND = (
 )
 FIT = (*EXACT, "--tol", "1e-12", "-q", "3")
 AT_ONCE = ("--sigma", "median", "--checkpoint", "0")
+# What a command sets before it imports Prefect.
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
 
 
 @few_and_many(few=1, many=10)
 def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, count, serving):
-    store_own(3_500, 20)
+    whole = undisturbed(40)
     row = tally("kill -9 the process of a scheduled flow", count)
     wanted = exact_fit("nightly", 40)
-    fit_plain(replace(wanted, run="whole"))
-    whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
             mine = replace(wanted, run=f"nightly-{number}")
@@ -66,11 +63,9 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, co
 @few_and_many(few=1, many=10)
 def test_a_cancelled_run_that_is_retried_goes_on(tally, count, serving):
     """Cancel and Retry, as the buttons of the UI: what the first attempt left is not held to it."""
-    store_own(3_500, 20)
+    whole = undisturbed(40)
     row = tally("a run is cancelled and retried in the Prefect UI", count)
     wanted = exact_fit("retried", 40)
-    fit_plain(replace(wanted, run="whole"))
-    whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
             mine = replace(wanted, run=f"retried-{number}")
@@ -127,10 +122,8 @@ def _alike(one: Model, other: Model) -> bool:
 def test_the_server_is_away_in_the_middle_of_a_fit(
     tally, count, seconds, iterations, prefect_home, tmp_path
 ):
-    store_own(3_500, 20)
+    whole = undisturbed(iterations)
     row = tally(f"Prefect's server is stopped for {seconds:g} s in the middle of a fit", count)
-    fit_plain(exact_fit("whole", iterations))
-    whole = load_model("whole")
 
     def outlived(number):
         run = f"away-{number}"

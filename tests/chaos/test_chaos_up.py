@@ -11,11 +11,10 @@ import httpx
 import numpy as np
 import pytest
 from serving import OVER, RunningUp, ended, home_for_up, own_ports, running_worker, start_up
-from support import exact_fit, store_own
+from support import exact_fit, store_own, undisturbed
 from tally import few_and_many
 from waiting import wait
 
-from flows.runs.fit import fit_plain
 from flows.services.service import live_record
 from storage import Checkpoints, load_model, saved_run_path
 
@@ -25,7 +24,7 @@ def up(tmp_path_factory, prefect_home):
     with home_for_up(tmp_path_factory.mktemp("home"), prefect_home) as patch:
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
         with ended(start_up(*own_ports(), "--workers", 1, "--memory", "500MB")) as up:
-            store_own(3_500, 20)
+            store_own(3_500, 20)  # a form knows the data sets that there are when it is deployed
             yield up
 
 
@@ -36,8 +35,7 @@ def test_a_run_outlives_a_service(tally, count, service, up, monkeypatch):
     """It ends Completed, as if nothing had been."""
     monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
     row = tally(f"kill -9 the {service} of up in the middle of a deployed run", count)
-    fit_plain(exact_fit("whole", 300))
-    whole = load_model("whole").components
+    whole = undisturbed(300)
     deployment = up.deployed("local-process")
     for number in range(count):
         mine = exact_fit(f"{service}-{number}", 300)
@@ -46,7 +44,7 @@ def test_a_run_outlives_a_service(tally, count, service, up, monkeypatch):
         _kill(service)
         end = wait(lambda run=begun: _end(up, run), 300)
         saved = saved_run_path(str(mine.run)) is not None
-        wrong = saved and not np.array_equal(load_model(str(mine.run)).components, whole)
+        wrong = saved and not np.array_equal(load_model(str(mine.run)).components, whole.components)
         row.add(survived=end == "COMPLETED" and saved, wrong=wrong)
 
 

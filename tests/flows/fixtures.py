@@ -17,8 +17,18 @@ import pytest
 from browsing import Browsing
 from commandline import Command, Ended
 from daskparts import ran
-from serving import RunningUp, Serving, ended, free_port, home_for_up, own_ports, start_up
-from sharing import folder_of_the_run, made_once, shared_process
+from serving import (
+    RunningUp,
+    Serving,
+    ended,
+    folder_of_the_run,
+    free_port,
+    home_for_up,
+    made_once,
+    own_ports,
+    shared_process,
+    start_up,
+)
 from support import store_own
 
 

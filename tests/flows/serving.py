@@ -1,4 +1,4 @@
-"""A Prefect server that tests may kill, `ism-dask up`, and other processes; where these listen."""
+"""Processes of tests: Prefect servers, `ism-dask up`, and those that all tests share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from sharing import kill_family
 from waiting import answers, ask, wait
 
 from flows.services.service import service_processes
 from flows.settings.runs import FitSettings
 from flows.supervisor import stop_all
+from storage.atomic import lock_file
 
 
 def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
@@ -321,3 +321,72 @@ def living(pid: int) -> list[psutil.Process]:
 def listened(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+_SUFFIX = ".shared"
+
+
+def folder_of_the_run(factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that all processes of this run of tests have in common."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@contextmanager
+def shared_process(
+    folder: Path, name: str, start: Callable[[], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield what `start` returned, with the "pid" of the process that it started.
+
+    Parameters
+    ----------
+    folder : Path
+        That of the run of tests.
+    name : str
+    start : callable
+        The first user calls it; the last one kills the process.
+    """
+    file = folder / f"{name}{_SUFFIX}"
+    with lock_file(folder / f"{name}.lock"):
+        known = json.loads(file.read_text()) if file.exists() else {"users": 0, **start()}
+        known["users"] += 1
+        file.write_text(json.dumps(known))
+    try:
+        yield known
+    finally:
+        with lock_file(folder / f"{name}.lock"):
+            known = json.loads(file.read_text())
+            known["users"] -= 1
+            file.write_text(json.dumps(known))
+            if not known["users"]:
+                _end(file)
+
+
+def end_what_is_left(folder: Path) -> None:
+    """End what a process of the tests has not ended because it crashed."""
+    for file in folder.glob(f"*{_SUFFIX}"):
+        _end(file)
+
+
+def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first process that needs it makes."""
+    made, whole = folder / name, folder / f"{name}.whole"
+    with lock_file(folder / f"{name}.lock"):
+        if not whole.exists():
+            made.mkdir()
+            make(made)
+            whole.touch()
+    return made
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process, and those that it has started."""
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for each in [*parent.children(recursive=True), parent]:
+            each.kill()
+
+
+def _end(file: Path) -> None:
+    kill_family(json.loads(file.read_text())["pid"])
+    file.unlink()

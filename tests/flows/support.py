@@ -15,7 +15,7 @@ from daskparts import ran
 
 from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
-from storage import DatasetInfo, dataset_path, write_dataset
+from storage import DatasetInfo, Model, dataset_path, load_model, write_dataset
 
 # A program that ends itself at one of its calls to the disk that name some path, if a number of the
 # call is given: its first two arguments.
@@ -153,6 +153,15 @@ def exact_fit(run: str, iterations: int = 1000) -> FitSettings:
         force=True,
         run=run,
     )
+
+
+def undisturbed(iterations: int) -> Model:
+    """Store "own", and return what a fit of it comes to."""
+    from flows.runs.fit import fit_plain
+
+    store_own(3_500, 20)
+    fit_plain(exact_fit("whole", iterations))
+    return load_model("whole")
 
 
 def is_held(run: str) -> bool:
