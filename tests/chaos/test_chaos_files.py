@@ -279,12 +279,12 @@ def test_an_ingestion_is_killed(tally, tmp_path, count):
         process = _ingesting(sources[suffix], *at)
         process.communicate(timeout=120)
         assert process.returncode == -signal.SIGKILL
-        kept = open_dataset("own").data_hash
+        stored = open_dataset("own").data_hash
         data = ingest_table(sources[suffix], "own", label="y", force=True)
         again, rest = data.data_hash, [each.name for each in datasets_folder().iterdir()]
         row.add(
             survived=sorted(rest) == [".lock", "own", "whole-csv", "whole-parquet"],
-            wrong=kept not in (old, expected[suffix]) or again != expected[suffix],
+            wrong=stored not in (old, expected[suffix]) or again != expected[suffix],
         )
         old = again
 

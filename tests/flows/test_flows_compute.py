@@ -438,7 +438,7 @@ def diary() -> Iterator[Diary]:
 
 @pytest.mark.long
 def test_a_cluster_that_hangs(settings: FitSettings, this: ResumableRun, diary: Diary) -> None:
-    """Its state is kept, and another is opened, on which the work is begun again."""
+    """Its state is saved, and another is opened, on which the work is begun again."""
     clusters = []
 
     def work() -> int:

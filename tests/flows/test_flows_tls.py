@@ -165,10 +165,10 @@ def test_scheduler_worker_and_client_on_machines_of_their_own(
         assert address.startswith(f"{protocol}://10.77.0.1:")
         file = cluster_file(tmp_path / "c.toml", address, certificates, certificates)
         where = file if secure else address
-        asked = ("crossval", "wine", "--plain", "--json", "--first", "1")
-        far = ran(*three, sys.executable, "-m", "flows.cli", *asked, "--cluster", where)
+        words = ("crossval", "wine", "--plain", "--json", "--first", "1")
+        far = ran(*three, sys.executable, "-m", "flows.cli", *words, "--cluster", where)
     assert (far.returncode, far.stderr) == (0, "")
     cost, alone = (
-        each["results"][0]["cost"] for each in (json.loads(far.stdout), here(*asked).answer)
+        each["results"][0]["cost"] for each in (json.loads(far.stdout), here(*words).answer)
     )
     assert cost == pytest.approx(alone, rel=1e-9)
