@@ -242,7 +242,7 @@ def _report_lost_runs() -> psutil.Popen | None:
     if not any(receipts_to_send(without_password(api))):
         return None
     environment = {**prefect_environment(), "PREFECT_API_URL": api}
-    return launch_process(["flows.tracking.outbox"], "lost-runs", environment)
+    return launch_process(["flows.tracking.client"], "lost-runs", environment)
 
 
 @dataclass

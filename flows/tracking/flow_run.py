@@ -48,12 +48,14 @@ from flows.settings.base import FlowSettings
 from flows.tracking.client import (
     BUSY_RETRIES,
     ServerUnreachable,
+    deliver,
     prefect_client,
+    send_pages,
+    send_receipts,
     server_address,
     temporary_setting,
 )
 from flows.tracking.live import LiveRun
-from flows.tracking.outbox import deliver, send_pages, send_receipts
 from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
 
