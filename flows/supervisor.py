@@ -23,7 +23,6 @@ from flows.services.dask import (
     make_certificates,
 )
 from flows.services.liveness import is_running, receipts_to_send
-from flows.services.report_server import report_server
 from flows.services.service import (
     Service,
     ServiceRecord,
@@ -39,8 +38,10 @@ from flows.services.service import (
     services_lock,
     stop_processes,
 )
-from flows.services.settings import ServiceSettings
+from flows.settings.base import ServiceSettings
+from flows.settings.fields import command_words
 from flows.tracking.server import (
+    REPORTS,
     SERVER,
     WORKER,
     avoid_proxies,
@@ -49,6 +50,7 @@ from flows.tracking.server import (
     prefect_environment,
     prefect_server,
     prefect_worker,
+    report_server,
     ui_address,
     without_password,
 )
@@ -95,7 +97,7 @@ def running_services() -> dict[str, str | None]:
         "ui": prefect.page,
         "scheduler": scheduler.address or None,
         "dashboard": scheduler.page,
-        "reports": records.get("reports", absent).page,
+        "reports": records.get(REPORTS, absent).page,
         "pool": records.get(WORKER, absent).address or None,
     }
 
@@ -127,10 +129,10 @@ def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool]
 def start_detached(settings: ServiceSettings) -> bool:
     """Let a process of its own run `run_supervised`; return whether another one does already."""
     with services_lock(NAME):
-        if live_record(NAME) is not None:
-            _check_running(settings)
+        if _is_supervised(settings):
             return True
-    process = launch_process(["flows.cli", "up", "--quiet", *settings.arguments()], NAME, {})
+    options = command_words(ServiceSettings, vars(settings))
+    process = launch_process(["flows.cli", "up", "--quiet", *options], NAME, {})
     try:
         while not ((record := live_record(NAME)) and record.address):
             # Without a record it has failed; else another `up` was faster.
@@ -162,14 +164,20 @@ def stop_all() -> list[ServiceRecord]:
 def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | None:
     """Start the services; return them in order, or None if another process supervises them."""
     with services_lock(NAME):
-        if live_record(NAME) is not None:
-            _check_running(settings)
+        if _is_supervised(settings):
             return None
         own = ServiceRecord(name=NAME)
         own.write()
         new = [each for each in _all_services() if live_record(each.name) is None]
         try:
-            services, api = _start_services(settings, tell)
+            external = external_api_address()
+            wanted = _servers(settings, external)
+            if settings.tls and live_record(SCHEDULER) is None:
+                make_certificates(certificates_folder())  # restarted services use the same
+            servers = ensure_running(wanted, tell)
+            api = external or servers[0].address
+            check_password(api)
+            services = [*servers, *ensure_running(_workers(settings, api), tell)]
         except BaseException:
             _ignore_end_signals()
             _end_services(new)
@@ -180,14 +188,17 @@ def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | Non
         return services
 
 
-def _check_running(settings: ServiceSettings) -> None:
-    """Raise FlowError for a setting that has no effect, since the services run otherwise."""
-    for wanted in (*_servers(settings, external_api_address()), *_workers(settings)):
+def _is_supervised(settings: ServiceSettings) -> bool:
+    """Return whether a process supervises the services; raise FlowError if they run otherwise."""
+    if live_record(NAME) is None:
+        return False
+    for wanted in (*_servers(settings, external_api_address()), *_workers(settings, None)):
         wanted.check()
+    return True
 
 
 def _servers(settings: ServiceSettings, external: str | None) -> list[Service]:
-    """Return the servers that are wanted, the Dask scheduler last."""
+    """Return the servers that are wanted, that of Prefect first unless there is an external one."""
     if external and settings.port:
         raise SettingsError(
             f"`port` is {settings.port}, but PREFECT_API_URL names a server that runs already, "
@@ -199,28 +210,10 @@ def _servers(settings: ServiceSettings, external: str | None) -> list[Service]:
     return [*prefect, reports, dask_scheduler(*ports, settings.tls or None)]
 
 
-def _workers(
-    settings: ServiceSettings,
-    api: str | None = None,
-    scheduler: str = "",
-    monitor: str | None = None,
-) -> list[Service]:
-    """Return the workers that are wanted, with where their servers are."""
-    size = settings.workers, settings.threads, settings.memory
-    return [dask_workers(scheduler, monitor, *size), prefect_worker(api, settings.pool)]
-
-
-def _start_services(settings: ServiceSettings, tell: Tell) -> tuple[list[Service], str]:
-    """Start the services; return them in order, and the address of the API in use."""
-    external = external_api_address()
-    wanted = _servers(settings, external)
-    if settings.tls and live_record(SCHEDULER) is None:
-        make_certificates(certificates_folder())  # restarted services use the same
-    servers = ensure_running(wanted, tell)
-    api, scheduler = external or servers[0].address, servers[-1]
-    check_password(api)
-    workers = _workers(settings, api, scheduler.address, scheduler.page)
-    return [*servers, *ensure_running(workers, tell)], api
+def _workers(settings: ServiceSettings, api: str | None) -> list[Service]:
+    """Return the workers that are wanted; `api` is the address of the Prefect server."""
+    dask = dask_workers(settings.workers, settings.threads, settings.memory)
+    return [dask, prefect_worker(api, settings.pool)]
 
 
 def _look_after(services: list[Service], tell: Tell) -> None:
@@ -249,7 +242,7 @@ def _report_lost_runs() -> psutil.Popen | None:
     if not any(receipts_to_send(without_password(api))):
         return None
     environment = {**prefect_environment(), "PREFECT_API_URL": api}
-    return launch_process(["flows.tracking.outbox"], "lost-runs", environment)
+    return launch_process(["flows.tracking.client"], "lost-runs", environment)
 
 
 @dataclass

@@ -67,7 +67,7 @@ def _rank(item: pytest.Item) -> int:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End what a process of the tests has left because it crashed."""
     if not hasattr(config, "workerinput"):
-        from sharing import end_what_is_left  # not earlier, for it imports NumPy
+        from serving import end_what_is_left  # not earlier, for it imports NumPy
 
         end_what_is_left(config._tmp_path_factory.getbasetemp())
 

@@ -9,7 +9,7 @@ import typer
 
 from flows.cli.output import Output
 from flows.errors import SettingsError
-from flows.services.settings import ServiceSettings
+from flows.settings.base import ServiceSettings
 from flows.text import count_noun
 
 if TYPE_CHECKING:

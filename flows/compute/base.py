@@ -7,12 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from flows.errors import FlowError
 from flows.services.dask import scheduler_settings
 
 
@@ -51,17 +49,6 @@ class ClusterPlan:
 @dataclass(frozen=True, kw_only=True)
 class ClusterPlace(ABC):
     """A place that a run can compute its tiles on."""
-
-    extra: ClassVar[str | None] = None
-    package: ClassVar[str] = "distributed"
-
-    def check(self) -> None:
-        """Raise FlowError unless the package that starts the cluster is installed."""
-        if find_spec(self.package) is None:
-            raise FlowError(
-                f"this kind of cluster needs `pip install 'ism-dask[{self.extra}]'` (the package "
-                f"{self.package.replace('_', '-')})"
-            )
 
     def plan(self) -> ClusterPlan | None:
         """Return a description of the cluster that `opened` would start; None if it runs."""

@@ -112,20 +112,14 @@ class EndableClient(_Client):  # type: ignore[misc]
         finally:
             end.cancel()
         # The call ends when the client closes. If it were cancelled now, coroutines that it has
-        # started would stay behind and log errors.
-        call.add_done_callback(_consume_exception)
+        # started would stay behind and log errors. Its own error is retrieved, or asyncio logs it.
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._raise_if_ended()
         return call.result()
 
     def _raise_if_ended(self) -> None:
         if self._error is not None:
             raise self._error
-
-
-def _consume_exception(call: asyncio.Future[Any]) -> None:
-    """Retrieve the error of a call that nobody waits for any more, so that asyncio is silent."""
-    if not call.cancelled():
-        call.exception()
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerErro
 
 from flows.compute.base import ClusterAddress
 from flows.compute.connection import EndableClient
-from flows.compute.probe import OVER_MEMORY, Pulse, pulse, state_of
 from flows.errors import FlowError
 from flows.progress.watching import progress_log
 from flows.text import count_noun
@@ -27,6 +26,13 @@ from ism_dask.observe.time_left import duration
 from storage.atomic import PRIVATE, replace_synced
 from storage.errors import StorageError
 
+# Name of the Dask span that holds all our computations.
+SPAN = "ism-dask"
+# Topic of the events in which nannies report that they ended a worker for its memory.
+OVER_MEMORY = "worker-restart-memory"
+# Parts that a dump of the state leaves out: pickled code and data, and the whole configuration of
+# Dask, passwords among it.
+_EXCLUDED = ("run_spec", "config")
 # Seconds within which a live scheduler answers, even if it is busy.
 _PULSE_SECONDS = 10.0
 # Seconds to wait for the event that a nanny logs when it ends a worker for its memory; it may come
@@ -42,6 +48,33 @@ _NO_WORKERS_SECONDS = 30.0
 _STATE_SECONDS = 30.0
 # Largest number of workers that a line of the log names.
 _NAMED = 4
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """A sign of life of a cluster."""
+
+    scheduler: str  # its id; after a restart it has the same address, but another id
+    workers: tuple[str, ...]  # their addresses
+    done: int  # tasks that have finished since the scheduler started
+    left: int  # workers that have left since then: that died, were lost or retired
+
+
+def pulse(dask_scheduler: Any) -> Pulse:
+    """Return the pulse of the cluster, and drop the finished task groups of our span."""
+    # A span would keep each group for ever.
+    spans = dask_scheduler.extensions.get("spans")
+    for span in spans.spans_search_by_tag[SPAN] if spans else ():
+        span.groups.intersection_update(dask_scheduler.task_groups.values())
+    prefixes = list(dask_scheduler.task_prefixes.values())
+    done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
+    left = dask_scheduler._workers_removed_total
+    return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done, left)
+
+
+def state_of(dask_scheduler: Any) -> Any:
+    """Return the state of the scheduler, with its workers and tasks, in plain JSON."""
+    return dask_scheduler._to_dict(exclude=_EXCLUDED)
 
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again

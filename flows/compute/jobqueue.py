@@ -6,8 +6,9 @@ import logging
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -77,7 +78,6 @@ class AdaptiveSize:
 class JobQueue(ClusterPlace):
     """A cluster whose workers run in jobs of a batch system; its scheduler runs on this machine."""
 
-    extra: ClassVar[str | None] = "jobqueue"
     package: ClassVar[str] = "dask_jobqueue"
 
     system: str  # a key of `SYSTEMS`
@@ -109,6 +109,12 @@ class JobQueue(ClusterPlace):
                 f"`processes` is {self.processes}; expected at most `cores`, which is {self.cores}"
             )
 
+        if find_spec(self.package) is None:
+            raise FlowError(
+                "this kind of cluster needs `pip install 'ism-dask[jobqueue]'` (the package "
+                "dask-jobqueue)"
+            )
+
     def plan(self) -> ClusterPlan:
         """Return the script of each job, and what the system says of it, if it can test one."""
         script = self._job_script()
@@ -136,20 +142,20 @@ class JobQueue(ClusterPlace):
             raise FlowError(f"`interface`: {error}") from error
         self._tested(self._job_script())
         folder = self._shared_folder
-        with explain_os_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
-        certificates = _temporary_tls(folder) if self.tls is None else nullcontext(self.tls)
-        with (
-            certificates as tls,
-            scheduler_defaults(),
-            self._cluster_class(
+        with ExitStack() as stack:
+            with explain_os_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE)
+                temporary = stack.enter_context(TemporaryDirectory(prefix=".tls-", dir=folder))
+                tls = self.tls or make_certificates(Path(temporary, "made"))
+            stack.enter_context(scheduler_defaults())
+            cluster = self._cluster_class(
                 **self._job_options(),
                 name="ism-dask",
                 silence_logs=logging.CRITICAL,
                 security=tls.security(),
                 scheduler_options={"interface": self.interface, "dashboard_address": f"{HOST}:0"},
-            ) as cluster,
-        ):
+            )
+            stack.enter_context(cluster)
             if isinstance(self.jobs, AdaptiveSize):
                 cluster.adapt(
                     minimum_jobs=self.jobs.minimum,
@@ -244,12 +250,3 @@ class JobQueue(ClusterPlace):
         if isinstance(self.jobs, AdaptiveSize):
             return f"{self.jobs.minimum} to {self.jobs.maximum} {noun}s"
         return count_noun(self.jobs, noun)
-
-
-@contextmanager
-def _temporary_tls(folder: Path) -> Iterator[Tls]:
-    """Make temporary certificates in files below `folder`, and remove them with the block."""
-    with TemporaryDirectory(prefix=".tls-", dir=folder) as temporary:
-        with explain_os_errors(folder):
-            tls = make_certificates(Path(temporary, "made"))
-        yield tls

@@ -119,28 +119,13 @@ class Address(ClusterPlace):
         yield ClusterAddress(self.address, security, wait=self.wait, none_came=advice)
 
 
-_VARIABLE = "ISM_DASK_SCHEDULER"
-
-
 @dataclass(frozen=True, kw_only=True)
 class LocalServices(ClusterPlace):
-    """The Dask cluster that `ism-dask up` runs on this machine, or that stands in for it.
-
-    In containers, which do not run `up`, the environment variable `ISM_DASK_SCHEDULER` has the
-    address of its scheduler. So schedules compute on the cluster that they come with, anywhere.
-    """
+    """The Dask cluster that `ism-dask up` runs on this machine."""
 
     @contextmanager
     def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
-        if address := os.environ.get(_VARIABLE):
-            if not is_address(address):
-                raise SettingsError(
-                    f"{_VARIABLE} is {address!r}; expected an address such as tcp://scheduler:8786"
-                )
-            with Address(address=address).opened() as there:
-                yield there
-            return
         scheduler = live_record(SCHEDULER)
         if scheduler is None:
             raise FlowError(
@@ -159,6 +144,9 @@ class LocalServices(ClusterPlace):
         yield ClusterAddress(address, security, none_came="see `ism-dask up --status`")
 
 
+# In containers, which do not run `up`, this environment variable has the address of the scheduler
+# that stands in for it: schedules compute on the cluster that they come with, anywhere.
+_VARIABLE = "ISM_DASK_SCHEDULER"
 # The values that the key `kind` of a cluster file may have.
 KINDS: dict[str, type[Any]] = {"local": Local, "address": Address, "jobqueue": JobQueue}
 
@@ -167,7 +155,13 @@ def cluster_place(scheduler: str) -> ClusterPlace:
     """Return the place that `--scheduler` names, checked as far as possible without starting it."""
     check_scheduler(scheduler)
     if scheduler == UP:
-        return LocalServices()
+        scheduler = os.environ.get(_VARIABLE, "")
+        if not scheduler:
+            return LocalServices()
+        if not is_address(scheduler):
+            raise SettingsError(
+                f"{_VARIABLE} is {scheduler!r}; expected an address such as tcp://scheduler:8786"
+            )
     if scheduler.endswith(CLUSTER_FILE):
         return read_cluster(Path(scheduler).expanduser())
     return Address(address=scheduler)
@@ -180,7 +174,6 @@ def read_cluster(file: Path) -> ClusterPlace:
     try:
         described = KINDS[check_choice("kind", kind, list(KINDS))]
         place: ClusterPlace = read_table(described, table, file.parent)
-        place.check()
     except TableError as error:
         raise SettingsError(f"{file}: {error} (a cluster of kind {kind!r})") from error
     except FlowError as error:

@@ -22,9 +22,8 @@ from flows.compute.connection import (
     joined_client,
     quiet_logs,
 )
-from flows.compute.health import ClusterLost, Watchdog, explain_loss
+from flows.compute.health import SPAN, ClusterLost, Watchdog, explain_loss
 from flows.compute.places import cluster_place
-from flows.compute.probe import SPAN
 from flows.errors import FlowError
 from flows.progress.watching import in_context, progress_log, report_progress, run_context
 from flows.text import count_noun

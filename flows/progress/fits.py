@@ -23,12 +23,8 @@ _FACTOR, _LEAST_SHARE = 1.2, 0.05
 class ThinnedLog:
     """Writes lines on events to the log: of the first events, of fewer and fewer, and of the last.
 
-    Each line comes after a constant factor of the events before it.
-
-    Parameters
-    ----------
-    share : float
-        Share of the lines of a whole run, which has some fifty on ten thousand events.
+    Each line comes after a constant factor of the events before it. `share` is that of the lines of
+    a whole run, which has some fifty on ten thousand events.
     """
 
     def __init__(self, share: float = 1.0) -> None:
@@ -50,15 +46,7 @@ class ThinnedLog:
 
 
 class FitReports(FitWatcher):
-    """Turns the events of a fit into progress reports that never go back.
-
-    Parameters
-    ----------
-    part : ProgressShare
-        The interval of the progress that belongs to the fit.
-    plan : FitPlan
-        The rules that end the fit.
-    """
+    """Turns the events of a fit into reports, in its `part` of the progress, that never go back."""
 
     # The result of a run has how its fits ended.
     reports_endings = True

@@ -40,12 +40,13 @@ def compare(
 ) -> Comparison:
     """Return a new model beside that of the published run `name`, on a sample of the new data."""
     before, after = published.feature_names or (), new.feature_names or ()
-    rows = labelled.data.X
-    chosen = sample_rows(len(rows), int(new.config["seed"]))
-    X = np.concatenate([batch[here] for batch, here in batches_with_sample(rows, chosen)])
+    stored = labelled.data.X
+    chosen = sample_rows(len(stored), int(new.config["seed"]))
+    X = np.concatenate([batch[here] for batch, here in batches_with_sample(stored, chosen)])
     # Columns that the new data lack count as their mean.
     lacks = [each not in after for each in before]
-    Z = published.transform(_in_columns_of(published, X, new) + published.mean * lacks)
+    moved = _in_columns_of(published, X, new)
+    Z = published.transform(moved + published.mean * lacks)
     numbers = new.class_names is None
     assert published.sample is not None
     assert new.sample is not None
@@ -57,8 +58,14 @@ def compare(
             (Z, new.sample.values),
         )
     )
-    turn = _turn(Z, new.sample.points)
-    drift = sorted(_drift(published, new, X, Z), key=lambda each: -each.instability)
+    # The sine of the largest angle between the features of the same rows. W may turn far without
+    # any consequence in directions in which the rows hardly vary.
+    centred = (each - each.mean(axis=0) for each in (Z, new.sample.points))
+    turn = float(np.sin(subspace_angles(*centred)[0]))
+    rows_before, rows = (int(each.metrics["rows"]) for each in (published, new))
+    ratio = rows / rows_before
+    grown = f"there are {ratio:.3g} times as many rows as before ({rows:,}, before {rows_before:,})"
+    drift = sorted(_drift(published, new, moved, Z), key=lambda each: -each.instability)
     values = (
         _fall(explained, then, "than those of the published run did of its rows", limits),
         _fall(explained, by_published, "than the published ones do of the same rows", limits),
@@ -67,7 +74,8 @@ def compare(
             turn,
             f"the new features have turned against the published ones by a sine of {turn:.3g}",
         ),
-        *_row_values(published, new),
+        ("max_rows", ratio, grown),
+        ("min_rows", ratio, grown),
         *_class_values(published, new),
         *_drift_values(drift, limits),
     )
@@ -92,16 +100,6 @@ def doubts(result: FitResult, comparison: Comparison | None) -> tuple[str, ...]:
     ended = status in _GOOD_ENDS or (result.predicts and status == Status.MAX_ITER.value)
     reasons = () if ended else (f"the fit did not converge ({status})",)
     return reasons if comparison is None else (*reasons, *comparison.reasons)
-
-
-def _turn(before: Array, after: Array) -> float:
-    """Return the sine of the largest angle between two sets of features (m, q) of the same rows.
-
-    W may turn far without any consequence in directions in which the rows hardly vary.
-    """
-    return float(
-        np.sin(subspace_angles(*(each - each.mean(axis=0) for each in (before, after)))[0])
-    )
 
 
 @dataclass(frozen=True)
@@ -143,14 +141,6 @@ def _fall(now: Explained, then: Explained, what: str, limits: RefreshTable) -> V
     return "max_fall", float(fall - _ERRORS * error / then.share), f"{words} ({then.share:.3g})"
 
 
-def _row_values(published: Model, new: Model) -> Iterator[Value]:
-    before, after = published.metrics["rows"], new.metrics["rows"]
-    ratio = after / before
-    words = f"there are {ratio:.3g} times as many rows as before ({after:,}, before {before:,})"
-    yield "max_rows", ratio, words
-    yield "min_rows", ratio, words
-
-
 def _class_values(published: Model, new: Model) -> Iterator[Value]:
     """Yield how many classes came or went, and how far their shares have moved, beyond chance."""
     before, after = _class_counts(published), _class_counts(new)
@@ -187,29 +177,25 @@ def _class_counts(model: Model) -> dict[str, int]:
 def _drift(published: Model, new: Model, X: Array, Z: Array) -> Iterator[Drift]:
     """Yield how far columns, published features and a label of numbers have moved.
 
-    `X` (m, d) are rows of the new data, and `Z` (m, q) the same rows in the published features.
+    `X` (m, d) are rows of the new data in the columns of the published model, and `Z` (m, q) the
+    same rows in its features.
     """
     assert published.sample is not None
     assert new.sample is not None
     if published.distribution is not None:
-        here = {each: number for number, each in enumerate(new.feature_names or ())}
-        named = published.feature_names or ()
-        there = [number for number, each in enumerate(named) if each in here]
-        names = [named[number] for number in there]
-        old = published.distribution.part(np.array(there, dtype=int))
-        mean, deviation = published.mean[there], published.scale[there]
-        yield from _drifts(names, old, X[:, [here[each] for each in names]], mean, deviation)
+        mean, deviation = published.mean, published.scale
+        names = published.feature_names or ()
+        every = _drifts(names, published.distribution, X, mean, deviation)
+        yield from (each for each in every if each.name in (new.feature_names or ()))
     learned = published.statistics
     if learned is not None:
-        names, old = (
-            [new_feature(each) for each in range(Z.shape[1])],
-            Distribution.of(published.sample.points),
-        )
-        yield from _drifts(names, old, Z, learned.mean, learned.deviation)
+        old = Distribution.of(published.sample.points)
+        features = [new_feature(each) for each in range(Z.shape[1])]
+        yield from _drifts(features, old, Z, learned.mean, learned.deviation)
     if new.class_names is None and published.class_names is None:
         then, now = published.sample.values[:, None], new.sample.values[:, None]
-        names, old = [str(new.metrics["label"])], Distribution.of(then)
-        yield from _drifts(names, old, now, then.mean(axis=0), then.std(axis=0))
+        label, old = str(new.metrics["label"]), Distribution.of(then)
+        yield from _drifts([label], old, now, then.mean(axis=0), then.std(axis=0))
 
 
 def _drifts(

@@ -278,11 +278,8 @@ def outputs_or_reason(plan: Callable[[], RunFile], run: str) -> dict[str, Any]:
 def rollback(run: str) -> RefreshResult:
     """Publish another run of a history, with the outputs of its run file; return the record.
 
-    Parameters
-    ----------
-    run : str
-        A run of a history, such as `sales-0003`; or the name of the published run, for the one
-        that was published before it.
+    `run` is a run of a history, such as `sales-0003`; or the name of the published run, for the one
+    that was published before it.
     """
     is_name = bool(read_history(run))
     name = run if is_name else _published_name(run)

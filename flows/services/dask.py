@@ -12,7 +12,15 @@ from urllib.parse import urljoin
 import httpx
 
 from flows.errors import FlowError
-from flows.services.service import HOST, HOSTS, Service, preferred_ports, services_folder
+from flows.services.service import (
+    HOST,
+    HOSTS,
+    Service,
+    ServiceRecord,
+    live_record,
+    preferred_ports,
+    services_folder,
+)
 from flows.settings.toml_tables import RelativePath
 from storage.atomic import make_folder
 
@@ -56,36 +64,32 @@ def dask_scheduler(
 
 
 def dask_workers(
-    scheduler: str = "",
-    monitor: str | None = None,
-    workers: int | None = None,
-    threads: int | None = None,
-    memory: str | None = None,
+    workers: int | None = None, threads: int | None = None, memory: str | None = None
 ) -> Service:
-    """Return the workers of a scheduler: by default one for each core, and equal memory.
+    """Return the workers of our scheduler: by default one for each core, and equal memory.
 
-    Each has a nanny that restarts it when it dies. `monitor` is the dashboard of the scheduler.
+    Each has a nanny that restarts it when it dies.
     """
     from dask.system import CPU_COUNT  # noqa: PLC0415
 
     count = workers or CPU_COUNT
-    size = {"workers": workers, "threads": threads, "memory": memory}
+    scheduler = live_record(SCHEDULER) or ServiceRecord(name=SCHEDULER)
     return Service(
         name="dask-workers",
         title="Dask workers",
         make=dask_workers,
-        options={"scheduler": scheduler or None, "monitor": monitor, **size},
-        address=scheduler,
+        options={"workers": workers, "threads": threads, "memory": memory},
+        address=scheduler.address,
         command=[
-            *("distributed.cli.dask_worker", scheduler, "--host", HOST),
+            *("distributed.cli.dask_worker", scheduler.address, "--host", HOST),
             *("--nworkers", str(count), "--nthreads", str(threads or 1)),
             *("--memory-limit", memory or str(_MEMORY_SHARE / count), "--local-directory", SCRATCH),
             # By default the HTTP server of a worker listens on every interface, even if the worker
             # has no dashboard.
             *("--no-dashboard", "--dashboard-address", f"{HOST}:0"),
-            *_tls_options(scheduler),
+            *_tls_options(scheduler.address),
         ],
-        is_ready=lambda: (_count_workers(monitor) or 0) >= count,
+        is_ready=lambda: (_count_workers(scheduler.page) or 0) >= count,
     )
 
 

@@ -140,11 +140,7 @@ def describe_unfinished(lease: Lease) -> dict[str, Any]:
 class HeldLease:
     """The lease of a run that this process computes.
 
-    Parameters
-    ----------
-    lease : Lease
-    previous : Lease or None
-        The lease that an earlier process left behind, if it ended without a result.
+    `previous` is that which an earlier process left behind, if it ended without a result.
     """
 
     def __init__(self, lease: Lease, previous: Lease | None) -> None:

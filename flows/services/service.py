@@ -100,10 +100,13 @@ class Service:
         wants = {name: value for name, value in self.options.items() if value is not None}
         others = {name: value for name, value in wants.items() if has.get(name) != value}
         if record and others:
+            given, wanted = (
+                ", ".join(f"{name} {value}" for name, value in each.items() if value is not None)
+                for each in (has, others)
+            )
             raise FlowError(
-                f"the {self.title} runs already, as process {record.pid} with {_in_words(has)}, "
-                f"not with {_in_words(others)}; leave out the options that differ, or end it with "
-                "`ism-dask up --stop`"
+                f"the {self.title} runs already, as process {record.pid} with {given}, not with "
+                f"{wanted}; leave out the options that differ, or end it with `ism-dask up --stop`"
             )
         return record
 
@@ -140,20 +143,11 @@ def choose_port(
     taken: set[int],
     tell: Tell,
 ) -> int:
-    """Return a port that is free, and add it to `taken`.
+    """Return a free port for the service `title`, and add it to `taken`.
 
-    Parameters
-    ----------
-    title : str
-        Name of the service in messages.
-    named : int or None
-        The port that the user has named; if it is in use, FlowError is raised.
-    preferred : sequence of int
-        Without it, these ports are tried, then those after the last of them, then any.
-    taken : set of int
-        Ports of services that start together, which may not listen yet.
-    tell : callable
-        Shows a line of text, if the port is not the first choice.
+    If the user has `named` a port that is in use, raise FlowError. Else try the `preferred` ones,
+    then those after the last of them, then any, and `tell` so if it is not the first choice. The
+    ports `taken` are those of services that start together, which may not listen yet.
     """
     usual = preferred[-1]
     candidates = [named] if named else [*preferred, *range(usual + 1, usual + _NEXT), 0]
@@ -191,10 +185,6 @@ def _bindable_port(port: int) -> int | None:
     return None
 
 
-def _in_words(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in options.items() if value is not None)
-
-
 @contextmanager
 def services_lock(*names: str) -> Iterator[None]:
     """Let only one process at a time start or end the services of these names."""
@@ -209,11 +199,8 @@ def ensure_running(wanted: Sequence[Service], tell: Tell) -> list[Service]:
     """Start those services that do not run, all at once; return all of them, ready."""
     taken: set[int] = set()
     with services_lock(*(each.name for each in wanted)):
-        running = [each.running() for each in wanted]
-        ready = [
-            old or new.with_ports(tell, taken) for old, new in zip(running, wanted, strict=True)
-        ]
-        _start_all([new for new, old in zip(ready, running, strict=True) if not old], tell, "wb")
+        ready = [each.running() or each.with_ports(tell, taken) for each in wanted]
+        _start_all([each for each in ready if live_record(each.name) is None], tell, "wb")
         return ready
 
 
@@ -304,8 +291,8 @@ def log_end(name: str) -> str:
 
 def _start_all(services: Sequence[Service], tell: Tell, mode: str) -> None:
     try:
-        processes = [_launch(service, tell, mode) for service in services]
-        for service, process in zip(services, processes, strict=True):
+        # All are launched before the first is waited for.
+        for service, process in [(each, _launch(each, tell, mode)) for each in services]:
             _wait_until_ready(process, service)
     except BaseException:
         for service in services:

@@ -34,11 +34,8 @@ _BODY = "{{ flow_run.state.message or 'It has not begun.' }} {{ flow_run | ui_ur
 def switch_on(url: str) -> None:
     """Alert `url` of each refresh that fails, is suspicious, or is missed.
 
-    Parameters
-    ----------
-    url : str
-        A webhook, https://..., which gets a JSON object with `subject`, `text` and both in
-        `content`; or a mailbox in the notation of Apprise, mailto://user:password@host?to=...
+    It is a webhook, https://..., which gets a JSON object with `subject`, `text` and both in
+    `content`; or a mailbox in the notation of Apprise, mailto://user:password@host?to=...
     """
     kind, _, rest = url.partition("://")
     block: Any

@@ -1,25 +1,36 @@
-"""A client for short calls to the Prefect server, which fails at once if the server is away."""
+"""Short calls to the Prefect server, which fail at once if it is away, and receipts for it.
+
+Run as a program, it sends the server what it has missed of flow runs that have ended.
+"""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from http import HTTPStatus
+from time import time
 from typing import Any
+from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import State, StateType
 from prefect.context import SettingsContext, get_settings_context
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import (
     PREFECT_API_AUTH_STRING,
     PREFECT_API_URL,
     PREFECT_CLIENT_MAX_RETRIES,
-    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
     Settings,
 )
+from prefect.states import Cancelled, Crashed
 
 from flows.errors import FlowError
+from flows.services.liveness import RunReceipt, receipts_to_send
 from flows.tracking.server import password_message, without_password
 
 # How often a call waits for a server that is busy: a database of SQLite is locked for a moment
@@ -30,6 +41,10 @@ _TIMEOUT_SECONDS = 20.0
 # Changed copies of settings, by the id of the original, the name of the setting and its value.
 # The original is held here, too: no other object can get its id then.
 _SETTINGS_CACHE: dict[tuple[int, str, int | None], tuple[Settings, Settings]] = {}
+# In this time after the end of the process, a worker that cancels a run reports that itself.
+_WORKER_SECONDS = 60.0
+# A run in such a state is to begin again: its last attempt has nothing more to say.
+_TO_BEGIN = (StateType.SCHEDULED, StateType.PENDING, StateType.PAUSED)
 
 
 class ServerUnreachable(FlowError):  # noqa: N818 - nothing of ours went wrong
@@ -43,10 +58,14 @@ def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
     By default Prefect's client would wait a minute for it, but a computation must not wait for the
     server. `retries` is for calls outside of one, to a server that may be busy: BUSY_RETRIES.
     """
+    settings: dict[str, Any] = {"timeout": _TIMEOUT_SECONDS}
+    if server_address().startswith("http://"):
+        # No certificate is checked, so none are loaded. That saves 0.04 s.
+        settings["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         with (
-            _temporary_setting(PREFECT_CLIENT_MAX_RETRIES, retries),
-            get_client(httpx_settings=_httpx_settings(), sync_client=True) as client,
+            temporary_setting(PREFECT_CLIENT_MAX_RETRIES, retries),
+            get_client(httpx_settings=settings, sync_client=True) as client,
         ):
             yield client
     except httpx.TransportError as error:
@@ -65,31 +84,13 @@ def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
         ) from error
 
 
-@contextmanager
-def without_heartbeats() -> Iterator[None]:
-    """Switch Prefect's heartbeats off for flows in the block, so that they end at once.
-
-    At the end of a flow, the heartbeat thread notices only once a second that it has to stop.
-    """
-    with _temporary_setting(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
-        yield
-
-
 def server_address() -> str:
     """Return the address of the API in use, or an empty text for Prefect's ephemeral server."""
     return without_password(PREFECT_API_URL.value() or "")
 
 
-def _httpx_settings() -> dict[str, Any]:
-    """Return the settings of httpx for the server in use."""
-    if not server_address().startswith("http://"):
-        return {"timeout": _TIMEOUT_SECONDS}
-    # Over plain HTTP no certificate is checked, so none are loaded. That saves 0.04 s.
-    return {"timeout": _TIMEOUT_SECONDS, "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}
-
-
 @contextmanager
-def _temporary_setting(setting: Any, value: int | None) -> Iterator[None]:
+def temporary_setting(setting: Any, value: int | None) -> Iterator[None]:
     """Change one of Prefect's settings in the block.
 
     Changed settings are cached: for each change Prefect reads its whole environment again, which
@@ -102,3 +103,70 @@ def _temporary_setting(setting: Any, value: int | None) -> Iterator[None]:
         _SETTINGS_CACHE[key] = context.settings, changed
     with SettingsContext(profile=context.profile, settings=_SETTINGS_CACHE[key][1]):
         yield
+
+
+def send_receipts() -> None:
+    """Send the server in use what it has missed of the runs of this home."""
+    for receipt in receipts_to_send(server_address()):
+        with suppress(ServerUnreachable):
+            deliver(receipt)
+
+
+def deliver(receipt: RunReceipt) -> None:
+    """Send the server what it does not know of a run that has ended, and remove the receipt.
+
+    If the process of the run has died without reporting its end, the crash is reported. A state
+    that the server has been sent already stays.
+
+    If a worker cancels the run, it reports so some seconds after the process has ended. Were the
+    run Cancelled before, a user could retry it at once, and the report of the worker would cancel
+    the new attempt. The receipt therefore waits for the worker.
+    """
+    with prefect_client() as client, suppress(ObjectNotFound):  # somebody has deleted the run
+        run = client.read_flow_run(UUID(receipt.run))
+        state = run.state
+        is_cancelling = state is not None and state.is_cancelling()
+        if is_cancelling and receipt.by_worker and time() - receipt.renewed < _WORKER_SECONDS:
+            return
+        # If it was begun again since, or is to be, its state is that of another attempt.
+        is_past = 0 < receipt.attempt < run.run_count or run.state_type in _TO_BEGIN
+        if not is_past:
+            ending = _ending(receipt, is_cancelling=is_cancelling)
+            receipt = send_pages(receipt, client)
+            if state is None or not state.is_final():
+                client.set_flow_run_state(run.id, ending, force=True)
+            _end_tasks(client, run.id, ending.type)
+    receipt.remove()
+
+
+def send_pages(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
+    """Send the server the artifacts that it does not have; return the receipt without them."""
+    if not receipt.pages:
+        return receipt
+    for page in receipt.pages:
+        client.create_artifact(ArtifactCreate(flow_run_id=UUID(receipt.run), **asdict(page)))
+    sent = replace(receipt, pages=())
+    sent.write()
+    return sent
+
+
+def _ending(receipt: RunReceipt, *, is_cancelling: bool) -> State[Any]:
+    """Return the final state of a run, whose process may have died before it could record it."""
+    if receipt.ended:
+        kind, name = StateType[receipt.ended], receipt.name or None
+        return State(type=kind, name=name, message=receipt.message)
+    if is_cancelling:
+        return Cancelled(message="It was to be cancelled, and its process ended.")
+    return Crashed(message=f"Its process {receipt.pid} ended without a word.")
+
+
+def _end_tasks(client: SyncPrefectClient, run: UUID, ended: StateType) -> None:
+    """Set the final state of the tasks of a run that the server takes for unfinished."""
+    only = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
+    for task in client.read_task_runs(flow_run_filter=only):
+        if task.state is not None and not task.state.is_final():
+            client.set_task_run_state(task.id, State(type=ended), force=True)
+
+
+if __name__ == "__main__":
+    send_receipts()

@@ -22,6 +22,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
 from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 from prefect.states import Cancelled, Completed, Failed, Pending
 from prefect.utilities.urls import url_for
 
@@ -43,18 +44,19 @@ from flows.reports.markdown import run_page
 from flows.reports.summary import card_line, log_line
 from flows.results.base import FlowResult, RunResult
 from flows.services.liveness import ArtifactPage, RunReceipt
-from flows.services.report_server import report_url
 from flows.settings.base import FlowSettings
 from flows.tracking.client import (
     BUSY_RETRIES,
     ServerUnreachable,
+    deliver,
     prefect_client,
+    send_pages,
+    send_receipts,
     server_address,
-    without_heartbeats,
+    temporary_setting,
 )
 from flows.tracking.live import LiveRun
-from flows.tracking.outbox import deliver, send_pages, send_receipts
-from flows.tracking.server import check_disk, without_password
+from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
 
 # The variable by which Prefect's workers name the flow run to the process that they start.
@@ -68,13 +70,9 @@ _MISSED = timedelta(minutes=1)
 def step(name: str, run_name: str = "") -> Callable[[Any], Any]:
     """Return the decorator of a step of a flow, which Prefect shows as a task.
 
-    A step whose network or cluster was away is repeated, and continues from what the failed attempt
+    Its runs have the name `run_name`, with parameters in braces; by default that of the step. A
+    step whose network or cluster was away is repeated, and continues from what the failed attempt
     has saved.
-
-    Parameters
-    ----------
-    name, run_name : str
-        Name of the step, and of its runs, with parameters in braces; by default the same.
     """
     decorator: Callable[[Any], Any] = task(
         name=name,
@@ -111,8 +109,9 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
         )
     begun: list[TrackedRun] = []
     try:
-        # Heartbeats are not needed: the receipt tells the server of a run whose process dies.
-        with in_context(begun=begun), without_heartbeats():
+        # Heartbeats are not needed: the server learns from the receipt of a run whose process dies.
+        # At the end of a flow, their thread notices only once a second that it has to stop.
+        with in_context(begun=begun), temporary_setting(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
             run_by_prefect(flow, made, parameters)
     except (Abort, FailedRun, httpx.HTTPError) as error:
         # A flow that has a result may return a failed state with a name of its own.
@@ -135,18 +134,10 @@ class TrackedRun:
     """A flow run within the block of `track_run`, and its outcome after it.
 
     Prefect cannot return the outcome if the server is away.
-
-    Parameters
-    ----------
-    key : str
-        Prefix of the keys of its artifacts.
-    receipt : RunReceipt
-        Its receipt on this machine.
-    follower : LiveRun
-        The thread that shows its progress.
     """
 
     def __init__(self, key: str, receipt: RunReceipt, follower: LiveRun) -> None:
+        # The prefix of the keys of its artifacts; the thread that shows its progress.
         self._key, self.receipt, self._follower = key, receipt, follower
         self._result: FlowResult | None = None
         self._error: Exception | None = None

@@ -54,32 +54,19 @@ def _phase() -> None:
 class LiveRun:
     """A watcher that keeps the progress artifact of a flow run up to date, as a context manager.
 
-    Parameters
-    ----------
-    run : UUID
-        Id of the flow run.
-    key : str
-        Prefix of the keys of its artifacts.
-    title : str
-        Text of the artifact until there is progress.
-    beat : callable
-        Called every few seconds as long as the run goes on.
-
-    Attributes
-    ----------
-    ended_by : str
-        How somebody has ended the run in the Prefect UI, such as "cancelled in the Prefect UI". If
-        it is not empty, the main thread has been interrupted.
-    dashboard : str
-        Address of the dashboard of the Dask cluster that computes, empty if there is none.
+    `key` is the prefix of the keys of its artifacts, and `title` the text until there is progress.
+    `beat` is called every few seconds as long as the run goes on.
     """
 
     def __init__(self, run: UUID, key: str, title: str, beat: Callable[[], None]) -> None:
+        # How somebody has ended the run, such as "cancelled in the Prefect UI". If it is not empty,
+        # the main thread has been interrupted.
         self.ended_by = ""
         self._run, self._key, self._beat = run, key, beat
         self._description: dict[str, Any] | None = None
         self._share, self._text = 0.0, title
         self._time_left = TimeLeft()
+        # The dashboard of the Dask cluster that computes, empty if there is none.
         self.dashboard, self._dashboard_linked = "", False
         self._artifact: UUID | None = None
         self._last_shown: tuple[float, str] | None = None
@@ -222,13 +209,8 @@ class LiveRun:
     def _create(
         self, client: SyncPrefectClient, kind: str, data: Any, text: str, name: str = "progress"
     ) -> UUID:
-        artifact = ArtifactCreate(
-            key=f"{self._key}-{name}",
-            type=kind,
-            data=data,
-            description=text,
-            flow_run_id=self._run,
-        )
+        key, run = f"{self._key}-{name}", self._run
+        artifact = ArtifactCreate(key=key, type=kind, data=data, description=text, flow_run_id=run)
         return client.create_artifact(artifact).id
 
     def _interrupt_if_ended(self, client: SyncPrefectClient) -> None:

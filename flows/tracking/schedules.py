@@ -20,7 +20,7 @@ from prefect.runner.storage import LocalStorage
 from prefect.utilities.urls import url_for
 
 from flows.errors import SettingsError
-from flows.services.settings import POOL
+from flows.settings.base import POOL
 from flows.settings.fields import check_choice
 from flows.tracking.client import BUSY_RETRIES, prefect_client
 from flows.tracking.server import without_password

@@ -1,4 +1,4 @@
-"""The services of Prefect: its server, found or started on this machine, and a worker.
+"""The services with pages: the server of Prefect, found or started here, its worker, the reports.
 
 This module does not import Prefect, which takes a second and much memory.
 """
@@ -27,12 +27,14 @@ from flows.services.service import (
     live_record,
     preferred_ports,
 )
-from flows.services.settings import POOL
-from storage import home
+from flows.settings.base import POOL
+from storage import home, report_path
 from storage.atomic import explain_os_errors, make_folder
 
-# Names of the two among the services.
-SERVER, WORKER = "prefect-server", "prefect-worker"
+# Names of the three among the services.
+SERVER, WORKER, REPORTS = "prefect-server", "prefect-worker", "reports"
+# How the report server names itself.
+_SIGNATURE = "ism-dask-reports"
 _USUAL_PORT, _PORT_VARIABLE = 4200, "PREFECT_SERVER_API_PORT"
 # A server needs more than this for the records of one run.
 _PROBE_BYTES = 2**20
@@ -123,6 +125,40 @@ def _is_served(api: str | None, pool: str) -> bool:
         reply = httpx.get(f"{api}/work_pools/{pool}", auth=basic_auth(), timeout=5.0)
         return reply.is_success and reply.json()["status"] == "READY"
     return False
+
+
+def report_server(port: int | None = None) -> Service:
+    """Return the server of the list of runs, and of their reports."""
+    address = f"http://{HOST}:{port}"
+    return Service(
+        name=REPORTS,
+        title="report server",
+        make=report_server,
+        options={"port": port},
+        ports=preferred_ports(REPORTS, port=8788),  # the next after those of Dask
+        address=address,
+        page=address,
+        # By name: only the process of the server needs the imports that draw a report.
+        command=["flows.reports.server", "--port", str(port)],
+        is_ready=partial(is_report_server, address),
+    )
+
+
+def is_report_server(address: str) -> bool:
+    """Return whether a server answers that has the signature of ours."""
+    try:
+        reply = httpx.head(address, timeout=5.0)
+    except httpx.HTTPError:
+        return False
+    # It may ask for a password, which this process need not know.
+    is_up = reply.is_success or reply.status_code == HTTPStatus.UNAUTHORIZED
+    return is_up and reply.headers.get("server", "").startswith(_SIGNATURE)
+
+
+def report_url(run: str) -> str:
+    """Return the link to the report of a run: on the report server if it runs, else the file."""
+    server = live_record(REPORTS)
+    return f"{server.address}/{run}" if server else report_path(run).absolute().as_uri()
 
 
 def prefect_environment() -> dict[str, str]:

@@ -44,10 +44,6 @@ class Distribution:
         edges[1:] += slack
         return cls(edges, _shares(X, edges), len(X))
 
-    def part(self, columns: Array) -> Distribution:
-        """Return the distribution of the columns with these numbers (k,)."""
-        return Distribution(self.edges[:, columns], self.shares[:, columns], self.n_rows)
-
     def instability(self, X: Array) -> Array:
         """Return the population stability index (d,) of other rows (m, d), beyond chance.
 

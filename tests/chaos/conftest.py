@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from contextlib import contextmanager
-
 import pytest
 from tally import PROPERTY, Tally
 
@@ -13,7 +9,6 @@ from tally import PROPERTY, Tally
 # killed: up to a minute each.
 _MINUTE = (
     "test_chaos_cluster",
-    "test_chaos_driver",
     "test_chaos_prefect",
     "test_chaos_refresh",
     "test_chaos_tls",
@@ -30,25 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
         if "tally" in getattr(item, "fixturenames", ()) and not few:
             item.add_marker(pytest.mark.faults)
-
-
-@pytest.fixture
-def small_home(tmp_path, monkeypatch):
-    """Return what mounts a disk of some megabytes, with the home on it."""
-
-    @contextmanager
-    def mounted(megabytes):
-        folder = tmp_path / "disk"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
-        mounts = shutil.which("mount") and subprocess.run(command, check=False, capture_output=True)
-        if not mounts or mounts.returncode:
-            pytest.skip("mounting a small tmpfs is not allowed here")
-        monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
-        yield folder
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-    return mounted
 
 
 @pytest.fixture

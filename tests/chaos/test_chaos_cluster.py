@@ -1,29 +1,202 @@
-"""Parts of a cluster die, stop or hang: a fit loses time, and comes to the same bits."""
+"""Parts of a cluster, or the driver, die, stop or hang: a fit loses time, and has the same bits."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
-from clusters import ENDLESS, FIT, LOCAL, Fit, Supervisor, Whole, kill_one, stop_for
-from support import store_own
+from daskparts import dask, scheduler_options, worker_options
+from serving import ended, free_port, own_ports, start_up
+from support import EXACT, doomed_command, store_own
 from tally import Tally, few_and_many
-from upkeep import free_port
 from waiting import wait
 
+from flows.services.dask import scheduler_environment
 from flows.services.service import live_record
-from flows.supervisor import stop_all
-from storage import Checkpoints, run_folder
+from storage import Checkpoints, load_model, run_folder
+
+LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
+FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
+# Which goes round near the end for ever: it never finds the same numbers twice.
+ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "1000")
+KEPT = ("--plain", "--checkpoint", "0")
+
+
+class Fit:
+    """A fit in a process of its own, as `ism-dask` runs it, that is looked at from outside.
+
+    Parameters
+    ----------
+    name : str
+        Of its run.
+    scheduler : str or Path
+    folder : Path
+        For what it says.
+    """
+
+    def __init__(
+        self, name: str, scheduler: object, folder: Path, *options: object, fit: Sequence[str] = FIT
+    ) -> None:
+        self.name, self._said = name, folder / f"{name}.said"
+        wanted = (*fit, *KEPT, "--scheduler", scheduler, "--run", name, *options)
+        with self._said.open("wb") as said:
+            self.process = psutil.Popen(
+                [sys.executable, "-m", "flows.cli", *map(str, wanted)],
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def said(self) -> str:
+        """All that it has said so far."""
+        return self._said.read_text()
+
+    @property
+    def iteration(self) -> int:
+        """Where its newest checkpoint is."""
+        newest = Checkpoints.of_run(self.name).find()
+        if newest is None or not newest.runs or newest.runs[-1] is None:
+            return 0
+        return len(newest.runs[-1].history)
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations it has made, of all starts."""
+        newest = Checkpoints.of_run(self.name).find()
+        return 0 if newest is None else newest.iterations
+
+    def reach(self, iteration: int, within: float = 120.0, *, of_all_starts: bool = False) -> None:
+        """Wait until it has come to an iteration, or has made so many of all starts."""
+        until = time.monotonic() + within
+        while (self.iterations if of_all_starts else self.iteration) < iteration:
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < until, self.said
+            time.sleep(0.02)
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the workers that it has started."""
+        children = self.process.children(recursive=True)
+        return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
+
+    def ended(self, within: float) -> bool:
+        """Say whether it comes to a good end in so many seconds."""
+        try:
+            return self.process.wait(within) == 0
+        except psutil.TimeoutExpired:
+            self.stop()
+            return False
+
+    def stop(self) -> None:
+        """End it with what it has started, whatever state that is in."""
+        family = [self.process, *self.process.children(recursive=True)]
+        for each in family:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        self.process.wait()
+
+
+class Whole:
+    """What an undisturbed fit comes to."""
+
+    def __init__(self, name: str) -> None:
+        model = load_model(name)
+        self.components = model.components
+        self.objectives = [each["objective"] for each in model.history]
+
+    def differs(self, name: str) -> bool:
+        """Return whether another run has other bits."""
+        other = Whole(name)
+        same = np.array_equal(self.components, other.components)
+        return not same or self.objectives != other.objectives
+
+
+def kill_one(rng: random.Random, among: Callable[[], list[psutil.Process]]) -> None:
+    """Kill one of some processes, in a while."""
+    time.sleep(rng.random() * 0.3)
+    with suppress(psutil.NoSuchProcess):
+        rng.choice(among()).kill()
+
+
+class Supervisor:
+    """Starts a scheduler and two workers, and again whatever of them has ended.
+
+    Parameters
+    ----------
+    port : int
+        Of the scheduler.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.address = f"tcp://127.0.0.1:{port}"
+        parts = [dask("scheduler", *scheduler_options(port))]
+        parts += [dask("worker", self.address, *worker_options())] * 2
+        self._commands = [[str(word) for word in part] for part in parts]
+        self._ended, self._keeps_workers = threading.Event(), True
+        self.parts = [self._start(command) for command in self._commands]
+        self._thread = threading.Thread(target=self._look_after)
+        self._thread.start()
+
+    @property
+    def scheduler(self) -> psutil.Popen:
+        """The scheduler that runs now."""
+        return self.parts[0]
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the workers that run now, without their nannies."""
+        nannies = [each for each in self.parts[1:] if each.poll() is None]
+        found = [child for nanny in nannies for child in nanny.children(recursive=True)]
+        return [each for each in found if "spawn_main" in " ".join(each.cmdline())]
+
+    def end_workers(self) -> None:
+        """End all workers for good."""
+        self._keeps_workers = False
+        for part in self.parts[1:]:
+            for each in [part, *part.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+
+    def close(self) -> None:
+        """End all of it."""
+        self._ended.set()
+        self._thread.join()
+        for part in reversed(self.parts):
+            part.terminate()
+        for part in self.parts:
+            part.wait(30)
+
+    def _look_after(self) -> None:
+        while not self._ended.wait(0.2):
+            for number, command in enumerate(self._commands):
+                wanted = number == 0 or self._keeps_workers
+                if wanted and self.parts[number].poll() is not None:
+                    self.parts[number] = self._start(command)
+
+    @staticmethod
+    def _start(command: list[str]) -> psutil.Popen:
+        nowhere = subprocess.DEVNULL
+        settings = {**os.environ, **scheduler_environment()}
+        return psutil.Popen(command, stdout=nowhere, stderr=nowhere, cwd="/", env=settings)
+
+
+def stop_for(process: psutil.Process, seconds: float) -> None:
+    """Let a process stand still for so many seconds."""
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGCONT)
+
 
 KILLS_OF_A_FIT = 4
 # Of ten schedulers that are killed so many are those of `ism-dask up`.
@@ -65,7 +238,7 @@ def test_workers_are_killed_one_by_one(tally, count, whole, local, tmp_path):
             kill_one(rng, fit.workers)
         survived = fit.ended(120)
         for _ in range(kills):
-            row.add(survived=survived, wrong=survived and fit.differs(whole))
+            row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 @few_and_many(few=1, many=10)
@@ -79,13 +252,10 @@ def test_the_scheduler_is_killed(tally, count, whole, local, tmp_path, prefect_h
     if of_up:
         prefect_home(tmp_path / "home" / "prefect")
         monkeypatch.delenv("PREFECT_API_URL", raising=False)
-        try:
-            _up()
+        with ended(start_up(*own_ports(), "--workers", 2, "--memory", "500MB")):
             for number in range(of_up):
                 fit = Fit(f"up-{number}", "up", tmp_path)
-                _kill_scheduler(row, fit, whole, _scheduler_of_up)
-        finally:
-            stop_all()
+                _kill_scheduler(row, fit, whole, lambda: live_record("dask-scheduler").process)
 
 
 def _kill_scheduler(
@@ -95,19 +265,7 @@ def _kill_scheduler(
     kill_one(random.Random(fit.name), lambda: [scheduler()])
     survived = fit.ended(60)
     assert "was lost on the way: joining it again" in fit.said
-    row.add(survived=survived, wrong=survived and fit.differs(whole))
-
-
-def _up() -> None:
-    ports = [f"--{name}port={free_port()}" for name in ("", "scheduler-", "dashboard-", "report-")]
-    size = ("--workers", "2", "--memory", "500MB")
-    command = [sys.executable, "-m", "flows.cli", "up", "--detach", *ports, *size]
-    subprocess.run(command, check=True)
-
-
-def _scheduler_of_up() -> psutil.Process:
-    record = live_record("dask-scheduler")
-    return psutil.Process(record.pid)
+    row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 @few_and_many(few=1, many=5)
@@ -119,7 +277,7 @@ def test_all_workers_are_killed_at_once(tally, count, whole, local, tmp_path):
         fit.reach(3 + number)
         _kill_all(fit.workers())
         survived = fit.ended(120)
-        row.add(survived=survived, wrong=survived and fit.differs(whole))
+        row.add(survived=survived, wrong=survived and whole.differs(fit.name))
     for number in range(kept, count):
         # Of the last one nobody starts them again: that has to come to one clear error.
         for_good = number == count - 1
@@ -133,7 +291,7 @@ def test_all_workers_are_killed_at_once(tally, count, whole, local, tmp_path):
                 assert "lost all its workers" in fit.said.splitlines()[-1]
                 row.add(survived=fit.process.returncode == 1)
             else:
-                row.add(survived=survived, wrong=survived and fit.differs(whole))
+                row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 def _kill_all(workers: list[psutil.Process]) -> None:
@@ -153,7 +311,7 @@ def test_a_worker_stands_still_for_a_minute(tally, whole, local, tmp_path):
         stop_for(random.Random(stop).choice(fit.workers()), 60)
     survived = fit.ended(120)
     for _ in range(3):
-        row.add(survived=survived, wrong=survived and fit.differs(whole))
+        row.add(survived=survived, wrong=survived and whole.differs(fit.name))
     assert "joining it again" not in fit.said
 
 
@@ -168,11 +326,10 @@ def test_a_cluster_that_hangs(tally, whole, local, tmp_path):
         each.send_signal(signal.SIGSTOP)
     survived = fit.ended(200)
     (dump,) = (run_folder("hangs") / "stalled").glob("cluster-*.json")
-    known = json.loads(dump.read_text())
     assert "no task was done for 10 s on the Dask cluster at" in fit.said
     assert str(dump) in " ".join(fit.said.split())
-    assert len(known["workers"]) == 2
-    row.add(survived=survived, wrong=survived and fit.differs(whole))
+    assert len(json.loads(dump.read_text())["workers"]) == 2
+    row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 @pytest.mark.chaos
@@ -229,3 +386,51 @@ def test_memory_stays_through_a_thousand_iterations(tally, tmp_path):
     grown = {name: after[name] / before[name] - 1 for name in watched}
     print({name: (before[name], round(share, 4)) for name, share in grown.items()})
     row.add(survived=survived, wrong=max(grown.values()) >= 0.05)
+
+
+KILLS_OF_A_DRIVER = 5
+
+
+@few_and_many(few=1, many=50)
+def test_the_driver_is_killed_at_any_moment(tally, count):
+    store_own(2_500, 20)
+    rng = random.Random(count)
+    row = tally("kill -9 the driver, also while it saves", count)
+    subprocess.run(
+        [sys.executable, "-m", "flows.cli", *FIT, *KEPT, "--quiet", "--run", "whole"], check=True
+    )
+    whole = Whole("whole")
+    fits = -(-count // KILLS_OF_A_DRIVER)
+    for fit in range(fits):
+        name, kills = f"cut-{fit}", min(KILLS_OF_A_DRIVER, count - fit * KILLS_OF_A_DRIVER)
+        lost = [_killed(name, rng) for _ in range(kills)]
+        done = subprocess.run(_driver(name, 0), check=False, capture_output=True, text=True)
+        for each in lost:
+            row.add(survived=each <= 1 and done.returncode == 0, wrong=whole.differs(name))
+        assert not Checkpoints.of_run(name).numbers
+
+
+def _driver(name: str, calls: int) -> list[str]:
+    return doomed_command("checkpoint-", calls, *FIT, *KEPT, "--quiet", "--run", name)
+
+
+def _killed(name: str, rng: random.Random) -> int:
+    """Kill the driver of a run; return how many iterations that it had come to are lost."""
+    saving = rng.random() < 0.5
+    with subprocess.Popen(
+        _driver(name, rng.randint(1, 60) if saving else 0), stdout=subprocess.PIPE, text=True
+    ) as process:
+        reached = 0
+        lines = rng.randint(0, 2)
+        for line in process.stdout:
+            reached = int(line)
+            lines -= 1
+            if lines < 0 and not saving:
+                time.sleep(rng.random() * 0.2)
+                process.kill()
+        assert process.wait() == -signal.SIGKILL
+    newest = Checkpoints.of_run(name).find()
+    saved_iterations = (
+        0 if newest is None or newest.runs[-1] is None else len(newest.runs[-1].history)
+    )
+    return reached - saved_iterations

@@ -1,20 +1,39 @@
-"""Files are altered, cut and lost, and processes write at once: nothing of it stays unseen."""
+"""Files and tables are altered, cut or lost, and processes write at once: nothing stays unseen."""
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import string
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from distributed import Client, LocalCluster
 from stock import READS, REQUEST, checkpoint, files_below, said_by, same, stock
+from support import DYING
 from tally import few_and_many
 
 from flows.builtin import ingest
 from flows.runs.inventory import check_files
-from storage import Checkpoints, datasets_folder
+from storage import (
+    Checkpoints,
+    StorageError,
+    TableError,
+    datasets_folder,
+    home,
+    ingest_table,
+    open_dataset,
+)
 from storage.partial_results import checkpoint_key
 
 # One that is not there at all was never written, as far as anybody can tell.
@@ -73,20 +92,10 @@ def _damaged(rng: random.Random, content: bytes, deletable: bool) -> bytes | Non
     return rng.choice(ways if deletable else ways[:2])
 
 
-# Waits to be let go with others; ends itself at one of its calls to the disk, if it is told to.
-INGESTS = """
-import os, signal, sys, time
-from pathlib import Path
+# Waits to be let go with others.
+_INGESTS_WINE = f"""{DYING}
 from flows.builtin import ingest
 import sklearn.datasets
-calls = int(sys.argv[1])
-def hook(event, given):
-    global calls
-    if event.startswith(("os.", "open")) and given and "/datasets/" in str(given[0]):
-        calls -= 1
-        if calls == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(hook)
 print("ready", flush=True)
 sys.stdin.readline()
 print(ingest("wine", force=True).data_hash)
@@ -101,7 +110,7 @@ def test_ingests_at_once_and_one_is_killed(tally, count):
     expected = ingest("wine").data_hash
     for _ in range(count):
         calls = [0, 0, rng.randint(1, 60)]
-        running = [_ingesting(each) for each in calls]
+        running = [_ingesting_wine(each) for each in calls]
         for each in running:
             assert each.stdout.readline() == "ready\n"
         for each in running:
@@ -119,11 +128,289 @@ def test_ingests_at_once_and_one_is_killed(tally, count):
         )
 
 
-def _ingesting(calls: int) -> subprocess.Popen[str]:
+def _ingesting_wine(calls: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", INGESTS, str(calls)],
+        [sys.executable, "-c", _INGESTS_WINE, str(datasets_folder()), str(calls)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
     )
+
+
+PARTS = 9
+
+
+def _frame(rows: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(rows, 4)), columns=list("abcd"))
+    return frame.assign(level=rng.choice(["n", "s"], rows), y=np.where(frame["a"] > 0, "yes", "no"))
+
+
+def _write(frame: pd.DataFrame, path: Path) -> None:
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, row_group_size=40)
+    elif path.suffix == ".feather":
+        frame.to_feather(path)
+    else:
+        frame.to_csv(path, index=False)
+
+
+def _parts(folder: Path, suffix: str, seed: int = 0) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"part-{number}.{suffix}" for number in range(PARTS)]
+    for number, path in enumerate(paths):
+        _write(_frame(100, seed + number), path)
+    return paths
+
+
+def _error(source: object, name: str = "own", **options: object) -> str:
+    """Return the error with which an ingestion ends, empty if it ends well."""
+    try:
+        ingest_table(source, name, label="y", force=True, **options)  # type: ignore[arg-type]
+    except (TableError, StorageError) as error:
+        return str(error)
+    return ""
+
+
+def _stored() -> dict[Path, bytes]:
+    """Return all files of the data sets, but for the lock."""
+    return {path: each for path, each in files_below(datasets_folder()).items() if each}
+
+
+@few_and_many(few=8, many=200)
+def test_a_part_is_cut(tally, tmp_path, count):
+    rng = random.Random(count)
+    row = tally("a part of a table cut at a random byte", count)
+    folders = {
+        suffix: _parts(tmp_path / suffix, suffix) for suffix in ("parquet", "feather", "csv.gz")
+    }
+    ingest_table(tmp_path / "parquet", "own", label="y")
+    before = _stored()
+    for _ in range(count):
+        suffix = rng.choice([*folders])
+        path = rng.choice(folders[suffix])
+        content = path.read_bytes()
+        path.write_bytes(content[: rng.randrange(1, len(content))])
+        said = _error(tmp_path / suffix)
+        row.add(survived=path.name in said, wrong=not said or _stored() != before)
+        path.write_bytes(content)
+
+
+@few_and_many(few=6, many=60)
+def test_a_column_changes_its_type_in_a_part(tally, tmp_path, count):
+    rng = random.Random(count)
+    row = tally("a column changes its type in a part of a table", count)
+    for number in range(count):
+        suffix = rng.choice(["parquet", "feather", "csv"])
+        folder = tmp_path / f"{number}"
+        paths = _parts(folder, suffix)
+        path, column = rng.choice(paths), rng.choice("abcd")
+        frame = pd.read_parquet(path) if suffix == "parquet" else _frame(100, paths.index(path))
+        # In a text file, late enough that the first rows do not show it.
+        frame[column] = frame[column].astype(object)
+        frame.loc[60 if suffix == "csv" else slice(None), column] = "many"
+        _write(frame, path)
+        said = _error(folder)
+        row.add(survived=repr(column) in said and path.name in said, wrong=not said)
+
+
+class Change:
+    """Replaces a file at one of the calls by which an ingestion reports its progress."""
+
+    def __init__(self, path: Path, calls: int) -> None:
+        self.path, self.calls = path, calls
+
+    def __call__(self, _share: float, _text: str) -> None:
+        self.calls -= 1
+        if self.calls == 0:
+            _write(_frame(130, 99), self.path)
+
+
+@few_and_many(few=6, many=60)
+def test_a_part_changes_while_it_is_read(tally, tmp_path, count):
+    """All of it is refused, unless the change comes when everything was read."""
+    rng = random.Random(count)
+    row = tally("a part of a table changes while it is read", count)
+    whole = {}
+    for suffix in ("parquet", "csv"):
+        _parts(tmp_path / suffix, suffix)
+        whole[suffix] = ingest_table(tmp_path / suffix, suffix, label="y").data_hash
+    for number in range(count):
+        suffix, name = rng.choice([*whole]), f"changing-{number}"
+        change = Change(rng.choice(_parts(tmp_path / name, suffix)), rng.randrange(1, 12))
+        said = _error(tmp_path / name, name, progress=change)
+        assert change.calls <= 0 or not said
+        if said:
+            named = "changed while it was read" in said or change.path.name in said
+            row.add(survived=named, wrong=(datasets_folder() / name).exists())
+        else:
+            row.add(survived=True, wrong=open_dataset(name).data_hash != whole[suffix])
+
+
+# Ingests a table in small batches, and ends itself at a share of the progress as well.
+_INGESTS = f"""{DYING}
+import storage.tables.sources as sources
+from storage import ingest_table
+source, share = sys.argv[1], float(sys.argv[2])
+sources._BATCH_BYTES = 8192
+def progress(done, _):
+    if done >= share:
+        end()
+print(ingest_table(source, "own", label="y", force=True, progress=progress).data_hash)
+"""
+
+
+@pytest.mark.long
+@few_and_many(few=2, many=20)
+def test_an_ingestion_is_killed(tally, tmp_path, count):
+    rng = random.Random(count)
+    row = tally("kill -9 an ingestion of a table in the middle", count)
+    _parts(tmp_path / "old", "parquet", seed=50)
+    old = ingest_table(tmp_path / "old", "own", label="y").data_hash
+    sources = {suffix: tmp_path / suffix for suffix in ("parquet", "csv")}
+    expected = {}
+    for suffix, folder in sources.items():
+        _parts(folder, suffix)
+        expected[suffix] = ingest_table(folder, f"whole-{suffix}", label="y").data_hash
+    for number in range(count):
+        suffix = rng.choice([*sources])
+        at = (rng.random(), 0) if number % 2 else (2.0, rng.randrange(1, 60))
+        process = _ingesting(sources[suffix], *at)
+        process.communicate(timeout=120)
+        assert process.returncode == -signal.SIGKILL
+        stored = open_dataset("own").data_hash
+        data = ingest_table(sources[suffix], "own", label="y", force=True)
+        again, rest = data.data_hash, [each.name for each in datasets_folder().iterdir()]
+        row.add(
+            survived=sorted(rest) == [".lock", "own", "whole-csv", "whole-parquet"],
+            wrong=stored not in (old, expected[suffix]) or again != expected[suffix],
+        )
+        old = again
+
+
+def _ingesting(source: Path, share: float = 2.0, calls: int = 0) -> subprocess.Popen[str]:
+    words = (datasets_folder(), calls, source, share)
+    command = [sys.executable, "-c", _INGESTS, *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _die_at_batch(number: int) -> None:
+    """Kill this worker when it has read a number of files."""
+    from storage.tables.sources import Part
+
+    batches, calls = Part.batches, count(1)
+
+    def cut_off(self: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        for batch in batches(self, columns):
+            if next(calls) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    Part.batches = cut_off  # type: ignore[assignment, method-assign]
+
+
+@few_and_many(few=2, many=20)
+def test_a_worker_is_killed_during_an_ingestion(tally, tmp_path, count):
+    """It dies while it scans a part, or while it writes one."""
+    rng = random.Random(count)
+    row = tally("kill -9 a worker in the middle of an ingestion", count)
+    _parts(tmp_path / "parts", "parquet")
+    expected = ingest_table(tmp_path / "parts", "whole", label="y").data_hash
+    for _ in range(count):
+        # A cluster for each, as the nanny of a worker that is killed while it starts gives up.
+        with (
+            LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+            ) as cluster,
+            Client(cluster) as client,
+        ):  # fmt: skip
+            client.wait_for_workers(2, timeout=120)
+            address, pid = rng.choice(sorted(client.run(os.getpid).items()))
+            client.run(_die_at_batch, rng.randrange(1, 9), workers=[address])
+            executor = client.get_executor(pure=False)
+            data = ingest_table(tmp_path / "parts", "own", label="y", force=True, executor=executor)
+            row.add(survived=not psutil.pid_exists(pid), wrong=data.data_hash != expected)
+    rest = sorted(each.name for each in datasets_folder().iterdir())
+    assert rest == [".lock", "own", "whole"]
+
+
+@pytest.mark.long
+@few_and_many(few=1, many=10)
+def test_two_ingestions_of_one_name(tally, tmp_path, count):
+    row = tally("two ingestions of tables under one name at once", count)
+    for suffix, seed in (("parquet", 0), ("csv", 30)):
+        _parts(tmp_path / suffix, suffix, seed)
+    for _ in range(count):
+        both = [_ingesting(tmp_path / suffix) for suffix in ("parquet", "csv")]
+        hashes = [each.communicate(timeout=120)[0].strip() for each in both]
+        found = open_dataset("own")
+        whole = len(found.X.read(0, len(found.X))) == 100 * PARTS
+        row.add(survived=all(hashes) and whole, wrong=found.data_hash not in hashes)
+
+
+NAMES = ("../x", "a/b", "/x", "..", "", "x" * 300, "\N{GRINNING FACE}", "a\nb", "a b", ".")
+
+
+def test_hostile_names_of_data_sets(tally, tmp_path):
+    row = tally("hostile names of tables", len(NAMES))
+    _write(_frame(50, 0), tmp_path / "own.csv")
+    before = files_below(tmp_path)
+    for name in NAMES:
+        said = _error(tmp_path / "own.csv", name)
+        row.add(survived="name" in said, wrong=files_below(tmp_path) != before)
+
+
+def _columns(names: list[str]) -> pd.DataFrame:
+    values = np.random.default_rng(0).normal(size=(60, len(names)))
+    return pd.DataFrame(values, columns=names).assign(y=["no", "yes"] * 30)
+
+
+def _collision() -> pd.DataFrame:
+    return _columns(["a", "l=n"]).assign(l=["n", "s"] * 30)
+
+
+def _indicator() -> pd.DataFrame:
+    frame = _columns(["a", "a is missing"])
+    frame.loc[3, "a"] = np.nan
+    return frame
+
+
+HOSTILE = {
+    "l=n": (_collision, {}),
+    "a is missing": (_indicator, {"missing": "indicator"}),
+    "d": (lambda: _columns(["a"]).assign(d=pd.Timestamp("2026-01-01")), {}),
+    "free": (lambda: _columns(["a"]).assign(free=[f"text {n}" for n in range(60)]), {}),
+    "big": (lambda: _columns(["a"]).assign(big=np.inf), {}),
+    "none": (lambda: _columns(["a"]).assign(none=np.nan), {}),
+}
+
+
+def test_hostile_columns(tally):
+    row = tally("hostile columns of tables", len(HOSTILE))
+    for name, (make, options) in HOSTILE.items():
+        said = _error(make(), **options)
+        row.add(survived=repr(name) in said, wrong=(home() / "datasets" / "own").exists())
+
+
+@pytest.mark.long
+def test_ten_thousand_columns(tally, tmp_path):
+    row = tally("a CSV with 10,000 columns", 1)
+    names = [f"{letter}{n}" for letter in string.ascii_letters[:10] for n in range(1000)]
+    frame = _columns(names)
+    frame.to_csv(tmp_path / "wide.csv", index=False)
+    data = ingest_table(tmp_path / "wide.csv", "wide", label="y")
+    same = np.array_equal(data.X.read(0, 60), frame[names].to_numpy())
+    row.add(survived=data.feature_names == tuple(names), wrong=not same)
+
+
+def test_a_small_file_with_any_amount_of_text(tally, tmp_path):
+    row = tally("a Parquet file of 1 MB that unpacks to 300 GB", 1)
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 300_000, pa.int32()), ["x" * 1_000_000])
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(pa.table({"bomb": text, "b": range(300_000)}), path, store_schema=False)
+    assert path.stat().st_size < 5_000_000
+    with pytest.raises(TableError, match=r"the column 'bomb' of .* GiB of text"):
+        ingest_table(path, "bomb")
+    row.add(survived=True, wrong=(datasets_folder() / "bomb").exists())

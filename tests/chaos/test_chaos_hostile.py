@@ -2,45 +2,434 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
+import os
+import pickle
 import shutil
+import struct
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, ParamSpec
 
+import numpy as np
 import pytest
-from hostile_files import MARKER, MATRICES, PICKLED, RAW, TABLES
-from hostile_homes import CLUSTERS, RUNS, STORES
-from stock import said_by, stock
+from stock import checkpoint, lease, read_data, said_by, stock
 
+from flows.builtin.raw_files import load_cancer, load_colours, load_faces, read_idx, read_raw
+from flows.cli.compute import resume
+from flows.cli.output import Output
 from flows.compute.places import read_cluster
+from flows.reports.html import write_report
+from flows.runs.inventory import check_files
 from flows.runs.transform import transform_rows
+from flows.services.leases import find_lease
 from flows.settings.base import TransformSettings
+from flows.settings.runs import FitSettings
+from storage import (
+    Checkpoints,
+    PartialResults,
+    StorageError,
+    dataset_path,
+    load_model,
+    open_dataset,
+    open_run,
+    run_folder,
+    safe_name,
+)
+from storage.manifest import MANIFEST, write_manifest
+from storage.partial_results import FORMAT_VERSION, checkpoint_key, to_json
+from storage.records import dumps, loads, to_sealed_json
+from storage.store import commit_group, put_array
+
+P = ParamSpec("P")
+FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
+PGM = b"P5\n32 30\n255\n" + bytes(960)
+# What is made, in the folder of the test, by code that should not run.
+MARKER = "was-run"
 
 
-def _transformed(file: str, content: bytes) -> Callable[[], object]:
-    def reads() -> None:
-        Path(file).write_bytes(content)
-        try:
-            transform_rows("fitted", TransformSettings(source=file, out=Path("out.csv")))
-        finally:
-            assert not Path("out.csv").exists()
-
-    return reads
+def later(use: Callable[P, object]) -> Callable[P, Callable[[], object]]:
+    """Return a function that returns a call of `use`, with its arguments, for later."""
+    return lambda *given, **named: partial(use, *given, **named)
 
 
-def _loaded(load: Callable[[Path], object], made: Callable[[], bytes]) -> Callable[[], object]:
-    def reads() -> None:
-        Path("raw").write_bytes(made())
-        load(Path("raw"))
+class Payload:
+    """Makes the marker when it is unpickled."""
 
-    return reads
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (MARKER,)
 
 
-def _cluster(text: str) -> Callable[[], object]:
-    def reads() -> None:
-        Path("c.toml").write_bytes(text.encode(errors="surrogateescape"))
-        read_cluster(Path("c.toml"))
+PICKLED = pickle.dumps(Payload())
+OBJECTS = np.array([[Payload(), 1.0, 2.0]], dtype=object)
 
-    return reads
+
+def saved(array: np.ndarray, save: Callable[..., None] = np.save) -> bytes:
+    content = io.BytesIO()
+    save(content, array)
+    return content.getvalue()
+
+
+def npy(header: str, body: bytes = bytes(24)) -> bytes:
+    """Return a .npy file with a header of our own."""
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + body
+
+
+def shaped(shape: object, descr: str = "<f8") -> bytes:
+    return npy(f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}")
+
+
+MATRICES = {
+    "pickled objects": saved(OBJECTS),
+    "a bare pickle": PICKLED,
+    "an archive of pickled objects": saved(OBJECTS, np.savez),
+    "a header that claims 1e15 rows": shaped((10**15, 3)),
+    "a header that claims 1e10 rows": shaped((10**10, 3)),
+    "a negative shape": shaped((-1, 3)),
+    "a shape that overflows": shaped((2**62, 2**62)),
+    "a header that is code": npy(f"__import__('os').mkdir({MARKER!r})"),
+    "a header nested without end": npy("(" * 110),
+    "a field of objects": shaped((1, 3), "|O"),
+    "complex numbers": saved(np.ones((1, 3), complex)),
+    "records": saved(np.zeros((1, 3), [("a", "f8")])),
+    "times": saved(np.zeros((1, 3), "M8[s]")),
+    "numbers cut short": saved(np.ones((4, 3)))[:-1],
+    "an array of infinities": saved(np.full((1, 3), np.inf)),
+}
+
+
+TABLES = {
+    "bytes that are no text": b"\xff\xfe\x00\x80",
+    "a pickle": PICKLED,
+    "a cell without end": b"1,2,3\n" + b"9" * 200_000 + b",2,3\n",
+    "a quote without end": b'a,b,c\n"1,2,3\n' * 3,
+    "a formula": b"a,b,c\n=cmd|' /C calc'!A0,1,2\n",
+    "rows of any length": b"1,2,3\n1,2\n",
+}
+
+
+def member(name: str, content: bytes = PGM, **more: Any) -> bytes:
+    """Return a tar archive, packed, of a good picture and one more member."""
+    packed_ = io.BytesIO()
+    with tarfile.open(fileobj=packed_, mode="w:gz") as archive:
+        for path, data, given in ((FACE, PGM, {}), (name, content, more)):
+            info = tarfile.TarInfo(path)
+            info.size = len(data)
+            for key, value in given.items():
+                setattr(info, key, value)
+            archive.addfile(info, io.BytesIO(data))
+    return packed_.getvalue()
+
+
+def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
+    """Return a PNG of that size, without its pixels."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [(b"IHDR", head), *chunks, (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    packed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+def zipped(name: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(2**24))
+    return content.getvalue()
+
+
+def idx(*sizes: int) -> bytes:
+    return gzip.compress(struct.pack(f">BBBB{len(sizes)}I", 0, 0, 8, len(sizes), *sizes))
+
+
+TEXT = b"a\0\0"
+FACES, PIXELS, CANCER = (
+    partial(read_raw, load) for load in (load_faces, load_colours, load_cancer)
+)
+
+
+def _digits(path: Path) -> object:
+    return read_raw(read_idx, path, ndim=3)
+
+
+RAW: dict[str, tuple[Callable[[Path], object], Callable[[], bytes]]] = {
+    "tar: a way up": (FACES, lambda: member("../ann/ann_up_sad_open_4.pgm")),
+    "tar: an absolute path": (FACES, lambda: member("/ann/ann_up_sad_open_4.pgm")),
+    "tar: a link": (FACES, lambda: member("x", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")),
+    "tar: a hard link": (FACES, lambda: member("x", b"", type=tarfile.LNKTYPE, linkname=FACE)),
+    "tar: a device": (FACES, lambda: member("x", b"", type=tarfile.CHRTYPE)),
+    "tar: a bomb": (FACES, lambda: member("bomb", bytes(2**26))),
+    "tar: cut short": (FACES, lambda: member("y")[:-40]),
+    "tar: a pickle instead": (FACES, lambda: gzip.compress(PICKLED)),
+    "pgm: 1e12 pixels": (FACES, lambda: member(OTHER, b"P5\n999999 999999\n255\n")),
+    "png: 1e10 pixels": (PIXELS, lambda: png(10**5, 10**5)),
+    "png: 2e7 pixels": (PIXELS, lambda: png(5000, 4000)),
+    "png: text without end": (
+        PIXELS,
+        lambda: png(4, 4, (b"zTXt", TEXT + zlib.compress(bytes(2**26)))),
+    ),
+    "png: pixels cut short": (PIXELS, lambda: png(4, 4)),
+    "png: a pickle instead": (PIXELS, lambda: PICKLED),
+    "gzip: a bomb": (_digits, lambda: gzip.compress(bytes(2**27))),
+    "gzip: cut short": (_digits, lambda: idx(2, 2, 2)[:-5]),
+    "zip: a bomb instead": (_digits, lambda: zipped("../a")),
+    "idx: a huge header": (_digits, lambda: idx(*[2**32 - 1] * 3)),
+    "idx: another kind of number": (_digits, lambda: gzip.compress(b"\0\0\x0d\3" + bytes(40))),
+    "csv: a number without end": (CANCER, lambda: b"1," + b"9" * 500_000 + b",1,1,1,1,1,1,1,1,2\n"),
+    "csv: a pickle instead": (CANCER, lambda: PICKLED),
+}
+
+
+DEEP = "[" * 50_000
+
+
+@later
+def _metadata(**changes: Any) -> None:
+    """Open a data set whose rows' metadata are others, and all digests right."""
+    root = dataset_path("small")
+    _rewritten(root / "X" / "zarr.json", **changes)
+    _resealed(root)
+    rows = open_dataset("small").X
+    rows.read(0, len(rows))
+
+
+def _rewritten(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def _resealed(root: Path, data_hash: str = "0" * 64) -> None:
+    (root / MANIFEST).unlink()
+    write_manifest(root, data_hash)
+
+
+def _grid(*shape: int) -> dict[str, Any]:
+    return {"name": "regular", "configuration": {"chunk_shape": shape}}
+
+
+@later
+def _attributes(**changes: Any) -> None:
+    path = dataset_path("small") / "zarr.json"
+    attributes = json.loads(path.read_text())["attributes"]
+    record = dumps({**loads(attributes["record"]), **changes})
+    _rewritten(path, attributes={**attributes, "record": record})
+    _resealed(dataset_path("small"))
+    open_dataset("small")
+
+
+@later
+def _listed(name: str) -> None:
+    """Open a data set whose manifest lists that file as well."""
+    path = dataset_path("small") / MANIFEST
+    known = json.loads(path.read_text())
+    body = {key: value for key, value in known.items() if key != "digest"}
+    files = {**body["files"], name: {"bytes": 1, "sha256": "0" * 64}}
+    path.write_text(to_sealed_json({**body, "files": files}))
+    open_dataset("small")
+
+
+@later
+def _written(file: str, text: str, read: Callable[[], object]) -> None:
+    path = Path("home") / file
+    path.write_text(text)
+    read()
+
+
+@later
+def _record(text: str) -> None:
+    path = run_folder("fitted") / "result" / "zarr.json"
+    attributes = json.loads(path.read_text())["attributes"]
+    _rewritten(path, attributes={**attributes, "record": text})
+    _resealed(path.parent)
+    load_model("fitted")
+
+
+def _values_of_another() -> None:
+    (dataset_path("small") / MANIFEST).unlink()
+    write_manifest(dataset_path("small"), "0" * 64)
+    (checked,) = check_files(["small"])
+    if checked.problems:
+        raise StorageError(str(checked.problems[0]))
+
+
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+STORES: dict[str, Callable[[], object]] = {
+    "zarr: a codec that unpickles": _metadata(codecs=[{"name": "numcodecs.pickle"}]),
+    "zarr: a codec of nobody": _metadata(codecs=[BYTES, {"name": "os.system"}]),
+    "zarr: a codec of others": _metadata(codecs=[BYTES, {"name": "gzip"}]),
+    "zarr: objects": _metadata(data_type="object"),
+    "zarr: texts": _metadata(data_type="string"),
+    "zarr: another type": _metadata(data_type="complex128"),
+    "zarr: 1e15 rows": _metadata(shape=[10**15, 3]),
+    "zarr: 1e15 rows in one chunk": _metadata(shape=[10**15, 3], chunk_grid=_grid(10**15, 3)),
+    "zarr: 1e15 rows in three": _metadata(shape=[3 * 10**15, 3], chunk_grid=_grid(10**15, 3)),
+    "zarr: a negative shape": _metadata(shape=[-5, 3]),
+    "zarr: no shape": _metadata(shape=None),
+    "zarr: a group instead": _metadata(node_type="group"),
+    "zarr: no JSON": _written(
+        "datasets/small/X/zarr.json", DEEP, lambda: (_resealed(dataset_path("small")), read_data())
+    ),
+    "attributes: names that are numbers": _attributes(feature_names=[1, 2, 3]),
+    "attributes: a name that is a list": _attributes(name=["x"]),
+    "attributes: a picture of another size": _attributes(image_shape=[10**9, 10**9]),
+    "attributes: classes that are no mapping": _attributes(class_names=[["a"]]),
+    "attributes: more than there are": _attributes(system="rm"),
+    "manifest: a way up": _listed("../../../etc/passwd"),
+    "manifest: an absolute path": _listed("/etc/passwd"),
+    "manifest: a name with a zero": _listed("X/c/\0"),
+    "manifest: nested without end": _written(
+        "datasets/small/manifest.json", DEEP, lambda: open_dataset("small")
+    ),
+    "manifest: a list": _written(
+        "datasets/small/manifest.json", "[1]", lambda: open_dataset("small")
+    ),
+    "manifest: of other values": _values_of_another,
+    "model: a pickle for a record": _record(PICKLED.hex()),
+    "model: a record nested without end": _record(DEEP),
+    "model: a record of other kinds": _record(dumps({"config": 1, "metrics": [], "versions": 0})),
+}
+
+
+@later
+def _checkpoint(**changes: Any) -> None:
+    """Read a checkpoint whose record has other values, and all digests right."""
+    record, arrays = to_json(checkpoint(0))
+    checkpoints = Checkpoints.of_run("odd")
+
+    def fill(group: Any) -> str:
+        put_array(group, "float64", arrays["float64"])
+        return ""
+
+    saved = {"request": {}, "value": {**record, **changes}}
+    commit_group(checkpoints.results.path(checkpoint_key(1)), FORMAT_VERSION, saved, fill)
+    checkpoints.read(1)
+
+
+def _leased(**changes: Any) -> Callable[[], object]:
+    """Return what reads a lease with other values, and the digest right."""
+    text = to_sealed_json({**asdict(lease()), **changes})
+    return _written("runs/under-way/lease.json", text, lambda: find_lease("under-way"))
+
+
+@later
+def _resumed(**changes: Any) -> None:
+    """Go on with a run whose lease has other settings, and the digest right."""
+    known = FitSettings(dataset="small", n_components=2).to_json()
+    replace(lease(), settings={**known, **changes}).write()
+    resume("under-way", plain=True, output=Output(quiet=True))
+
+
+@later
+def _linked(link: str, use: Callable[[], object]) -> None:
+    """Use a folder that is a link to one outside the home."""
+    outside = Path("outside")
+    outside.mkdir()
+    place = Path("home") / link
+    if place.exists():
+        place.rename(Path("moved"))
+    place.symlink_to(outside.resolve())
+    use()
+
+
+def _kept_in_link() -> None:
+    Checkpoints.of_run("under-way").save({}, checkpoint(0))
+
+
+STATE = to_json(checkpoint(0))[0]["runs"][0]
+
+
+def _array(*shape: float, start: int = 0) -> Callable[[], object]:
+    array = {"__kind__": "array", "of": "float64", "start": start, "shape": shape}
+    return _checkpoint(runs=[array])
+
+
+RUNS: dict[str, Callable[[], object]] = {
+    "name: a run above": lambda: load_model("../x"),
+    "name: a run anywhere": lambda: open_run("/etc"),
+    "name: a report above": lambda: write_report("../../x"),
+    "name: checkpoints above": lambda: Checkpoints.of_run("../x"),
+    "name: a fold above": lambda: PartialResults.of_run("own").save("../x", {}, {}),
+    "name: a data set above": lambda: open_dataset("../x"),
+    "name: one to be checked above": lambda: check_files(["../x"]),
+    "name: with a zero": lambda: safe_name("a\0b"),
+    "checkpoint: a kind that is code": _checkpoint(__kind__="os.system"),
+    "checkpoint: a kind that is a list": _checkpoint(__kind__=["State"]),
+    "checkpoint: another kind": _checkpoint(runs=[{"__kind__": "Status", "value": "converged"}]),
+    "checkpoint: a text for a number": _checkpoint(runs=[{**STATE, "iteration": "1"}]),
+    "checkpoint: an array without end": _array(10**300, 10**300),
+    "checkpoint: an array of half rows": _array(1e300, 1e300),
+    "checkpoint: an array below": _array(2, start=-5),
+    "lease: a list": _written(
+        "runs/under-way/lease.json", to_sealed_json({}), lambda: find_lease("under-way")
+    ),
+    "lease: a pickle": _written(
+        "runs/under-way/lease.json", PICKLED.hex(), lambda: find_lease("under-way")
+    ),
+    "lease: a process below": _leased(pid=-1),
+    "lease: a process that is text": _leased(pid="1"),
+    "lease: a time without end": _leased(taken=1e300),
+    "lease: settings that are no mapping": _leased(settings="rm -rf"),
+    "lease: more than there is": _leased(code="rm -rf"),
+    "lease: a setting that is a list": _resumed(label=[1]),
+    "lease: a setting of nobody": _resumed(preload="evil.py"),
+    "lease: a run above": _resumed(dataset="../x"),
+    "fold: a pickle": _written(
+        "runs/under-way/partial/fold-1/manifest.json",
+        PICKLED.hex(),
+        lambda: PartialResults.of_run("under-way").find("fold-1", {}),
+    ),
+    "fold: nested without end": _written(
+        "runs/under-way/partial/fold-1/manifest.json",
+        DEEP,
+        lambda: PartialResults.of_run("under-way").find("fold-1", {}),
+    ),
+    "link: a run outside": _linked("runs/fitted", lambda: load_model("fitted")),
+    "link: a data set outside": _linked("datasets/small", lambda: open_dataset("small")),
+    "link: a model outside": _linked("runs/fitted/result", lambda: load_model("fitted")),
+    "link: partial results outside": _linked("runs/under-way/partial", _kept_in_link),
+}
+
+
+CLUSTERS = {
+    "nested without end": "a = " + DEEP,
+    "no text": "\udcff\udcfe",
+    "a kind that is a list": "kind = ['local']",
+    "a kind of nobody": "kind = 'os.system'",
+    "workers that are text": "kind = 'local'\nworkers = 'many'",
+    "workers below": "kind = 'local'\nworkers = -3",
+    "a key of nobody": "kind = 'local'\npreload = 'evil.py'",
+    "an address that is none": "kind = 'address'\naddress = 'file:///etc/passwd'",
+    "numbers that are none": "kind = 'local'\nworkers = nan",
+}
+
+
+@later
+def _transformed(file: str, content: bytes) -> None:
+    Path(file).write_bytes(content)
+    try:
+        transform_rows("fitted", TransformSettings(source=file, out=Path("out.csv")))
+    finally:
+        assert not Path("out.csv").exists()
+
+
+@later
+def _loaded(load: Callable[[Path], object], made: Callable[[], bytes]) -> None:
+    Path("raw").write_bytes(made())
+    load(Path("raw"))
+
+
+@later
+def _cluster(text: str) -> None:
+    Path("c.toml").write_bytes(text.encode(errors="surrogateescape"))
+    read_cluster(Path("c.toml"))
 
 
 GROUPS: dict[str, dict[str, Callable[[], object]]] = {

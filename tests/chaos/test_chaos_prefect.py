@@ -8,38 +8,40 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from serving import Serving, running_worker
-from support import EXACT, exact_fit, is_held, store_own
+from commandline import Command
+from serving import CANCELLING, OVER, Serving, flow_run_of, free_port, running_worker
+from support import EXACT, exact_fit, is_held, store_own, undisturbed
 from tally import LONG, few_and_many
-from upkeep import free_port
 from waiting import wait
 
-from flows.runs.fit import fit_plain
 from flows.services.leases import find_lease
-from storage import Checkpoints, Model, load_model, saved_run_path
+from storage import Checkpoints, Model, home, load_model, run_folder, saved_run_path
 
 POOL = "taking-over"
-CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
-ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
 RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
+# The command, with another patience than three minutes for a server that is away.
+COMMAND = (
+    "from flows.tracking import flow_run; flow_run._PATIENCE = {}; "
+    "from flows.cli import main; main()"
+)
+FIT = (*EXACT, "--tol", "1e-12", "-q", "3")
+AT_ONCE = ("--sigma", "median", "--checkpoint", "0")
 # What a command sets before it imports Prefect.
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
 
 
 @few_and_many(few=1, many=10)
 def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, count, serving):
-    store_own(3_500, 20)
+    whole = undisturbed(40)
     row = tally("kill -9 the process of a scheduled flow", count)
     wanted = exact_fit("nightly", 40)
-    fit_plain(replace(wanted, run="whole"))
-    whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
             mine = replace(wanted, run=f"nightly-{number}")
@@ -51,7 +53,9 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, co
             model = load_model(str(mine.run))
             # What the first one has done was not done again.
             taken_over = model.history[: len(known)] == known
-            said = any("ended without a word" in text for text in _logged(serving, second))
+            said = any(
+                "ended without a word" in each["message"] for each in serving.logs_of(second)
+            )
             cleared = find_lease(str(mine.run)) is None
             row.add(survived=taken_over and said and cleared, wrong=not _alike(model, whole))
 
@@ -59,11 +63,9 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, co
 @few_and_many(few=1, many=10)
 def test_a_cancelled_run_that_is_retried_goes_on(tally, count, serving):
     """Cancel and Retry, as the buttons of the UI: what the first attempt left is not held to it."""
-    store_own(3_500, 20)
+    whole = undisturbed(40)
     row = tally("a run is cancelled and retried in the Prefect UI", count)
     wanted = exact_fit("retried", 40)
-    fit_plain(replace(wanted, run="whole"))
-    whole = load_model("whole")
     with _worker(serving) as deployment:
         for number in range(count):
             mine = replace(wanted, run=f"retried-{number}")
@@ -73,7 +75,7 @@ def test_a_cancelled_run_that_is_retried_goes_on(tally, count, serving):
             wait(lambda run=run: _state(serving, run) == "CANCELLED")
             wait(lambda mine=mine: not is_held(str(mine.run)))
             serving.post(f"flow_runs/{run}/set_state", RETRYING)
-            wait(lambda run=run: _state(serving, run) in ENDS)
+            wait(lambda run=run: _state(serving, run) in OVER)
             # The state stays: no receipt of the first attempt comes after it.
             time.sleep(2.0)
             survived = _state(serving, run) == "COMPLETED"
@@ -109,10 +111,6 @@ def _state(serving: Serving, run: str) -> str:
     return str(serving.run(run)["state_type"])
 
 
-def _logged(serving: Serving, run: str) -> list[str]:
-    return [each["message"] for each in serving.find("logs", logs={"flow_run_id": {"any_": [run]}})]
-
-
 def _alike(one: Model, other: Model) -> bool:
     return np.array_equal(one.components, other.components)
 
@@ -124,10 +122,8 @@ def _alike(one: Model, other: Model) -> bool:
 def test_the_server_is_away_in_the_middle_of_a_fit(
     tally, count, seconds, iterations, prefect_home, tmp_path
 ):
-    store_own(3_500, 20)
+    whole = undisturbed(iterations)
     row = tally(f"Prefect's server is stopped for {seconds:g} s in the middle of a fit", count)
-    fit_plain(exact_fit("whole", iterations))
-    whole = load_model("whole")
 
     def outlived(number):
         run = f"away-{number}"
@@ -146,31 +142,80 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
 
 def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bool:
     """Stop the server for some seconds in the middle of a fit; say whether it knows its end."""
-    long = ("fit", "own", "--sigma", "median", *EXACT, "--tol", "1e-12", "-q", "3")
-    wanted = (*long, "--run", run, "--checkpoint", "0")
-    environment = {**serving.environment, **dict.fromkeys(LEVELS, "CRITICAL")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *wanted, "--max-iter", str(iterations)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    ) as process:
-        try:
-            flow_run = process.stdout.readline().strip().rpartition("/")[2]
-            wait(lambda: Checkpoints.of_run(run).numbers)
-            serving.kill()
-            time.sleep(seconds)
-            serving.start()
-            wait(lambda: _completed(serving, flow_run))
-            err = process.communicate(timeout=120)[1]
-        finally:
-            process.kill()
+    with ExitStack() as stack:
+        process = _fit(stack, run, 180, iterations, *AT_ONCE, **serving.environment)
+        flow_run = flow_run_of(process)
+        wait(lambda: Checkpoints.of_run(run).numbers)
+        serving.kill()
+        time.sleep(seconds)
+        serving.start()
+        wait(lambda: _completed(serving, flow_run))
+        err = process.communicate(timeout=120)[1]
     return (process.returncode, err) == (0, "")
 
 
-def _completed(serving: Serving, flow_run: str) -> bool:
-    wanted = {"flow_run_id": {"any_": [flow_run]}, "type": {"any_": ["markdown"]}}
-    return _state(serving, flow_run) == "COMPLETED" and bool(
-        serving.find("artifacts", artifacts=wanted)
+def _fit(
+    stack: ExitStack, run: str, patience: float, iterations: int, *more: str, **environment: str
+) -> subprocess.Popen[str]:
+    """Start a fit that takes some seconds, and ends with the stack at the latest."""
+    own = ("fit", "own", "--run", run, "--max-iter", str(iterations), *FIT, *more)
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(patience), *own],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **dict.fromkeys(LEVELS, "CRITICAL"), **environment},
     )
+    stack.enter_context(process)
+    stack.callback(process.kill)
+    return process
+
+
+def _completed(serving: Serving, run: str) -> bool:
+    return _state(serving, run) == "COMPLETED" and bool(serving.artifacts_of(run, "markdown"))
+
+
+@pytest.mark.chaos
+def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
+    doomed: Serving, apart: Command
+) -> None:
+    with ExitStack() as started:
+        _outlive(doomed, apart, started)
+
+
+def _outlive(doomed: Serving, apart: Command, started: ExitStack) -> None:
+    store_own(12_000, 20)
+    killed = _fit(started, "killed", 60, 1000)
+    crashed = flow_run_of(killed)
+    killed.kill()
+    killed.communicate()
+    assert doomed.run(crashed)["state_type"] == "RUNNING"
+    impatient, patient = (_fit(started, name, wait, 5) for name, wait in (("a", 1), ("b", 60)))
+    runs = [flow_run_of(impatient), flow_run_of(patient)]
+    state = doomed.run(crashed)["state"]
+    ended = f"Its process {killed.pid} ended without a word."
+    assert (state["type"], state["message"]) == ("CRASHED", ended)
+    doomed.kill()
+
+    out, err = impatient.communicate(timeout=120)
+    assert (impatient.returncode, err) == (0, "")
+    assert f"the Prefect server at {doomed.api} does not answer: waiting for it" in out
+    assert "the next command that finds it there tells it how this run has ended" in out
+    assert "Objective J" in out
+    assert (run_folder("a") / "result").exists()
+    assert patient.stdout is not None
+    assert "waiting for it, up to 60 s" in patient.stdout.readline()
+    assert patient.poll() is None
+
+    doomed.start()
+    assert patient.wait(120) == 0
+    # It has reported its own run; the next command reports that of the other process.
+    assert [doomed.run(run)["state_type"] for run in runs] == ["RUNNING", "COMPLETED"]
+    assert apart("ingest", "wine", "--quiet").status == 0
+    for run in runs:
+        assert doomed.run(run)["state_type"] == "COMPLETED"
+        # Those that the server has heard of: what is sent to one that is away may be lost.
+        assert set(doomed.tasks_of(run).values()) <= {"COMPLETED"}
+        (page,) = doomed.artifacts_of(run, "markdown")
+        assert page["data"].startswith("# ")
+    assert list((home() / "flow-runs").iterdir()) == []

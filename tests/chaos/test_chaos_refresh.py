@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from serving import Serving, running_worker
+from serving import OVER, Serving, running_worker
 from shop import BAD, RUN_FILE, open_shop
+from support import small_disk
 from tally import LONG, few_and_many
 from waiting import wait
 
@@ -84,22 +85,21 @@ def test_a_file_is_damaged(tally, count, shop):
         )
 
 
-@pytest.fixture
-def small_disk(small_home):
-    """Mount a disk of three megabytes, and make it the home."""
-    with small_home(3) as folder:
-        yield folder
-
-
 @few_and_many(few=2, many=20)
-def test_the_disk_is_full_in_the_middle(tally, count, small_disk, tmp_path):
+def test_the_disk_is_full_in_the_middle(tally, count, tmp_path, monkeypatch):
     """A whole run stays published; with room again, the next night does its work."""
+    with small_disk(tmp_path / "disk", "3m") as disk:
+        monkeypatch.setenv("ISM_DASK_HOME", str(disk / "home"))
+        _fill_in_the_middle(tally, count, disk, tmp_path)
+
+
+def _fill_in_the_middle(tally, count, disk, tmp_path):
     row = tally("disk full in the middle of a refresh", count)
     run_file, rng = open_shop(tmp_path), random.Random(count)
     run_file.write_text(RUN_FILE.partition("[[")[0] + "\n[refresh]\nkeep = 2\nmax_turn = 1.0\n")
     _night(run_file)
     part = tmp_path / "parts" / "a.parquet"
-    frame, ballast = pd.read_parquet(part), small_disk / "ballast"
+    frame, ballast = pd.read_parquet(part), disk / "ballast"
     for number in range(count):
         before = model_hash("sales")
         frame.iloc[: 399 - number].to_parquet(part)
@@ -164,7 +164,7 @@ def test_the_machine_is_off_at_night(tally, count, doomed, tmp_path):
     row = tally("the machine is off while refreshes are due", count)
     run_file = _own_shop(tmp_path, "left")
     _schedule(doomed, run_file, "* * * * *")
-    wait(lambda: _runs(doomed, "left"))  # the server plans the runs of a new schedule in a moment
+    wait(lambda: doomed.runs_of("left"))  # the server plans the runs of a new schedule in a moment
     for number in range(count):
         frame = pd.read_parquet(run_file.parent / "parts" / "a.parquet")
         frame.iloc[number:].to_parquet(run_file.parent / "parts" / "a.parquet")
@@ -202,18 +202,8 @@ def _schedule(serving: Serving, run_file: Path, cron: str) -> None:
     subprocess.run(command, check=True, env={**os.environ, "PREFECT_API_URL": serving.api})
 
 
-def _runs(serving: Serving, name: str) -> list[Any]:
-    """Return the runs of a schedule, oldest first."""
-    only = {"name": {"any_": [name]}}
-    return list(serving.find("flow_runs", deployments=only, sort="EXPECTED_START_TIME_ASC"))
-
-
-def _is_over(run: Any) -> bool:
-    return run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-
-
 def _ended(serving: Serving, name: str) -> list[Any]:
-    return [each for each in _runs(serving, name) if _is_over(each)]
+    return [each for each in serving.runs_of(name) if each["state_type"] in OVER]
 
 
 def _next_end(serving: Serving, name: str, known: int) -> Any:
@@ -225,7 +215,7 @@ def _all_over(serving: Serving, when: datetime, known: set[str]) -> list[Any]:
     """Return the new runs that were due at a time; none if one of them goes on."""
     due = [
         each
-        for each in _runs(serving, "left")
+        for each in serving.runs_of("left")
         if datetime.fromisoformat(each["expected_start_time"]) < when and each["id"] not in known
     ]
-    return due if all(map(_is_over, due)) else []
+    return due if all(each["state_type"] in OVER for each in due) else []

@@ -20,14 +20,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from daskparts import cluster_file, dask, made, options, process, scheduler, worker
 from distributed import Client, Security
+from serving import ended, own_ports, start_up
 from tally import few_and_many
-from upkeep import free_port, start_up
 
 from flows.compute.connection import quiet_logs
 from flows.services.dask import Tls, certificates_folder, certificates_in
-from flows.supervisor import stop_all
-
-PORTS = ("--scheduler-port", "--dashboard-port", "--report-port")
 
 
 @dataclass(frozen=True)
@@ -45,24 +42,20 @@ def targets(serving, tmp_path, monkeypatch):
     """Keep `ism-dask up --tls`, and a cluster with the certificates of `deploy/tls`."""
     folder = tmp_path / "tls"
     assert made(folder).returncode == 0
-    chosen = [word for port in PORTS for word in (port, free_port())]
-    up = start_up("--tls", "--workers", 1, "--memory", "500MB", *chosen)
-    try:
-        with ExitStack() as started:
-            address = started.enter_context(scheduler(tmp_path, *options(folder, "scheduler")))
-            started.enter_context(worker(address, *options(folder, "worker")))
-            monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
-            file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
-            client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
-            own = certificates_in(certificates_folder())
-            yield (
-                Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
-                Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),
-            )
-    finally:
-        up.process.kill()
-        up.process.communicate()
-        stop_all()
+    ports = own_ports()[2:]  # Prefect's server runs already
+    with (
+        ended(start_up("--tls", "--workers", 1, "--memory", "500MB", *ports)) as up,
+        scheduler(tmp_path, *options(folder, "scheduler")) as address,
+        worker(address, *options(folder, "worker")),
+    ):
+        monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
+        file = cluster_file(tmp_path / "cluster.toml", address, folder, folder)
+        client = Tls(folder / "ca.pem", folder / "client.pem", folder / "client-key.pem")
+        own = certificates_in(certificates_folder())
+        yield (
+            Target("up", _port(up.answer["scheduler"]), own, (own.cert, own.key)),
+            Target(str(file), _port(address), client, (client.ca_file, folder / "ca-key.pem")),
+        )
 
 
 @few_and_many(few=2, many=10)
@@ -72,7 +65,7 @@ def test_whoever_has_no_certificate_is_turned_away(tally, count, targets, here, 
     alone = here(*wanted).answer["results"][0]["cost"]
     with ExitStack() as held:
         assert all(map(_serves, targets))
-        for client in CLIENTS[:count]:
+        for client in [*CLIENTS.values()][:count]:
             refused = [client(target, tmp_path, held) for target in targets]
             row.add(survived=all(refused), wrong=not all(map(_serves, targets)))
         costs = [
@@ -91,10 +84,6 @@ def _serves(target: Target) -> bool:
         return len(client.scheduler_info(n_workers=-1)["workers"]) == 1
 
 
-def _plain_dask(target: Target, folder: Path, held: ExitStack) -> bool:
-    return _cannot_join(f"tcp://127.0.0.1:{target.port}", None)
-
-
 def _of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool:
     others = folder / "others"
     if not others.exists():
@@ -106,27 +95,6 @@ def _of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool
     return not joined and not _said(target.port, _context(*theirs))
 
 
-def _without_certificate(target: Target, folder: Path, held: ExitStack) -> bool:
-    return not _said(target.port, _context())
-
-
-def _signed_by_itself(target: Target, folder: Path, held: ExitStack) -> bool:
-    return not _said(target.port, _context(*_certificate(folder)))
-
-
-def _expired(target: Target, folder: Path, held: ExitStack) -> bool:
-    signed = _certificate(folder, target.authority, until=-1)
-    return not _said(target.port, _context(*signed))
-
-
-def _browser(target: Target, folder: Path, held: ExitStack) -> bool:
-    return not _said(target.port, None, b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-
-
-def _garbage(target: Target, folder: Path, held: ExitStack) -> bool:
-    return not _said(target.port, None, bytes(range(256)) * 1024)
-
-
 def _silent(target: Target, folder: Path, held: ExitStack) -> bool:
     """Connect, say nothing, and stay."""
     connection = held.enter_context(socket.create_connection(("127.0.0.1", target.port)))
@@ -136,26 +104,26 @@ def _silent(target: Target, folder: Path, held: ExitStack) -> bool:
     return True
 
 
-def _plain_worker(target: Target, folder: Path, held: ExitStack) -> bool:
-    return _worker_ends(f"tcp://127.0.0.1:{target.port}")
-
-
-def _worker_of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool:
-    return _worker_ends(f"tls://127.0.0.1:{target.port}", *options(folder / "others", "worker"))
-
-
-CLIENTS: tuple[Callable[[Target, Path, ExitStack], bool], ...] = (
-    _plain_dask,
-    _of_another_authority,
-    _without_certificate,
-    _signed_by_itself,
-    _expired,
-    _browser,
-    _garbage,
-    _silent,
-    _plain_worker,
-    _worker_of_another_authority,
-)
+CLIENTS: dict[str, Callable[[Target, Path, ExitStack], bool]] = {
+    "without TLS": lambda target, *_: _cannot_join(f"tcp://127.0.0.1:{target.port}", None),
+    "of another authority": _of_another_authority,
+    "without certificate": lambda target, *_: not _said(target.port, _context()),
+    "signed by itself": lambda target, folder, _: (
+        not _said(target.port, _context(*_certificate(folder)))
+    ),
+    "expired": lambda target, folder, _: (
+        not _said(target.port, _context(*_certificate(folder, target.authority, until=-1)))
+    ),
+    "a browser": lambda target, *_: (
+        not _said(target.port, None, b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    ),
+    "garbage": lambda target, *_: not _said(target.port, None, bytes(range(256)) * 1024),
+    "silent": _silent,
+    "a worker without TLS": lambda target, *_: _worker_ends(f"tcp://127.0.0.1:{target.port}"),
+    "a worker of another authority": lambda target, folder, _: _worker_ends(
+        f"tls://127.0.0.1:{target.port}", *options(folder / "others", "worker")
+    ),
+}
 
 
 def _cannot_join(address: str, security: Security | None) -> bool:

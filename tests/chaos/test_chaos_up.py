@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from serving import deployed, running_worker
-from support import exact_fit, store_own
+from serving import OVER, RunningUp, ended, home_for_up, own_ports, running_worker, start_up
+from support import exact_fit, store_own, undisturbed
 from tally import few_and_many
-from upkeep import RunningUp, ended, home_for_up, own_ports, start_up
 from waiting import wait
 
-from flows.runs.fit import fit_plain
 from flows.services.service import live_record
 from storage import Checkpoints, load_model, saved_run_path
-
-ENDS = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +24,7 @@ def up(tmp_path_factory, prefect_home):
     with home_for_up(tmp_path_factory.mktemp("home"), prefect_home) as patch:
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
         with ended(start_up(*own_ports(), "--workers", 1, "--memory", "500MB")) as up:
-            store_own(3_500, 20)
+            store_own(3_500, 20)  # a form knows the data sets that there are when it is deployed
             yield up
 
 
@@ -38,18 +35,16 @@ def test_a_run_outlives_a_service(tally, count, service, up, monkeypatch):
     """It ends Completed, as if nothing had been."""
     monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
     row = tally(f"kill -9 the {service} of up in the middle of a deployed run", count)
-    fit_plain(exact_fit("whole", 300))
-    whole = load_model("whole").components
-    deployment = deployed(up.answer["api"], "local-process")
+    whole = undisturbed(300)
+    deployment = up.deployed("local-process")
     for number in range(count):
         mine = exact_fit(f"{service}-{number}", 300)
-        sent = {"parameters": {"settings": mine.to_json()}}
-        begun = up.request("POST", f"deployments/{deployment}/create_flow_run", json=sent).json()
+        begun = up.begin(deployment, mine)
         wait(lambda run=str(mine.run): max(Checkpoints.of_run(run).numbers, default=0) >= 3)
         _kill(service)
-        end = wait(lambda run=begun["id"]: _end(up, run), 300)
+        end = wait(lambda run=begun: _end(up, run), 300)
         saved = saved_run_path(str(mine.run)) is not None
-        wrong = saved and not np.array_equal(load_model(str(mine.run)).components, whole)
+        wrong = saved and not np.array_equal(load_model(str(mine.run)).components, whole.components)
         row.add(survived=end == "COMPLETED" and saved, wrong=wrong)
 
 
@@ -64,36 +59,34 @@ def test_missed_runs_give_way_to_a_later_one(tally, count, up, monkeypatch):
 
 def _catch_up(up: RunningUp, run: str) -> bool:
     """Return whether, of runs that were missed, all but the last gave way."""
-    api = up.answer["api"]
     settings = {
         name: value for name, value in exact_fit(run, 300).to_json().items() if value is not None
     }
-    every = deployed(api, run, interval=25, parameters={"settings": settings})
+    every = up.deployed(run, interval=25, parameters={"settings": settings})
     time.sleep(100)  # a run that is late by a minute was missed
     due = _due(up, every)
     missed = {run["id"] for run in due if run["estimated_start_time_delta"] > 60}
     late = [run["id"] for run in due]
-    with running_worker(api, run):
+    with running_worker(up.api, run):
         wait(lambda: not {run["id"] for run in _due(up, every)} & {*late})
         up.request("PATCH", f"deployments/{every}", json={"paused": True})
         for each in late:
             wait(lambda run=each: _end(up, run), 180)
-    ends = {run: up.request("GET", f"flow_runs/{run}").json()["state"] for run in late}
+    ends = {run: up.run(run)["state"] for run in late}
     explained = all("a later run" in str(ends[run]["message"]) for run in missed)
     return len(missed) > 0 and explained and "COMPLETED" in {ends[run]["type"] for run in late}
 
 
 def _due(up: RunningUp, deployment: str) -> list[Any]:
     """Return the runs of a deployment that nobody has begun though they are due, in order."""
-    only = {
-        "deployments": {"id": {"any_": [deployment]}},
-        "flow_runs": {
-            "state": {"type": {"any_": ["SCHEDULED"]}},
-            "expected_start_time": {"before_": datetime.now(UTC).isoformat()},
-        },
-        "sort": "EXPECTED_START_TIME_ASC",
+    due = {
+        "state": {"type": {"any_": ["SCHEDULED"]}},
+        "expected_start_time": {"before_": datetime.now(UTC).isoformat()},
     }
-    return list(up.request("POST", "flow_runs/filter", json=only).json())
+    mine = {"id": {"any_": [deployment]}}
+    return list(
+        up.find("flow_runs", deployments=mine, flow_runs=due, sort="EXPECTED_START_TIME_ASC")
+    )
 
 
 def _kill(service: str) -> None:
@@ -104,8 +97,7 @@ def _kill(service: str) -> None:
 
 
 def _end(up: RunningUp, run: str) -> str | None:
-    try:
-        state = up.request("GET", f"flow_runs/{run}").json()["state_type"]
-    except httpx.TransportError:  # the server is being started again
-        return None
-    return state if state in ENDS else None
+    with suppress(httpx.TransportError):  # the server is being started again
+        state = up.run(run)["state_type"]
+        return state if state in OVER else None
+    return None

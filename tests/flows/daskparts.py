@@ -31,6 +31,18 @@ def needs(program: str) -> str:
     return found
 
 
+def ran(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Return how a command ended, and what it printed."""
+    return subprocess.run(
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=200,
+        check=False,
+    )
+
+
 @contextmanager
 def process(*command: object, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """Keep a process during the block."""
@@ -101,13 +113,7 @@ def _address(file: Path) -> str:
 
 def made(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Let `deploy/tls` make certificates in a folder."""
-    return subprocess.run(
-        [MAKE_CERTIFICATES, folder, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
+    return ran(MAKE_CERTIFICATES, folder, *arguments, **environment)
 
 
 def options(folder: Path, role: str) -> tuple[str, ...]:

@@ -15,10 +15,20 @@ from typing import Any
 import pytest
 from browsing import Browsing
 from commandline import Command, Ended
-from serving import Serving
-from sharing import folder_of_the_run, made_once, shared_process
+from daskparts import ran
+from serving import (
+    RunningUp,
+    Serving,
+    ended,
+    folder_of_the_run,
+    free_port,
+    home_for_up,
+    made_once,
+    own_ports,
+    shared_process,
+    start_up,
+)
 from support import store_own
-from upkeep import RunningUp, ended, free_port, home_for_up, own_ports, start_up
 
 
 @pytest.fixture
@@ -42,14 +52,7 @@ def apart() -> Command:
     """Run a command as people do, in a process of its own."""
 
     def run(*arguments: object, **environment: str) -> Ended:
-        ended = subprocess.run(
-            [sys.executable, "-m", "flows.cli", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **environment},
-            timeout=200,
-            check=False,
-        )
+        ended = ran(sys.executable, "-m", "flows.cli", *arguments, **environment)
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     return run

@@ -1,20 +1,28 @@
-"""A Prefect server in a process of its own, with its pages, that tests may kill."""
+"""Processes of tests: Prefect servers, `ism-dask up`, and those that all tests share."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-from sharing import kill_family
+import psutil
+import pytest
 from waiting import answers, ask, wait
 
+from flows.services.service import service_processes
 from flows.settings.runs import FitSettings
+from flows.supervisor import stop_all
+from storage.atomic import lock_file
 
 
 def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
@@ -27,7 +35,82 @@ def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
     return wait(answer)
 
 
-class Serving:
+# The states of runs that are over.
+OVER = ("COMPLETED", "CRASHED", "FAILED", "CANCELLED")
+CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
+
+
+class PrefectApi:
+    """A Prefect server, as its UI talks with it."""
+
+    api: str
+
+    def run(self, identity: str) -> Any:
+        """Return a flow run."""
+        return self.request("GET", f"flow_runs/{identity}").json()
+
+    def deployment(self, name: str) -> Any:
+        """Return the deployment of a flow by both their names."""
+        return self.request("GET", f"deployments/name/{name}").json()
+
+    def find(self, what: str, **wanted: Any) -> Any:
+        """Return all of a kind that fit."""
+        return self.post(f"{what}/filter", wanted)
+
+    def runs_of(self, deployment: str) -> list[Any]:
+        """Return the runs of a deployment, oldest first."""
+        only = {"name": {"any_": [deployment]}}
+        return list(self.find("flow_runs", deployments=only, sort="EXPECTED_START_TIME_ASC"))
+
+    def tasks_of(self, run: str) -> dict[str, str]:
+        """Return the states of the tasks of a run by their names."""
+        found = self.find("task_runs", flow_runs={"id": {"any_": [run]}})
+        return {task["name"]: task["state_type"] for task in found}
+
+    def artifacts_of(self, run: str, kind: str) -> list[Any]:
+        """Return the artifacts of a kind of a run."""
+        wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": [kind]}}
+        return list(self.find("artifacts", artifacts=wanted))
+
+    def logs_of(self, run: str) -> list[Any]:
+        """Return the lines of the log of a run, in order."""
+        only = {"flow_run_id": {"any_": [run]}}
+        return list(self.find("logs", logs=only, sort="TIMESTAMP_ASC"))
+
+    def events(self, **about: Any) -> list[Any]:
+        """Return the events that fit a filter."""
+        return list(self.post("events/filter", {"filter": about})["events"])
+
+    def begin(self, deployment: str, settings: FitSettings | None = None) -> str:
+        """Begin a run of a deployment, and return its id."""
+        sent = {} if settings is None else {"parameters": {"settings": settings.to_json()}}
+        return str(self.post(f"deployments/{deployment}/create_flow_run", sent)["id"])
+
+    def post(self, what: str, content: Any) -> Any:
+        """Send something to the API as the UI does."""
+        return self.request("POST", what, json=content).json()
+
+    def request(self, method: str, what: str, **more: Any) -> httpx.Response:
+        """Return the answer of the API, which has to be a good one."""
+        return answer_of(self.api, method, what, **more).raise_for_status()
+
+    def deployed(self, pool: str, **more: Any) -> str:
+        """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""
+        from prefect.client.orchestration import get_client
+        from prefect.client.schemas.actions import WorkPoolCreate
+        from prefect.flows import EntrypointType
+        from prefect.settings import PREFECT_API_URL, temporary_settings
+
+        from flows.run_flows import fit
+
+        by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH, **more}
+        with temporary_settings({PREFECT_API_URL: self.api}):
+            with get_client(sync_client=True) as client:
+                client.create_work_pool(WorkPoolCreate(name=pool, type="process"), overwrite=True)
+            return str(fit.to_deployment(pool, work_pool_name=pool, **by_module).apply())
+
+
+class Serving(PrefectApi):
     """A server that can be started more than once, on the same port and database.
 
     Parameters
@@ -79,35 +162,6 @@ class Serving:
         self._process.returncode = 0  # no warning that it still runs
         return self._process.pid
 
-    def run(self, identity: str) -> Any:
-        """Return a flow run."""
-        return self.request("GET", f"flow_runs/{identity}").json()
-
-    def find(self, what: str, **wanted: Any) -> Any:
-        """Return all of a kind that fit."""
-        return self.post(f"{what}/filter", wanted)
-
-    def events(self, **about: Any) -> list[Any]:
-        """Return the events that fit a filter."""
-        return list(self.post("events/filter", {"filter": about})["events"])
-
-    def begin(self, deployment: str, settings: FitSettings) -> str:
-        """Begin a run of a deployment, and return its id."""
-        sent = {"parameters": {"settings": settings.to_json()}}
-        return str(self.post(f"deployments/{deployment}/create_flow_run", sent)["id"])
-
-    def post(self, what: str, content: Any) -> Any:
-        """Send something to the API as the UI does."""
-        return self.request("POST", what, json=content).json()
-
-    def request(self, method: str, what: str, **more: Any) -> httpx.Response:
-        """Return the answer of the API, which has to be a good one."""
-        return answer_of(self.api, method, what, **more).raise_for_status()
-
-    def deployed(self, pool: str) -> str:
-        """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""
-        return deployed(self.api, pool)
-
 
 @contextmanager
 def running_worker(api: str, pool: str) -> Iterator[None]:
@@ -127,17 +181,212 @@ def running_worker(api: str, pool: str) -> Iterator[None]:
         process.wait()
 
 
-def deployed(api: str, pool: str, **more: Any) -> str:
-    """Deploy the flow `fit` on a server, for a pool; return the id of the deployment."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.flows import EntrypointType
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+LOOPBACK = {"127.0.0.1", "::1"}
 
-    from flows.run_flows import fit
 
-    by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH, **more}
-    with temporary_settings({PREFECT_API_URL: api}):
-        with get_client(sync_client=True) as client:
-            client.create_work_pool(WorkPoolCreate(name=pool, type="process"), overwrite=True)
-        return str(fit.to_deployment(pool, work_pool_name=pool, **by_module).apply())
+@dataclass(frozen=True)
+class RunningUp(PrefectApi):
+    """An `ism-dask up` in the foreground of a terminal."""
+
+    process: subprocess.Popen[str]
+    environment: Mapping[str, str]
+    answer: dict[str, Any]
+
+    @property
+    def api(self) -> str:  # type: ignore[override]
+        return str(self.answer["api"])
+
+    @property
+    def members(self) -> list[psutil.Process]:
+        return [psutil.Process(self.process.pid), *service_processes()]
+
+    @property
+    def soon(self) -> str:
+        """The deployment that runs again and again."""
+        return str(self.deployment("fit/soon")["id"])
+
+    def begun(self, **settings: object) -> httpx.Response:
+        """Return the answer to a request for a run of the deployment, with settings of its own."""
+        sent = {"parameters": {"settings": settings}}
+        return answer_of(self.api, "POST", f"deployments/{self.soon}/create_flow_run", json=sent)
+
+    def run_that_is(self, state: str) -> Any:
+        """Return the run of the deployment that is in a state, if there is one."""
+        runs = self.find("flow_runs", deployments={"id": {"any_": [self.soon]}})
+        assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
+        return next((run for run in runs if run["state_type"] == state), None)
+
+
+@contextmanager
+def home_for_up(folder: Path, prefect_home: Callable[[Path], Path]) -> Iterator[pytest.MonkeyPatch]:
+    """Let `folder` be the home, in which `up` finds the tables of a Prefect server made already."""
+    if not (folder / "prefect").exists():
+        prefect_home(folder / "prefect")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(folder))
+        patch.delenv("PREFECT_HOME", raising=False)
+        patch.delenv("PREFECT_API_URL", raising=False)
+        yield patch
+
+
+@contextmanager
+def ended(up: RunningUp) -> Iterator[RunningUp]:
+    """End `up`, and all that it has started, after the block, and print what it said."""
+    try:
+        yield up
+    finally:
+        up.process.kill()
+        print(*up.process.communicate())
+        stop_all()
+
+
+def start_up(*options: object) -> RunningUp:
+    """Start `ism-dask up` in a process of its own, and wait until it says that all is up."""
+    process = begun("up", *options, "--json")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise AssertionError(process.communicate())
+    return RunningUp(process, dict(os.environ), json.loads(line))
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def own_ports() -> tuple[object, ...]:
+    """Return options for ports that no other `up` takes, which may start at the same moment."""
+    names = ("--port", "--report-port", "--scheduler-port", "--dashboard-port")
+    return tuple(each for name in names for each in (name, free_port()))
+
+
+def begun(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "flows.cli", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )
+
+
+@contextmanager
+def running(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a command beside the block, and kill it if it outlives that."""
+    with begun(*arguments) as command:
+        try:
+            yield command
+        finally:
+            command.kill()
+
+
+def flow_run_of(command: subprocess.Popen[str]) -> str:
+    """Wait until a command has begun its flow run; return the id."""
+    assert command.stdout is not None
+    line = command.stdout.readline()
+    assert "/runs/flow-run/" in line, line
+    return line.strip().rpartition("/")[2]
+
+
+def heard_of(command: subprocess.Popen[str]) -> set[str]:
+    """Return the addresses that a command and those it starts listen on, until its good end."""
+    found = set()
+    with command:
+        while command.poll() is None:
+            found |= {host for each in living(command.pid) for host, _ in heard(each)}
+            time.sleep(0.1)  # who listens does so for seconds
+    assert command.returncode == 0
+    return found
+
+
+def heard(process: psutil.Process) -> list[tuple[str, int]]:
+    try:
+        connections = process.net_connections()
+    except psutil.NoSuchProcess:
+        return []
+    return [tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN]
+
+
+def living(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def listened(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+_SUFFIX = ".shared"
+
+
+def folder_of_the_run(factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that all processes of this run of tests have in common."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@contextmanager
+def shared_process(
+    folder: Path, name: str, start: Callable[[], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield what `start` returned, with the "pid" of the process that it started.
+
+    Parameters
+    ----------
+    folder : Path
+        That of the run of tests.
+    name : str
+    start : callable
+        The first user calls it; the last one kills the process.
+    """
+    file = folder / f"{name}{_SUFFIX}"
+    with lock_file(folder / f"{name}.lock"):
+        known = json.loads(file.read_text()) if file.exists() else {"users": 0, **start()}
+        known["users"] += 1
+        file.write_text(json.dumps(known))
+    try:
+        yield known
+    finally:
+        with lock_file(folder / f"{name}.lock"):
+            known = json.loads(file.read_text())
+            known["users"] -= 1
+            file.write_text(json.dumps(known))
+            if not known["users"]:
+                _end(file)
+
+
+def end_what_is_left(folder: Path) -> None:
+    """End what a process of the tests has not ended because it crashed."""
+    for file in folder.glob(f"*{_SUFFIX}"):
+        _end(file)
+
+
+def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first process that needs it makes."""
+    made, whole = folder / name, folder / f"{name}.whole"
+    with lock_file(folder / f"{name}.lock"):
+        if not whole.exists():
+            made.mkdir()
+            make(made)
+            whole.touch()
+    return made
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process, and those that it has started."""
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for each in [*parent.children(recursive=True), parent]:
+            each.kill()
+
+
+def _end(file: Path) -> None:
+    kill_family(json.loads(file.read_text())["pid"])
+    file.unlink()

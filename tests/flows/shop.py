@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from commandline import Command
+from daskparts import ran
 
 RUN_FILE = """\
 run = "sales"
@@ -109,6 +111,16 @@ BAD = {
     "two columns renamed": (renamed, "the data lack columns: y, z"),
 }
 SOUND = {"5% more rows": more_rows, "a small drift": small_drift}
+
+
+def killed_at(moment: str, code: str) -> None:
+    """Run code in a process that ends where it would call the function `moment`."""
+    begun = (
+        "import os, pkgutil\n"
+        f"owner, _, name = {moment!r}.rpartition('.')\n"
+        "setattr(pkgutil.resolve_name(owner), name, lambda *a, **k: os._exit(9))\n"
+    )
+    assert ran(sys.executable, "-c", begun + code).returncode == 9
 
 
 def refreshed(here: Command, run_file: Path, *more: object) -> Any:

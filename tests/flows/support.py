@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pytest
+from daskparts import ran
 
 from flows.services.leases import find_lease
 from flows.settings.runs import FitSettings
-from storage import DatasetInfo, dataset_path, write_dataset
+from storage import DatasetInfo, Model, dataset_path, load_model, write_dataset
 
-# The command, which prints the number of an iteration before it saves it, and ends itself at one
-# of its calls to the disk that name some path, if a number of the call is given.
-_DOOMED = """
+# A program that ends itself at one of its calls to the disk that name some path, if a number of the
+# call is given: its first two arguments.
+DYING = """
 import os, signal, sys
-from flows.runs import resumable
 folder, calls = sys.argv.pop(1), int(sys.argv.pop(1))
+def end():
+    os.kill(os.getpid(), signal.SIGKILL)
 def hook(event, given):
     global calls
     if event.startswith(("os.", "open")) and any(
@@ -26,8 +32,12 @@ def hook(event, given):
     ):
         calls -= 1
         if calls == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            end()
 sys.addaudithook(hook)
+"""
+# The command, which prints the number of an iteration before it saves it.
+_DOOMED = f"""{DYING}
+from flows.runs import resumable
 offer = resumable.FitCheckpoints.offer
 def announced(self, checkpoint):
     print(len(checkpoint.runs[-1].history) if checkpoint.runs else 0, flush=True)
@@ -90,6 +100,19 @@ def doomed_command(folder: str, calls: int, *arguments: object) -> list[str]:
     return [sys.executable, "-c", _DOOMED, folder, str(calls), *map(str, arguments)]
 
 
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a disk of a size such as 3m during the block, or skip the test."""
+    folder.mkdir()
+    mounted = ran("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder)
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs is not allowed here")
+    try:
+        yield folder
+    finally:
+        ran("umount", "--lazy", folder).check_returncode()
+
+
 class Diary:
     """A watcher that remembers."""
 
@@ -131,6 +154,15 @@ def exact_fit(run: str, iterations: int = 1000) -> FitSettings:
         force=True,
         run=run,
     )
+
+
+def undisturbed(iterations: int) -> Model:
+    """Store "own", and return what a fit of it comes to."""
+    from flows.runs.fit import fit_plain
+
+    store_own(3_500, 20)
+    fit_plain(exact_fit("whole", iterations))
+    return load_model("whole")
 
 
 def is_held(run: str) -> bool:

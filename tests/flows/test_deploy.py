@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import ssl
@@ -22,28 +21,21 @@ import kubernetes_validate
 import pytest
 import yaml
 from commandline import Command
-from daskparts import made, needs, process
-from upkeep import free_port
+from daskparts import made, needs, process, ran
+from serving import free_port
 from waiting import wait
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
 # Of the schemas that are held against the manifests.
 KUBERNETES = "1.32"
-
-
-# Passwords of the compose file, and of the chart.
+Name = tuple[str, str]  # kind and name of a manifest
+# Passwords of the compose file.
 PASSWORDS = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
 
 
 def composed(**environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [needs("docker-compose"), "--file", COMPOSE, "config"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
+    return ran(needs("docker-compose"), "--file", COMPOSE, "config", **environment)
 
 
 def composed_services(**environment: str) -> dict[str, Any]:
@@ -87,27 +79,17 @@ def _connects_with(environment: dict[str, Any]) -> str | None:
         "print(url.password, end='')"
     )
     own = {name: str(value) for name, value in environment.items() if "DATABASE" in name}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **own},
-        check=False,
-    )
+    done = ran(sys.executable, "-c", code, **own)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_password_of_postgres_may_have_any_characters(manifests: list[dict[str, Any]]) -> None:
+def test_a_password_of_postgres_may_have_any_characters(by_name: dict[Name, Any]) -> None:
     # Compose reads `$` as a variable.
     done = composed(POSTGRES_PASSWORD=PASSWORD, PREFECT_AUTH="a:b", REPORTS_AUTH="a:b")
-    server = yaml.safe_load(done.stdout)["services"]["server"]
-    assert _connects_with(server["environment"]) == PASSWORD
-    (server,) = (
-        each
-        for each in manifests
-        if (each["kind"], each["metadata"]["name"]) == ("Deployment", "prefect-server")
-    )
+    composed_server = yaml.safe_load(done.stdout)["services"]["server"]
+    assert _connects_with(composed_server["environment"]) == PASSWORD
+    server = by_name["Deployment", "prefect-server"]
     (container,) = server["spec"]["template"]["spec"]["containers"]
     given = {each["name"]: each.get("value", PASSWORD) for each in container["env"]}
     assert _connects_with(given) == PASSWORD
@@ -195,11 +177,8 @@ def test_the_image_is_made_of_what_there_is() -> None:
         assert any(fnmatch(source, pattern) for pattern in kept), source
     users = [line.split()[1] for line in lines if line.startswith("USER")]
     assert users == ["1000:1000"]
-    assert re.fullmatch(r"FROM python:3\.11\.\d+-slim-bookworm", next(filter(_is_from, lines)))
-
-
-def _is_from(line: str) -> bool:
-    return line.startswith("FROM")
+    base = next(line for line in lines if line.startswith("FROM"))
+    assert re.fullmatch(r"FROM python:3\.11\.\d+-slim-bookworm", base)
 
 
 @pytest.fixture(scope="module")
@@ -208,10 +187,12 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("kubernetes") / "deploy"
     shutil.copytree(DEPLOY / "kubernetes", folder)
     shutil.copy(folder / "secrets.env.example", folder / "secrets.env")
-    made = subprocess.run(
-        [kubectl, "kustomize", folder], capture_output=True, text=True, check=True
-    )
-    return list(yaml.safe_load_all(made.stdout))
+    return list(yaml.safe_load_all(ran(kubectl, "kustomize", folder).stdout))
+
+
+@pytest.fixture(scope="module")
+def by_name(manifests: list[dict[str, Any]]) -> dict[Name, Any]:
+    return _objects(yaml.safe_dump_all(manifests))
 
 
 def test_manifests_keep_to_their_schemas(manifests: list[dict[str, Any]]) -> None:
@@ -270,8 +251,7 @@ def test_no_pod_has_more_than_it_needs(manifests: list[dict[str, Any]]) -> None:
     assert {each["metadata"].get("namespace", "ism-dask") for each in manifests} == {"ism-dask"}
 
 
-def test_pods_end_in_time_and_reach_what_they_need(manifests: list[dict[str, Any]]) -> None:
-    by_name = {(each["kind"], each["metadata"]["name"]): each for each in manifests}
+def test_pods_end_in_time_and_reach_what_they_need(by_name: dict[Name, Any]) -> None:
     workers = by_name["DaskCluster", "ism-dask"]["spec"]["worker"]["spec"]
     assert workers["terminationGracePeriodSeconds"] == 60
     for kind, name in (("Deployment", "prefect-worker"), ("StatefulSet", "postgres")):
@@ -288,28 +268,21 @@ def test_pods_end_in_time_and_reach_what_they_need(manifests: list[dict[str, Any
     assert outside["to"][0]["ipBlock"]["except"] == ["169.254.169.254/32"]
 
 
-def test_the_ingress_leads_to_services_that_policies_let_it_reach(
-    manifests: list[dict[str, Any]],
-) -> None:
-    by_kind: dict[str, dict[str, Any]] = {}
-    for each in manifests:
-        by_kind.setdefault(each["kind"], {})[each["metadata"]["name"]] = each
-    (public,) = [
-        each["data"] for name, each in by_kind["ConfigMap"].items() if name.startswith("public-")
-    ]
+def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name: dict[Name, Any]) -> None:
+    public = by_name["ConfigMap", "public"]["data"]
     hosts = [public["PUBLIC_HOST"], public["REPORTS_HOST"]]
     assert public["PUBLIC_URL"] == f"https://{hosts[0]}"
-    ingress = by_kind["Ingress"]["pages"]["spec"]
+    ingress = by_name["Ingress", "pages"]["spec"]
     assert [rule["host"] for rule in ingress["rules"]] == hosts
     assert ingress["tls"] == [{"hosts": hosts, "secretName": "pages-tls"}]
-    policy = by_kind["NetworkPolicy"]["ingress-controller"]["spec"]
+    policy = by_name["NetworkPolicy", "ingress-controller"]["spec"]
     (reached,) = policy["podSelector"]["matchExpressions"]
     for rule in ingress["rules"]:
         (path,) = rule["http"]["paths"]
         backend = path["backend"]["service"]
-        service = by_kind["Service"][backend["name"]]["spec"]
+        service = by_name["Service", backend["name"]]["spec"]
         assert backend["port"]["name"] in {port["name"] for port in service["ports"]}
-        pods = by_kind["Deployment"][backend["name"]]["spec"]["template"]
+        pods = by_name["Deployment", backend["name"]]["spec"]["template"]
         assert service["selector"].items() <= pods["metadata"]["labels"].items()
         assert service["selector"]["app"] in reached["values"]
         (container,) = pods["spec"]["containers"]
@@ -344,16 +317,12 @@ def charted(
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     what = {"template": ["template", "release", CHART], "lint": ["lint", "--strict", CHART]}
-    return subprocess.run(
-        [needs("helm"), *what[command], "--namespace", "ism-dask", "--values", file],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HELM_CACHE_HOME": str(folder), "HELM_CONFIG_HOME": str(folder)},
-        check=False,
-    )
+    folders = {"HELM_CACHE_HOME": str(folder), "HELM_CONFIG_HOME": str(folder)}
+    options = ("--namespace", "ism-dask", "--values", file)
+    return ran(needs("helm"), *what[command], *options, **folders)
 
 
-def _objects(text: str) -> dict[tuple[str, str], Any]:
+def _objects(text: str) -> dict[Name, Any]:
     """Return manifests by kind and name, without namespaces and the digests in names."""
     text = re.sub(r"\b(prefect|public)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
     objects = {}
@@ -364,9 +333,7 @@ def _objects(text: str) -> dict[tuple[str, str], Any]:
     return objects
 
 
-def test_the_chart_makes_what_kustomize_makes(
-    manifests: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_the_chart_makes_what_kustomize_makes(by_name: dict[Name, Any], tmp_path: Path) -> None:
     secrets = dict(
         line.split("=", 1)
         for line in (DEPLOY / "kubernetes/secrets.env.example").read_text().split()
@@ -377,7 +344,7 @@ def test_the_chart_makes_what_kustomize_makes(
     linted = charted(tmp_path, values, "lint")
     assert linted.returncode == 0, linted.stdout
     by_helm = _objects(charted(tmp_path, values).stdout)
-    by_kustomize = _objects(yaml.safe_dump_all(manifests))
+    by_kustomize = {**by_name}
     # Helm has the namespace made before.
     del by_kustomize["Namespace", "ism-dask"]
     assert by_helm == by_kustomize
@@ -441,13 +408,8 @@ def test_scripts_are_scripts(script: str) -> None:
 
 def verified(file: Path, home: Path) -> str:
     """Return what systemd has against a unit of a user."""
-    done = subprocess.run(
-        [needs("systemd-analyze"), "--user", "verify", file],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HOME": str(home), "XDG_RUNTIME_DIR": str(home)},
-        check=False,
-    )
+    folders = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
+    done = ran(needs("systemd-analyze"), "--user", "verify", file, **folders)
     return done.stderr + ("" if done.returncode == 0 else "failed")
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import psutil
 import pytest
 from commandline import Command
-from serving import Serving, running_worker
+from serving import CANCELLING, Serving, flow_run_of, living, running, running_worker
 from support import EXACT, exact_fit, is_held, store_own
-from upkeep import flow_run_of, living, running
 from waiting import wait
 
 from flows.services.leases import find_lease
@@ -22,7 +21,6 @@ from storage import Checkpoints, home
 # A fit that would take many minutes.
 COMMAND = ("fit", "own", "--sigma", "median", *EXACT, "--tol", "1e-12")
 COMMAND += ("--max-iter", "1000", "-q", "3")
-CANCELLING = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
 SUSPENDED = {
     "state": {
         "type": "PAUSED",
@@ -51,7 +49,7 @@ def scheduler(cluster: Any) -> Iterator[Any]:
 def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving: Serving, how: Any) -> None:
     with running(*COMMAND) as command:
         run = flow_run_of(command)
-        wait(lambda: _shown(serving, run, "progress"))
+        wait(lambda: serving.artifacts_of(run, "progress"))
         family = living(command.pid)
         if how == "deleted":
             serving.request("DELETE", f"flow_runs/{run}")
@@ -74,8 +72,8 @@ def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, sched
     with running(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
         run = flow_run_of(command)
         wait(lambda: _working(scheduler))
-        wait(lambda: "rows " in str(_shown(serving, run, "progress")))
-        assert f"{scheduler.dashboard_link})" in _shown(serving, run, "markdown")[0]["data"]
+        wait(lambda: "rows " in str(serving.artifacts_of(run, "progress")))
+        assert f"{scheduler.dashboard_link})" in serving.artifacts_of(run, "markdown")[0]["data"]
         family = living(command.pid)
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
         out, err = command.communicate(timeout=120)
@@ -130,9 +128,3 @@ def _working(client: Any) -> bool:
 
 def _gone(family: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(family, timeout=120)[1]
-
-
-def _shown(serving: Serving, run: str, kind: str) -> list[Any]:
-    """Return the artifacts of a kind of a run."""
-    wanted = {"flow_run_id": {"any_": [run]}, "type": {"any_": [kind]}}
-    return list(serving.find("artifacts", artifacts=wanted))

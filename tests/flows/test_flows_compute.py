@@ -1,13 +1,18 @@
-"""Where tiles are computed: cluster files, and the clusters that they start."""
+"""Where tiles are computed: cluster files, clusters that are started, run already, or are lost."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +21,8 @@ import pytest
 from commandline import Command
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
-from support import EXACT, Diary
-from upkeep import heard, living
+from serving import heard, living
+from support import EXACT, Diary, store_own
 from waiting import wait
 
 from flows.compute.health import ClusterLost
@@ -26,7 +31,12 @@ from flows.compute.places import cluster_place
 from flows.compute.session import joined_cluster, joined_cluster_at
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
+from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
+from flows.services.leases import LiveNumbers, find_lease
 from flows.services.service import ServiceRecord, services_folder
+from flows.settings.runs import FitSettings
+from ism_dask.observe import fit_progress
+from storage import StorageError, run_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
 JOBS = 'kind = "jobqueue"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
@@ -156,9 +166,7 @@ def test_workers_of_our_own_give_the_same(here: Command, local: Path) -> None:
     alone = here(*command).answer
     with_workers = here(*command, "--cluster", local)
     assert with_workers.err == ""
-    for one, two in zip(with_workers.answer["results"], alone["results"], strict=True):
-        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
-        assert one["accuracy"] == two["accuracy"]
+    _same(with_workers.answer, alone)
 
 
 @pytest.mark.long
@@ -322,8 +330,193 @@ def test_workers_that_do_not_see_the_rows(
     assert "let ISM_DASK_HOME be a folder that this process and all workers share" in said
 
 
+def test_a_scheduler_without_workers(
+    here: Command, running: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.compute.places.Address.wait", 1.0)
+    ended = here("fit", "wine", "--plain", "--scheduler", running)
+    assert f"`dask worker {running}`" in ended.failed(1)
+
+
 def test_nothing_is_up(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("fit", "wine", "--plain", "--scheduler", "up")
     assert "no Dask scheduler of `ism-dask up` runs here" in here(*command).failed(1)
     monkeypatch.setenv("ISM_DASK_SCHEDULER", "scheduler:8786")
     assert "ISM_DASK_SCHEDULER is 'scheduler:8786'; expected" in here(*command).failed(2)
+
+
+@pytest.fixture
+def scheduler(cluster: Any) -> str:
+    """Return the address of the cluster of all tests."""
+    return str(cluster.scheduler_address)
+
+
+@pytest.mark.long
+def test_rows_that_workers_read_themselves(
+    here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    median = ("--plain", "--json", "--sigma", "median")
+    command = ("crossval", "wine", *median, "--first", 2)
+    alone = here(*command).answer
+    monkeypatch.setattr("flows.runs.data._IN_TASKS", 0)
+    _same(here(*command, "--scheduler", scheduler).answer, alone)
+    # In a container, where `ism-dask up` does not run.
+    monkeypatch.setenv("ISM_DASK_SCHEDULER", scheduler)
+    fitted = here("fit", "wine", *median, "--scheduler", "up").answer
+    again = here("fit", "wine", *median, "--force").answer
+    assert fitted["objective"] == pytest.approx(again["objective"], rel=1e-9)
+
+
+def test_progress_comes_from_the_workers(
+    here: Command, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr("flows.progress.watching._EVERY", 1e-4)
+    store_own(3000)
+    diary = Diary()
+    command = ("fit", "own", "--sigma", "median", *EXACT, "--tol", 1e-12)
+    with watch_progress(diary):
+        ended = here(*command, "--max-iter", 9, "--plain", "--scheduler", scheduler)
+        assert ended.status == 0
+    assert any(re.search(r"iteration \d+, (pass \d+, )?rows \d+%", text) for text in diary.texts)
+    assert diary.shares == sorted(diary.shares)
+
+
+def test_workers_with_too_little_memory(here: Command, tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    store_own(3000, 1500)
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=2,
+        memory_limit="300 MiB",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        local_directory=str(tmp_path),
+    ) as narrow:
+        ended = here("fit", "own", "--plain", *EXACT, "--scheduler", narrow.scheduler_address)
+    assert re.search(r"^ism-dask: a .* needs \d+ MiB, but .* may take 20 MiB here", ended.failed(1))
+
+
+def _same(found: dict, expected: dict) -> None:
+    for one, two in zip(found["results"], expected["results"], strict=True):
+        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
+        assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_nobody_or_something_else_at_that_address(
+    here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int, listens: bool
+) -> None:
+    """Something else takes the connection and says nothing: as a web server would, for ever."""
+    monkeypatch.setattr("flows.compute.connection.ANSWER_SECONDS", 1.0)
+    address = f"tcp://127.0.0.1:{unused_port}"
+    with socket.create_server(("127.0.0.1", unused_port)) if listens else nullcontext():
+        ended = here("fit", "wine", "--plain", "--scheduler", address)
+    assert f"no Dask scheduler answers at {address}" in ended.failed(1)
+
+
+@pytest.fixture
+def settings(local: Path) -> FitSettings:
+    store_own(100)
+    local.write_text(LOCAL.replace("workers = 2", "workers = 1"))
+    return FitSettings(dataset="own", run="lost", scheduler=str(local), stall=2)
+
+
+@pytest.fixture
+def this(settings: FitSettings) -> Iterator[ResumableRun]:
+    with resumable_run("lost", "fit", settings, {}) as this:
+        yield this
+
+
+@pytest.fixture
+def diary() -> Iterator[Diary]:
+    diary = Diary()
+    with watch_progress(diary):
+        yield diary
+
+
+@pytest.mark.long
+def test_a_cluster_that_hangs(settings: FitSettings, this: ResumableRun, diary: Diary) -> None:
+    """Its state is saved, and another is opened, on which the work is begun again."""
+    clusters = []
+
+    def work() -> int:
+        client = _client()
+        clusters.append(client.scheduler.address)
+        return client.submit(time.sleep, 1_000 if len(clusters) == 1 else 0).result() or 7
+
+    assert fit_on_cluster(settings, this, work, 100) == 7
+    assert len(set(clusters)) == 2
+    (dump,) = (run_folder("lost") / "stalled").glob("cluster-*.json")
+    state = json.loads(dump.read_text())
+    assert len(state["workers"]) == 1
+    assert "run_spec" not in dump.read_text()
+    # All that Dask is configured with is there, passwords of gateways among it.
+    assert "config" not in state
+    (noted,) = diary.notes
+    assert f"no task was done for 2 s on the Dask cluster at {clusters[0]}" in noted
+    assert str(dump) in noted
+    this.lease.renew()
+    assert _numbers().clusters_lost == 1
+
+
+@pytest.mark.long
+def test_losses_without_progress_end(
+    settings: FitSettings, this: ResumableRun, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.services.dask.ALLOWED_FAILURES", 0)
+    said = r"one task ended 1 worker .* the last of 3 such losses without an iteration between"
+    # On a busy machine the next worker may take longer to start than a stall is allowed.
+    patient = replace(settings, stall=60)
+    with pytest.raises(FlowError, match=said) as error:
+        fit_on_cluster(patient, this, lambda: _client().submit(_end_process).result(), 100)
+    assert len(diary.notes) == 2
+    assert error.value.transient
+
+
+def test_workers_that_go_and_come_are_counted_and_work_elsewhere_is_no_stall(
+    settings: FitSettings, this: ResumableRun, diary: Diary
+) -> None:
+    def work() -> None:
+        time.sleep(settings.stall + 2)  # without a task of the cluster
+        client = _client()
+        (pid,) = client.run(os.getpid).values()
+        os.kill(pid, signal.SIGKILL)
+        # Its nanny starts another.
+        wait(lambda: any(" joined, tcp://" in line for line in diary.log))
+
+    fit_on_cluster(settings, this, work, 100)
+    assert diary.notes == []
+    joined, lost, back = diary.log
+    assert re.fullmatch(r"joined the Dask cluster at tcp://\S+, 1 worker", joined)
+    assert re.fullmatch(r"1 worker lost, tcp://\S+: [01] workers? now", lost)
+    assert re.fullmatch(r"1 worker joined, tcp://\S+: 1 worker now", back)
+    this.lease.renew()
+    assert _numbers().workers_lost == 1
+
+
+@pytest.mark.chaos  # half a minute: `make long`
+def test_an_error_of_ours_is_no_loss_of_a_cluster(
+    settings: FitSettings, this: ResumableRun, diary: Diary
+) -> None:
+    def work() -> None:
+        # Even where the cluster goes away just then.
+        _client().shutdown()
+        raise StorageError("the disk is full")
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        fit_on_cluster(settings, this, work, 100)
+    assert diary.notes == []
+
+
+def _numbers() -> LiveNumbers:
+    lease = find_lease("lost")
+    assert lease is not None
+    return lease.numbers
+
+
+def _client() -> Any:
+    from distributed import default_client
+
+    return default_client()

@@ -13,7 +13,7 @@ import pytest
 import zarr
 from commandline import Command
 from numpy.testing import assert_allclose
-from sharing import folder_of_the_run, made_once
+from serving import folder_of_the_run, made_once
 from support import EXACT
 
 from flows.results.base import IngestResult

@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from commandline import Command
 from serving import Serving
 from support import EXACT, artifacts_of, flown, store_own
-from waiting import wait
+from waiting import served, wait
 
 from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
@@ -178,7 +179,7 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
     # None of the log is on the terminal.
     assert re.match(r"run: \S+\ntold: W of all rows of own", ended.out)
     run = ended.out.splitlines()[0].rpartition("/")[2]
-    logs = serving.find("logs", logs={"flow_run_id": {"any_": [run]}}, sort="TIMESTAMP_ASC")
+    logs = serving.logs_of(run)
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
     diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
     assert diary[0].startswith(
@@ -228,6 +229,48 @@ def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     # Of a run that is over nothing is left.
     shown = artifacts_of(run.id)["key-progress"]
     assert (shown.data, shown.description) == (2, "text")
+
+
+class _Busy(BaseHTTPRequestHandler):
+    """Refuses every other call, as a server does whose database is locked for a moment."""
+
+    calls = 0
+
+    def do_GET(self) -> None:
+        type(self).calls += 1
+        self.send_response(503 if self.calls % 2 else 200)
+        self.send_header("Retry-After", "0")
+        self.end_headers()
+        if self.calls % 2 == 0 and self.command == "POST":
+            self.wfile.write(b"[]")
+
+    do_POST = do_GET  # noqa: N815 - the name that the base class calls
+
+
+def test_a_call_before_a_run_waits_for_a_busy_server() -> None:
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
+        temporary_settings,
+    )
+
+    from flows.tracking.alerts import describe_alert
+    from flows.tracking.client import ServerUnreachable, prefect_client
+    from flows.tracking.schedules import list_schedules
+
+    with served(HTTPServer(("127.0.0.1", 0), _Busy)) as address:
+        changed: Any = {PREFECT_API_URL: f"{address}/api"}
+        changed[PREFECT_CLIENT_CSRF_SUPPORT_ENABLED] = False
+        with temporary_settings(changed):
+            with pytest.raises(ServerUnreachable, match="has trouble"), prefect_client() as client:
+                client.hello()
+            _Busy.calls = 0
+            with prefect_client(retries=1) as client:
+                assert client.hello().is_success
+            assert _Busy.calls == 2
+            assert list_schedules() == []
+            assert describe_alert() == ""
+            assert _Busy.calls == 6
 
 
 def _without_times(result: dict[str, Any]) -> dict[str, Any]:

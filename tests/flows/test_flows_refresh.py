@@ -35,12 +35,13 @@ from shop import (
     SOUND,
     WITHOUT_PAGE,
     change_part,
+    killed_at,
     open_shop,
     refreshed,
     write_part,
 )
 from support import artifacts_of
-from waiting import wait
+from waiting import served, wait
 
 from flows.errors import SettingsError
 from flows.refreshes.history import history_summary, known_history
@@ -350,15 +351,12 @@ def test_a_killed_refresh_leaves_a_whole_run_published(
 ) -> None:
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
-    code = (
-        "import os, pkgutil, sys\n"
-        f"owner, _, name = {moment!r}.rpartition('.')\n"
-        "setattr(pkgutil.resolve_name(owner), name, lambda *a, **k: os._exit(9))\n"
+    killed_at(
+        moment,
         "from flows.refreshes.refresh import refresh\n"
         "from flows.settings.refresh import RefreshSettings\n"
-        f"refresh(RefreshSettings(file={str(run_file)!r}))\n"
+        f"refresh(RefreshSettings(file={str(run_file)!r}))\n",
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
     hashes = {name: model_hash(name) for name in ("sales-0001", "sales-0002")}
     assert model_hash("sales") == hashes[_MOMENTS[moment]]
     load_model("sales")
@@ -456,7 +454,7 @@ def test_schedules_are_made_replaced_listed_paused_and_removed(
     for cron, zone in (("0 2 * * *", "UTC"), ("30 3 * * 1", "Europe/Berlin")):
         answer = here("schedule", run_file, "--cron", cron, "--timezone", zone, "--json").answer
         assert (answer["name"], answer["cron"]) == ("sales", cron)
-        deployment = serving.request("GET", "deployments/name/refresh/sales").json()
+        deployment = serving.deployment("refresh/sales")
         assert answer["url"].endswith(deployment["id"])
         (schedule,) = deployment["schedules"]
         assert schedule["schedule"]["cron"] == cron
@@ -530,10 +528,8 @@ def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/hook", called
-        server.shutdown()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Hook)) as address:
+        yield f"{address}/hook", called
 
 
 @pytest.mark.long

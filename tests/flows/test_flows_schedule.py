@@ -8,21 +8,17 @@ from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
 from commandline import Command
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from serving import Serving
+from serving import OVER, RunningUp, Serving
 from shop import open_shop, write_part
-from upkeep import RunningUp
-from waiting import wait
+from waiting import served, wait
 
 from flows.runs.published import History
 from storage import home, load_model, model_hash, read_history, refresh_lock
-
-_OVER = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
 @pytest.mark.long
@@ -45,7 +41,7 @@ def test_a_schedule_refreshes_what_has_changed(
     assert (tmp_path / "sales.html").exists()
 
     _schedule(apart, run_file, "0 2 29 2 *")
-    wait(lambda: all(run["state_type"] in _OVER for run in _runs(up)))
+    wait(lambda: all(run["state_type"] in OVER for run in up.runs_of("sales")))
     assert _run_now(up)["state"]["name"] == "Unchanged"
     before = model_hash("sales")
     write_part(tmp_path, "b", 40)
@@ -62,7 +58,7 @@ def test_a_schedule_refreshes_what_has_changed(
     assert ending == ("Suspicious", "FAILED")
     # `up` settles the receipts of runs whose process has ended.
     wait(lambda: not (home() / "flow-runs" / f"{suspicious['id']}.json").exists())
-    state = up.request("GET", f"flow_runs/{suspicious['id']}").json()["state"]
+    state = up.run(suspicious["id"])["state"]
     assert (state["name"], state["type"]) == ending
     assert "max_psi: the population stability index of 'x'" in state["message"]
 
@@ -97,21 +93,16 @@ def test_a_missed_refresh_sends_a_mail(
     monkeypatch.setattr("flows.tracking.alerts._LATE_BY", timedelta(seconds=10))
     monkeypatch.setattr(_Mailbox, "mails", [])
     run_file = open_shop(tmp_path)
-    with (
-        ThreadingTCPServer(("127.0.0.1", 0), _Mailbox) as mailbox,
-        temporary_settings({PREFECT_API_URL: doomed.api}),
-    ):
-        Thread(target=mailbox.serve_forever, daemon=True).start()
+    mailbox = ThreadingTCPServer(("127.0.0.1", 0), _Mailbox)
+    with served(mailbox), temporary_settings({PREFECT_API_URL: doomed.api}):
         here("schedule", run_file, "--cron", "0 2 29 2 *")
         port = mailbox.server_address[1]
         mail = f"mailto://127.0.0.1:{port}?to=me@example.org&mode=insecure"
         assert "`url` is no address" in here("alert", mail).failed(2)
         mail += "&from=ism@example.org"
         assert "Alerts 127.0.0.1" in here("alert", mail).out
-        schedule = doomed.request("GET", "deployments/name/refresh/sales").json()["id"]
-        missed = doomed.post(f"deployments/{schedule}/create_flow_run", {})
+        missed = doomed.run(doomed.begin(doomed.deployment("refresh/sales")["id"]))
         (sent,) = wait(lambda: [*_Mailbox.mails])
-        mailbox.shutdown()
     assert sent["to"] == "me@example.org"
     assert sent["subject"] == f"ism-dask: {missed['name']} is Late"
     body = sent.get_body(("plain", "html"))
@@ -124,26 +115,13 @@ def _schedule(apart: Command, run_file: Path, cron: str) -> None:
     assert (answer["name"], answer["cron"]) == ("sales", cron)
 
 
-def _runs(up: RunningUp) -> list[Any]:
-    """Return the runs of the schedule, oldest first."""
-    only = {"deployments": {"name": {"any_": ["sales"]}}, "sort": "EXPECTED_START_TIME_ASC"}
-    return list(up.request("POST", "flow_runs/filter", json=only).json())
-
-
 def _over(up: RunningUp, **features: object) -> Any:
     """Return the first run that has ended and has these features, None if there is none yet."""
-    return next(
-        (
-            run
-            for run in _runs(up)
-            if run["state_type"] in _OVER and features.items() <= run.items()
-        ),
-        None,
-    )
+    over = (run for run in up.runs_of("sales") if run["state_type"] in OVER)
+    return next((run for run in over if features.items() <= run.items()), None)
 
 
 def _run_now(up: RunningUp) -> Any:
     """Begin a run of the schedule by hand, as in the UI, and return it when it has ended."""
-    deployment = up.request("GET", "deployments/name/refresh/sales").json()["id"]
-    begun = up.request("POST", f"deployments/{deployment}/create_flow_run", json={}).json()
-    return wait(lambda: _over(up, id=begun["id"]), 240)
+    begun = up.begin(up.deployment("refresh/sales")["id"])
+    return wait(lambda: _over(up, id=begun), 240)

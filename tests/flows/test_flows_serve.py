@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import sys
-import threading
 import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
@@ -24,13 +23,13 @@ from commandline import Command
 from daskparts import process
 from prometheus_client.parser import text_string_to_metric_families
 from support import ENDING, EXACT, store_own
-from waiting import answers, ask, wait
+from waiting import answers, ask, served, wait
 
 from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
 from flows.reports.view import View
 from flows.services.leases import Lease, LiveNumbers
-from flows.services.report_server import is_report_server
+from flows.tracking.server import is_report_server
 from storage import (
     DatasetInfo,
     dataset_path,
@@ -50,12 +49,9 @@ ESCAPES = ("\x1b[31mred", "\x1b[2J", "\x1b]0;title\x07", "\x9b5m", "a\rb", "\x1b
 def port(fitted_wine: str) -> Iterator[int]:
     """Serve the runs of a home with one run in it, and a secret beside the runs."""
     (home() / "secret.html").write_text(SECRET)
-    with ThreadingHTTPServer((HOST, 0), ReportHandler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join()
+    server = ThreadingHTTPServer((HOST, 0), ReportHandler)
+    with served(server):
+        yield server.server_port
 
 
 def answer_of(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +13,7 @@ import httpx
 import pytest
 from commandline import Command
 from serving import Serving
-from support import store_own
+from support import small_disk, store_own
 from waiting import ask
 
 from flows.services.service import ServiceRecord, live_record, services_folder
@@ -153,14 +151,8 @@ def test_a_full_disk_is_named_under_prefect(
 ) -> None:
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "small" / "prefect"))
-    (tmp_path / "small").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path / "small")]
-    if shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
-        pytest.skip("mounting a small tmpfs is not allowed here")
-    try:
+    with small_disk(tmp_path / "small", "512k"):
         line = here("fit", "wine").failed(1)
-    finally:
-        subprocess.run(["umount", "--lazy", str(tmp_path / "small")], check=True)
     assert f"could not write {tmp_path / 'small' / 'prefect'} (No space left on device" in line
     assert "the disk or quota is full" in line
 

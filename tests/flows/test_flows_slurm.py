@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from commandline import Command
 from daskparts import needs, process
+from serving import free_port
 from support import Diary
-from upkeep import free_port
 from waiting import wait
 
 from flows.progress.watching import watch_progress

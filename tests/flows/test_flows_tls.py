@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from commandline import Command
-from daskparts import cluster_file, made, needs, options
+from daskparts import cluster_file, made, needs, options, ran
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
 
@@ -56,16 +54,12 @@ def test_certificates(certificates: Path) -> None:
     assert "TLS Web Server Authentication" not in client
     assert "CA:TRUE" not in scheduler + client
     chain = [f"{certificates}/{role}.pem" for role in roles[1:]]
-    subprocess.run(
-        ["openssl", "verify", "-x509_strict", "-CAfile", certificates / "ca.pem", *chain],
-        check=True,
-        capture_output=True,
-    )
+    authority = certificates / "ca.pem"
+    assert not ran("openssl", "verify", "-x509_strict", "-CAfile", authority, *chain).returncode
 
 
 def _told(certificate: Path) -> str:
-    asked = ["openssl", "x509", "-in", certificate, "-noout", "-text"]
-    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    return ran("openssl", "x509", "-in", certificate, "-noout", "-text").stdout
 
 
 def test_certificates_are_never_replaced(certificates: Path) -> None:
@@ -100,10 +94,6 @@ def test_a_cluster_that_encrypts(
     assert worker["address"].startswith("tls://127.0.0.1:")
 
 
-def _cost(answer: dict) -> float:
-    return answer["results"][0]["cost"]
-
-
 def test_certificates_that_do_not_go_together(
     here: Command, encrypted: str, certificates: Path, others: Path, tmp_path: Path
 ) -> None:
@@ -123,66 +113,51 @@ def test_certificates_that_do_not_go_together(
     assert "expected one that begins with tls://" in here(*command, file).failed(2)
 
 
-@dataclass(frozen=True)
-class Machines:
-    """Three network namespaces on one network, which is in none of ours."""
-
-    name: str
-
-    def within(self, number: int) -> tuple[str, ...]:
-        return ("ip", "netns", "exec", f"{self.name}-{number}")
-
-    def make(self) -> None:
-        """Let 10.77.0.1 be the bridge that .2 and .3 are plugged into."""
-        first = f"{self.name}-1"
-        for number in (1, 2, 3):
-            _ip("netns", "add", f"{self.name}-{number}")
-            _ip("-n", f"{self.name}-{number}", "link", "set", "lo", "up")
-        _ip("-n", first, "link", "add", "plug", "type", "bridge")
-        for number in (2, 3):
-            other = f"{self.name}-{number}"
-            port, end = f"port{number}", ("type", "veth", "peer", "name", "plug", "netns", other)
-            _ip("-n", first, "link", "add", port, *end)
-            _ip("-n", first, "link", "set", port, "master", "plug", "up")
-        for number in (1, 2, 3):
-            each = f"{self.name}-{number}"
-            _ip("-n", each, "address", "add", f"10.77.0.{number}/24", "dev", "plug")
-            _ip("-n", each, "link", "set", "plug", "up")
-
-    def remove(self) -> None:
-        for number in (1, 2, 3):
-            subprocess.run(
-                ["ip", "netns", "delete", f"{self.name}-{number}"], capture_output=True, check=False
-            )
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+Within = tuple[str, ...]
+# Makes three network namespaces on one network, which is in none of ours: 10.77.0.1 is the bridge
+# that .2 and .3 are plugged into.
+MACHINES = """
+for n in 1 2 3; do
+    ip netns add $0-$n
+    ip -n $0-$n link set lo up
+done
+ip -n $0-1 link add plug type bridge
+for n in 2 3; do
+    ip -n $0-1 link add port$n type veth peer name plug netns $0-$n
+    ip -n $0-1 link set port$n master plug up
+done
+for n in 1 2 3; do
+    ip -n $0-$n address add 10.77.0.$n/24 dev plug
+    ip -n $0-$n link set plug up
+done
+"""
 
 
 @pytest.fixture(scope="module")
-def machines() -> Iterator[Machines]:
+def machines() -> Iterator[list[Within]]:
+    """Yield the beginning of commands on each of three machines."""
     needs("ip")
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
-    made = Machines(f"ism-{os.getpid()}")
+    names = [f"ism-{os.getpid()}-{number}" for number in (1, 2, 3)]
     try:
-        made.make()
-        yield made
+        ran("sh", "-ec", MACHINES, f"ism-{os.getpid()}").check_returncode()
+        yield [("ip", "netns", "exec", name) for name in names]
     finally:
-        made.remove()
+        for name in names:
+            ran("ip", "netns", "delete", name)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("protocol", ["tcp", "tls"])
 def test_scheduler_worker_and_client_on_machines_of_their_own(
-    protocol: str, machines: Machines, certificates: Path, here: Command, tmp_path: Path
+    protocol: str, machines: list[Within], certificates: Path, here: Command, tmp_path: Path
 ) -> None:
     secure = protocol == "tls"
     first, second = (
         options(certificates, role) if secure else () for role in ("scheduler", "worker")
     )
-    one, two, three = map(machines.within, (1, 2, 3))
+    one, two, three = machines
     with (
         a_scheduler(tmp_path, *first, host="10.77.0.1", within=one) as address,
         a_worker(address, *second, host="10.77.0.2", within=two),
@@ -190,14 +165,10 @@ def test_scheduler_worker_and_client_on_machines_of_their_own(
         assert address.startswith(f"{protocol}://10.77.0.1:")
         file = cluster_file(tmp_path / "c.toml", address, certificates, certificates)
         where = file if secure else address
-        asked = ("crossval", "wine", "--plain", "--json", "--first", "1")
-        far = subprocess.run(
-            [*three, sys.executable, "-m", "flows.cli", *asked, "--cluster", where],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        words = ("crossval", "wine", "--plain", "--json", "--first", "1")
+        far = ran(*three, sys.executable, "-m", "flows.cli", *words, "--cluster", where)
     assert (far.returncode, far.stderr) == (0, "")
-    alone = here(*asked).answer
-    assert _cost(json.loads(far.stdout)) == pytest.approx(_cost(alone), rel=1e-9)
+    cost, alone = (
+        each["results"][0]["cost"] for each in (json.loads(far.stdout), here(*words).answer)
+    )
+    assert cost == pytest.approx(alone, rel=1e-9)

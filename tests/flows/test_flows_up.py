@@ -19,9 +19,7 @@ import pytest
 import yaml
 from browsing import Browsing
 from commandline import Command
-from serving import deployed
-from support import EXACT
-from upkeep import (
+from serving import (
     LOOPBACK,
     RunningUp,
     begun,
@@ -32,13 +30,13 @@ from upkeep import (
     running,
     start_up,
 )
+from support import EXACT
 from waiting import answers, ask, wait
 
 from flows import supervisor
 from flows.errors import FlowError
 from flows.runs.fit import fit_plain
 from flows.services.liveness import is_running
-from flows.services.report_server import report_url
 from flows.services.service import (
     Service,
     ServiceRecord,
@@ -49,6 +47,7 @@ from flows.services.service import (
 )
 from flows.settings.runs import FitSettings
 from flows.supervisor import running_services, service_records, stop_all
+from flows.tracking.server import report_url
 from storage import load_model, report_path
 
 DEPLOYMENTS = Path(__file__).parents[2] / "deploy" / "prefect.yaml"
@@ -65,7 +64,7 @@ def _soon(_started_up: RunningUp, tmp_path_factory: pytest.TempPathFactory) -> N
 def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> None:
     """First of them, for until it is paused, the deployment runs every ten seconds."""
     for name in ("fit/nightly-mnist", "tables/weekly-tables"):
-        found = up.request("GET", f"deployments/name/{name}").json()
+        found = up.deployment(name)
         assert found["description"].endswith("UTC.")
         assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
     refused = up.begun(dataset="wine", n_components="many")
@@ -108,7 +107,8 @@ def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
     assert (again.status, again.err) == (0, "")
     assert again.answer == {**up.answer, "already": True}
     assert here("up", "--detach", "--workers", 2, "--json").answer == again.answer
-    for option, runs in (("--workers", "workers 2"), ("--port", f"port {_port(up)}")):
+    port = urlsplit(up.api).port
+    for option, runs in (("--workers", "workers 2"), ("--port", f"port {port}")):
         refused = here("up", option, 3).failed(1)
         assert "runs already, as process" in refused
         assert runs in refused
@@ -132,7 +132,7 @@ def test_a_run_has_its_page_on_the_report_server(up: RunningUp) -> None:
 
 def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing) -> None:
     """They ask their own server, not the one that would be at the usual port."""
-    deployed(up.answer["api"], "of-a-page")
+    up.deployed("of-a-page")
     address = urlsplit(up.answer["ui"])
     assert address.port != 4200
 
@@ -160,9 +160,9 @@ def test_a_command_that_is_killed_is_reported(up: RunningUp) -> None:
     long = ("fit", "own", *EXACT, "--tol", "1e-12", "--run", "killed")
     with running(*long) as command:
         run = flow_run_of(command)
-        wait(lambda: _state(up, run)["type"] == "RUNNING")
+        wait(lambda: up.run(run)["state_type"] == "RUNNING")
         command.kill()
-    state = wait(lambda: (now := _state(up, run))["type"] == "CRASHED" and now)
+    state = wait(lambda: (now := up.run(run)["state"])["type"] == "CRASHED" and now)
     assert f"Its process {command.pid} ended without a word" in state["message"]
 
 
@@ -171,7 +171,7 @@ def test_whatever_is_killed_is_found_or_ended(
     up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: Command, here: Command
 ) -> None:
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
+    monkeypatch.setenv("PREFECT_API_URL", up.api)
     try:
         first = apart("up", "--detach", "--workers", 1, "--pool", "other", "--json")
         assert (first.status, first.err) == (0, "")
@@ -203,7 +203,7 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
     up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    monkeypatch.setenv("PREFECT_API_URL", up.answer["api"])
+    monkeypatch.setenv("PREFECT_API_URL", up.api)
     process = begun("up")
     wait(lambda: live_record("dask-scheduler"))
     process.send_signal(signal.SIGHUP)
@@ -308,7 +308,7 @@ def _deploy(up: RunningUp, file: Path) -> None:
     known["deployments"].append({**nightly, **often, "parameters": {"settings": settings}})
     file.write_text(yaml.safe_dump(known))
     command = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
-    environment = {**up.environment, "PREFECT_API_URL": up.answer["api"], "DO_NOT_TRACK": "1"}
+    environment = {**up.environment, "PREFECT_API_URL": up.api, "DO_NOT_TRACK": "1"}
     subprocess.run(
         [sys.executable, "-m", *command], env=environment, check=True, stdout=subprocess.DEVNULL
     )
@@ -330,11 +330,3 @@ def _left() -> tuple[set[psutil.Process], set[str]]:
 def _another(name: str, pid: int) -> ServiceRecord | None:
     record = live_record(name)
     return record if record and record.pid != pid else None
-
-
-def _port(up: RunningUp) -> int | None:
-    return urlsplit(up.answer["api"]).port
-
-
-def _state(up: RunningUp, run: str) -> Any:
-    return up.request("GET", f"flow_runs/{run}").json()["state"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from socketserver import TCPServer
+from threading import Thread
 from typing import Any, TypeVar
 
 import httpx
@@ -29,6 +32,19 @@ def wait(known: Callable[[], Known], seconds: float = 120.0, every: float = 0.2)
             return value
         time.sleep(every)
     raise AssertionError(f"not within {seconds:g} s")
+
+
+@contextmanager
+def served(server: TCPServer) -> Iterator[str]:
+    """Serve from a thread in the block; yield the address."""
+    with server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def ask(method: str, url: str, **more: Any) -> httpx.Response:
