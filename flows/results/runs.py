@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from flows.results.base import JsonRecord, RunResult
-from ism_dask.estimators.fitted import Avoidance
 from ism_dask.records.checkpoint import Round
-from ism_dask.selection.dimension import DimensionTrial
+from ism_dask.records.measured import Avoidance, DimensionTrial
 
 # A result lists this many weights of each new feature.
 _TOP = 5

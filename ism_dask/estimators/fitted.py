@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 from ism_dask.linalg.rotation import rotate_components
 from ism_dask.records.iteration import Solution
+from ism_dask.records.measured import Avoidance
 from ism_dask.status import Status
 
 # The most rows of which all pairs are compared for an `Avoidance`.
@@ -132,28 +133,6 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
         eigenvalues=values,
         eigengap=float(values[-1]) - outside,
     )
-
-
-@dataclass(frozen=True)
-class Avoidance:
-    """HSIC correlations with s, the variables to avoid: 0 if independent, at most 1.
-
-    They have no bias, so that they can be slightly negative. A correlation of fitted rows is still
-    smaller than that of other rows, since W was fitted to avoid s on them.
-
-    Attributes
-    ----------
-    features : float
-        The correlation of all features with s.
-    new_features : float
-        The correlation of the new features with s.
-    n_rows : int
-        The number of rows of the fit that it was measured on.
-    """
-
-    features: float
-    new_features: float
-    n_rows: int
 
 
 def measured_avoidance(rows: FitRows, W: Array, dependence: Dependence) -> Avoidance | None:

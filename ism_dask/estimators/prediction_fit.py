@@ -34,9 +34,10 @@ from ism_dask.gamma.independence import dependence_test
 from ism_dask.kernels import as_kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import current_fit
+from ism_dask.records.measured import DimensionTrial
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.selection.dimension import MOST_FEATURES, DimensionTrial
+from ism_dask.selection.dimension import MOST_FEATURES
 from ism_dask.selection.folds import Trial
 from ism_dask.selection.support import MOST_WEIGHTS, SupportSearch
 from ism_dask.solvers.certificates import certificate_by_hessian

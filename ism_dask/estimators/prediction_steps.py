@@ -35,6 +35,7 @@ from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
+from ism_dask.records.measured import DimensionTrial
 from ism_dask.rows.blocks import (
     MANY_ROWS,
     MEMORY_NUMBERS,
@@ -44,7 +45,7 @@ from ism_dask.rows.blocks import (
     rows_of_a_block,
 )
 from ism_dask.rows.shards import Shards
-from ism_dask.selection.dimension import DimensionTrial, choose_dimension
+from ism_dask.selection.dimension import choose_dimension
 from ism_dask.selection.growth import (
     FACTOR,
     FIRST_ROWS,

@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ism_dask.records.measured import DimensionTrial
 from ism_dask.selection.regularisation import Choice, choose_by_evidence
 from ism_dask.selection.sample import Sample
 
 # The most features that are tried.
 MOST_FEATURES = 6
-
-
-@dataclass(frozen=True)
-class DimensionTrial:
-    """What one number of new features explains.
-
-    Attributes
-    ----------
-    q : int
-        The number of new features.
-    explained : float
-        The share of y that a regression on them explains, each row predicted by the others.
-    gain : float
-        How much the log evidence of the regression, per row, rises over that of one feature fewer;
-        0 if q is 1.
-    needed_gain : float
-        The gain from which on the feature is taken.
-    """
-
-    q: int
-    explained: float
-    gain: float
-    needed_gain: float
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether the gain suffices."""
-        return self.q == 1 or self.gain >= self.needed_gain
 
 
 def choose_dimension(

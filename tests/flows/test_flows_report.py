@@ -39,7 +39,7 @@ from flows.settings.runs import FitSettings
 from flows.text import number
 from ism_dask import SupervisedIKDR, plot
 from ism_dask.pictures.drawing import draw_weights, short_name
-from ism_dask.selection.dimension import DimensionTrial
+from ism_dask.records.measured import DimensionTrial
 from storage import (
     DatasetInfo,
     Model,
