@@ -142,7 +142,9 @@ def _clustered(data, engine):
 
 
 def _local_cluster(folder, n_workers, **options):
-    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", **options}
+    if options.get("processes", True):  # threads of this process have no host
+        options["host"] = "127.0.0.1"
+    options.setdefault("dashboard_address", "127.0.0.1:0")
     return LocalCluster(n_workers=n_workers, local_directory=str(folder), **options)
 
 
