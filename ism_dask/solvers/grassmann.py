@@ -107,7 +107,7 @@ class _Objective:
         return np.asarray(-self._log.curvature(W, Z) / self._scale)
 
     def precondition(self, W: Array, Z: Array) -> Array:
-        """Return Z (d, q) times the inverse of the Hessian as far as Phi(W) tells it."""
+        """Return Z (d, q) times the inverse of the Hessian as far as Phi(W) gives it."""
         if self._centre is None or not np.array_equal(self._centre, W):
             self._centre, self._inverse = W, self._inverse_gaps(W)
         return self._scale * tangent(W, self._inverse(Z))

@@ -32,7 +32,7 @@ LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
 FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
 # Which goes round near the end for ever: it never finds the same numbers twice.
 ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "1000")
-KEPT = ("--plain", "--checkpoint", "0")
+OFTEN = ("--plain", "--checkpoint", "0")
 
 
 class Fit:
@@ -51,7 +51,7 @@ class Fit:
         self, name: str, scheduler: object, folder: Path, *options: object, fit: Sequence[str] = FIT
     ) -> None:
         self.name, self._said = name, folder / f"{name}.said"
-        wanted = (*fit, *KEPT, "--scheduler", scheduler, "--run", name, *options)
+        wanted = (*fit, *OFTEN, "--scheduler", scheduler, "--run", name, *options)
         with self._said.open("wb") as said:
             self.process = psutil.Popen(
                 [sys.executable, "-m", "flows.cli", *map(str, wanted)],
@@ -397,7 +397,7 @@ def test_the_driver_is_killed_at_any_moment(tally, count):
     rng = random.Random(count)
     row = tally("kill -9 the driver, also while it saves", count)
     subprocess.run(
-        [sys.executable, "-m", "flows.cli", *FIT, *KEPT, "--quiet", "--run", "whole"], check=True
+        [sys.executable, "-m", "flows.cli", *FIT, *OFTEN, "--quiet", "--run", "whole"], check=True
     )
     whole = Whole("whole")
     fits = -(-count // KILLS_OF_A_DRIVER)
@@ -411,7 +411,7 @@ def test_the_driver_is_killed_at_any_moment(tally, count):
 
 
 def _driver(name: str, calls: int) -> list[str]:
-    return doomed_command("checkpoint-", calls, *FIT, *KEPT, "--quiet", "--run", name)
+    return doomed_command("checkpoint-", calls, *FIT, *OFTEN, "--quiet", "--run", name)
 
 
 def _killed(name: str, rng: random.Random) -> int:

@@ -59,11 +59,11 @@ def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
     """Return a PNG of that size, without its pixels."""
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = [(b"IHDR", head), *chunks, (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
-    told = (
+    chunks = (
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in parts
     )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(told)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def zipped(name: str) -> bytes:
