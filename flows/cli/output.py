@@ -57,15 +57,17 @@ class Output:
         """
         if self.silent:
             return
+        groups = [[[*map(printable, row)] for row in rows] for rows in sections]
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for index, column in enumerate(columns):
-            # The first column names the row and is never wrapped, however narrow the terminal is.
+            # A name in the first column is never wrapped, however narrow the terminal is; words are.
+            whole = index == 0 and not any(" " in row[0] for rows in groups for row in rows)
             justify: JustifyMethod = "left" if index < left else "right"
             # A long path goes over several lines, rather than being cut.
-            table.add_column(column, justify=justify, no_wrap=index == 0, overflow="fold")
-        for rows in sections:
+            table.add_column(column, justify=justify, no_wrap=whole, overflow="fold")
+        for rows in groups:
             for row in rows:
-                table.add_row(*map(printable, row))
+                table.add_row(*row)
             table.add_section()
         Console().print(table, markup=False)
 
