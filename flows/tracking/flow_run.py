@@ -24,6 +24,7 @@ from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 from prefect.states import Cancelled, Completed, Failed, Pending
+from prefect.utilities.annotations import quote
 from prefect.utilities.urls import url_for
 
 from flows.errors import FlowError, Interrupted, RunHeldError
@@ -67,25 +68,6 @@ _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 _MISSED = timedelta(minutes=1)
 
 
-def step(name: str, run_name: str = "") -> Callable[[Any], Any]:
-    """Return the decorator of a step of a flow, which Prefect shows as a task.
-
-    Its runs have the name `run_name`, with parameters in braces; by default that of the step. A
-    step whose network or cluster was away is repeated, and continues from what the failed attempt
-    has saved.
-    """
-    decorator: Callable[[Any], Any] = task(
-        name=name,
-        task_run_name=run_name or name,
-        cache_policy=NO_CACHE,
-        persist_result=False,
-        retries=2,
-        retry_delay_seconds=[10, 60],
-        retry_condition_fn=is_transient,
-    )
-    return decorator
-
-
 def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     """Return whether a failed task may succeed later: its network or its cluster was away."""
     try:
@@ -93,6 +75,24 @@ def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     except Exception as error:
         return bool(getattr(error, "transient", False))
     return False
+
+
+@task(
+    name="step",
+    task_run_name="{title}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    retries=2,
+    retry_delay_seconds=[10, 60],
+    retry_condition_fn=is_transient,
+)
+def step_task(title: str, work: Callable[[], Any]) -> Any:  # noqa: ARG001 - the name of its runs
+    """Do a step of a run.
+
+    A step whose network or cluster was away is repeated, and continues from what the failed attempt
+    has saved.
+    """
+    return work()
 
 
 def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
@@ -144,6 +144,7 @@ class TrackedRun:
         self._is_delivered = False
         # Those that a deployment gives it.
         self._tags = set(flow_run.tags)
+        self._last_step: list[State[Any]] = []
 
     @property
     def has_ended(self) -> bool:
@@ -168,6 +169,13 @@ class TrackedRun:
                 f"{away}: the next command that finds it there tells it how this run has ended"
             )
             skip_exit_handlers()
+
+    def step(self, title: str, work: Callable[[], Any]) -> Any:
+        """Do a step of the run as a task, after the one before it in the graph of the run."""
+        # Prefect does not look into what is quoted.
+        given: Any = title, quote(work)
+        self._last_step = [step_task(*given, wait_for=self._last_step, return_state=True)]
+        return self._last_step[0].result()
 
     def describe(self, settings: FlowSettings) -> None:
         """Have name and tags of the flow run replaced, once its data are read."""
@@ -293,7 +301,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
             resend_lost_interrupts(),
             follower,
             watch_progress(follower),
-            in_context(page=url, describe=this.describe),
+            in_context(page=url, describe=this.describe, step=this.step),
         ):
             given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
             progress_log(without_password(f"{kind}: {given}; all other settings by default"))
