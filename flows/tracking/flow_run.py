@@ -44,7 +44,7 @@ from flows.progress.watching import (
 from flows.reports.markdown import run_page
 from flows.reports.summary import card_line, log_line
 from flows.results.base import FlowResult, RunResult
-from flows.services.liveness import ArtifactPage, RunReceipt
+from flows.services.liveness import SET_BY_WORKERS, ArtifactPage, RunReceipt
 from flows.settings.base import FlowSettings
 from flows.tracking.client import (
     BUSY_RETRIES,
@@ -60,8 +60,6 @@ from flows.tracking.live import LiveRun
 from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
 
-# The variable by which Prefect's workers name the flow run to the process that they start.
-_SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
 # Seconds that a finished run waits for a server that is away, and seconds between two attempts.
 _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 # A scheduled run that begins later than this was missed: its machine was off, or had no worker.
@@ -275,7 +273,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     run = UUID(str(flow_run.id))
     # Prefect allows no other letters.
     key = re.sub("[^a-z0-9]", "-", "-".join((kind, *settings.subject)).lower())
-    by_worker = _SET_BY_WORKERS in os.environ
+    by_worker = SET_BY_WORKERS in os.environ
     if by_worker:
         go_on_without_readers()
     known: FlowRun | None = None
