@@ -4,64 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, TypeVar, cast
+from inspect import signature
+from typing import Any, cast
 
 import fsspec
 from prefect import Flow, State, flow
 from prefect.events import emit_event
 from prefect.filesystems import RemoteFileSystem
 from prefect.states import Completed, Failed
-from prefect.utilities.annotations import quote
 
 from flows.errors import SettingsError
 from flows.paper.measure import tables_plain
-from flows.paper.series import measure_series
-from flows.paper.settings import TablesSettings
-from flows.progress.watching import in_context
+from flows.progress.watching import in_context, run_step
 from flows.refreshes.history import history_summary
 from flows.refreshes.refresh import credentials_of
 from flows.refreshes.refresh import refresh as refresh_run
 from flows.reports.markdown import render_markdown
-from flows.results.base import IngestResult, RunResult
-from flows.results.refresh import SUSPICIOUS, RefreshResult
+from flows.results.base import RunResult
+from flows.results.refresh import SUSPICIOUS
 from flows.results.runs import CrossvalResult
-from flows.runs.clustering import cluster_and_save
+from flows.runs.clustering import cluster_plain
 from flows.runs.columns_read import ingest_summary
-from flows.runs.crossval import Crossval, crossval_and_save, deal_folds
-from flows.runs.data import store_dataset, store_for_run
-from flows.runs.fit import fit_and_save
+from flows.runs.crossval import crossval_plain
+from flows.runs.data import store_dataset
+from flows.runs.fit import fit_plain
 from flows.runs.published import History
-from flows.runs.unfolding import unfold_and_save
+from flows.runs.unfolding import unfold_plain
 from flows.settings.base import IngestSettings
 from flows.settings.refresh import RefreshSettings
-from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
-from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 from flows.text import number
-from flows.tracking.flow_run import step, track_run
-
-Named = TypeVar("Named", bound=NamedRunSettings)
+from flows.tracking.flow_run import track_run
 
 # Name of the event that automations can act on, and prefix of the resource that it is about.
 EVENT, RESOURCE = "ism-dask.refresh", "ism-dask.run"
 
-store_step = step("store", "store {settings.dataset}")(store_dataset)
-ingest_step = step("ingest", "ingest {settings.dataset}")(store_for_run)
-fit_step = step("fit", "fit W")(fit_and_save)
-deal_step = step("deal", "deal folds")(deal_folds)
-fold_step = step("fold", "fold {plan.number} of {self.settings.folds}")(Crossval.fold)
-aggregate_step = step("aggregate")(Crossval.save)
-cluster_step = step("cluster", "cluster rows")(cluster_and_save)
-unfold_step = step("unfold", "unfold rows")(unfold_and_save)
-series_step = step("series", "{part.name}")(measure_series)
-refresh_step = step("refresh")(refresh_run)
-
 
 def saving_flow(compute: Callable[[Any], RunResult]) -> Flow[..., Any]:
-    """Return the flow of a function that computes and saves a run; its name is the function's."""
-    name = compute.__name__
+    """Return the flow of a function that computes and saves a run, such as `fit_plain`.
 
-    @wraps(compute)  # Prefect makes a form of its parameter
+    Its name is that of the function, without `_plain`.
+    """
+    name = compute.__name__.removesuffix("_plain")
+
     def tracked(settings: Any) -> dict[str, Any]:
         with track_run(name, settings) as run:
             result = compute(settings)
@@ -71,31 +55,10 @@ def saving_flow(compute: Callable[[Any], RunResult]) -> Flow[..., Any]:
                 tables = [run.table("folds", table_rows(result), about)]
             return run.saved(result, *tables)
 
+    # Prefect makes a form of the parameter, and finds the flow in this module by its name.
+    tracked.__signature__ = signature(compute, eval_str=True)  # type: ignore[attr-defined]
+    tracked.__name__, tracked.__qualname__, tracked.__doc__ = name, name, compute.__doc__
     return flow(name=name, flow_run_name="{settings.flow_run_name}", persist_result=False)(tracked)
-
-
-def _ingested(settings: Named) -> tuple[Named, Any]:
-    """Store the data set of a run unless it is stored; return the settings with its name, and it.
-
-    Prefect does not look into what is quoted.
-    """
-    settings, data = ingest_step(settings)
-    return settings, quote(data)
-
-
-@saving_flow
-def fit(settings: FitSettings) -> Any:
-    """Fit W to all rows of a data set and save the model as a run."""
-    return fit_step(*_ingested(settings))
-
-
-@saving_flow
-def crossval(settings: CrossvalSettings) -> RunResult:
-    """Cross-validate W by the accuracy of an RBF support vector machine on X W.
-
-    The folds run one after the other, because each uses all cores, or the whole Dask cluster.
-    """
-    return crossval_and_save(*_ingested(settings), deal_step, fold_step, aggregate_step)
 
 
 def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
@@ -110,25 +73,11 @@ def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
     ]
 
 
-@saving_flow
-def cluster(settings: ClusterSettings) -> Any:
-    """Cluster all rows of a data set and save labels and model as a run."""
-    return cluster_step(*_ingested(settings))
-
-
-@saving_flow
-def unfold(settings: UnfoldSettings) -> Any:
-    """Place all rows of a data set in a picture and save their coordinates as a run."""
-    return unfold_step(*_ingested(settings))
-
-
-@saving_flow
-def tables(settings: TablesSettings) -> RunResult:
-    """Measure the tables and figures of the paper again, with ISM and the other solvers.
-
-    Measurements that an earlier run of that name has saved are reused.
-    """
-    return tables_plain(settings, series_step)
+fit = saving_flow(fit_plain)
+crossval = saving_flow(crossval_plain)
+cluster = saving_flow(cluster_plain)
+unfold = saving_flow(unfold_plain)
+tables = saving_flow(tables_plain)
 
 
 @flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)
@@ -136,7 +85,7 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files of a data set, check them, and store the rows."""
     with track_run("ingest", settings) as run:
         with block_credentials(settings.credentials):
-            result: IngestResult = store_step(settings)
+            result = run_step(f"store {settings.dataset}", store_dataset, settings)
         about = f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
         return run.finished(result, run.page(render_markdown(ingest_summary(result)), about))
 
@@ -151,7 +100,7 @@ def refresh(settings: RefreshSettings) -> State[Any]:
     with track_run("refresh", settings) as run:
         # The fit does not rename the flow run.
         with block_credentials(credentials_of(settings)), in_context(describe=lambda _: None):
-            result: RefreshResult = refresh_step(settings)
+            result = run_step("refresh", refresh_run, settings)
         emit_event(
             event=f"{EVENT}.{result.state}",
             resource={"prefect.resource.id": f"{RESOURCE}.{result.name}"},

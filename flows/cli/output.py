@@ -60,7 +60,7 @@ class Output:
         groups = [[[*map(printable, row)] for row in rows] for rows in sections]
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for index, column in enumerate(columns):
-            # A name in the first column is never wrapped, however narrow the terminal is; words are.
+            # A name in the first column is never wrapped, however narrow the terminal; words are.
             whole = index == 0 and not any(" " in row[0] for rows in groups for row in rows)
             justify: JustifyMethod = "left" if index < left else "right"
             # A long path goes over several lines, rather than being cut.

@@ -245,7 +245,7 @@ def schedules(
         output.table(columns, [each.cells() for each in known], left=len(columns))
     else:
         output.say("no schedules; `ism-dask schedule FILE --cron '0 2 * * *'` makes one")
-    output.finish({"command": "schedules", "schedules": [each.to_json() for each in known]})
+    output.finish({"command": "schedules", "schedules": list(map(dataclasses.asdict, known))})
 
 
 def alert(

@@ -105,7 +105,7 @@ def check_cluster(
     place = cluster_place(where)
     plan = place.plan()
     if plan is None:
-        facts = _show_workers(place, output)
+        facts = _show_workers(where, output)
     else:
         facts = {"kind": type(place).__name__.lower(), **plan.facts}
         for line in plan.lines:
@@ -113,12 +113,13 @@ def check_cluster(
     output.finish({"command": "check-cluster", "cluster": where, **facts})
 
 
-def _show_workers(place: Any, output: Output) -> dict[str, Any]:
+def _show_workers(where: str, output: Output) -> dict[str, Any]:
     from flows.compute.connection import list_workers  # noqa: PLC0415
-    from flows.compute.session import joined_cluster_at  # noqa: PLC0415
+    from flows.compute.session import joined_workers  # noqa: PLC0415
 
-    with output.watched(), joined_cluster_at(place) as client:
-        address, workers = client.scheduler.address, list_workers(client)
+    with output.watched(), joined_workers(where) as session:
+        assert session is not None
+        address, workers = session.client.scheduler.address, list_workers(session.client)
     output.table(("worker", "threads", "memory", *_VERSIONS), map(_worker_cells, workers), left=1)
     output.say(
         f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"

@@ -26,11 +26,11 @@ from flows.errors import FlowError
 from flows.progress.interrupts import block_signal_handlers
 from flows.services.dask import Tls, make_certificates
 from flows.services.service import HOST
+from flows.settings.fields import check_choice
 from flows.settings.toml_tables import RelativePath
 from flows.text import count_noun
 from storage import home
 from storage.atomic import PRIVATE, explain_os_errors
-from storage.errors import did_you_mean
 
 # A job ends after Dask's adaptive scaling, which checks once a second, has found it idle this
 # many times. That is long, because a new job would have to queue.
@@ -99,16 +99,11 @@ class JobQueue(ClusterPlace):
     wait: Seconds = 900.0  # seconds that the first job may take to start
 
     def __post_init__(self) -> None:
-        if self.system not in SYSTEMS:
-            hint = did_you_mean(self.system, list(SYSTEMS))
-            raise ValueError(
-                f"`system` is {self.system!r}; {hint}expected one of {', '.join(SYSTEMS)}"
-            )
+        check_choice("system", self.system, list(SYSTEMS))
         if self.processes > self.cores:
             raise ValueError(
                 f"`processes` is {self.processes}; expected at most `cores`, which is {self.cores}"
             )
-
         if find_spec(self.package) is None:
             raise FlowError(
                 "this kind of cluster needs `pip install 'ism-dask[jobqueue]'` (the package "

@@ -188,13 +188,6 @@ def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
 
 
 @contextmanager
-def joined_cluster_at(place: ClusterPlace) -> Iterator[EndableClient]:
-    """Yield a client of the cluster at `place`, which has workers, all with versions like ours."""
-    with quiet_logs(), closing(Session(place)) as session, session.explained():
-        yield session.client
-
-
-@contextmanager
 def joined_workers(scheduler: str | None) -> Iterator[Session | None]:
     """Join the cluster that `scheduler` names for work of many pieces, such as files of a table.
 

@@ -196,13 +196,14 @@ def _alternatives(
         _record(subject.alternative, other, labels),
     ]
     for record, fitted in zip(fits, (first, other), strict=True):
-        record["png"] = _base64(cluster_pictures(data, fitted.model).get(subject.picture, b""))
+        picture = cluster_pictures(data, fitted.model).get(subject.picture, b"")
+        record["png"] = base64.b64encode(picture).decode()
     endings = [record["ended"] for record in fits]
     return {
         "seconds": first.seconds + other.seconds,
         "status": next((each for each in endings if each != _CONVERGED), _CONVERGED),
         "fits": fits,
-        "original": _base64(whole_picture(data)),
+        "original": base64.b64encode(whole_picture(data)).decode(),
     }
 
 
@@ -214,7 +215,3 @@ def _record(name: str, fitted: FittedModel[Any], labels: Mapping[str, Array]) ->
         ended = f"not settled in {len(model.rounds_)} rounds"
     nmi = {each: label_agreement(y, model.labels_) for each, y in labels.items()}
     return {"clusters": name, "nmi": nmi, "seconds": fitted.seconds, "ended": ended}
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()

@@ -13,7 +13,7 @@ from flows.paper.figures import features, figure_1a, figure_1b
 from flows.paper.series import Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
-from flows.progress.watching import ProgressShare
+from flows.progress.watching import ProgressShare, run_step
 from flows.results.paper import SeriesResult, TablesResult
 from flows.runs.fitting import saved_record
 from flows.runs.published import dated_name, publish_newest
@@ -29,14 +29,11 @@ _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
     "figure-1b": figure_1b,
 }
 
-# Measures a series, such as `measure_series`, or the task of a flow that calls it.
-Step = Callable[[Series, TablesSettings, ProgressShare], SeriesResult]
 
+def tables_plain(settings: TablesSettings) -> TablesResult:
+    """Measure the tables and figures of the paper again, with ISM and the other solvers.
 
-def tables_plain(settings: TablesSettings, step: Step = measure_series) -> TablesResult:
-    """Measure and save all chosen parts, each series by `step`.
-
-    The lease of the run is held meanwhile: `runs` lists it, and a second process is refused.
+    Measurements that an earlier run of that name has saved are reused.
     """
     if settings.keep_runs is not None:
         settings = replace(settings, run=dated_name(settings.run, force=settings.force))
@@ -44,7 +41,7 @@ def tables_plain(settings: TablesSettings, step: Step = measure_series) -> Table
     measured = []
     with hold_lease(settings.run, KIND, settings.to_json(), lambda: bool(stored.keys())) as lease:
         for series, part in plan(settings):
-            measured.append(step(series, settings, part))
+            measured.append(run_step(part.name, measure_series, series, settings, part))
             lease.check()
         return save(settings, measured)
 

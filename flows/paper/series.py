@@ -13,9 +13,10 @@ from flows.paper.settings import TablesSettings
 from flows.progress.watching import ProgressShare, progress_note
 from flows.results.paper import SeriesResult
 from flows.runs.data import ensure_stored
+from flows.runs.resumable import saved_part
 from flows.settings.fields import deciding
 from ism_dask.status import Status
-from storage import DamagedStore, PartialResults, StorageError, dataset_path
+from storage import PartialResults, StorageError, dataset_path
 
 # Seconds, status and measures of one step.
 Result = dict[str, Any]
@@ -93,7 +94,7 @@ def measure_series(
     `PartialResults` end the run: without them no result is stored. Without a `part` of the progress
     nothing is measured, and the first step without a result ends the series.
     """
-    store, results = PartialResults.of_run(settings.run), list[Result]()
+    results = list[Result]()
     try:
         data_hash = ensure_stored(*series.source).data_hash
     except _SERIES_ERRORS as error:
@@ -103,7 +104,7 @@ def measure_series(
     parts = repeat(None) if part is None else part.cut([1.0] * len(series.steps))
     for step, progress in zip(series.steps, parts, strict=False):
         key = f"{series.name}-{step}"
-        result = _stored(store, key, conditions)
+        result = saved_part(settings.run, key, conditions)
         if result is None:
             if progress is None:
                 break
@@ -111,7 +112,7 @@ def measure_series(
                 result = series.measure(step, progress)
             except _SERIES_ERRORS as error:
                 return series.result(results, error)
-            store.save(key, conditions, result)
+            PartialResults.of_run(settings.run).save(key, conditions, result)
         if progress is not None:
             progress.report(1.0)
         results.append(result)
@@ -119,12 +120,3 @@ def measure_series(
         if series.ends_with(result) or spent > settings.budget:
             break
     return series.result(results)
-
-
-def _stored(store: PartialResults, key: str, conditions: Mapping[str, Any]) -> Result | None:
-    try:
-        result: Result | None = store.find(key, conditions)
-    except DamagedStore as error:
-        progress_note(f"{error} It is measured again")
-        return None
-    return result

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ism_dask._context import bound
+
+T = TypeVar("T")
 
 # How a line of the log begins that names the phase that a run has entered.
 PHASE = "phase: "
@@ -43,6 +46,8 @@ class RunContext:
     begun: list[Any] = field(default_factory=list)  # takes the TrackedRun that begins
     # Called with the settings of the run once its data are read, and decide those not given.
     describe: Callable[[Any], None] = lambda _: None
+    # Called with the title and the work of each step of the run; returns the result of the work.
+    step: Callable[[str, Callable[[], Any]], Any] = lambda _, work: work()
 
 
 _CURRENT: ContextVar[RunContext] = ContextVar("run", default=RunContext())  # noqa: B039 - frozen
@@ -61,6 +66,12 @@ def in_context(**changes: Any) -> AbstractContextManager[None]:
 def watch_progress(watcher: Watcher) -> AbstractContextManager[None]:
     """Add `watcher` to those that receive the reports of the block."""
     return in_context(watchers=(*run_context().watchers, watcher))
+
+
+def run_step(title: str, work: Callable[..., T], *given: Any) -> T:
+    """Return `work(*given)`, a step of the run, which Prefect shows as a task of this title."""
+    result: T = run_context().step(title, partial(work, *given))
+    return result
 
 
 def report_progress(share: float, text: str) -> None:

@@ -99,8 +99,6 @@ class Block:
 class Summary:
     """The summary of a run, the same for the terminal, for pages and for programs."""
 
-    run: str
-    kind: str
     # Data and settings of the run in a line.
     subject: str
     # Its main figures.
@@ -112,6 +110,9 @@ class Summary:
     # Data and settings of the run in a few words, and its main figure.
     short: str = ""
     headline: str = ""
+    # What `summarise` gives the summary of a run, which its words need not.
+    run: str = ""
+    kind: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -34,8 +34,6 @@ def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
         ),
     )
     return Summary(
-        run=result.run,
-        kind=result.command,
         subject=data_subject("Cross-validation of", result),
         short=data_in_short(result),
         headline=f"accuracy {mean.accuracy:.3f}",

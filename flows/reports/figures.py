@@ -133,7 +133,10 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
     """Yield the figures of the result except its components: spectrum, rows, and responses."""
     if model is None:
         return
-    yield _spectrum(model.eigenvalues, result.eigengap)
+    values, gap = model.eigenvalues, result.eigengap
+    next_value = float(values[-1] - gap) if math.isfinite(gap) else None
+    draw = drawing.draw_spectrum
+    yield drawn("Spectrum", say("figure.spectrum"), draw, values=values, next_value=next_value)
     sample = model.sample
     if sample is None or len(sample.points) == 0:
         return
@@ -171,14 +174,3 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
             classes=classes,
             axis_names=(new_feature(k), "label"),
         )
-
-
-def _spectrum(values: np.ndarray, gap: float) -> Figure:
-    """Draw the eigenvalues of W and the eigengap after them."""
-    return drawn(
-        "Spectrum",
-        say("figure.spectrum"),
-        drawing.draw_spectrum,
-        values=values,
-        next_value=float(values[-1] - gap) if math.isfinite(gap) else None,
-    )

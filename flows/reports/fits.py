@@ -28,8 +28,6 @@ def fit_summary(result: FitResult, view: View | None) -> Summary:
     """Return the summary of a fit."""
     model = view.model if view else None
     return Summary(
-        run=result.run,
-        kind=result.command,
         subject=data_subject("W of all rows of", result),
         short=data_in_short(result),
         headline=f"J {number(result.objective)}",
@@ -63,8 +61,6 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
     )
     J = number(result.objective)
     return Summary(
-        run=result.run,
-        kind=result.command,
         subject=data_subject("Clusters of", result),
         short=f"{result.dataset} {result.kernel} k={result.n_clusters}",
         headline=f"NMI {max(result.nmi.values()):.3f}" if agreement else f"J {J}",
@@ -233,7 +229,6 @@ def _new_features(result: FitResult | ClusterResult) -> Table:
     shares = result.contributions
     caption = say("features.largest")
     columns: tuple[str, ...] = ("feature", "largest weights (standardised)", "eigenvalue")
-    # A list of runs has no loadings: they are read with the model.
     weights = (", ".join(f"{w.feature} {w.weight:+.2f}" for w in each) for each in result.loadings)
     rows: list[tuple[str, ...]] = [
         (new_feature(k), words, number(value))

@@ -47,8 +47,6 @@ def paper_summary(result: TablesResult, _view: View | None) -> Summary:
         if (series := _series_of(result, part))
     )
     return Summary(
-        run=result.run,
-        kind=result.command,
         subject=say("paper.subject"),
         short="paper",
         headline=count if cells else f"lines and pictures {others}",

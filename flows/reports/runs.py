@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
-from statistics import fmean
 from typing import Any
 
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.reports.summary import summarise
 from flows.reports.view import View, largest, saved_result
 from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, UnfoldResult
+from flows.results.runs import CrossvalResult, UnfoldResult
 from flows.services.leases import Lease, list_leases
 from flows.text import byte_size
 from storage import Run, picture_path
@@ -109,29 +108,20 @@ class ListedRun:
 
 def _numbers(result: RunResult) -> dict[str, float | None]:
     """Return the numbers of the fits of a finished run, as far as it has any."""
-    if isinstance(result, UnfoldResult):
-        names = ("rows", "iterations", "objective", "seconds")
-        return {name: getattr(result, name) for name in names}
-    fits: list[tuple[float, FitEnding]]
-    accuracy = None
-    if isinstance(result, FitResult | ClusterResult):
-        rows, fits = result.rows, [(result.objective, result)]
-    elif isinstance(result, CrossvalResult):
-        # Each fold is held out of one fit.
-        rows, accuracy = round(result.rows * (1 - 1 / result.folds)), result.mean.accuracy
-        fits = [(-each.cost, each) for each in result.results]
-    else:
-        return {}
-    seconds = sum(ending.seconds for _, ending in fits)
-    iterations = sum(ending.iterations for _, ending in fits)
-    return {
-        "rows": rows,
-        "iterations": iterations,
-        "objective": fmean(objective for objective, _ in fits),
-        "accuracy": accuracy,
-        "rows_per_second": rows * iterations / seconds if seconds > 0 else None,
-        "seconds": seconds,
-    }
+    names = ("rows", "iterations", "objective", "seconds")
+    numbers: dict[str, Any] = {name: getattr(result, name, None) for name in names}
+    if isinstance(result, CrossvalResult):
+        folds, mean = len(result.results), result.mean
+        numbers = {
+            "rows": round(result.rows * (1 - 1 / result.folds)),  # each fold is held out of one fit
+            "iterations": round(folds * mean.iterations),
+            "objective": -mean.cost,
+            "seconds": folds * mean.seconds,
+            "accuracy": mean.accuracy,
+        }
+    if numbers["seconds"] and not isinstance(result, UnfoldResult):
+        numbers["rows_per_second"] = numbers["rows"] * numbers["iterations"] / numbers["seconds"]
+    return numbers
 
 
 def unfinished_runs() -> list[ListedRun]:

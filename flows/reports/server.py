@@ -22,15 +22,9 @@ from urllib.parse import unquote
 from flows.errors import FlowError, SettingsError
 from flows.reports.html import render_index, render_notice, render_run, script_source
 from flows.reports.metrics import CONTENT_TYPE, render_metrics
+from flows.services.service import HOST, HOSTS, REPORTS_SIGNATURE
 from storage import StorageError, UnsafeName, list_runs, safe_name
 
-HOST = "127.0.0.1"
-# The `Server` header of every answer: a client recognises this server by it.
-SIGNATURE = "ism-dask-reports"
-
-# Against DNS rebinding: another site may resolve a name of its own to this address, so we answer
-# only requests whose `Host` is ours.
-_OUR_NAMES = (HOST, "localhost")
 _PORT = re.compile(r":\d{1,5}$")
 # Where Prometheus looks by default. The page of a run of that name is not to be had here.
 _METRICS = "metrics"
@@ -52,8 +46,10 @@ class ReportHandler(BaseHTTPRequestHandler):
     `GET /metrics` is answered with the numbers of runs, for Prometheus.
     """
 
-    names: ClassVar[frozenset[str]] = frozenset(_OUR_NAMES)
-    server_version, sys_version = SIGNATURE, ""
+    # Against DNS rebinding: another site may resolve a name of its own to this address, so only
+    # requests whose `Host` is ours are answered.
+    names: ClassVar[frozenset[str]] = frozenset(HOSTS)
+    server_version, sys_version = REPORTS_SIGNATURE, ""
     timeout = 10  # seconds within which a request must arrive
 
     def do_GET(self) -> None:

@@ -39,7 +39,7 @@ _KINDS: Mapping[type[RunResult], tuple[Callable[..., Summary], type[NamedRunSett
 def summarise(result: RunResult, view: View | None = None) -> Summary:
     """Return the summary of a result; with the view of its saved run, all that a page shows."""
     words, settings = _KINDS[type(result)]
-    summary = words(result, view)
+    summary = replace(words(result, view), run=result.run, kind=result.command)
     if view is None:
         return summary
     origin = (*_repetition(result, settings), _configuration(view.run))

@@ -34,8 +34,6 @@ def unfold_summary(result: UnfoldResult, view: View | None) -> Summary:
     )
     table = Table(say("unfolding.eigenvalues"), ("axis", "eigenvalue", "share"), rows)
     return Summary(
-        run=result.run,
-        kind=result.command,
         subject=f"Unfolding of {result.dataset}{part}: {result.rows:,} rows, "
         f"{result.columns:,} columns, {label}, q = {result.n_components}",
         short=f"{result.dataset} unfolding q={result.n_components}",

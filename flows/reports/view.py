@@ -17,7 +17,6 @@ from flows.results.runs import (
     UnfoldResult,
     column_names,
     ranked,
-    top_loadings,
 )
 from ism_dask._types import Array
 from storage import (
@@ -77,15 +76,7 @@ class View:
                 f"{self.run.name!r} has no record of how it came about: it was not made by "
                 "`ism-dask`, or by a later version of it"
             )
-        if self.model is None or not isinstance(result, FitResult | ClusterResult):
-            return result
-        # What is not among the metrics, but follows from the model.
-        result = replace(
-            result,
-            eigenvalues=tuple(self.model.eigenvalues.tolist()),
-            loadings=top_loadings(self.model.components, features_of(self.model)),
-        )
-        if isinstance(result, FitResult):
+        if not isinstance(result, ClusterResult):
             return result
         paths = {name: str(picture_path(self.run.path, f"{name}.png")) for name in self.pictures}
         return replace(result, pictures=paths)
@@ -97,11 +88,7 @@ class View:
         return {Path(file).stem: content for file, content in stored.items()}
 
 
-def features_of(model: Model) -> tuple[str, ...]:
-    """Return the names of the old features."""
-    return column_names(model.feature_names, model.image_shape, model.n_features)
-
-
 def largest(model: Model, values: Array, count: int | None = None) -> list[tuple[str, float]]:
     """Return those of the values (d,) of old features of largest size, with features' names."""
-    return ranked(values, features_of(model), count)
+    names = column_names(model.feature_names, model.image_shape, model.n_features)
+    return ranked(values, names, count)

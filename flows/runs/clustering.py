@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 from flows.builtin.catalogue import picture_pixels
 from flows.errors import SettingsError
 from flows.progress.fits import watched_fit
-from flows.progress.watching import ProgressShare
+from flows.progress.watching import ProgressShare, run_step
 from flows.reports.pictures import enlarged, png_bytes, weights_image
 from flows.results.runs import ClusterResult
 from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label
@@ -85,8 +85,9 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
 
 
 def cluster_plain(settings: ClusterSettings) -> ClusterResult:
-    """Run the whole command `cluster` without Prefect, ingestion included."""
-    return cluster_and_save(*store_for_run(settings))
+    """Cluster all rows of a data set and save labels and model as a run."""
+    stored = run_step(f"ingest {settings.dataset}", store_for_run, settings)
+    return run_step("cluster rows", cluster_and_save, *stored)
 
 
 def count_clusters(settings: ClusterSettings, data: Dataset) -> int:

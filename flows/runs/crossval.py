@@ -1,9 +1,9 @@
-"""Stratified cross-validation of W beside other features, without Prefect."""
+"""Stratified cross-validation of W beside other features."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +20,7 @@ from sklearn.svm import SVC
 
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
-from flows.progress.watching import ProgressShare, progress_log
+from flows.progress.watching import ProgressShare, progress_log, run_step
 from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.data import Array, LabelledDataset, label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import computed_facts, fit, saved_record
@@ -160,20 +160,22 @@ def average(results: Sequence[FoldResult]) -> tuple[FoldMeasures, FoldMeasures]:
     return mean, sd
 
 
+@dataclass(eq=False)
 class Crossval:
     """A cross-validation that runs, whose data set is opened once."""
 
-    # No dataclass: Prefect looks into the fields of those that its tasks are given.
-    def __init__(
-        self, settings: CrossvalSettings, labelled: LabelledDataset, run: ResumableRun
-    ) -> None:
-        self.settings, self.labelled, self.run = settings, labelled, run
+    settings: CrossvalSettings
+    labelled: LabelledDataset
+    run: ResumableRun
+
+    def title(self, plan: FoldPlan) -> str:
+        """Return the name of a fold in reports of progress."""
+        return f"fold {plan.number} of {self.settings.folds}"
 
     def fold(self, plan: FoldPlan) -> FoldResult:
         """Compute a fold, or load its saved result; report progress."""
         settings, count, key = self.settings, len(self.settings.fold_numbers), f"fold-{plan.number}"
-        title = f"fold {plan.number} of {settings.folds}"
-        part = ProgressShare((plan.number - 1) / count, plan.number / count, title)
+        part = ProgressShare((plan.number - 1) / count, plan.number / count, self.title(plan))
         part.report(0.0)
         saved = self.run.find(key)
         if saved is None:
@@ -208,30 +210,19 @@ class Crossval:
         return result
 
 
-def crossval_and_save(
-    settings: CrossvalSettings,
-    data: Dataset,
-    deal: Callable[..., tuple[LabelledDataset, list[FoldPlan]]],
-    fold: Callable[[Crossval, FoldPlan], FoldResult],
-    save: Callable[[Crossval, Sequence[FoldResult]], CrossvalResult],
-) -> CrossvalResult:
-    """Cross-validate W on a stored data set, and save the run.
+def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
+    """Cross-validate W by the accuracy of an RBF support vector machine on X W.
 
-    The steps are `deal_folds`, and `fold` and `save` of `Crossval`, or tasks of a flow that call
-    them. Folds with saved results are not repeated.
+    The folds run one after the other, because each uses all cores, or the whole Dask cluster. Those
+    with saved results are not repeated.
     """
-    labelled, plans = deal(settings, data)
+    settings, data = run_step(f"ingest {settings.dataset}", store_for_run, settings)
+    labelled, plans = run_step("deal folds", deal_folds, settings, data)
     name = settings.run or f"{labelled.default_name(settings)}-crossval"
     # Earlier results under a default name are replaced without `--force`.
     facts = {**labelled.facts(settings), "replaces": KIND if settings.run is None else ""}
     with resumable_run(name, KIND, settings, **facts) as run:
         this = Crossval(settings, labelled, run)
         with joined_cluster(settings.scheduler):
-            results = [fold(this, plan) for plan in plans]
-        return save(this, results)
-
-
-def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
-    """Run the whole command `crossval` without Prefect, ingestion included."""
-    settings, data = store_for_run(settings)
-    return crossval_and_save(settings, data, deal_folds, Crossval.fold, Crossval.save)
+            results = [run_step(this.title(plan), this.fold, plan) for plan in plans]
+        return run_step("aggregate", this.save, results)

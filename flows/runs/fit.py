@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flows.errors import SettingsError
-from flows.progress.watching import ProgressShare, progress_note
+from flows.progress.watching import ProgressShare, progress_note, run_step
 from flows.results.runs import Certainty, FitResult, ShareInterval
 from flows.runs.data import label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import (
@@ -78,8 +78,9 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
 
 
 def fit_plain(settings: FitSettings) -> FitResult:
-    """Run the whole command `fit` without Prefect, ingestion included."""
-    return fit_and_save(*store_for_run(settings))
+    """Fit W to all rows of a data set and save the model as a run."""
+    stored = run_step(f"ingest {settings.dataset}", store_for_run, settings)
+    return run_step("fit W", fit_and_save, *stored)
 
 
 def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model | None:

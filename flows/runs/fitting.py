@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -68,9 +67,7 @@ class FittedModel(Generic[M]):
     @property
     def ending(self) -> FitEnding:
         """How the fit ended and how accurate W is."""
-        model, certificate = self.model, vars(self.model.certificate_)
-        numbers = ("largest_eigenvalue", "distance")
-        unmeasured = {name: None for name in numbers if not math.isfinite(certificate[name])}
+        model = self.model
         # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
         by_change = model.status_ is Status.TOLERANCE
         ending = {
@@ -79,7 +76,7 @@ class FittedModel(Generic[M]):
             "iterations": model.n_iter_,
             "measure": "change" if by_change else model.plan.iterations.measure,
             "angle": model.history_[-1].angle if model.history_ else None,
-            "certificate": CertificateRecord.from_json({**certificate, **unmeasured}),
+            "certificate": CertificateRecord.from_json(vars(model.certificate_)),
         }
         return FitEnding(**ending)
 

@@ -20,7 +20,7 @@ from typing import Any
 from flows.errors import FlowError, RunHeldError
 from flows.results.refresh import ADOPTED, BEGUN, FAILED, PUBLISHED, ROLLED_BACK, RefreshResult
 from flows.services.leases import find_lease
-from flows.services.liveness import ProcessRecord
+from flows.services.liveness import SET_BY_WORKERS, ProcessRecord
 from storage import (
     DamagedStore,
     StorageError,
@@ -35,9 +35,6 @@ from storage import (
 )
 from storage.refreshes import LOCK, refresh_folder
 from storage.runs import DATED, run_names, shared_name
-
-# The variable by which Prefect's workers name the flow run to the process that they start.
-_SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
 
 
 def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +163,7 @@ def _signed(record: RefreshResult) -> RefreshResult:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have no name for its user
         user = str(os.getuid())
-    by = f"Prefect worker ({user})" if _SET_BY_WORKERS in os.environ else user
+    by = f"Prefect worker ({user})" if SET_BY_WORKERS in os.environ else user
     return replace(record, time=datetime.now(UTC).isoformat(timespec="seconds"), by=by)
 
 

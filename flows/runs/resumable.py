@@ -129,17 +129,22 @@ class ResumableRun:
 
     def find(self, key: str) -> Any:
         """Return what is saved of a part of the run, or None; what is damaged is computed again."""
-        try:
-            return PartialResults.of_run(self.run).find(key, self.identity)
-        except DamagedStore as error:
-            progress_note(f"{error} It is computed again")
-            return None
+        return saved_part(self.run, key, self.identity)
 
     def save(self, key: str, result: Any) -> None:
         """Save a part of the run; raise FlowError if another process has taken the lease over."""
         self.lease.check()
         PartialResults.of_run(self.run).save(key, self.identity, result)
         self.n_saves += 1
+
+
+def saved_part(run: str, key: str, identity: Mapping[str, Any]) -> Any:
+    """Return what is saved of a part of a run, or None; what is damaged is computed again."""
+    try:
+        return PartialResults.of_run(run).find(key, identity)
+    except DamagedStore as error:
+        progress_note(f"{error} It is computed again")
+        return None
 
 
 class FitCheckpoints:

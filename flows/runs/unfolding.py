@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NearestNeighbors
 
 from flows.errors import SettingsError
-from flows.progress.watching import report_progress
+from flows.progress.watching import report_progress, run_step
 from flows.results.runs import UnfoldResult
 from flows.runs.data import (
     Array,
@@ -77,8 +77,9 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
 
 
 def unfold_plain(settings: UnfoldSettings) -> UnfoldResult:
-    """Run the whole command `unfold` without Prefect, ingestion included."""
-    return unfold_and_save(*store_for_run(settings))
+    """Place all rows of a data set in a picture and save their coordinates as a run."""
+    stored = run_step(f"ingest {settings.dataset}", store_for_run, settings)
+    return run_step("unfold rows", unfold_and_save, *stored)
 
 
 def side_information(settings: UnfoldSettings, data: Dataset) -> LabelledDataset | None:

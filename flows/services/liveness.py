@@ -25,6 +25,8 @@ from storage.records import read_sealed, restored, to_sealed_json
 
 # Seconds after its last sign of life until a process of another machine counts as dead.
 DEADLINE = 60.0
+# The variable by which Prefect's workers name the flow run to the process that they start.
+SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
 # Seconds in which a process whose record other machines may read gives a sign of life.
 SIGN_OF_LIFE = 5.0
 

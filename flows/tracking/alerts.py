@@ -81,15 +81,12 @@ def switch_on(url: str) -> None:
             )
 
 
-def switch_off() -> bool:
-    """Remove the alert; return whether there was one."""
+def switch_off() -> None:
+    """Remove the alert, if there is one."""
     with prefect_client(BUSY_RETRIES) as client:
-        mine = [
-            each for name in (_BAD_END, _MISSED) for each in client.read_automations_by_name(name)
-        ]
-        for each in mine:
-            client.delete_automation(each.id)
-    return bool(mine)
+        for name in (_BAD_END, _MISSED):
+            for each in client.read_automations_by_name(name):
+                client.delete_automation(each.id)
 
 
 def describe_alert() -> str:

@@ -24,6 +24,7 @@ from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 from prefect.states import Cancelled, Completed, Failed, Pending
+from prefect.utilities.annotations import quote
 from prefect.utilities.urls import url_for
 
 from flows.errors import FlowError, Interrupted, RunHeldError
@@ -43,7 +44,7 @@ from flows.progress.watching import (
 from flows.reports.markdown import run_page
 from flows.reports.summary import card_line, log_line
 from flows.results.base import FlowResult, RunResult
-from flows.services.liveness import ArtifactPage, RunReceipt
+from flows.services.liveness import SET_BY_WORKERS, ArtifactPage, RunReceipt
 from flows.settings.base import FlowSettings
 from flows.tracking.client import (
     BUSY_RETRIES,
@@ -59,31 +60,10 @@ from flows.tracking.live import LiveRun
 from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
 
-# The variable by which Prefect's workers name the flow run to the process that they start.
-_SET_BY_WORKERS = "PREFECT__FLOW_RUN_ID"
 # Seconds that a finished run waits for a server that is away, and seconds between two attempts.
 _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 # A scheduled run that begins later than this was missed: its machine was off, or had no worker.
 _MISSED = timedelta(minutes=1)
-
-
-def step(name: str, run_name: str = "") -> Callable[[Any], Any]:
-    """Return the decorator of a step of a flow, which Prefect shows as a task.
-
-    Its runs have the name `run_name`, with parameters in braces; by default that of the step. A
-    step whose network or cluster was away is repeated, and continues from what the failed attempt
-    has saved.
-    """
-    decorator: Callable[[Any], Any] = task(
-        name=name,
-        task_run_name=run_name or name,
-        cache_policy=NO_CACHE,
-        persist_result=False,
-        retries=2,
-        retry_delay_seconds=[10, 60],
-        retry_condition_fn=is_transient,
-    )
-    return decorator
 
 
 def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
@@ -93,6 +73,24 @@ def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     except Exception as error:
         return bool(getattr(error, "transient", False))
     return False
+
+
+@task(
+    name="step",
+    task_run_name="{title}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    retries=2,
+    retry_delay_seconds=[10, 60],
+    retry_condition_fn=is_transient,
+)
+def step_task(title: str, work: Callable[[], Any]) -> Any:  # noqa: ARG001 - the name of its runs
+    """Do a step of a run.
+
+    A step whose network or cluster was away is repeated, and continues from what the failed attempt
+    has saved.
+    """
+    return work()
 
 
 def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
@@ -144,6 +142,7 @@ class TrackedRun:
         self._is_delivered = False
         # Those that a deployment gives it.
         self._tags = set(flow_run.tags)
+        self._last_step: list[State[Any]] = []
 
     @property
     def has_ended(self) -> bool:
@@ -168,6 +167,13 @@ class TrackedRun:
                 f"{away}: the next command that finds it there tells it how this run has ended"
             )
             skip_exit_handlers()
+
+    def step(self, title: str, work: Callable[[], Any]) -> Any:
+        """Do a step of the run as a task, after the one before it in the graph of the run."""
+        # Prefect does not look into what is quoted.
+        given: Any = title, quote(work)
+        self._last_step = [step_task(*given, wait_for=self._last_step, return_state=True)]
+        return self._last_step[0].result()
 
     def describe(self, settings: FlowSettings) -> None:
         """Have name and tags of the flow run replaced, once its data are read."""
@@ -267,7 +273,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     run = UUID(str(flow_run.id))
     # Prefect allows no other letters.
     key = re.sub("[^a-z0-9]", "-", "-".join((kind, *settings.subject)).lower())
-    by_worker = _SET_BY_WORKERS in os.environ
+    by_worker = SET_BY_WORKERS in os.environ
     if by_worker:
         go_on_without_readers()
     known: FlowRun | None = None
@@ -293,7 +299,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
             resend_lost_interrupts(),
             follower,
             watch_progress(follower),
-            in_context(page=url, describe=this.describe),
+            in_context(page=url, describe=this.describe, step=this.step),
         ):
             given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
             progress_log(without_password(f"{kind}: {given}; all other settings by default"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,6 @@ class ScheduledRefresh:
     paused: bool
     next: str  # when the next run is due, in UTC; empty if none is
     last: str  # the name of the state of the newest run; empty if there is none
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return asdict(self)
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of its row in the table of schedules."""

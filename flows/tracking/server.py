@@ -21,6 +21,7 @@ from flows.errors import FlowError
 from flows.services.service import (
     HOST,
     HOSTS,
+    REPORTS_SIGNATURE,
     Service,
     Tell,
     ensure_running,
@@ -33,8 +34,6 @@ from storage.atomic import explain_os_errors, make_folder
 
 # Names of the three among the services.
 SERVER, WORKER, REPORTS = "prefect-server", "prefect-worker", "reports"
-# How the report server names itself.
-_SIGNATURE = "ism-dask-reports"
 _USUAL_PORT, _PORT_VARIABLE = 4200, "PREFECT_SERVER_API_PORT"
 # A server needs more than this for the records of one run.
 _PROBE_BYTES = 2**20
@@ -152,7 +151,7 @@ def is_report_server(address: str) -> bool:
         return False
     # It may ask for a password, which this process need not know.
     is_up = reply.is_success or reply.status_code == HTTPStatus.UNAUTHORIZED
-    return is_up and reply.headers.get("server", "").startswith(_SIGNATURE)
+    return is_up and reply.headers.get("server", "").startswith(REPORTS_SIGNATURE)
 
 
 def report_url(run: str) -> str:

@@ -28,7 +28,7 @@ from waiting import wait
 from flows.compute.health import ClusterLost
 from flows.compute.jobqueue import SYSTEMS, JobQueue
 from flows.compute.places import cluster_place
-from flows.compute.session import joined_cluster, joined_cluster_at
+from flows.compute.session import joined_cluster, joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
@@ -247,9 +247,9 @@ def test_a_task_that_ends_its_workers(
     file.write_text(LOCAL.replace("1 GiB", "400 MiB"))
     with (
         pytest.raises(FlowError, match=f"one task ended 2 workers .* {said}") as error,
-        joined_cluster_at(cluster_place(str(file))) as client,
+        joined_workers(str(file)) as session,
     ):
-        client.submit(task).result()
+        session.client.submit(task).result()
     # Only workers that somebody else ended may come back; then the cluster is not joined anew.
     assert isinstance(error.value, ClusterLost) == (task is _end_process)
     assert not getattr(error.value, "gone", False)
@@ -260,9 +260,9 @@ def test_workers_that_are_gone_for_good(local: Path, monkeypatch: pytest.MonkeyP
     local.write_text(LOCAL.replace("workers = 2", "workers = 1"))
     with (
         pytest.raises(FlowError, match="lost all its workers, and none came back"),
-        joined_cluster_at(cluster_place(str(local))) as client,
+        joined_workers(str(local)) as session,
     ):
-        _without_workers(client)
+        _without_workers(session.client)
 
 
 def _without_workers(client: Any) -> None:

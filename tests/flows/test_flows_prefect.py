@@ -129,7 +129,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
 ) -> None:
     from flows import run_flows
     from flows.runs.data import store_dataset
-    from flows.tracking.flow_run import step
+    from flows.tracking import flow_run
 
     losses: list[Exception] = [
         ClusterLost("the scheduler was lost", "start it again"),
@@ -141,8 +141,9 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
             raise losses.pop()
         return store_dataset(settings)
 
-    at_once = step("store")(store_at_last).with_options(retry_delay_seconds=0)
-    monkeypatch.setattr(run_flows, "store_step", at_once)
+    at_once = flow_run.step_task.with_options(retry_delay_seconds=0)
+    monkeypatch.setattr(flow_run, "step_task", at_once)
+    monkeypatch.setattr(run_flows, "store_dataset", store_at_last)
     assert flown("ingest", IngestSettings(dataset="wine"))[0].rows == 178
     assert losses == []
     for error in (FlowError("no such thing"), ValueError("wrong")):

@@ -26,8 +26,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 from waiting import ask, wait
 
-from flows.compute.places import read_cluster
-from flows.compute.session import joined_cluster_at
+from flows.compute.session import joined_workers
 from flows.services.dask import certificates_folder, certificates_in
 from flows.services.service import live_record, service_processes, services_folder
 from flows.supervisor import service_records
@@ -210,8 +209,8 @@ def test_local_processes_encrypt_if_asked(here: Command, tmp_path: Path) -> None
     file = tmp_path / "local.toml"
     file.write_text('kind = "local"\nmemory = "1 GiB"\ntls = true\n')
     assert here("check-cluster", file).out.endswith("on 127.0.0.1, encrypted\n")
-    with joined_cluster_at(read_cluster(file)) as client:
-        found = [client.scheduler.address, *client.scheduler_info(n_workers=-1)["workers"]]
+    with joined_workers(str(file)) as session:
+        found = [session.client.scheduler.address, *session.client.workers]
         assert {each[:16] for each in found} == {"tls://127.0.0.1:"}
     fitted = begun("fit", "wine", "--plain", "--quiet", "--cluster", file)
     assert heard_of(fitted) == {"127.0.0.1"}
