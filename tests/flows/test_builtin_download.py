@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from waiting import served
 
 from flows.builtin import raw_files
 from flows.builtin.raw_files import DownloadError, RawFile, fetch, find_or_download
@@ -39,8 +39,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path not in ANSWERS:
-            self.server.stop.wait(120)  # type: ignore[attr-defined]
-            self.close_connection = True
+            self.rfile.read(1)  # until the other side has gone away
             return
         status, headers, body = ANSWERS[self.path]
         self.send_response(status)
@@ -57,14 +56,8 @@ class Handler(BaseHTTPRequestHandler):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Serve on a free port and give the address."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
-        serving.stop = threading.Event()  # type: ignore[attr-defined]
-        thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{serving.server_port}"
-        serving.stop.set()  # type: ignore[attr-defined]
-        serving.shutdown()
-        thread.join()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ SLURM = f'{JOBS}system = "slurm"\n'
     ("text", "said"),
     [
         ('kind = "local', "is no TOML"),
+        pytest.param("a = " + "[" * 50_000, "is no TOML", id="nested without end"),
+        ("\udcff\udcfe", "is no TOML"),
         ("workers = 2", "`kind` is 'missing'; expected one of local, address, jobqueue"),
         ('kind = "locla"', "`kind` is 'locla'; did you mean 'local'. expected one of local"),
         (JOBS + 'system = "slrum"', "`system` is 'slrum'; did you mean 'slurm'"),
@@ -60,7 +62,10 @@ SLURM = f'{JOBS}system = "slurm"\n'
             "memory: 'much' is no size; expected one",
         ),
         ('kind = "address"', "`address` is missing"),
-        ('kind = "address"\naddress = "here"', "`address` is 'here'; expected one such as tcp://"),
+        (
+            'kind = "address"\naddress = "file:///etc/passwd"',
+            "`address` is 'file:///etc/passwd'; expected one such as tcp://",
+        ),
         (
             'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "odd.toml"}',
             "`tls.cert` is missing",
@@ -83,7 +88,7 @@ SLURM = f'{JOBS}system = "slurm"\n'
 )
 def test_a_wrong_cluster_file(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "odd.toml"
-    file.write_text(text)
+    file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(SettingsError, match=said) as error:
         cluster_place(str(file))
     assert str(file) in str(error.value)
@@ -479,7 +484,7 @@ def test_workers_that_go_and_come_are_counted_and_work_elsewhere_is_no_stall(
     settings: FitSettings, this: ResumableRun, diary: Diary
 ) -> None:
     def work() -> None:
-        time.sleep(settings.stall + 2)  # without a task of the cluster
+        time.sleep(settings.stall + 1)  # without a task of the cluster
         client = _client()
         (pid,) = client.run(os.getpid).values()
         os.kill(pid, signal.SIGKILL)

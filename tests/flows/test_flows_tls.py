@@ -24,13 +24,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls") / "others"
-    assert made(folder).returncode == 0
-    return folder
-
-
-@pytest.fixture(scope="module")
 def encrypted(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Keep a scheduler and a worker that encrypt; yield the address."""
     folder = tmp_path_factory.mktemp("scheduler")
@@ -81,7 +74,7 @@ def test_certificates_for_wrong_names_are_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_a_cluster_that_encrypts(
+def test_a_cluster_is_joined_with_its_certificates_and_no_others(
     here: Command,
     encrypted: str,
     certificates: Path,
@@ -92,18 +85,14 @@ def test_a_cluster_that_encrypts(
     file = cluster_file(tmp_path / "tls.toml", encrypted, certificates, certificates)
     (worker,) = here("check-cluster", file, "--json").answer["workers"]
     assert worker["address"].startswith("tls://127.0.0.1:")
-
-
-def test_certificates_that_do_not_go_together(
-    here: Command, encrypted: str, certificates: Path, others: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "tls.toml"
     command = ("fit", "wine", "--plain", "--cluster")
     said = here(*command, encrypted).failed(1)
     assert "is not joined with these certificates, or without any" in said
     said = here(*command, encrypted.replace("tls", "tcp")).failed(1)
     assert "no Dask scheduler answers" in said
     assert "it wants tls:// and certificates" in said
+    others = tmp_path / "others"
+    assert made(others).returncode == 0
     for authority, own in ((others, others), (certificates, others)):
         cluster_file(file, encrypted, ca=authority, own=own)
         said = here(*command, file).failed(1)
