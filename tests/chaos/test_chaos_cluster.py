@@ -35,6 +35,14 @@ ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "10
 OFTEN = ("--plain", "--checkpoint", "0")
 
 
+def saved_iterations(run: str) -> int:
+    """Return how many iterations the newest checkpoint of a run has, of its last start."""
+    newest = Checkpoints.of_run(run).find()
+    if newest is None or not newest.runs or newest.runs[-1] is None:
+        return 0
+    return len(newest.runs[-1].history)
+
+
 class Fit:
     """A fit in a process of its own, as `ism-dask` runs it, that is looked at from outside.
 
@@ -67,10 +75,7 @@ class Fit:
     @property
     def iteration(self) -> int:
         """Where its newest checkpoint is."""
-        newest = Checkpoints.of_run(self.name).find()
-        if newest is None or not newest.runs or newest.runs[-1] is None:
-            return 0
-        return len(newest.runs[-1].history)
+        return saved_iterations(self.name)
 
     @property
     def iterations(self) -> int:
@@ -429,8 +434,4 @@ def _killed(name: str, rng: random.Random) -> int:
                 time.sleep(rng.random() * 0.2)
                 process.kill()
         assert process.wait() == -signal.SIGKILL
-    newest = Checkpoints.of_run(name).find()
-    saved_iterations = (
-        0 if newest is None or newest.runs[-1] is None else len(newest.runs[-1].history)
-    )
-    return reached - saved_iterations
+    return reached - saved_iterations(name)

@@ -59,7 +59,7 @@ def apart() -> Command:
 
 
 @pytest.fixture(scope="session")
-def _home_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(folder_of_the_run(tmp_path_factory), "runs", _compute_runs)
 
 
@@ -92,15 +92,15 @@ def _compute_runs(folder: Path) -> None:
 
 
 @pytest.fixture
-def results(_home_of_runs: Path) -> dict[str, Any]:
+def results(home_of_runs: Path) -> dict[str, Any]:
     """Copy a run of every kind into the home of the test; return the result of each by its name."""
-    there, here = _home_of_runs / "home", Path(os.environ["ISM_DASK_HOME"])
+    there, here = home_of_runs / "home", Path(os.environ["ISM_DASK_HOME"])
     shutil.copytree(there, here)
 
     def moved(path: str) -> str:
         return str(here / Path(path).relative_to(there))
 
-    known = pickle.loads((_home_of_runs / "results.pickle").read_bytes())
+    known = pickle.loads((home_of_runs / "results.pickle").read_bytes())
     for name, result in known.items():
         known[name] = replace(result, path=moved(result.path))
         if hasattr(result, "pictures"):
@@ -110,10 +110,10 @@ def results(_home_of_runs: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def fitted_wine(_home_of_runs: Path) -> str:
+def fitted_wine(home_of_runs: Path) -> str:
     """Return the name of the only run in the home of the test: a fit of Wine with all defaults."""
     for folder in ("datasets/wine", "runs/mine"):
-        shutil.copytree(_home_of_runs / "home" / folder, Path(os.environ["ISM_DASK_HOME"], folder))
+        shutil.copytree(home_of_runs / "home" / folder, Path(os.environ["ISM_DASK_HOME"], folder))
     return "mine"
 
 

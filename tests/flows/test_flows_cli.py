@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from commandline import Command, Ended
-from support import store_own, unbounded
+from serving import running
+from support import interrupted, store_own, unbounded
 
 from flows.cli.app import app
 from flows.runs.data import ensure_stored
-from ism_dask import SupervisedIKDR
-from storage import load_model, open_dataset, run_folder, runs_folder
+from storage import load_model, run_folder, runs_folder
 
 DEPENDENCE = ("--criterion", "dependence")
 COMMANDS = {each.name: each.rich_help_panel for each in app.registered_commands if each.name}
@@ -125,25 +121,6 @@ def test_datasets_and_ingest(here: Command, monkeypatch: pytest.MonkeyPatch) -> 
     assert "damaged" in here("datasets").out
 
 
-def test_fit_then_transform_is_the_estimator(here: Command, tmp_path: Path) -> None:
-    fitted = here("fit", "wine", "-q", 2, "--run", "two", "--plain", "--json").answer
-    assert len(fitted["eigenvalues"]) == 2
-    data = open_dataset("wine")
-    X = data.X.read(0, 178)
-    expected = SupervisedIKDR(2, random_state=0).fit(X, data.y).transform(X)
-    # The same rows from files, their columns in another order where these can name them.
-    matrix, table = tmp_path / "in.npy", tmp_path / "in.csv"
-    np.save(matrix, X)
-    header = ",".join(reversed(data.feature_names))
-    np.savetxt(table, X[:, ::-1], delimiter=",", header=header, comments="", fmt="%.17g")
-    text, numbers = tmp_path / "out.csv", tmp_path / "out.npy"
-    for source, out in (("wine", text), ("wine", numbers), (table, text), (matrix, numbers)):
-        assert here("transform", "two", source, "-o", out, "--json").answer["rows"] == 178
-        written = np.load(out) if out is numbers else pd.read_csv(out)
-        np.testing.assert_allclose(written, expected, rtol=0, atol=1e-10)
-    assert list(pd.read_csv(text)) == ["supervisedikdr0", "supervisedikdr1"]
-
-
 def test_fit_for_people(here: Command) -> None:
     words = ("fit", "wine", "-q", 2, "--plain", *DEPENDENCE)
     ended = here(*words)
@@ -170,6 +147,7 @@ def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
     words += ["--tol", settings.tol, *DEPENDENCE]
     answer = here("fit", "own", "--plain", "--json", *words).answer
     assert answer["engine_error"] is None
+    assert here("show", answer["run"], "--json").answer["metrics"]["engine_error"] is None
     assert load_model(answer["run"]).metrics["engine_error"] == math.inf
 
 
@@ -278,9 +256,6 @@ def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
 def test_ctrl_c_before_the_command_begins_is_one_line(
     here: Command, monkeypatch: pytest.MonkeyPatch, place: str, words: tuple[str, ...]
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(place, interrupted)
     ended = here(*words)
     assert (ended.status, ended.out, ended.err.strip()) == (130, "", "ism-dask: interrupted")
@@ -428,13 +403,7 @@ def test_an_error_that_nobody_foresaw_is_one_line(
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     arguments = ["--plain", *DEPENDENCE, "--kernel", "multiquadric"]
     arguments += ["--tol", "1e-300", "--max-iter", "1000000"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "crossval", "digits", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    ) as process:
+    with running("crossval", "digits", *arguments) as process:
         stored = tmp_path / "home" / "datasets" / "digits"
         while process.poll() is None and not stored.exists():
             time.sleep(0.05)

@@ -67,6 +67,7 @@ def test_pictures_are_images(results: dict[str, Any], monkeypatch: pytest.Monkey
     assert "Spectrum, " in output
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("reference_data")
 def test_poses_are_found_where_persons_are_known() -> None:
     settings = ClusterSettings(dataset="face", paradigm="alternative", avoid="identity")

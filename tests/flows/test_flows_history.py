@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from commandline import Command
 from shop import QUICK_FILE, killed_at, open_shop, refreshed, write_part
+from support import interrupted
 
 from flows.runs.published import History, publish_newest
 from flows.services.leases import hold_lease
@@ -24,6 +25,8 @@ from storage import (
     saved_run_path,
 )
 
+DEPENDENCE = ("--criterion", "dependence", "--sigma", "median", "--plain")
+FIT = ("fit", "shop", "-q", 1, *DEPENDENCE)
 KEEP_TWO = QUICK_FILE + "\n[refresh]\nkeep = 2\n"
 
 
@@ -72,7 +75,7 @@ def test_a_run_of_the_name_of_a_pruned_one_stays(here: Command, run_file: Path) 
     for _ in range(3):
         refreshed(here, run_file, "--force")
     assert _saved() == {"2", "3"}
-    assert here("fit", "shop", "--plain", "-q", 1, "--run", "sales-0001").status == 0
+    assert here(*FIT, "--run", "sales-0001").status == 0
     own = model_hash("sales-0001")
     refreshed(here, run_file, "--force")
     assert model_hash("sales-0001") == own
@@ -120,7 +123,7 @@ def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> No
     ended = here("check")
     assert ended.status == 1
     assert f"{run_folder('sales-0001')}: the run is missing" in ended.out
-    assert here("fit", "shop", "--plain", "-q", 1, "--run", "sales", "--force").status == 0
+    assert here(*FIT, "--run", "sales", "--force").status == 0
     assert f"{run_folder('sales')}: the published run is none of" in here("check", "sales").out
     shutil.rmtree(run_folder("sales"))
     assert f"{run_folder('sales')}: the published run is missing" in here("check", "sales").out
@@ -130,7 +133,7 @@ def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> No
 
 def _night(here: Command, *options: object) -> str:
     """Fit W quickly as the run of a night, of which two stay; return its name."""
-    words = ("fit", "wine", "-q", 1, "--sigma", "median", "--max-iter", 1, "--plain", "--json")
+    words = ("fit", "wine", "-q", 1, "--max-iter", 1, *DEPENDENCE, "--json")
     answer = here(*words, "--run", "night", "--keep-runs", 2, *options).answer
     assert "error" not in answer, answer
     return str(answer["run"])
@@ -181,10 +184,7 @@ def test_another_run_of_the_name_is_not_replaced(here: Command, fitted_wine: str
 def test_an_interrupted_night_is_resumed_under_its_date(
     here: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    words = ("crossval", "wine", "--folds", 2, "--sigma", "median", "--max-iter", 1, "--plain")
+    words = ("crossval", "wine", "--folds", 2, "--max-iter", 1, *DEPENDENCE)
     with monkeypatch.context() as patch:
         patch.setattr("flows.runs.crossval.Crossval.save", interrupted)
         assert here(*words, "--run", "night", "--keep-runs", 2).status == 130

@@ -52,27 +52,19 @@ from storage import (
 )
 
 HOSTILE = ("<script>alert(1)</script>", "a|b `c` **d**", "\x00 bell \x07", "]]>&amp;", "x" * 200)
-QUICK = ("-q", 2, "--criterion", "dependence", "--sigma", "median")
+# What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
+ESCAPES = ("\x1b[31mred", "\x1b[2J", "\x1b]0;title\x07", "\x9b5m", "a\rb", "\x1b]8;;http://x\x1b\\")
+LINK = "](javascript:alert(1))"
 
 Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def rendered(_home_of_runs: Path) -> dict[str, str]:
+def rendered(home_of_runs: Path) -> dict[str, str]:
     """Return the page of the run of each kind."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(_home_of_runs / "home"))
-        return {kind: render_run(kind) for kind in ("fit", "mine", "cluster", "crossval")}
-
-
-def store_hostile() -> None:
-    X = np.random.default_rng(0).normal(size=(300, len(HOSTILE)))
-    classes = tuple(f"<img src=x onerror=alert({k})>" for k in range(3))
-    info = DatasetInfo(
-        "hostile", feature_names=HOSTILE, class_names={"y": classes}, default_label="y"
-    )
-    y = np.digitize(X[:, 0], [-0.5, 0.5])
-    write_dataset(dataset_path("hostile"), info, [X], {"y": y, "number": X[:, 1] ** 3})
+        patch.setenv("ISM_DASK_HOME", str(home_of_runs / "home"))
+        return {kind: render_run(kind) for kind in DRAWN}
 
 
 # Some of the texts in the drawings of a page.
@@ -84,13 +76,13 @@ DRAWN = {
 }
 
 
-@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_page_is_sound_the_same_each_time_and_asks_nobody_for_anything(
-    rendered: dict[str, str], kind: str
+def test_a_page_is_sound_and_needs_nothing_but_the_folder_of_the_run(
+    rendered: dict[str, str], home_of_runs: Path, kind: str
 ) -> None:
-    page = rendered[kind]
-    assert page == render_run(kind)
+    shutil.copytree(home_of_runs / "home" / "runs" / kind, run_folder(kind))
+    page = render_run(kind)
+    assert page == rendered[kind]
     found = Page(page)
     assert page.startswith("<!DOCTYPE html>")
     assert len(found.all("main")) == len(found.all("h1")) == 1
@@ -126,30 +118,42 @@ def test_a_page_says_what_was_found_and_chosen(results: Results, rendered: dict[
     assert page.index('class="opening">4 clusters of 1,797 rows agree') < page.index("Clusters of")
 
 
-@pytest.mark.usefixtures("results")
-def test_nothing_but_the_folder_of_the_run_is_needed(
-    rendered: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a home with data of hostile names, and fits to their classes and to their numbers."""
+    home, names = tmp_path_factory.mktemp("hostile") / "home", (*HOSTILE, *ESCAPES, LINK)
+    X = np.random.default_rng(0).normal(size=(200, len(names)))
+    classes = ("<img src=x onerror=alert(0)>", *ESCAPES[:2])
+    info = DatasetInfo(
+        "hostile", feature_names=names, class_names={"y": classes}, default_label="y"
+    )
+    labels = {"y": np.digitize(X[:, 0], [-0.5, 0.5]), "number": X[:, 1] ** 3}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(home))
+        write_dataset(dataset_path("hostile"), info, [X], labels)
+        for label, criterion in (("y", "prediction"), ("number", "dependence")):
+            settings = {"label": label, "criterion": criterion, "sigma": "median"}
+            fit_plain(FitSettings(dataset="hostile", n_components=2, run=label, **settings))
+    return home
+
+
+@pytest.mark.parametrize("run", ["y", "number"])
+def test_names_are_shown_and_never_obeyed(
+    here: Command, hostile: Path, monkeypatch: pytest.MonkeyPatch, run: str
 ) -> None:
-    folder = run_folder("cluster")
-    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "elsewhere"))
-    shutil.copytree(folder, run_folder("cluster"))
-    assert render_run("cluster") == rendered["cluster"]
-
-
-@pytest.mark.parametrize(
-    ("label", "q", "criterion"), [("y", 1, "prediction"), ("number", 2, "dependence")]
-)
-def test_names_are_shown_and_never_obeyed(label: str, q: int, criterion: str) -> None:
-    store_hostile()
-    settings = {"label": label, "n_components": q, "criterion": criterion, "sigma": "median"}
-    fit_plain(FitSettings(dataset="hostile", **settings, run="bad"))
-    found = Page(render_run("bad"))
+    monkeypatch.setenv("ISM_DASK_HOME", str(hostile))
+    found = Page(render_run(run))
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
-    page = run_page(View.of("bad").result)
-    assert "<script" not in page
-    assert "<img" not in page
+    page = run_page(View.of(run).result)
+    for sign in ("<script", "<img", *ESCAPES):
+        assert sign not in page
+    assert "](javascript" not in page.replace("\\](", "")
     assert r"a\|b \`c\` \*\*d\*\*" in page
+    shown = here("show", run)
+    assert "red" in shown.out
+    for each in (shown, here("runs"), here("datasets"), here("show", "\x1b[2J")):
+        assert (each.out + each.err).replace("\n", "").isprintable(), each
 
 
 def test_a_model_without_history_or_sample_has_a_page() -> None:
@@ -251,7 +255,7 @@ def test_images_of_components_have_the_colours_of_plot(results: Results) -> None
 
 
 def test_pages_in_markdown_end_with_links_and_stay_small(results: Results) -> None:
-    for kind in DRAWN:
+    for kind in ("mine", "cluster"):
         text = run_page(results[kind], {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"})
         assert text.startswith(f"# {kind}\n")
         # No link to a file: a browser opens none from the page of a server.
@@ -306,10 +310,12 @@ def _looked_at(browser: Browsing, path: Path, width: int = 1000, scheme: str = "
     return visit.found
 
 
-@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str) -> None:
-    path = Path(here("report", kind, "--json").answer["path"])
+def test_a_browser_shows_the_report(
+    browser: Browsing, rendered: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(rendered[kind])
     for width, scheme in ((1000, "light"), (400, "dark"), (320, "dark")):
         found = _looked_at(browser, path, width, scheme)
         assert found["title"] == kind
@@ -352,10 +358,11 @@ def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsin
     assert all(files[name].startswith("<svg") for name in ("features.svg", "figure-1b.svg"))
 
 
-def test_a_browser_runs_nothing_of_a_hostile_name(here: Command, browser: Browsing) -> None:
-    store_hostile()
-    assert here("fit", "hostile", *QUICK, "--plain", "--run", "bad").status == 0
-    path = Path(here("report", "bad", "--json").answer["path"])
+def test_a_browser_runs_nothing_of_a_hostile_name(
+    here: Command, browser: Browsing, hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISM_DASK_HOME", str(hostile))
+    path = Path(here("report", "y", "--json").answer["path"])
     assert _looked_at(browser, path)["scripts"] == 0
 
 

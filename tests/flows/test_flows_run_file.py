@@ -149,6 +149,7 @@ label = ["spent", "lost"]
 drop = ["id", "left us"]
 [fit]
 n_components = 2
+criterion = "dependence"
 kernel = "sum"
 [[fit.terms]]
 kernel = "gaussian"

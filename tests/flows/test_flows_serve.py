@@ -16,33 +16,24 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from browsing import Browsing
-from commandline import Command
 from daskparts import process
 from prometheus_client.parser import text_string_to_metric_families
 from support import ENDING, EXACT, store_own
 from waiting import answers, ask, served, wait
 
-from flows.reports.markdown import run_page
 from flows.reports.server import HOST, ReportHandler
-from flows.reports.view import View
 from flows.services.leases import Lease, LiveNumbers
 from flows.tracking.server import is_report_server
 from storage import (
-    DatasetInfo,
-    dataset_path,
     home,
     open_run,
     run_folder,
     save_results,
-    write_dataset,
 )
 
 SECRET = "for nobody's eyes"
-# What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
-ESCAPES = ("\x1b[31mred", "\x1b[2J", "\x1b]0;title\x07", "\x9b5m", "a\rb", "\x1b]8;;http://x\x1b\\")
 
 
 @pytest.fixture
@@ -114,11 +105,12 @@ def test_no_link_leads_out(port: int, tmp_path: Path) -> None:
 
 def test_only_our_names_are_heard(port: int) -> None:
     for name in (f"{HOST}:{port}", "localhost", f"localhost:{port}"):
-        assert answer_of(port, "/mine", Host=name)[0] == 200
+        assert answer_of(port, "/", Host=name)[0] == 200
     for name in ("example.org", f"example.org:{port}", f"{HOST}.example.org", f"x@{HOST}", "[::1]"):
-        status, page = answer_of(port, "/mine", Host=name)
-        assert status == 403
-        assert "wine" not in page
+        for path in ("/", "/mine"):
+            status, page = answer_of(port, path, Host=name)
+            assert status == 403
+            assert "wine" not in page
 
 
 def test_only_pages_are_to_be_had(port: int) -> None:
@@ -148,7 +140,7 @@ def test_what_is_no_request_of_a_browser_gets_no_page(port: int, bytes_: bytes) 
         while part := connection.recv(65536):
             found += part
     assert b"wine" not in found
-    assert answer_of(port, "/mine")[0] == 200
+    assert answer_of(port, "/")[0] == 200
 
 
 def save_crossval(run: str, J: float, seconds: float) -> None:
@@ -330,25 +322,6 @@ def test_metrics_of_finished_runs_and_of_leases(server: str, fitted_wine: str) -
         ("example.org", 403),
         ("0.0.0.0", 403),
     ):
-        for path in ("/mine", "/metrics"):
+        for path in ("/", "/metrics"):
             reply = ask("GET", f"{server}{path}", headers={"Host": name})
             assert reply.status_code == status, (name, path)
-
-
-def test_names_do_nothing_to_a_terminal(here: Command) -> None:
-    names = (*ESCAPES, "<script>alert(1)</script>", "](javascript:alert(1))")
-    classes = (ESCAPES[0], ESCAPES[1], "c")
-    X = np.random.default_rng(0).normal(size=(200, len(names)))
-    info = DatasetInfo("odd", feature_names=names, class_names={"y": classes}, default_label="y")
-    y = np.digitize(X[:, 0], [-0.5, 0.5])
-    write_dataset(dataset_path("odd"), info, [X], {"y": y})
-    fitted = here("fit", "odd", "--plain", "-q", 2, "--run", "odd")
-    shown = [fitted, here("show", "odd"), here("runs"), here("datasets"), here("show", "\x1b[2J")]
-    assert "red" in shown[1].out
-    for each in shown:
-        text = (each.out + each.err).replace("\n", "")
-        assert text.isprintable(), each
-    page = run_page(View.of("odd").result)
-    assert "<script" not in page
-    assert "](javascript" not in page.replace("\\](", "")
-    assert not [each for each in ESCAPES if each in page]

@@ -40,7 +40,10 @@ def test_certificates(certificates: Path) -> None:
         f"{role}{kind}.pem" for role in roles for kind in ("", "-key")
     }
     assert {(certificates / f"{role}-key.pem").stat().st_mode & 0o777 for role in roles} == {0o600}
-    scheduler, client = (_told(certificates / f"{role}.pem") for role in ("scheduler", "client"))
+    scheduler, client = (
+        ran("openssl", "x509", "-in", certificates / f"{role}.pem", "-noout", "-text").stdout
+        for role in ("scheduler", "client")
+    )
     for name in ("DNS:localhost", "IP Address:127.0.0.1", "IP Address:10.77.0.1", "node.cluster"):
         assert name in scheduler
     assert "TLS Web Server Authentication" in scheduler
@@ -49,10 +52,6 @@ def test_certificates(certificates: Path) -> None:
     chain = [f"{certificates}/{role}.pem" for role in roles[1:]]
     authority = certificates / "ca.pem"
     assert not ran("openssl", "verify", "-x509_strict", "-CAfile", authority, *chain).returncode
-
-
-def _told(certificate: Path) -> str:
-    return ran("openssl", "x509", "-in", certificate, "-noout", "-text").stdout
 
 
 def test_certificates_are_never_replaced(certificates: Path) -> None:
