@@ -1,7 +1,5 @@
 """Parts of a cluster, or the driver, die, stop or hang: a fit loses time, and has the same bits."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

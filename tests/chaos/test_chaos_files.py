@@ -1,7 +1,5 @@
 """Files and tables are altered, cut or lost, and processes write at once: nothing stays unseen."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Files and names made to do harm: each is refused in our own words, and no code in any is run."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

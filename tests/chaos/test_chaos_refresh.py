@@ -1,7 +1,5 @@
 """Nights of a refresh: bad tables, damaged files, a full disk, and machines that were off."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """A full disk and a forbidden one: each write says so and what to do, and harms nothing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """What a command leaves behind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What tests of the flows need: somebody who watches, and data sets made up."""
 
-from __future__ import annotations
-
 import math
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Raw files of the built-in data sets: good ones, and such as are cut short or made to do harm."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import math
@@ -140,7 +138,7 @@ def put(path: Path, data: bytes) -> Path:
     return path
 
 
-def test_idx_round_trip(tmp_path: Path) -> None:
+def test_idx_round_trip(tmp_path):
     pixels = np.arange(24, dtype=np.uint8)
     images = put(tmp_path / "i.gz", gzip.compress(idx(2, 3, 4, body=pixels.tobytes())))
     digits = put(tmp_path / "l.gz", gzip.compress(idx(2, body=b"\3\7")))
@@ -149,14 +147,14 @@ def test_idx_round_trip(tmp_path: Path) -> None:
     assert (raw.labels["digit"].tolist(), raw.image_shape) == ([3, 7], (3, 4))
 
 
-def test_cancer_drops_rows_with_missing_values(tmp_path: Path) -> None:
+def test_cancer_drops_rows_with_missing_values(tmp_path):
     text = "1,5,1,1,1,2,1,3,1,1,2\n2,5,1,1,1,2,?,3,1,1,2\r\n\n3,10,1,1,1,2,1,3,1,1,4\r\n"
     raw = load_cancer(put(tmp_path / "c.data", text.encode()))
     assert raw.X.tolist() == [[5, 1, 1, 1, 2, 1, 3, 1, 1], [10, 1, 1, 1, 2, 1, 3, 1, 1]]
     assert raw.labels["diagnosis"].tolist() == [0, 1]
 
 
-def test_faces_are_sorted_and_others_ignored(tmp_path: Path) -> None:
+def test_faces_are_sorted_and_others_ignored(tmp_path):
     content = tar_of(
         member("faces", b"", type=tarfile.DIRTYPE),
         member("faces/zoe/zoe_up_sad_sunglasses_4.pgm"),
@@ -172,9 +170,7 @@ def test_faces_are_sorted_and_others_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", RAW)
-def test_bad_and_hostile_files_are_named_and_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
+def test_bad_and_hostile_files_are_named_and_leave_nothing(tmp_path, monkeypatch, case):
     monkeypatch.chdir(tmp_path)  # where code of theirs would leave its mark
     load, made = RAW[case]
     path = put(tmp_path / "raw.file", made())
@@ -184,7 +180,7 @@ def test_bad_and_hostile_files_are_named_and_leave_nothing(
 
 
 @pytest.mark.parametrize("load", [load_faces, load_colours, load_cancer])
-def test_empty_missing_and_unreadable_files(tmp_path: Path, load: Callable[[Path], object]) -> None:
+def test_empty_missing_and_unreadable_files(tmp_path, load):
     for path in (put(tmp_path / "file", b""), tmp_path / "none", tmp_path):
         with pytest.raises(RawFileError, match=str(path)):
             read_raw(load, path)
@@ -192,9 +188,7 @@ def test_empty_missing_and_unreadable_files(tmp_path: Path, load: Callable[[Path
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(cut=st.integers(0, 2000), flip=st.integers(0, 2000), bit=st.integers(0, 7))
-def test_any_cut_or_flip_of_a_tar_loads_or_is_a_raw_file_error(
-    tmp_path: Path, cut: int, flip: int, bit: int
-) -> None:
+def test_any_cut_or_flip_of_a_tar_loads_or_is_a_raw_file_error(tmp_path, cut, flip, bit):
     data = bytearray(gzip.decompress(tar_of(member(FACE))))
     data[flip] ^= 1 << bit
     path = put(tmp_path / "g.tar.gz", gzip.compress(bytes(data[: len(data) - cut]), 1))
@@ -204,7 +198,7 @@ def test_any_cut_or_flip_of_a_tar_loads_or_is_a_raw_file_error(
         assert "g.tar.gz" in str(error)  # noqa: PT017
 
 
-def test_colours_are_distinct_and_sorted(tmp_path: Path) -> None:
+def test_colours_are_distinct_and_sorted(tmp_path):
     pixels = np.array([[[9, 1, 2], [0, 5, 5]], [[9, 1, 2], [0, 5, 4]]], np.uint8)
     Image.fromarray(pixels).save(tmp_path / "p.png")
     assert load_colours(tmp_path / "p.png").X.tolist() == [[0, 5, 4], [0, 5, 5], [9, 1, 2]]

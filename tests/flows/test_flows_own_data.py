@@ -1,7 +1,5 @@
 """Tables of one's own on the command line: from a file to new features in a file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -30,7 +28,7 @@ NEW = ["supervisedikdr0", "supervisedikdr1"]
 
 
 @pytest.fixture
-def sales(tmp_path: Path) -> pd.DataFrame:
+def sales(tmp_path):
     """Write sales.csv, and return its rows."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
@@ -55,9 +53,7 @@ def _fit(here: Command, tmp_path: Path, *options: object) -> Any:
 
 
 @pytest.fixture
-def fitted(
-    here: Command, sales: pd.DataFrame, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> pd.DataFrame:
+def fitted(here, sales, tmp_path, tmp_path_factory):
     """Return the rows of sales.csv, which is stored and fitted as the run "two"."""
     home = Path(os.environ["ISM_DASK_HOME"])
 
@@ -70,9 +66,7 @@ def fitted(
     return sales
 
 
-def test_a_dry_run_shows_what_would_be_stored(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_a_dry_run_shows_what_would_be_stored(here, sales, tmp_path):
     path = tmp_path / "sales.csv"
     ended = here("ingest", path, "--label", "churned", "--drop", "id", "--dry-run", "--plain")
     assert "region=east, region=north, region=south" in " ".join(ended.out.split())
@@ -82,9 +76,7 @@ def test_a_dry_run_shows_what_would_be_stored(
     assert "expected one of" in here("fit", "sales", "--plain").failed(2)
 
 
-def test_three_commands_from_a_table_to_new_features(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_three_commands_from_a_table_to_new_features(here, sales, tmp_path):
     assert _fit(here, tmp_path)["labels"] == {"churned": 2}
     data = open_dataset("sales")
     X = data.X.read(0, N)
@@ -104,9 +96,7 @@ def test_three_commands_from_a_table_to_new_features(
     assert "expected" in message or "write .parquet or .csv" in message
 
 
-def test_rows_that_do_not_fit_are_listed_at_once(
-    here: Command, fitted: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_rows_that_do_not_fit_are_listed_at_once(here, fitted, tmp_path):
     source, out = tmp_path / "new.csv", tmp_path / "out.csv"
     wrong = fitted.rename(columns={"age": "years"}).assign(income="high", region="west")
     wrong.to_parquet(table := tmp_path / "new.parquet")
@@ -141,9 +131,7 @@ def test_rows_that_do_not_fit_are_listed_at_once(
     assert_allclose(pd.read_csv(out)[NEW], load_model("two").transform(X), atol=1e-9)
 
 
-def test_rows_of_a_built_in_data_set_come_from_it_and_from_files(
-    here: Command, fitted_wine: str, tmp_path: Path
-) -> None:
+def test_rows_of_a_built_in_data_set_come_from_it_and_from_files(here, fitted_wine, tmp_path):
     """Columns with names may be in any order, with the label among them; others are in theirs."""
     data = open_dataset("wine")
     rows = pd.DataFrame(data.X.read(0, 178), columns=list(data.feature_names or ()))
@@ -183,15 +171,13 @@ def test_rows_of_a_built_in_data_set_come_from_it_and_from_files(
     ],
 )
 @pytest.mark.usefixtures("sales")
-def test_wrong_options_of_a_table(
-    here: Command, tmp_path: Path, arguments: str, status: int, message: str
-) -> None:
+def test_wrong_options_of_a_table(here, tmp_path, arguments, status, message):
     ended = here("ingest", tmp_path / "sales.csv", *arguments.split(), "--plain")
     assert message in ended.failed(status)
 
 
 @pytest.mark.usefixtures("sales")
-def test_what_a_table_is_needed_for_or_ingest_alone_is_named(here: Command, tmp_path: Path) -> None:
+def test_what_a_table_is_needed_for_or_ingest_alone_is_named(here, tmp_path):
     for option in (("--label", "cultivar"), ("--dry-run",), ("--weights", "ash")):
         message = here("ingest", "wine", *option, "--plain").failed(2)
         assert f"`{option[0]}` is given, but 'wine' is no table" in message
@@ -203,9 +189,7 @@ def test_what_a_table_is_needed_for_or_ingest_alone_is_named(here: Command, tmp_
 
 
 @pytest.mark.usefixtures("sales")
-def test_a_wide_table_fits_a_terminal_and_a_dry_run_needs_no_server(
-    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wide_table_fits_a_terminal_and_a_dry_run_needs_no_server(here, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("flows.cli.compute.connect_to_prefect", None)  # it would start one
     path = tmp_path / f"{'table' * 20}.csv"
@@ -220,7 +204,7 @@ def test_a_wide_table_fits_a_terminal_and_a_dry_run_needs_no_server(
 
 
 @pytest.mark.usefixtures("fitted")
-def test_a_table_is_listed_shown_and_removed(here: Command, tmp_path: Path) -> None:
+def test_a_table_is_listed_shown_and_removed(here, tmp_path):
     (listed,) = [
         each for each in here("datasets", "--json").answer["datasets"] if each["name"] == "sales"
     ]
@@ -243,7 +227,7 @@ def test_a_table_is_listed_shown_and_removed(here: Command, tmp_path: Path) -> N
     "command", ["crossval --folds 2 --first 1 --criterion dependence", "cluster"]
 )
 @pytest.mark.usefixtures("sales")
-def test_a_path_serves_as_a_data_set(here: Command, tmp_path: Path, command: str) -> None:
+def test_a_path_serves_as_a_data_set(here, tmp_path, command):
     path = tmp_path / "sales.csv"
     options = ("--label", "churned", "--sigma", 2, "--plain", "--json", "--force")
     given = (*command.split(), path, *options)
@@ -257,9 +241,7 @@ def test_a_path_serves_as_a_data_set(here: Command, tmp_path: Path, command: str
     assert "stored already" in here(*given).failed(1)
 
 
-def test_a_data_set_is_transformed_by_the_names_of_its_columns(
-    here: Command, fitted: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_a_data_set_is_transformed_by_the_names_of_its_columns(here, fitted, tmp_path):
     other = tmp_path / "other.csv"
     fitted[["churned", "member", "region", "income", "age", "id"]].to_csv(other, index=False)
     here("ingest", other, "--label", "churned", "--drop", "id", "--plain")
@@ -272,9 +254,7 @@ def test_a_data_set_is_transformed_by_the_names_of_its_columns(
     assert "it lacks 'age'; it has the unknown columns 'years'" in message
 
 
-def test_levels_and_passed_columns_are_read_as_they_are(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_levels_and_passed_columns_are_read_as_they_are(here, sales, tmp_path):
     sales["region"] = ["01", "1", "A", "B", "true"] * (N // 5)
     sales["id"] = [f"{k:03}" for k in range(N - 1)] + [str(2**60 + 1)]
     sales.to_csv(tmp_path / "sales.csv", index=False)
@@ -288,9 +268,7 @@ def test_levels_and_passed_columns_are_read_as_they_are(
         assert_allclose(pd.read_csv(out)[NEW], load_model("two").transform(rows), atol=1e-9)
 
 
-def test_columns_and_rows_left_out_are_noted(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_columns_and_rows_left_out_are_noted(here, sales, tmp_path):
     path, out = tmp_path / "sales.csv", tmp_path / "out.csv"
     sales.loc[:9, "age"] = np.nan
     sales.to_csv(path, index=False)
@@ -309,7 +287,7 @@ def test_columns_and_rows_left_out_are_noted(
         load_model("two").transform(sales)
 
 
-def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+def test_hints_of_what_was_overlooked(here, sales, tmp_path):
     sales.insert(1, "customerId", np.random.default_rng(0).permutation(10**6)[:N])
     path = tmp_path / "verkauf.csv"
     sales.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-16")
@@ -328,9 +306,7 @@ def test_hints_of_what_was_overlooked(here: Command, sales: pd.DataFrame, tmp_pa
     assert "look" not in shown
 
 
-def test_how_far_new_rows_are_is_reported(
-    here: Command, fitted: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_how_far_new_rows_are_is_reported(here, fitted, tmp_path):
     model, out = load_model("two"), tmp_path / "new.parquet"
     learned = model.transform(fitted)
     same = here("transform", "two", tmp_path / "sales.csv", "-o", out, "--json").answer["drift"]
@@ -354,7 +330,7 @@ def test_how_far_new_rows_are_is_reported(
     assert_allclose([each["mean_shift"] for each in stored], 0, atol=1e-6)
 
 
-def test_a_folder_of_parts_becomes_one(here: Command, fitted: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_folder_of_parts_becomes_one(here, fitted, tmp_path):
     for region, rows in fitted.groupby("region"):
         folder = tmp_path / "parts" / f"region={region}"
         folder.mkdir(parents=True)
@@ -384,7 +360,7 @@ def test_a_folder_of_parts_becomes_one(here: Command, fitted: pd.DataFrame, tmp_
     assert not (tmp_path / "x").exists()
 
 
-def test_a_zarr_array_of_new_features(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_zarr_array_of_new_features(here, sales, tmp_path):
     sales.drop(columns="id").to_csv(tmp_path / "plain.csv", index=False)
     words = ("--label", "churned", "--run", "two", "--plain", "-q", 2, *DEPENDENCE)
     assert here("fit", tmp_path / "plain.csv", *words).status == 0
@@ -398,7 +374,7 @@ def test_a_zarr_array_of_new_features(here: Command, sales: pd.DataFrame, tmp_pa
 
 
 @pytest.mark.long
-def test_a_cluster_stores_the_same(here: Command, sales: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_cluster_stores_the_same(here, sales, tmp_path):
     (tmp_path / "parts").mkdir()
     for part in range(3):
         sales.iloc[part * 80 : (part + 1) * 80].to_parquet(tmp_path / f"parts/{part}.parquet")
@@ -412,7 +388,7 @@ def test_a_cluster_stores_the_same(here: Command, sales: pd.DataFrame, tmp_path:
     assert "no such file" in message.lower()
 
 
-def test_several_numbers_are_explained_together(here: Command, tmp_path: Path) -> None:
+def test_several_numbers_are_explained_together(here, tmp_path):
     rng = np.random.default_rng(3)
     frame = pd.DataFrame(rng.normal(size=(200, 4)), columns=list("abcd"))
     frame["price"] = frame["a"] ** 2 + 0.1 * rng.normal(size=200)
@@ -436,7 +412,7 @@ def test_several_numbers_are_explained_together(here: Command, tmp_path: Path) -
     assert "`--label` is 'size'" in message
 
 
-def test_a_row_of_weight_two_is_two_rows(here: Command, tmp_path: Path) -> None:
+def test_a_row_of_weight_two_is_two_rows(here, tmp_path):
     """Ingested with weights, a table has the fit of the table in which rows are repeated."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(150, 4)), columns=list("abcd"))
@@ -466,9 +442,7 @@ def test_a_row_of_weight_two_is_two_rows(here: Command, tmp_path: Path) -> None:
     assert "are no numbers" in here("ingest", tmp_path / "texts.csv", *label, "w").failed(1)
 
 
-def test_columns_to_avoid_and_given_ones_are_no_features(
-    here: Command, sales: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     """A whole number of many values, such as an age, is a number; a text is a class."""
     words = ("--label", "churned", "-q", 1, "--plain", *DEPENDENCE)
     table = tmp_path / "sales.csv"
@@ -497,8 +471,8 @@ def test_columns_to_avoid_and_given_ones_are_no_features(
 
 
 def test_whole_numbers_that_are_stored_as_classes_are_explained_as_the_numbers_they_are(
-    here: Command, tmp_path: Path
-) -> None:
+    here, tmp_path
+):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     price = np.where(X[:, 0] > 0.5, 400, np.where(X[:, 1] > 0, 20, 10))

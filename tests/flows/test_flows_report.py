@@ -1,7 +1,5 @@
 """Reports of runs: plots, the HTML page as a real browser shows it, the Markdown page."""
 
-from __future__ import annotations
-
 import html
 import re
 import shutil
@@ -17,7 +15,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from browsing import Browsing, Page
-from commandline import Command
 from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
 from PIL import Image
@@ -60,7 +57,7 @@ Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def rendered(home_of_runs: Path) -> dict[str, str]:
+def rendered(home_of_runs):
     """Return the page of the run of each kind."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(home_of_runs / "home"))
@@ -77,9 +74,7 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_page_is_sound_and_needs_nothing_but_the_folder_of_the_run(
-    rendered: dict[str, str], home_of_runs: Path, kind: str
-) -> None:
+def test_a_page_is_sound_and_needs_nothing_but_the_folder_of_the_run(rendered, home_of_runs, kind):
     shutil.copytree(home_of_runs / "home" / "runs" / kind, run_folder(kind))
     page = render_run(kind)
     assert page == rendered[kind]
@@ -106,7 +101,7 @@ def drawings(addresses: list[str]) -> Iterator[list[str]]:
             yield [html.unescape(text) for text in re.findall("<text [^>]*>([^<]*)<", document)]
 
 
-def test_a_page_says_what_was_found_and_chosen(results: Results, rendered: dict[str, str]) -> None:
+def test_a_page_says_what_was_found_and_chosen(results, rendered):
     page = rendered["mine"]
     assert "prediction: J is the share explained" in page
     assert "<h2>What was chosen</h2>" in page
@@ -119,7 +114,7 @@ def test_a_page_says_what_was_found_and_chosen(results: Results, rendered: dict[
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile(tmp_path_factory):
     """Return a home with data of hostile names, and fits to their classes and to their numbers."""
     home, names = tmp_path_factory.mktemp("hostile") / "home", (*HOSTILE, *ESCAPES, LINK)
     X = np.random.default_rng(0).normal(size=(200, len(names)))
@@ -138,9 +133,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("run", ["y", "number"])
-def test_names_are_shown_and_never_obeyed(
-    here: Command, hostile: Path, monkeypatch: pytest.MonkeyPatch, run: str
-) -> None:
+def test_names_are_shown_and_never_obeyed(here, hostile, monkeypatch, run):
     monkeypatch.setenv("ISM_DASK_HOME", str(hostile))
     found = Page(render_run(run))
     assert found.all("script") == []
@@ -156,7 +149,7 @@ def test_names_are_shown_and_never_obeyed(
         assert (each.out + each.err).replace("\n", "").isprintable(), each
 
 
-def test_a_model_without_history_or_sample_has_a_page() -> None:
+def test_a_model_without_history_or_sample_has_a_page():
     metrics = {**FITTED, "status": "tolerance met", "measure": "change"}
     arrays = np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1)
     save_model("old", Model(*arrays, metrics=metrics, config={"tol": 0.01, "angle_tol": None}))
@@ -165,7 +158,7 @@ def test_a_model_without_history_or_sample_has_a_page() -> None:
 
 
 @pytest.fixture
-def canvases(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+def canvases(monkeypatch):
     """Return a list to which each drawing adds its figure of matplotlib."""
     mpl.use("Agg")
     drawn: list[Figure] = []
@@ -193,7 +186,7 @@ def _is_neutral(line: Any) -> bool:
 
 
 @pytest.mark.usefixtures("results")
-def test_the_report_shows_what_plot_shows(canvases: list[Figure]) -> None:
+def test_the_report_shows_what_plot_shows(canvases):
     data = open_dataset("wine")
     X = data.X.read(0, len(data.X))
     fitted = SupervisedIKDR(criterion="dependence").fit(X, data.labels["cultivar"])
@@ -212,7 +205,7 @@ def test_the_report_shows_what_plot_shows(canvases: list[Figure]) -> None:
     _assert_same(pairs)
 
 
-def test_pictures_of_dimensions_are_those_of_plot(canvases: list[Figure]) -> None:
+def test_pictures_of_dimensions_are_those_of_plot(canvases):
     trials = [DimensionTrial(q, q + 0.1, q + 0.2, q + 0.3) for q in (1, 2)]
     X, y = load_iris(return_X_y=True)
     fitted = SupervisedIKDR(2, criterion="dependence").fit(X, y)
@@ -234,7 +227,7 @@ def _assert_same(pairs: list[tuple[Figure, Any]]) -> None:
     plt.close("all")
 
 
-def test_images_of_components_have_the_colours_of_plot(results: Results) -> None:
+def test_images_of_components_have_the_colours_of_plot(results):
     mpl.use("Agg")
     view = View.of("cluster")
     assert view.model is not None
@@ -254,7 +247,7 @@ def test_images_of_components_have_the_colours_of_plot(results: Results) -> None
     plt.close("all")
 
 
-def test_pages_in_markdown_end_with_links_and_stay_small(results: Results) -> None:
+def test_pages_in_markdown_end_with_links_and_stay_small(results):
     for kind in ("mine", "cluster"):
         text = run_page(results[kind], {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"})
         assert text.startswith(f"# {kind}\n")
@@ -311,9 +304,7 @@ def _looked_at(browser: Browsing, path: Path, width: int = 1000, scheme: str = "
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_browser_shows_the_report(
-    browser: Browsing, rendered: dict[str, str], tmp_path: Path, kind: str
-) -> None:
+def test_a_browser_shows_the_report(browser, rendered, tmp_path, kind):
     path = tmp_path / "report.html"
     path.write_text(rendered[kind])
     for width, scheme in ((1000, "light"), (400, "dark"), (320, "dark")):
@@ -330,7 +321,7 @@ def test_a_browser_shows_the_report(
         assert (_brightness(found["paper"]) > 380) is (scheme == "light")
 
 
-def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsing) -> None:
+def test_a_browser_shows_the_tables_of_the_paper(here, browser):
     settings = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
     result = tables_plain(settings)
     name = "<i>line</i>"
@@ -358,9 +349,7 @@ def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsin
     assert all(files[name].startswith("<svg") for name in ("features.svg", "figure-1b.svg"))
 
 
-def test_a_browser_runs_nothing_of_a_hostile_name(
-    here: Command, browser: Browsing, hostile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_browser_runs_nothing_of_a_hostile_name(here, browser, hostile, monkeypatch):
     monkeypatch.setenv("ISM_DASK_HOME", str(hostile))
     path = Path(here("report", "y", "--json").answer["path"])
     assert _looked_at(browser, path)["scripts"] == 0
@@ -381,21 +370,21 @@ _CROSSED = """() => {
 
 
 @pytest.mark.parametrize("weights", [[0.6, -0.5, 0.4, -0.02], [-0.9, -0.3, -0.2], [0.9, -0.01]])
-def test_numbers_beside_bars_cross_nothing(browser: Browsing, weights: list[float]) -> None:
+def test_numbers_beside_bars_cross_nothing(browser, weights):
     names = [f"a long name of a feature no {k}" for k in range(len(weights))]
     bars = drawn("bars", "", draw_weights, names=names, weights=np.array(weights))
     visit = browser.visit(bars.data_uri(), lambda page: page.evaluate(_CROSSED))
     assert visit.found == [len(weights), len(weights), 0]
 
 
-def test_columns_of_images_are_named_by_row_and_column() -> None:
+def test_columns_of_images_are_named_by_row_and_column():
     assert column_names(None, (2, 3), 6)[3:5] == ("pixel_1_0", "pixel_1_1")
     assert column_names(("a", "b"), (1, 2), 2) == ("a", "b")
     assert column_names(None, None, 2) == ("feature_0", "feature_1")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_drawing_stands_alone_and_follows_the_scheme(browser: Browsing, scheme: str) -> None:
+def test_a_drawing_stands_alone_and_follows_the_scheme(browser, scheme):
     names = [short_name(name) for name in HOSTILE]
     weights = np.full(len(HOSTILE), 0.5)
     found = browser.visit(

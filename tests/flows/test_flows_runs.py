@@ -1,17 +1,13 @@
 """Runs are kept, listed, shown, and found again by their names."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from commandline import Command
 from daskparts import ran
 from support import store_own
 
@@ -37,9 +33,7 @@ WINE = CrossvalSettings(
 DEPENDENCE = ("--criterion", "dependence")
 
 
-def test_every_run_is_listed_the_newest_first(
-    here: Command, results: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_run_is_listed_the_newest_first(here, results, monkeypatch):
     lines = here("runs", "--json").answer["runs"]
     assert [line["name"] for line in lines] == [*results][::-1]
     assert [line["kind"] for line in lines] == [
@@ -66,7 +60,7 @@ def test_every_run_is_listed_the_newest_first(
 
 
 @pytest.mark.usefixtures("results")
-def test_a_damaged_run_is_listed_with_its_problem(here: Command) -> None:
+def test_a_damaged_run_is_listed_with_its_problem(here):
     (open_run("crossval").path / "zarr.json").write_bytes(b"")
     problems = {line["name"]: line["problem"] for line in here("runs", "--json").answer["runs"]}
     assert [name for name, problem in problems.items() if problem] == ["crossval"]
@@ -78,7 +72,7 @@ def test_a_damaged_run_is_listed_with_its_problem(here: Command) -> None:
         assert "`zarr.json`" in here(command, "crossval").failed(1)
 
 
-def test_what_is_no_run_of_ours_is_in_nobodys_way(here: Command, tmp_path: Path) -> None:
+def test_what_is_no_run_of_ours_is_in_nobodys_way(here, tmp_path):
     assert here("runs", "--json").answer["runs"] == []
     assert "no runs yet" in here("runs").out
     model = Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1))
@@ -107,7 +101,7 @@ def test_what_is_no_run_of_ours_is_in_nobodys_way(here: Command, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
-def test_a_run_is_shown(here: Command, results: dict[str, Any], kind: str) -> None:
+def test_a_run_is_shown(here, results, kind):
     made = results[kind]
     words = " ".join(here("show", kind).out.split())
     assert f"{kind} ({kind}, saved " in words
@@ -126,7 +120,7 @@ def test_a_run_is_shown(here: Command, results: dict[str, Any], kind: str) -> No
         assert last == pytest.approx(answer["metrics"]["eigenvalues"], rel=0.01)
 
 
-def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
+def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed():
     store_own(2500)
     linear = FitSettings(dataset="own", kernel="linear", n_components=3, criterion="dependence")
     one, two, other = (
@@ -143,7 +137,7 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed() -> None:
     assert all(codes[tuple(point)] == value for point, value in pairs)
 
 
-def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
+def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it():
     name = crossval_plain(WINE).run
     assert name == "wine-gaussian-q2-crossval"
     first = open_run(name).created
@@ -156,7 +150,7 @@ def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it() -> None:
     crossval_plain(replace(named, force=True))
 
 
-def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
+def test_no_run_of_another_kind_is_replaced_unasked(here):
     name = "wine-gaussian-q2-crossval"
     fit_plain(FitSettings(dataset="wine", run=name, sigma="median", criterion="dependence"))
     report_path(name).touch()
@@ -174,7 +168,7 @@ def test_no_run_of_another_kind_is_replaced_unasked(here: Command) -> None:
 
 @pytest.mark.usefixtures("fitted_wine")
 @pytest.mark.parametrize("command", ["show", "report"])
-def test_a_wrong_name_tells_of_near_ones(here: Command, command: str) -> None:
+def test_a_wrong_name_tells_of_near_ones(here, command):
     assert "`ism-dask runs`" in here(command, "wine").failed(2)
     run_folder("mine").rename(run_folder("wine-2d"))
     output = here(command, "wine-2f").failed(2)
@@ -185,7 +179,7 @@ def test_a_wrong_name_tells_of_near_ones(here: Command, command: str) -> None:
 
 @pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("suffix", [".md", ".json", ".html", ".txt"])
-def test_a_report_is_put_where_it_is_wanted(here: Command, tmp_path: Path, suffix: str) -> None:
+def test_a_report_is_put_where_it_is_wanted(here, tmp_path, suffix):
     """The name of the file chooses the format."""
     path = tmp_path / f"report{suffix}"
     assert here("report", "crossval", "-o", path, "--json").answer["path"] == str(path)
@@ -198,7 +192,7 @@ def test_a_report_is_put_where_it_is_wanted(here: Command, tmp_path: Path, suffi
 
 @pytest.mark.usefixtures("fitted_wine")
 @pytest.mark.parametrize("command", ["runs", "show mine", "report mine --open"])
-def test_what_is_kept_is_shown_at_once(apart: Command, tmp_path: Path, command: str) -> None:
+def test_what_is_kept_is_shown_at_once(apart, tmp_path, command):
     opener, opened = tmp_path / "opener", tmp_path / "opened"
     opener.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     opener.chmod(0o755)
@@ -235,7 +229,7 @@ np.save(sys.argv[2], load_model("mine").transform(rows))
 
 
 @pytest.mark.usefixtures("fitted_wine")
-def test_a_model_is_loaded_by_who_has_neither_dask_nor_prefect(tmp_path: Path) -> None:
+def test_a_model_is_loaded_by_who_has_neither_dask_nor_prefect(tmp_path):
     data = ensure_stored("wine", None)
     X = data.X.read(0, 178)
     np.save(tmp_path / "rows.npy", X)
