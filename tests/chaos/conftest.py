@@ -1,7 +1,5 @@
 """Faults are counted, and told in one table at the end."""
 
-from __future__ import annotations
-
 import pytest
 from tally import PROPERTY, Tally
 

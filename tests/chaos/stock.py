@@ -1,7 +1,5 @@
 """A home with one of everything that is kept, small, and ways to read all of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What chaos does, counted: faults injected, survived, and answers that were wrong."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any

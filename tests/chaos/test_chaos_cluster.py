@@ -1,7 +1,5 @@
 """Parts of a cluster, or the driver, die, stop or hang: a fit loses time, and has the same bits."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -33,6 +31,14 @@ FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
 # Which goes round near the end for ever: it never finds the same numbers twice.
 ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "1000")
 OFTEN = ("--plain", "--checkpoint", "0")
+
+
+def saved_iterations(run: str) -> int:
+    """Return how many iterations the newest checkpoint of a run has, of its last start."""
+    newest = Checkpoints.of_run(run).find()
+    if newest is None or not newest.runs or newest.runs[-1] is None:
+        return 0
+    return len(newest.runs[-1].history)
 
 
 class Fit:
@@ -67,10 +73,7 @@ class Fit:
     @property
     def iteration(self) -> int:
         """Where its newest checkpoint is."""
-        newest = Checkpoints.of_run(self.name).find()
-        if newest is None or not newest.runs or newest.runs[-1] is None:
-            return 0
-        return len(newest.runs[-1].history)
+        return saved_iterations(self.name)
 
     @property
     def iterations(self) -> int:
@@ -429,8 +432,4 @@ def _killed(name: str, rng: random.Random) -> int:
                 time.sleep(rng.random() * 0.2)
                 process.kill()
         assert process.wait() == -signal.SIGKILL
-    newest = Checkpoints.of_run(name).find()
-    saved_iterations = (
-        0 if newest is None or newest.runs[-1] is None else len(newest.runs[-1].history)
-    )
-    return reached - saved_iterations
+    return reached - saved_iterations(name)

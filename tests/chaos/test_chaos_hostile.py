@@ -1,7 +1,5 @@
 """Files and names made to do harm: each is refused in our own words, and no code in any is run."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -14,12 +12,11 @@ from typing import Any, ParamSpec
 
 import numpy as np
 import pytest
-from hostile_raw import MARKER, PICKLED, RAW, Payload
 from stock import checkpoint, lease, read_data, said_by, stock
+from support import MARKER, PICKLED, Payload
 
 from flows.cli.compute import resume
 from flows.cli.output import Output
-from flows.compute.places import read_cluster
 from flows.reports.html import write_report
 from flows.runs.inventory import check_files
 from flows.runs.transform import transform_rows
@@ -307,19 +304,6 @@ RUNS: dict[str, Callable[[], object]] = {
 }
 
 
-CLUSTERS = {
-    "nested without end": "a = " + DEEP,
-    "no text": "\udcff\udcfe",
-    "a kind that is a list": "kind = ['local']",
-    "a kind of nobody": "kind = 'os.system'",
-    "workers that are text": "kind = 'local'\nworkers = 'many'",
-    "workers below": "kind = 'local'\nworkers = -3",
-    "a key of nobody": "kind = 'local'\npreload = 'evil.py'",
-    "an address that is none": "kind = 'address'\naddress = 'file:///etc/passwd'",
-    "numbers that are none": "kind = 'local'\nworkers = nan",
-}
-
-
 @later
 def _transformed(file: str, content: bytes) -> None:
     Path(file).write_bytes(content)
@@ -329,28 +313,14 @@ def _transformed(file: str, content: bytes) -> None:
         assert not Path("out.csv").exists()
 
 
-@later
-def _loaded(load: Callable[[Path], object], made: Callable[[], bytes]) -> None:
-    Path("raw").write_bytes(made())
-    load(Path("raw"))
-
-
-@later
-def _cluster(text: str) -> None:
-    Path("c.toml").write_bytes(text.encode(errors="surrogateescape"))
-    read_cluster(Path("c.toml"))
-
-
 GROUPS: dict[str, dict[str, Callable[[], object]]] = {
     "rows to transform": {
         **{f"npy: {name}": _transformed("a.npy", each) for name, each in MATRICES.items()},
         **{f"csv: {name}": _transformed("a.csv", each) for name, each in TABLES.items()},
         **{f"a pickle in {name}": _transformed(name, PICKLED) for name in ("a.npz", "./a.pkl")},
     },
-    "raw files and archives": {name: _loaded(*each) for name, each in RAW.items()},
     "stores and manifests": STORES,
     "names, runs, leases and links": RUNS,
-    "cluster files": {name: _cluster(each) for name, each in CLUSTERS.items()},
 }
 
 

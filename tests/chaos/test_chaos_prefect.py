@@ -1,7 +1,5 @@
 """Flows whose process is killed, and flows whose server goes away."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -176,9 +174,7 @@ def _completed(serving: Serving, run: str) -> bool:
 
 
 @pytest.mark.chaos
-def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
-    doomed: Serving, apart: Command
-) -> None:
+def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(doomed, apart):
     with ExitStack() as started:
         _outlive(doomed, apart, started)
 

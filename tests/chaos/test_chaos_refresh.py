@@ -1,7 +1,5 @@
 """Nights of a refresh: bad tables, damaged files, a full disk, and machines that were off."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
@@ -85,15 +83,17 @@ def test_a_file_is_damaged(tally, count, shop):
         )
 
 
-@few_and_many(few=2, many=20)
-def test_the_disk_is_full_in_the_middle(tally, count, tmp_path, monkeypatch):
-    """A whole run stays published; with room again, the next night does its work."""
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    """Mount a small disk for the home."""
     with small_disk(tmp_path / "disk", "3m") as disk:
         monkeypatch.setenv("ISM_DASK_HOME", str(disk / "home"))
-        _fill_in_the_middle(tally, count, disk, tmp_path)
+        yield disk
 
 
-def _fill_in_the_middle(tally, count, disk, tmp_path):
+@few_and_many(few=2, many=20)
+def test_the_disk_is_full_in_the_middle(tally, count, disk, tmp_path):
+    """A whole run stays published; with room again, the next night does its work."""
     row = tally("disk full in the middle of a refresh", count)
     run_file, rng = open_shop(tmp_path), random.Random(count)
     run_file.write_text(RUN_FILE.partition("[[")[0] + "\n[refresh]\nkeep = 2\nmax_turn = 1.0\n")
@@ -103,7 +103,8 @@ def _fill_in_the_middle(tally, count, disk, tmp_path):
     for number in range(count):
         before = model_hash("sales")
         frame.iloc[: 399 - number].to_parquet(part)
-        _fill(ballast, room=rng.randrange(0, 250_000))
+        room, free = rng.randrange(0, 250_000), shutil.disk_usage(disk).free
+        ballast.write_bytes(bytes(max(0, free - room)))
         ended = ""
         try:
             ended = _night(run_file).state
@@ -117,12 +118,6 @@ def _fill_in_the_middle(tally, count, disk, tmp_path):
             survived=ended in ("named", "published") and again in ("published", "unchanged"),
             wrong=not whole,
         )
-
-
-def _fill(ballast: Path, room: int) -> None:
-    """Fill the disk but for some bytes."""
-    free = shutil.disk_usage(ballast.parent).free
-    ballast.write_bytes(bytes(max(0, free - room)))
 
 
 POOL = "local-process"

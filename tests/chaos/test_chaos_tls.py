@@ -1,7 +1,5 @@
 """Whoever has no certificate is turned away from a cluster that encrypts, which goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

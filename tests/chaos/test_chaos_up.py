@@ -1,7 +1,5 @@
 """Services of `ism-dask up` that are killed under runs that its worker has begun."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A full disk and a forbidden one: each write says so and what to do, and harms nothing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -9,7 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -41,21 +40,6 @@ from flows.services.service import ServiceRecord, services_folder
 from flows.settings.base import TransformSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import Checkpoints, PartialResults, home, ingest_table, save_results, write_history
-
-_LONG = bytes(range(256)) * 200
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers with a file."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(_LONG)))
-        self.end_headers()
-        self.wfile.write(_LONG)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 def fit(run: str) -> FitSettings:
@@ -118,8 +102,9 @@ def _lease() -> None:
 
 
 def _download() -> None:
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
-        fetch(f"{address}/file", home() / "raw" / "own" / "file")
+    folder = partial(SimpleHTTPRequestHandler, directory=beside())
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), folder)) as address:
+        fetch(f"{address}/own.csv", home() / "raw" / "own" / "file")
 
 
 WRITES: dict[str, Callable[[], object]] = {

@@ -1,7 +1,5 @@
 """A browser that tests open pages with, and pages as tests read them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

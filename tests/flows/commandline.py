@@ -1,11 +1,11 @@
 """What a command leaves behind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class Ended:
 
     @property
     def answer(self) -> Any:
+        """The object of the last line, in strict JSON: without infinities."""
         assert self.out, self
-        return json.loads(self.out.splitlines()[-1])
+        return json.loads(self.out.splitlines()[-1], parse_constant=pytest.fail)
 
     @property
     def words(self) -> str:

@@ -1,7 +1,5 @@
 """Schedulers and workers of Dask as processes of their own, as they are on a cluster, and TLS."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,23 +1,19 @@
 """Ways to run a command, and what tests share: servers, a Dask cluster, a home with runs."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import Browsing
-from commandline import Command, Ended
+from commandline import Ended
 from daskparts import ran
 from serving import (
-    RunningUp,
     Serving,
     ended,
     folder_of_the_run,
@@ -32,7 +28,7 @@ from support import store_own
 
 
 @pytest.fixture
-def here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+def here(capfd, monkeypatch):
     """Run a command in this process: no time is lost with imports."""
     from flows.cli.app import main
 
@@ -48,7 +44,7 @@ def here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def apart() -> Command:
+def apart():
     """Run a command as people do, in a process of its own."""
 
     def run(*arguments: object, **environment: str) -> Ended:
@@ -59,7 +55,7 @@ def apart() -> Command:
 
 
 @pytest.fixture(scope="session")
-def _home_of_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home_of_runs(tmp_path_factory):
     return made_once(folder_of_the_run(tmp_path_factory), "runs", _compute_runs)
 
 
@@ -92,15 +88,15 @@ def _compute_runs(folder: Path) -> None:
 
 
 @pytest.fixture
-def results(_home_of_runs: Path) -> dict[str, Any]:
+def results(home_of_runs):
     """Copy a run of every kind into the home of the test; return the result of each by its name."""
-    there, here = _home_of_runs / "home", Path(os.environ["ISM_DASK_HOME"])
+    there, here = home_of_runs / "home", Path(os.environ["ISM_DASK_HOME"])
     shutil.copytree(there, here)
 
     def moved(path: str) -> str:
         return str(here / Path(path).relative_to(there))
 
-    known = pickle.loads((_home_of_runs / "results.pickle").read_bytes())
+    known = pickle.loads((home_of_runs / "results.pickle").read_bytes())
     for name, result in known.items():
         known[name] = replace(result, path=moved(result.path))
         if hasattr(result, "pictures"):
@@ -110,21 +106,21 @@ def results(_home_of_runs: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def fitted_wine(_home_of_runs: Path) -> str:
+def fitted_wine(home_of_runs):
     """Return the name of the only run in the home of the test: a fit of Wine with all defaults."""
     for folder in ("datasets/wine", "runs/mine"):
-        shutil.copytree(_home_of_runs / "home" / folder, Path(os.environ["ISM_DASK_HOME"], folder))
+        shutil.copytree(home_of_runs / "home" / folder, Path(os.environ["ISM_DASK_HOME"], folder))
     return "mine"
 
 
 @pytest.fixture
-def _swinging(monkeypatch: pytest.MonkeyPatch) -> None:
+def _swinging(monkeypatch):
     """Let every iteration that has not ended be taken for a swing between two subspaces."""
     monkeypatch.setattr("ism_dask.records.stopping_rule.Stopping.is_stuck", lambda *_: True)
 
 
 @pytest.fixture(scope="session")
-def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+def prefect_home(tmp_path_factory):
     """Return what makes a folder a home of Prefect where a server starts at once.
 
     It copies a database without rows: to make one takes three times as long as a start.
@@ -149,9 +145,7 @@ def _make_database(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def _serving(
-    prefect_home: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Serving]:
+def _serving(prefect_home, tmp_path_factory):
     root = folder_of_the_run(tmp_path_factory)
 
     def start() -> dict[str, Any]:
@@ -164,7 +158,7 @@ def _serving(
 
 
 @pytest.fixture
-def serving(_serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
+def serving(_serving, monkeypatch):
     """Let commands of a test talk with the server of all tests, which has pages.
 
     Tests of other files may use it at the same moment.
@@ -173,9 +167,7 @@ def serving(_serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
 
 
 @pytest.fixture
-def doomed(
-    prefect_home: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Serving]:
+def doomed(prefect_home, tmp_path, monkeypatch):
     """Let commands of a test talk with a server that the test may kill."""
     serving = Serving(prefect_home(tmp_path / "prefect"), free_port())
     serving.start()
@@ -186,7 +178,7 @@ def doomed(
 
 
 @pytest.fixture
-def prefect_server(serving: Serving) -> Iterator[None]:
+def prefect_server(serving):
     """Let flows in this process run against the server."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -201,9 +193,7 @@ def _talked_with(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> Serving:
 
 
 @pytest.fixture(scope="session")
-def _started_up(
-    prefect_home: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningUp]:
+def _started_up(prefect_home, tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     with home_for_up(home, prefect_home) as patch:
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "2")
@@ -215,7 +205,7 @@ def _started_up(
 
 
 @pytest.fixture
-def up(_started_up: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
+def up(_started_up, monkeypatch):
     """Look at the one `ism-dask up` of all tests, from the same home.
 
     The tests that use it run one after the other, in one process; the last one ends it.
@@ -227,14 +217,14 @@ def up(_started_up: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def cluster(tmp_path_factory):
     """Return the one `LocalCluster` of all tests: two processes of a thread each."""
     with _local_cluster(tmp_path_factory, processes=True, host="127.0.0.1") as local:
         yield local
 
 
 @pytest.fixture(scope="session")
-def thread_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def thread_cluster(tmp_path_factory):
     """Return a `LocalCluster` in this process, for many small tasks."""
     with _local_cluster(tmp_path_factory, processes=False) as local:
         yield local
@@ -253,7 +243,7 @@ def _local_cluster(tmp_path_factory: pytest.TempPathFactory, **kind: Any) -> Any
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browsing]:
+def browser():
     """Return a real browser, or skip; where ISM_DASK_REQUIRE_BROWSER is set there has to be one."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if found is None:
@@ -264,6 +254,6 @@ def browser() -> Iterator[Browsing]:
 
 
 @pytest.fixture
-def unused_port() -> int:
+def unused_port():
     """Return a port of this machine that nobody listens on."""
     return free_port()

@@ -1,7 +1,5 @@
 """Processes of tests: Prefect servers, `ism-dask up`, and those that all tests share."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """A table of sales that changes, and the run file that refreshes a run from it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,8 +1,8 @@
 """What tests of the flows need: somebody who watches, and data sets made up."""
 
-from __future__ import annotations
-
 import math
+import os
+import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +46,20 @@ resumable.FitCheckpoints.offer = announced
 from flows.cli import main
 main()
 """
+
+
+# What is made, in the folder of the test, by code that should not run.
+MARKER = "was-run"
+
+
+class Payload:
+    """Makes the marker when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (MARKER,)
+
+
+PICKLED = pickle.dumps(Payload())
 
 
 # Options of a fit of many iterations, one like the other.
@@ -163,6 +177,11 @@ def undisturbed(iterations: int) -> Model:
     store_own(3_500, 20)
     fit_plain(exact_fit("whole", iterations))
     return load_model("whole")
+
+
+def interrupted(*_: object) -> None:
+    """Stand for a call in which somebody presses Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 def is_held(run: str) -> bool:

@@ -1,10 +1,7 @@
 """Every data set of the registry: raw files in, the same numbers out."""
 
-from __future__ import annotations
-
 import multiprocessing
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ CASES = [(name, split) for name, spec in DATASETS.items() for split in spec.spli
 
 
 @pytest.fixture
-def raw_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def raw_files(request, monkeypatch):
     """Point to the raw files where the data set of the test needs some."""
     name = request.node.callspec.params["name"]
     if any(split.raw for split in DATASETS[name].splits.values()):
@@ -35,7 +32,7 @@ def raw_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("name", "split"), CASES)
 @pytest.mark.usefixtures("raw_files")
-def test_round_trip(name: str, split: str) -> None:
+def test_round_trip(name, split):
     spec, expected = DATASETS[name], DATASETS[name].splits[split]
     data = ingest(name, split)
     raw = spec.load(*(find_or_download(name, file) for file in expected.raw))
@@ -51,9 +48,7 @@ def test_round_trip(name: str, split: str) -> None:
     assert data.y is (data.labels[spec.default_label] if spec.default_label else None)
 
 
-def test_what_the_data_sets_say_about_themselves(
-    reference_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_data_sets_say_about_themselves(reference_data, monkeypatch):
     monkeypatch.setenv("ISM_DASK_DATA", str(reference_data))
     face, cancer, mnist = ingest("face"), ingest("cancer"), ingest("mnist")
     assert face.image_shape == (30, 32)
@@ -68,7 +63,7 @@ def test_what_the_data_sets_say_about_themselves(
     assert open_dataset(mnist.path).data_hash == mnist.data_hash
 
 
-def test_ingest_again_does_nothing_and_force_gives_the_same_bytes() -> None:
+def test_ingest_again_does_nothing_and_force_gives_the_same_bytes():
     progress: list[tuple[int, int]] = []
     first = ingest("wine", progress=lambda done, rows: progress.append((done, rows)))
     inode = first.path.stat().st_ino
@@ -80,21 +75,21 @@ def test_ingest_again_does_nothing_and_force_gives_the_same_bytes() -> None:
     first.X.verify()
 
 
-def test_ingest_repairs_a_store_that_lacks_a_file() -> None:
+def test_ingest_repairs_a_store_that_lacks_a_file():
     data = ingest("wine")
     (data.path / "X" / "c" / "0" / "0").unlink()
     assert not is_complete(data.path)
     assert ingest("wine").X.read(0, 178).shape == (178, 13)
 
 
-def test_a_table_under_a_known_name_is_replaced_only_if_forced() -> None:
+def test_a_table_under_a_known_name_is_replaced_only_if_forced():
     ingest_table(np.eye(3), "wine")
     with pytest.raises(StorageError, match="a table is stored as 'wine'"):
         ingest("wine")
     assert ingest("wine", force=True).X.shape == (178, 13)
 
 
-def test_unknown_names_say_what_there_is() -> None:
+def test_unknown_names_say_what_there_is():
     with pytest.raises(DatasetNotFound, match="wine, cancer, face, mnist"):
         ingest("iris")
     with pytest.raises(DatasetNotFound, match="mnist has test, train"):
@@ -104,7 +99,7 @@ def test_unknown_names_say_what_there_is() -> None:
     assert list_datasets() == ()
 
 
-def test_the_list_shows_damage() -> None:
+def test_the_list_shows_damage():
     data = ingest("wine")
     (data.path / "labels" / "cultivar" / "c" / "0").write_bytes(b"")
     (line,) = list_datasets()
@@ -112,17 +107,13 @@ def test_the_list_shows_damage() -> None:
     assert "labels/cultivar/c/0" in line.problem
 
 
-def test_a_missing_raw_file_without_a_home_says_where_to_put_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_raw_file_without_a_home_says_where_to_put_it(monkeypatch, tmp_path):
     monkeypatch.setenv("ISM_DASK_DATA", str(tmp_path))
     with pytest.raises(RawFileError, match=r"flower\.png.*ISM_DASK_DATA"):
         ingest("flower")
 
 
-def test_wrong_values_are_refused_and_the_old_store_stays(
-    reference_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_wrong_values_are_refused_and_the_old_store_stays(reference_data, monkeypatch, tmp_path):
     monkeypatch.setenv("ISM_DASK_DATA", str(reference_data))
     good = ingest("cancer")
     other = tmp_path / "raw"
@@ -144,7 +135,7 @@ def _ingest(force: bool) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize("force", [False, True])
-def test_concurrent_ingests_end_with_one_good_data_set(force: bool) -> None:
+def test_concurrent_ingests_end_with_one_good_data_set(force):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         hashes = pool.map(_ingest, [force] * 8, chunksize=1)
     data = open_dataset("wine")
@@ -154,7 +145,7 @@ def test_concurrent_ingests_end_with_one_good_data_set(force: bool) -> None:
 
 
 @pytest.mark.long
-def test_reading_goes_on_while_the_same_data_are_stored_again() -> None:
+def test_reading_goes_on_while_the_same_data_are_stored_again():
     data = ingest("wine")
     expected = data.X.read(0, 178)
     with multiprocessing.get_context("spawn").Pool(1) as pool:

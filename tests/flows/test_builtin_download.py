@@ -1,17 +1,13 @@
 """Downloads from a real server on this machine."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
-import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from waiting import served
 
 from flows.builtin import raw_files
 from flows.builtin.raw_files import DownloadError, RawFile, fetch, find_or_download
@@ -39,8 +35,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path not in ANSWERS:
-            self.server.stop.wait(120)  # type: ignore[attr-defined]
-            self.close_connection = True
+            self.rfile.read(1)  # until the other side has gone away
             return
         status, headers, body = ANSWERS[self.path]
         self.send_response(status)
@@ -54,17 +49,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def server(monkeypatch):
     """Serve on a free port and give the address."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
-        serving.stop = threading.Event()  # type: ignore[attr-defined]
-        thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{serving.server_port}"
-        serving.stop.set()  # type: ignore[attr-defined]
-        serving.shutdown()
-        thread.join()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
 
 
 @pytest.mark.parametrize(
@@ -72,9 +61,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     [("good.bin", BODY), ("unsized", BODY), ("moved", BODY), ("packed", PACKED)],
     ids=["good.bin", "unsized", "moved", "packed"],
 )
-def test_a_good_file_arrives_whole_and_as_sent(
-    server: str, tmp_path: Path, path: str, body: bytes
-) -> None:
+def test_a_good_file_arrives_whole_and_as_sent(server, tmp_path, path, body):
     target = tmp_path / "raw" / "file"
     assert fetch(f"{server}/{path}", target, hashlib.sha256(body).hexdigest()) == target
     assert target.read_bytes() == body
@@ -95,13 +82,8 @@ def test_a_good_file_arrives_whole_and_as_sent(
     ],
 )
 def test_what_goes_wrong_names_the_address_and_keeps_the_old(
-    server: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    message: str,
-    limits: dict[str, Any],
-) -> None:
+    server, tmp_path, monkeypatch, path, message, limits
+):
     for name, value in limits.items():
         monkeypatch.setattr(raw_files, name, value)
     target = tmp_path / "raw" / "file"
@@ -119,18 +101,14 @@ def test_what_goes_wrong_names_the_address_and_keeps_the_old(
     "url",
     ["file:///etc/passwd", "ftp://127.0.0.1/x", "/etc/passwd", "http://", "http://127.0.0.1:9/x"],
 )
-def test_addresses_without_a_server_are_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
+def test_addresses_without_a_server_are_explained(tmp_path, monkeypatch, url):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with pytest.raises(DownloadError, match="set ISM_DASK_DATA"):
         fetch(url, tmp_path / "file")
     assert not (tmp_path / "file").exists()
 
 
-def test_raw_files_are_looked_for_before_they_are_fetched(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_raw_files_are_looked_for_before_they_are_fetched(server, tmp_path, monkeypatch):
     raw = RawFile(("a.bin", "b.bin"), f"{server}/good.bin", SHA256)
     monkeypatch.delenv("ISM_DASK_DATA", raising=False)
     fetched = find_or_download("set", raw)

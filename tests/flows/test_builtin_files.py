@@ -1,18 +1,23 @@
-"""Raw files that are cut short, foreign or hostile."""
-
-from __future__ import annotations
+"""Raw files of the built-in data sets: good ones, and such as are cut short or made to do harm."""
 
 import gzip
+import io
+import math
+import struct
 import tarfile
+import zipfile
+import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hostile_raw import FACE, PGM, RAW, idx, member, tar_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support import PICKLED
 
 from flows.builtin.raw_files import (
     RawFileError,
@@ -20,8 +25,112 @@ from flows.builtin.raw_files import (
     load_colours,
     load_faces,
     load_mnist,
+    read_idx,
     read_raw,
 )
+
+FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.pgm"
+PGM = b"P5\n32 30\n255\n" + bytes(range(240)) * 4
+
+
+def member(name: str, content: bytes = PGM, **more: Any) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for key, value in more.items():
+        setattr(info, key, value)
+    return info, content
+
+
+def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for info, content in members:
+            archive.addfile(info, io.BytesIO(content))
+    return made.getvalue()
+
+
+def beside(*given: Any, **more: Any) -> bytes:
+    """Return a tar archive, packed, of a good picture and one more member."""
+    return tar_of(member(FACE), member(*given, **more))
+
+
+def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
+    """Return a PNG of that size, without its pixels."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [(b"IHDR", head), *chunks, (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+    chunks = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def zipped(name: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(2**24))
+    return content.getvalue()
+
+
+def idx(*sizes: int, body: bytes | None = None, kind: int = 8) -> bytes:
+    head = struct.pack(f">BBBB{len(sizes)}I", 0, 0, kind, len(sizes), *sizes)
+    return head + (bytes(math.prod(sizes)) if body is None else body)
+
+
+TEXT = b"a\0\0"
+FACES, PIXELS, CANCER = (
+    partial(read_raw, load) for load in (load_faces, load_colours, load_cancer)
+)
+DIGITS = partial(read_raw, read_idx, ndim=3)
+LINE = b"1,5,1,1,1,2,1,3,1,1"
+
+
+RAW: dict[str, tuple[Callable[[Path], object], Callable[[], bytes]]] = {
+    "tar: a way up": (FACES, lambda: beside("../ann/ann_up_sad_open_4.pgm")),
+    "tar: an absolute path": (FACES, lambda: beside("/ann/ann_up_sad_open_4.pgm")),
+    "tar: a name twice": (FACES, lambda: beside(f"again/{FACE}")),
+    "tar: a link": (FACES, lambda: beside("x", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")),
+    "tar: a hard link": (FACES, lambda: beside("x", b"", type=tarfile.LNKTYPE, linkname=FACE)),
+    "tar: a device": (FACES, lambda: beside("x", b"", type=tarfile.CHRTYPE)),
+    "tar: a pipe": (FACES, lambda: beside("x", b"", type=tarfile.FIFOTYPE)),
+    "tar: a bomb": (FACES, lambda: beside("bomb", bytes(2**26))),
+    "tar: cut short": (FACES, lambda: beside("y")[:-40]),
+    "tar: a pickle instead": (FACES, lambda: gzip.compress(PICKLED)),
+    "pgm: 1e12 pixels": (FACES, lambda: beside(OTHER, b"P5\n999999 999999\n255\n")),
+    "pgm: 1e8 pixels": (FACES, lambda: beside(OTHER, b"P5\n10000 10000\n255\n")),
+    "pgm: another shape": (FACES, lambda: beside(OTHER, b"P5\n30 32\n255\n" + bytes(960))),
+    "pgm: cut short": (FACES, lambda: beside(OTHER, PGM[:-1])),
+    "pgm: zeros instead": (FACES, lambda: beside(OTHER, bytes(2**14 + 1))),
+    "pgm: a text instead": (FACES, lambda: beside(OTHER, b"not a picture")),
+    "png: 1e10 pixels": (PIXELS, lambda: png(10**5, 10**5)),
+    "png: 2e7 pixels": (PIXELS, lambda: png(5000, 4000)),
+    "png: text without end": (
+        PIXELS,
+        lambda: png(4, 4, (b"zTXt", TEXT + zlib.compress(bytes(2**26)))),
+    ),
+    "png: pixels cut short": (PIXELS, lambda: png(4, 4)),
+    "png: a pickle instead": (PIXELS, lambda: PICKLED),
+    "gzip: nothing": (DIGITS, lambda: b""),
+    "gzip: nothing in it": (DIGITS, lambda: gzip.compress(b"")),
+    "gzip: a text instead": (DIGITS, lambda: b"garbage"),
+    "gzip: a bomb": (DIGITS, lambda: gzip.compress(bytes(2**27))),
+    "gzip: cut short": (DIGITS, lambda: gzip.compress(idx(2, 2, 2))[:-5]),
+    "gzip: without its end": (DIGITS, lambda: gzip.compress(idx(2, 3, 4))[:-9]),
+    "gzip: more after its end": (DIGITS, lambda: gzip.compress(idx(2, 3, 4)) + b"tail"),
+    "zip: a bomb instead": (DIGITS, lambda: zipped("../a")),
+    "idx: a huge header": (DIGITS, lambda: gzip.compress(idx(*[2**32 - 1] * 3, body=b""))),
+    "idx: another kind of number": (DIGITS, lambda: gzip.compress(idx(2, 3, 4, kind=13))),
+    "idx: two dimensions": (DIGITS, lambda: gzip.compress(idx(2, 3))),
+    "idx: cut short": (DIGITS, lambda: gzip.compress(idx(2, 3, 4)[:-1])),
+    "idx: more than its header says": (DIGITS, lambda: gzip.compress(idx(2, 3, 4) + b"x")),
+    "csv: nothing": (CANCER, lambda: b""),
+    "csv: too few cells": (CANCER, lambda: LINE),
+    "csv: too many cells": (CANCER, lambda: LINE + b",2,2"),
+    "csv: a page instead": (CANCER, lambda: b"<html>"),
+    "csv: a line without end": (CANCER, lambda: b"1" * (2**20 + 1)),
+    "csv: a number without end": (CANCER, lambda: b"1," + b"9" * 500_000 + b",1,1,1,1,1,1,1,1,2\n"),
+    "csv: a pickle instead": (CANCER, lambda: PICKLED),
+}
 
 
 def put(path: Path, data: bytes) -> Path:
@@ -29,7 +138,7 @@ def put(path: Path, data: bytes) -> Path:
     return path
 
 
-def test_idx_round_trip(tmp_path: Path) -> None:
+def test_idx_round_trip(tmp_path):
     pixels = np.arange(24, dtype=np.uint8)
     images = put(tmp_path / "i.gz", gzip.compress(idx(2, 3, 4, body=pixels.tobytes())))
     digits = put(tmp_path / "l.gz", gzip.compress(idx(2, body=b"\3\7")))
@@ -38,14 +147,14 @@ def test_idx_round_trip(tmp_path: Path) -> None:
     assert (raw.labels["digit"].tolist(), raw.image_shape) == ([3, 7], (3, 4))
 
 
-def test_cancer_drops_rows_with_missing_values(tmp_path: Path) -> None:
+def test_cancer_drops_rows_with_missing_values(tmp_path):
     text = "1,5,1,1,1,2,1,3,1,1,2\n2,5,1,1,1,2,?,3,1,1,2\r\n\n3,10,1,1,1,2,1,3,1,1,4\r\n"
     raw = load_cancer(put(tmp_path / "c.data", text.encode()))
     assert raw.X.tolist() == [[5, 1, 1, 1, 2, 1, 3, 1, 1], [10, 1, 1, 1, 2, 1, 3, 1, 1]]
     assert raw.labels["diagnosis"].tolist() == [0, 1]
 
 
-def test_faces_are_sorted_and_others_ignored(tmp_path: Path) -> None:
+def test_faces_are_sorted_and_others_ignored(tmp_path):
     content = tar_of(
         member("faces", b"", type=tarfile.DIRTYPE),
         member("faces/zoe/zoe_up_sad_sunglasses_4.pgm"),
@@ -61,7 +170,8 @@ def test_faces_are_sorted_and_others_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", RAW)
-def test_bad_and_hostile_files_are_named_and_leave_nothing(tmp_path: Path, case: str) -> None:
+def test_bad_and_hostile_files_are_named_and_leave_nothing(tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)  # where code of theirs would leave its mark
     load, made = RAW[case]
     path = put(tmp_path / "raw.file", made())
     with pytest.raises(RawFileError, match=r"raw\.file cannot be read"):
@@ -70,7 +180,7 @@ def test_bad_and_hostile_files_are_named_and_leave_nothing(tmp_path: Path, case:
 
 
 @pytest.mark.parametrize("load", [load_faces, load_colours, load_cancer])
-def test_empty_missing_and_unreadable_files(tmp_path: Path, load: Callable[[Path], object]) -> None:
+def test_empty_missing_and_unreadable_files(tmp_path, load):
     for path in (put(tmp_path / "file", b""), tmp_path / "none", tmp_path):
         with pytest.raises(RawFileError, match=str(path)):
             read_raw(load, path)
@@ -78,9 +188,7 @@ def test_empty_missing_and_unreadable_files(tmp_path: Path, load: Callable[[Path
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(cut=st.integers(0, 2000), flip=st.integers(0, 2000), bit=st.integers(0, 7))
-def test_any_cut_or_flip_of_a_tar_loads_or_is_a_raw_file_error(
-    tmp_path: Path, cut: int, flip: int, bit: int
-) -> None:
+def test_any_cut_or_flip_of_a_tar_loads_or_is_a_raw_file_error(tmp_path, cut, flip, bit):
     data = bytearray(gzip.decompress(tar_of(member(FACE))))
     data[flip] ^= 1 << bit
     path = put(tmp_path / "g.tar.gz", gzip.compress(bytes(data[: len(data) - cut]), 1))
@@ -90,7 +198,7 @@ def test_any_cut_or_flip_of_a_tar_loads_or_is_a_raw_file_error(
         assert "g.tar.gz" in str(error)  # noqa: PT017
 
 
-def test_colours_are_distinct_and_sorted(tmp_path: Path) -> None:
+def test_colours_are_distinct_and_sorted(tmp_path):
     pixels = np.array([[[9, 1, 2], [0, 5, 5]], [[9, 1, 2], [0, 5, 4]]], np.uint8)
     Image.fromarray(pixels).save(tmp_path / "p.png")
     assert load_colours(tmp_path / "p.png").X.tolist() == [[0, 5, 4], [0, 5, 5], [9, 1, 2]]

@@ -1,7 +1,5 @@
 """What is in deploy/: held against the tools, or the schemas, of those that would read it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import ssl
@@ -20,7 +18,6 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from commandline import Command
 from daskparts import made, needs, process, ran
 from serving import free_port
 from waiting import wait
@@ -45,11 +42,11 @@ def composed_services(**environment: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def services() -> dict[str, Any]:
+def services():
     return composed_services()
 
 
-def test_compose_has_all_parts(services: dict[str, Any]) -> None:
+def test_compose_has_all_parts(services):
     parts = {"postgres", "server", "worker", "scheduler", "dask-worker", "reports", "proxy"}
     assert set(services) == parts
     for name, service in services.items():
@@ -84,7 +81,7 @@ def _connects_with(environment: dict[str, Any]) -> str | None:
     return done.stdout
 
 
-def test_a_password_of_postgres_may_have_any_characters(by_name: dict[Name, Any]) -> None:
+def test_a_password_of_postgres_may_have_any_characters(by_name):
     # Compose reads `$` as a variable.
     done = composed(POSTGRES_PASSWORD=PASSWORD, PREFECT_AUTH="a:b", REPORTS_AUTH="a:b")
     composed_server = yaml.safe_load(done.stdout)["services"]["server"]
@@ -95,7 +92,7 @@ def test_a_password_of_postgres_may_have_any_characters(by_name: dict[Name, Any]
     assert _connects_with(given) == PASSWORD
 
 
-def test_compose_has_another_address_if_there_is_one() -> None:
+def test_compose_has_another_address_if_there_is_one():
     for public, name, url in (
         ({}, "localhost", "http://127.0.0.1:4200"),
         (
@@ -111,7 +108,7 @@ def test_compose_has_another_address_if_there_is_one() -> None:
         assert name in services["reports"]["command"]
 
 
-def test_the_proxy_serves_the_reports_over_tls(tmp_path: Path, services: dict[str, Any]) -> None:
+def test_the_proxy_serves_the_reports_over_tls(tmp_path, services):
     caddy, name = needs("caddy"), "ism.example.org"
     assert made(tmp_path, name).returncode == 0
     reports, front, unused = free_port(), free_port(), free_port()
@@ -152,7 +149,7 @@ def test_the_proxy_serves_the_reports_over_tls(tmp_path: Path, services: dict[st
         assert status(auth=("ism", "three")) == httpx.codes.OK
 
 
-def test_compose_wants_secrets() -> None:
+def test_compose_wants_secrets():
     done = composed(POSTGRES_PASSWORD="", PREFECT_AUTH="", REPORTS_AUTH="")
     assert done.returncode != 0
     assert "copy example.env to .env and fill it in" in done.stderr
@@ -162,7 +159,7 @@ def test_compose_wants_secrets() -> None:
     assert set(given) == required
 
 
-def test_the_image_is_made_of_what_there_is() -> None:
+def test_the_image_is_made_of_what_there_is():
     lines = (DEPLOY / "compose/Dockerfile").read_text().splitlines()
     (extras,) = re.findall(r"'\.\[(.*)\]'", "\n".join(lines))
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
@@ -182,7 +179,7 @@ def test_the_image_is_made_of_what_there_is() -> None:
 
 
 @pytest.fixture(scope="module")
-def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def manifests(tmp_path_factory):
     kubectl = needs("kubectl")
     folder = tmp_path_factory.mktemp("kubernetes") / "deploy"
     shutil.copytree(DEPLOY / "kubernetes", folder)
@@ -191,11 +188,11 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def by_name(manifests: list[dict[str, Any]]) -> dict[Name, Any]:
+def by_name(manifests):
     return _objects(yaml.safe_dump_all(manifests))
 
 
-def test_manifests_keep_to_their_schemas(manifests: list[dict[str, Any]]) -> None:
+def test_manifests_keep_to_their_schemas(manifests):
     own = [each for each in manifests if each["kind"] != "DaskCluster"]
     for each in own:
         kubernetes_validate.validate(each, KUBERNETES, strict=True)
@@ -233,7 +230,7 @@ def _closed(schema: Any) -> Any:
     return closed
 
 
-def test_no_pod_has_more_than_it_needs(manifests: list[dict[str, Any]]) -> None:
+def test_no_pod_has_more_than_it_needs(manifests):
     pods = list(_pods(manifests))
     assert len(pods) == 6
     for pod in pods:
@@ -251,7 +248,7 @@ def test_no_pod_has_more_than_it_needs(manifests: list[dict[str, Any]]) -> None:
     assert {each["metadata"].get("namespace", "ism-dask") for each in manifests} == {"ism-dask"}
 
 
-def test_pods_end_in_time_and_reach_what_they_need(by_name: dict[Name, Any]) -> None:
+def test_pods_end_in_time_and_reach_what_they_need(by_name):
     workers = by_name["DaskCluster", "ism-dask"]["spec"]["worker"]["spec"]
     assert workers["terminationGracePeriodSeconds"] == 60
     for kind, name in (("Deployment", "prefect-worker"), ("StatefulSet", "postgres")):
@@ -268,7 +265,7 @@ def test_pods_end_in_time_and_reach_what_they_need(by_name: dict[Name, Any]) -> 
     assert outside["to"][0]["ipBlock"]["except"] == ["169.254.169.254/32"]
 
 
-def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name: dict[Name, Any]) -> None:
+def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name):
     public = by_name["ConfigMap", "public"]["data"]
     hosts = [public["PUBLIC_HOST"], public["REPORTS_HOST"]]
     assert public["PUBLIC_URL"] == f"https://{hosts[0]}"
@@ -333,7 +330,7 @@ def _objects(text: str) -> dict[Name, Any]:
     return objects
 
 
-def test_the_chart_makes_what_kustomize_makes(by_name: dict[Name, Any], tmp_path: Path) -> None:
+def test_the_chart_makes_what_kustomize_makes(by_name, tmp_path):
     secrets = dict(
         line.split("=", 1)
         for line in (DEPLOY / "kubernetes/secrets.env.example").read_text().split()
@@ -350,7 +347,7 @@ def test_the_chart_makes_what_kustomize_makes(by_name: dict[Name, Any], tmp_path
     assert by_helm == by_kustomize
 
 
-def test_each_value_of_the_chart_has_its_effect(tmp_path: Path) -> None:
+def test_each_value_of_the_chart_has_its_effect(tmp_path):
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     assert {key: set(part) for key, part in defaults.items() if key != "secrets"} == {
         key: set(part) for key, part in VALUES.items() if key != "secrets"
@@ -387,7 +384,7 @@ def test_each_value_of_the_chart_has_its_effect(tmp_path: Path) -> None:
         ({**SECRETS, "public": {"host": "a\nb: c"}}, "host"),
     ],
 )
-def test_the_chart_refuses_wrong_values(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_the_chart_refuses_wrong_values(wrong, said, tmp_path):
     done = charted(tmp_path, wrong)
     assert done.returncode != 0
     assert said in done.stderr
@@ -402,7 +399,7 @@ def _pods(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("script", ["slurm/driver.sbatch", "tls/make-certificates"])
-def test_scripts_are_scripts(script: str) -> None:
+def test_scripts_are_scripts(script):
     subprocess.run(["bash", "-n", DEPLOY / script], check=True)
 
 
@@ -413,7 +410,7 @@ def verified(file: Path, home: Path) -> str:
     return done.stderr + ("" if done.returncode == 0 else "failed")
 
 
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
     unit = DEPLOY / "systemd/ism-dask.service"
     assert "ism-dask is not executable" in verified(unit, tmp_path)
     command = tmp_path / ".local/bin/ism-dask"
@@ -425,9 +422,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     assert "gently" in verified(odd, tmp_path)
 
 
-def test_the_jobs_of_a_cluster_file(
-    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jobs_of_a_cluster_file(here, tmp_path, monkeypatch):
     # Without sbatch, which would have to know the partitions.
     bin_only = tmp_path / "bin"
     bin_only.mkdir()

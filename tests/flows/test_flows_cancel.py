@@ -1,17 +1,13 @@
 """Runs that are cancelled or interrupted: their Dask work stops, and no process is left."""
 
-from __future__ import annotations
-
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import psutil
 import pytest
-from commandline import Command
-from serving import CANCELLING, Serving, flow_run_of, living, running, running_worker
+from serving import CANCELLING, flow_run_of, living, running, running_worker
 from support import EXACT, exact_fit, is_held, store_own
 from waiting import wait
 
@@ -31,12 +27,12 @@ SUSPENDED = {
 
 
 @pytest.fixture(autouse=True)
-def _long() -> None:
+def _long():
     store_own(50_000, 20)  # a pass takes seconds, and is shown
 
 
 @pytest.fixture
-def scheduler(cluster: Any) -> Iterator[Any]:
+def scheduler(cluster):
     """Return a client of a cluster that is not the command's own."""
     from distributed import Client
 
@@ -46,7 +42,7 @@ def scheduler(cluster: Any) -> Iterator[Any]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["deleted", signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving: Serving, how: Any) -> None:
+def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving, how):
     with running(*COMMAND) as command:
         run = flow_run_of(command)
         wait(lambda: serving.artifacts_of(run, "progress"))
@@ -68,7 +64,7 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving: Serving, ho
 
 
 @pytest.mark.long
-def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, scheduler: Any) -> None:
+def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving, scheduler):
     with running(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
         run = flow_run_of(command)
         wait(lambda: _working(scheduler))
@@ -86,9 +82,7 @@ def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving: Serving, sched
 
 
 @pytest.mark.chaos
-def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(
-    serving: Serving, scheduler: Any, here: Command
-) -> None:
+def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(serving, scheduler, here):
     store_own(12_000, 20)
     deployment, place = serving.deployed("cancel"), scheduler.scheduler.address
     with running_worker(serving.api, "cancel"):

@@ -1,11 +1,8 @@
 """`ism-dask check` names all that is not as it was written, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from commandline import Command
 from support import Diary, store_own
 
 from flows.progress.watching import watch_progress
@@ -21,20 +18,20 @@ from storage import (
 
 
 @pytest.fixture
-def _filled() -> None:
+def _filled():
     """Keep a data set, a run of the same name, and another run."""
     store_own(50)
     for name in ("own", "other"):
         save_results(name, "crossval", config={}, metrics={}, versions={})
 
 
-def test_nothing_at_all(here: Command) -> None:
+def test_nothing_at_all(here):
     assert "nothing is stored yet" in here("check").out
     assert here("check", "--json").answer == {"command": "check", "checked": []}
 
 
 @pytest.mark.usefixtures("_filled")
-def test_what_is_whole(here: Command) -> None:
+def test_what_is_whole(here):
     table = here("check").out
     assert table.count("whole") == 3
     assert "damaged" not in table
@@ -52,7 +49,7 @@ def test_what_is_whole(here: Command) -> None:
 
 
 @pytest.mark.usefixtures("_filled")
-def test_all_that_is_wrong_is_named(here: Command) -> None:
+def test_all_that_is_wrong_is_named(here):
     root, folder = dataset_path("own"), run_folder("other")
     chunk, label = root / "X" / "c" / "0" / "0", root / "labels" / "y" / "zarr.json"
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"\0")
@@ -79,14 +76,14 @@ def test_all_that_is_wrong_is_named(here: Command) -> None:
 
 
 @pytest.mark.usefixtures("_filled")
-def test_a_name_of_nothing(here: Command) -> None:
+def test_a_name_of_nothing(here):
     assert "did you mean 'other'" in here("check", "othr").failed(2)
     assert "`ism-dask ingest mnist` stores it" in here("check", "mnist").failed(2)
     assert "neither a data set nor a run '../own'" in here("check", "own", "../own").failed(2)
 
 
 @pytest.mark.usefixtures("_filled")
-def test_all_splits_of_a_data_set_go_by_its_name(here: Command) -> None:
+def test_all_splits_of_a_data_set_go_by_its_name(here):
     for split in ("test", "train"):
         dataset_path("own").rename(dataset_path(f"mnist-{split}"))
         store_own(50)
@@ -96,7 +93,7 @@ def test_all_splits_of_a_data_set_go_by_its_name(here: Command) -> None:
 
 
 @pytest.mark.usefixtures("_filled")
-def test_what_leads_out_of_the_home_is_named(tmp_path: Path, here: Command) -> None:
+def test_what_leads_out_of_the_home_is_named(tmp_path, here):
     outside = tmp_path / "outside"
     dataset_path("own").rename(outside)
     (datasets_folder() / "own").symlink_to(outside)
@@ -111,7 +108,7 @@ def test_what_leads_out_of_the_home_is_named(tmp_path: Path, here: Command) -> N
 
 
 @pytest.mark.usefixtures("_filled")
-def test_watchers_are_told_how_far_it_is() -> None:
+def test_watchers_are_told_how_far_it_is():
     diary = Diary()
     with watch_progress(diary):
         check_files([])

@@ -1,44 +1,36 @@
 """The command line, as people and scripts use it."""
 
-from __future__ import annotations
-
 import math
-import os
 import re
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from commandline import Command, Ended
-from support import store_own, unbounded
+from commandline import Ended
+from serving import running
+from support import interrupted, store_own, unbounded
 
 from flows.cli.app import app
 from flows.runs.data import ensure_stored
-from ism_dask import SupervisedIKDR
-from storage import load_model, open_dataset, run_folder, runs_folder
+from storage import load_model, run_folder, runs_folder
 
 DEPENDENCE = ("--criterion", "dependence")
 COMMANDS = {each.name: each.rich_help_panel for each in app.registered_commands if each.name}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example_and_all_commands_have_the_same_options(
-    here: Command, command: str
-) -> None:
+def test_help_has_an_example_and_all_commands_have_the_same_options(here, command):
     ended = here(command, "--help")
     assert ended.status == 0
     assert f"Example: ism-dask {command}" in ended.out
     assert all(option in ended.out for option in ("--json", "--quiet", "--debug"))
 
 
-def test_help_waits_for_nothing_heavy(apart: Command) -> None:
+def test_help_waits_for_nothing_heavy(apart):
     # Not by the clock, which a busy machine lets run on: 0.2 s of computing.
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     ended = apart("--help", PYTHONPROFILEIMPORTTIME="1")
@@ -48,7 +40,7 @@ def test_help_waits_for_nothing_heavy(apart: Command) -> None:
     assert all(command in ended.out for command in COMMANDS)
 
 
-def test_help_has_panels_and_no_types_of_flags(here: Command) -> None:
+def test_help_has_panels_and_no_types_of_flags(here):
     panels = re.findall(r"^╭─ ([\w ]+) ─", here("--help").out, re.MULTILINE)
     assert panels[-5:] == list(dict.fromkeys(COMMANDS.values()))
     output = here("fit", "--help").out
@@ -63,16 +55,14 @@ def test_help_has_panels_and_no_types_of_flags(here: Command) -> None:
     ("words", "completed"),
     [("fi", "fit"), ("fit wi", "wine"), ("fit wine --kernel ga", "gaussian")],
 )
-def test_a_shell_completes_commands_data_sets_and_kernels(
-    here: Command, monkeypatch: pytest.MonkeyPatch, words: str, completed: str
-) -> None:
+def test_a_shell_completes_commands_data_sets_and_kernels(here, monkeypatch, words, completed):
     monkeypatch.setenv("_ISM_DASK_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", f"ism-dask {words}")
     monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
     assert here().out.split() == [completed]
 
 
-def test_a_result_with_a_failure_is_one_object(here: Command) -> None:
+def test_a_result_with_a_failure_is_one_object(here):
     path = Path(here("ingest", "wine", "--plain", "--json").answer["path"])
     (path / "zarr.json").unlink()
     ended = here("check", "--json")
@@ -81,23 +71,21 @@ def test_a_result_with_a_failure_is_one_object(here: Command) -> None:
     assert "damaged" in ended.answer["error"]
 
 
-def test_version_and_no_command_at_all(here: Command) -> None:
+def test_version_and_no_command_at_all(here):
     assert here("--version").out.startswith("ism-dask 0.")
     bare = here()
     assert bare.status == 2
     assert "crossval" in bare.out
 
 
-def test_a_missing_file_does_not_wait_for_prefect(
-    here: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_file_does_not_wait_for_prefect(here, monkeypatch, tmp_path):
     monkeypatch.setattr("flows.cli.compute.connect_to_prefect", None)  # it would start one
     for command in ("fit", "ingest"):
         said = here(command, tmp_path / "absent.csv").failed(1)
         assert f"there is no file or folder {tmp_path / 'absent.csv'}" in said
 
 
-def test_crossval_for_people(here: Command) -> None:
+def test_crossval_for_people(here):
     words = ("crossval", "wine", "--plain", *DEPENDENCE, "--sigma", "median")
     ended = here(*words, "--first", 3, "--max-iter", 1, "--tol", 1e-9)
     assert (ended.status, ended.err) == (0, "")
@@ -108,7 +96,7 @@ def test_crossval_for_people(here: Command) -> None:
     assert here(*words, "--first", 1, "--quiet") == Ended(0, "", "")
 
 
-def test_datasets_and_ingest(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datasets_and_ingest(here, monkeypatch):
     before = {each["name"]: each for each in here("datasets", "--json").answer["datasets"]}
     assert before["mnist"]["rows"] in (10_000, 60_000)
     monkeypatch.setenv("COLUMNS", "80")
@@ -125,26 +113,7 @@ def test_datasets_and_ingest(here: Command, monkeypatch: pytest.MonkeyPatch) -> 
     assert "damaged" in here("datasets").out
 
 
-def test_fit_then_transform_is_the_estimator(here: Command, tmp_path: Path) -> None:
-    fitted = here("fit", "wine", "-q", 2, "--run", "two", "--plain", "--json").answer
-    assert len(fitted["eigenvalues"]) == 2
-    data = open_dataset("wine")
-    X = data.X.read(0, 178)
-    expected = SupervisedIKDR(2, random_state=0).fit(X, data.y).transform(X)
-    # The same rows from files, their columns in another order where these can name them.
-    matrix, table = tmp_path / "in.npy", tmp_path / "in.csv"
-    np.save(matrix, X)
-    header = ",".join(reversed(data.feature_names))
-    np.savetxt(table, X[:, ::-1], delimiter=",", header=header, comments="", fmt="%.17g")
-    text, numbers = tmp_path / "out.csv", tmp_path / "out.npy"
-    for source, out in (("wine", text), ("wine", numbers), (table, text), (matrix, numbers)):
-        assert here("transform", "two", source, "-o", out, "--json").answer["rows"] == 178
-        written = np.load(out) if out is numbers else pd.read_csv(out)
-        np.testing.assert_allclose(written, expected, rtol=0, atol=1e-10)
-    assert list(pd.read_csv(text)) == ["supervisedikdr0", "supervisedikdr1"]
-
-
-def test_fit_for_people(here: Command) -> None:
+def test_fit_for_people(here):
     words = ("fit", "wine", "-q", 2, "--plain", *DEPENDENCE)
     ended = here(*words)
     assert "wine-gaussian-q2: W of all rows of wine: 178 rows" in ended.out
@@ -163,18 +132,19 @@ def _figure(ended: Ended, name: str) -> str:
     return value
 
 
-def test_a_bound_that_says_nothing_is_null(here: Command) -> None:
+def test_a_bound_that_says_nothing_is_null(here):
     settings = unbounded()
     words = ["--kernel", settings.kernel, "--offset", settings.offset, "-q", settings.n_components]
     words += ["--engine", settings.engine, "--engine-tol", settings.engine_tol]
     words += ["--tol", settings.tol, *DEPENDENCE]
     answer = here("fit", "own", "--plain", "--json", *words).answer
     assert answer["engine_error"] is None
+    assert here("show", answer["run"], "--json").answer["metrics"]["engine_error"] is None
     assert load_model(answer["run"]).metrics["engine_error"] == math.inf
 
 
 @pytest.mark.long
-def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
+def test_a_narrow_kernel_has_landmarks_declined(here):
     store_own(8200)
     words = ("own", "--plain", *DEPENDENCE, "--sigma", 1e-3, "--max-iter", 1)
     output = r"\d+ landmarks leave \S+ of the trace of Gaussian"
@@ -188,12 +158,12 @@ def test_a_narrow_kernel_has_landmarks_declined(here: Command) -> None:
     assert re.search(output, here("fit", *words, "--engine", "landmarks", "--force").failed(1))
 
 
-def test_an_engine_that_cannot_serve(here: Command) -> None:
+def test_an_engine_that_cannot_serve(here):
     ended = here("fit", "wine", "--plain", *DEPENDENCE, "--engine", "monomials")
     assert "`--engine`='monomials' cannot serve this problem" in ended.failed(1)
 
 
-def test_options_for_a_better_optimum(here: Command) -> None:
+def test_options_for_a_better_optimum(here):
     options = ("--plain", "--json", "--force", *DEPENDENCE)
     words = ("fit", "wine", "-q", 3, *options, "--kernel", "polynomial")
     own = here(*words, "--tol", 0.01).answer
@@ -204,7 +174,7 @@ def test_options_for_a_better_optimum(here: Command) -> None:
     assert crossed["results"][0]["residual"] < 1e-6
 
 
-def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
+def test_advice_for_a_fit_that_does_not_converge(here):
     options = ("--plain", "--force", *DEPENDENCE)
     words = ("fit", "wine", *options, "--sigma", "median", "--max-iter", 1)
     kept = "not converged: the best W so far was saved. It"
@@ -217,7 +187,7 @@ def test_advice_for_a_fit_that_does_not_converge(here: Command) -> None:
 
 
 @pytest.mark.usefixtures("_swinging")
-def test_advice_for_a_fit_that_swings(here: Command) -> None:
+def test_advice_for_a_fit_that_swings(here):
     words = ("cluster", "wine", "--plain", "--paradigm", "alternative")
     output = here(*words, "--tol", 1e-12).out
     assert "not converged" in output
@@ -226,9 +196,7 @@ def test_advice_for_a_fit_that_swings(here: Command) -> None:
 
 
 @pytest.mark.parametrize("command", ["fit", "cluster"])
-def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
-    here: Command, request: pytest.FixtureRequest, command: str
-) -> None:
+def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(here, request, command):
     def ended(*options: object) -> str:
         words = (command, "wine", "--plain", "--json", "--force", "--sigma", "median")
         criterion = DEPENDENCE if command == "fit" else ()
@@ -248,9 +216,7 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(
 
 
 @pytest.mark.parametrize("command", ["fit", "cluster", "crossval"])
-def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
-    here: Command, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_runs_that_cannot_be_kept_are_known_of_before_the_work(here, monkeypatch, command):
     def worked(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 
@@ -275,20 +241,13 @@ def test_runs_that_cannot_be_kept_are_known_of_before_the_work(
         ("flows.cli.app.version", ("--version",)),
     ],
 )
-def test_ctrl_c_before_the_command_begins_is_one_line(
-    here: Command, monkeypatch: pytest.MonkeyPatch, place: str, words: tuple[str, ...]
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
+def test_ctrl_c_before_the_command_begins_is_one_line(here, monkeypatch, place, words):
     monkeypatch.setattr(place, interrupted)
     ended = here(*words)
     assert (ended.status, ended.out, ended.err.strip()) == (130, "", "ism-dask: interrupted")
 
 
-def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
-    here: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
     def half_imported(*_: object) -> None:
         try:
             signal.raise_signal(signal.SIGINT)
@@ -358,24 +317,24 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(
         ("transform two in.csv --split all -o out.csv", "is a table, which has none"),
     ],
 )
-def test_wrong_usage(here: Command, arguments: str, message: str) -> None:
+def test_wrong_usage(here, arguments, message):
     ended = here(*arguments.split(), "--json")
     assert message in ended.answer["error"]
     ended.failed(2)
 
 
 @pytest.mark.parametrize("command", ["crossval", "fit", "cluster"])
-def test_an_empty_label_is_not_the_default(here: Command, command: str) -> None:
+def test_an_empty_label_is_not_the_default(here, command):
     ended = here(command, "wine", "--plain", "--label", "")
     assert "`--label` is ''; wine has cultivar" in ended.failed(2)
 
 
 @pytest.mark.usefixtures("reference_data")
-def test_a_data_set_without_labels(here: Command) -> None:
+def test_a_data_set_without_labels(here):
     assert "flower has no labels" in here("crossval", "flower", "--plain").failed(2)
 
 
-def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
+def test_failures_of_transform(here, tmp_path):
     out = tmp_path / "out.csv"
     assert "no run 'two' is saved" in here("transform", "two", "wine", "-o", out).failed(2)
     words = ("fit", "wine", "-q", 2, "--run", "two", "--plain", *DEPENDENCE)
@@ -402,9 +361,7 @@ def test_failures_of_transform(here: Command, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_the_traceback_is_there_for_who_asks(
-    here: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_traceback_is_there_for_who_asks(here, monkeypatch):
     words = ("fit", "wine", "--plain", "--label", "colour")
     for options, debug in (("--debug",), ""), ((), "1"):
         monkeypatch.setenv("ISM_DASK_DEBUG", debug)
@@ -414,9 +371,7 @@ def test_the_traceback_is_there_for_who_asks(
         assert ended.err.splitlines()[-1].startswith("ism-dask: `--label`")
 
 
-def test_an_error_that_nobody_foresaw_is_one_line(
-    here: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_that_nobody_foresaw_is_one_line(here, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("first\nsecond")
 
@@ -425,16 +380,10 @@ def test_an_error_that_nobody_foresaw_is_one_line(
     assert "RuntimeError: first second (--debug" in here("ingest", "wine", "--plain").failed(1)
 
 
-def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
+def test_ctrl_c_is_one_line(tmp_path):
     arguments = ["--plain", *DEPENDENCE, "--kernel", "multiquadric"]
     arguments += ["--tol", "1e-300", "--max-iter", "1000000"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", "crossval", "digits", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    ) as process:
+    with running("crossval", "digits", *arguments) as process:
         stored = tmp_path / "home" / "datasets" / "digits"
         while process.poll() is None and not stored.exists():
             time.sleep(0.05)

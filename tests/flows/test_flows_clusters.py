@@ -1,15 +1,11 @@
 """Clusters from the command line and under Prefect: labels, agreement with known ones, pictures."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from commandline import Command
 from PIL import Image
 from support import Diary, flown, store_own
 
@@ -31,7 +27,7 @@ from storage import (
 )
 
 
-def test_each_paradigm_on_the_command_line(here: Command, tmp_path: Path) -> None:
+def test_each_paradigm_on_the_command_line(here, tmp_path):
     alone = here("cluster", "wine", "--plain", "--json", "--run", "alone").answer
     assert [*alone["nmi"]] == ["cultivar"]
     assert alone["nmi"]["cultivar"] > 0.85
@@ -52,7 +48,7 @@ def test_each_paradigm_on_the_command_line(here: Command, tmp_path: Path) -> Non
     assert np.loadtxt(tmp_path / "new.csv", delimiter=",", skiprows=1).shape == (178, 3)
 
 
-def test_pictures_are_images(results: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_images(results, monkeypatch):
     result = results["cluster"]
     assert set(result.pictures) == {"components", "clusters"}
     for file in result.pictures.values():
@@ -67,8 +63,9 @@ def test_pictures_are_images(results: dict[str, Any], monkeypatch: pytest.Monkey
     assert "Spectrum, " in output
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("reference_data")
-def test_poses_are_found_where_persons_are_known() -> None:
+def test_poses_are_found_where_persons_are_known():
     settings = ClusterSettings(dataset="face", paradigm="alternative", avoid="identity")
     result = cluster_plain(replace(settings, n_clusters=4))
     assert result.nmi["pose"] > 0.4
@@ -77,7 +74,7 @@ def test_poses_are_found_where_persons_are_known() -> None:
 
 
 @pytest.mark.usefixtures("reference_data")
-def test_a_picture_is_segmented_and_then_otherwise() -> None:
+def test_a_picture_is_segmented_and_then_otherwise():
     settings = ClusterSettings(dataset="flower", n_clusters=2, run="petals")
     first = cluster_plain(settings)
     assert first.nmi == {}
@@ -96,7 +93,7 @@ def test_a_picture_is_segmented_and_then_otherwise() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 20])
-def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(most: int) -> None:
+def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(most):
     diary = Diary()
     with watch_progress(diary):
         settings = ClusterSettings(dataset="wine", run="watched", max_outer=most)
@@ -132,13 +129,13 @@ def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(most: i
         ("own -k 2 --paradigm alternative", "name that run, --avoid run:NAME"),
     ],
 )
-def test_wrong_usage_is_one_line_and_status_2(here: Command, options: str, message: str) -> None:
+def test_wrong_usage_is_one_line_and_status_2(here, options, message):
     X = np.random.default_rng(0).normal(size=(30, 3))
     write_dataset(dataset_path("own"), DatasetInfo("own"), [X], {})
     assert message in here("cluster", *options.split(), "--plain").failed(2)
 
 
-def test_numbers_are_no_classes() -> None:
+def test_numbers_are_no_classes():
     store_own(40, y=np.linspace(0, 1, 40))
     for given in ({}, {"paradigm": "semisupervised", "n_clusters": 2}):
         with pytest.raises(SettingsError, match="expected classes"):
@@ -156,14 +153,14 @@ def test_numbers_are_no_classes() -> None:
         ("nobody", "no run 'nobody' is saved"),
     ],
 )
-def test_clusters_of_other_rows_are_not_avoided(here: Command, run: str, message: str) -> None:
+def test_clusters_of_other_rows_are_not_avoided(here, run, message):
     store_own(1797, 5)  # as many rows as digits
     alternative = ("cluster", "own", "--plain", "--paradigm", "alternative", "--avoid")
     assert message in here(*alternative, f"run:{run}").failed(2)
 
 
 @pytest.mark.parametrize(("k", "groups"), [(1, "1 group"), (177, "177 groups")])
-def test_clusters_that_are_no_classes_cannot_be_avoided(here: Command, k: int, groups: str) -> None:
+def test_clusters_that_are_no_classes_cannot_be_avoided(here, k, groups):
     assert here("cluster", "wine", "-k", k, "--plain", "--run", "odd").status == 0
     asked = ("cluster", "wine", "--plain", "--paradigm", "alternative", "--avoid", "run:odd")
     output = here(*asked).failed(2)
@@ -177,9 +174,7 @@ def test_clusters_that_are_no_classes_cannot_be_avoided(here: Command, k: int, g
         ("alternative", {"mu": MU_AVOIDED}),
     ],
 )
-def test_a_default_is_what_the_help_says(
-    here: Command, paradigm: str, given: dict[str, Any]
-) -> None:
+def test_a_default_is_what_the_help_says(here, paradigm, given):
     words = " ".join(here("cluster", "--help").out.replace("│", " ").split())
     assert f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid." in words
     assert f"whose class the fit uses. Default: {SCORES_SHARE}." in words
@@ -190,7 +185,7 @@ def test_a_default_is_what_the_help_says(
     assert default.sizes == output.sizes
 
 
-def test_the_own_label_is_avoided_whatever_label_counts() -> None:
+def test_the_own_label_is_avoided_whatever_label_counts():
     rng = np.random.default_rng(0)
     store_own(60, y=rng.integers(0, 3, 60), other=rng.integers(0, 2, 60))
     output = {"dataset": "own", "paradigm": "alternative", "label": "other"}
@@ -201,7 +196,7 @@ def test_the_own_label_is_avoided_whatever_label_counts() -> None:
     np.testing.assert_array_equal(default.labels, named.labels)
 
 
-def test_several_labels_and_runs_are_avoided_at_once(here: Command) -> None:
+def test_several_labels_and_runs_are_avoided_at_once(here):
     rng = np.random.default_rng(0)
     store_own(60, y=rng.integers(0, 3, 60), other=rng.integers(0, 2, 60))
     cluster_plain(ClusterSettings(dataset="own", n_clusters=2, run="first"))
@@ -218,7 +213,7 @@ def test_several_labels_and_runs_are_avoided_at_once(here: Command) -> None:
 
 
 @pytest.mark.long
-def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
+def test_a_run_that_is_replaced_leaves_no_pictures(here):
     first = cluster_plain(ClusterSettings(dataset="digits", n_clusters=2, run="reused"))
     assert Path(first.pictures["components"]).is_file()
     second = cluster_plain(ClusterSettings(dataset="wine", run="reused", force=True))
@@ -229,7 +224,7 @@ def test_a_run_that_is_replaced_leaves_no_pictures(here: Command) -> None:
     assert load_model("reused").labels is None
 
 
-def test_scores_are_of_a_share_of_each_class() -> None:
+def test_scores_are_of_a_share_of_each_class():
     data = ensure_stored("wine", None)
     settings = ClusterSettings(dataset="wine", paradigm="semisupervised", scores_share=0.25)
     scores = PARADIGMS["semisupervised"].target(settings, data)
@@ -253,9 +248,7 @@ def test_scores_are_of_a_share_of_each_class() -> None:
         ),
     ],
 )
-def test_people_see_sizes_agreement_and_what_helps(
-    here: Command, options: str, rounds: int | None, advice: str
-) -> None:
+def test_people_see_sizes_agreement_and_what_helps(here, options, rounds, advice):
     output = here("cluster", "wine", "--plain", "--run", "seen", *options.split()).out
     assert re.search(r"^ Clusters +3 *$", output, re.MULTILINE)
     assert re.search(rf"^ Rounds +{rounds or '[0-9]+'} *$", output, re.MULTILINE)
@@ -266,7 +259,7 @@ def test_people_see_sizes_agreement_and_what_helps(
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_flow_shows_its_pictures() -> None:
+def test_a_flow_shows_its_pictures():
     result, run, artifacts = flown("cluster", ClusterSettings(dataset="wine", run="flown"))
     page = artifacts["cluster-wine-unsupervised-gaussian"].data
     assert f"| cultivar | {result.nmi['cultivar']:.3f} |" in page

@@ -1,14 +1,12 @@
 """Histories, of refreshed and of dated runs: old runs are pruned, the newest is published."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from commandline import Command
 from shop import QUICK_FILE, killed_at, open_shop, refreshed, write_part
+from support import interrupted
 
 from flows.runs.published import History, publish_newest
 from flows.services.leases import hold_lease
@@ -24,11 +22,13 @@ from storage import (
     saved_run_path,
 )
 
+DEPENDENCE = ("--criterion", "dependence", "--sigma", "median", "--plain")
+FIT = ("fit", "shop", "-q", 1, *DEPENDENCE)
 KEEP_TWO = QUICK_FILE + "\n[refresh]\nkeep = 2\n"
 
 
 @pytest.fixture
-def run_file(tmp_path: Path) -> Path:
+def run_file(tmp_path):
     return open_shop(tmp_path, KEEP_TWO)
 
 
@@ -38,7 +38,7 @@ def _saved() -> set[str]:
 
 
 @pytest.mark.long
-def test_of_old_runs_a_line_stays(here: Command, run_file: Path) -> None:
+def test_of_old_runs_a_line_stays(here, run_file):
     refreshed(here, run_file)
     for n in (40, 50):
         write_part(run_file.parent, f"b{n}", n)
@@ -68,11 +68,11 @@ def test_of_old_runs_a_line_stays(here: Command, run_file: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_run_of_the_name_of_a_pruned_one_stays(here: Command, run_file: Path) -> None:
+def test_a_run_of_the_name_of_a_pruned_one_stays(here, run_file):
     for _ in range(3):
         refreshed(here, run_file, "--force")
     assert _saved() == {"2", "3"}
-    assert here("fit", "shop", "--plain", "-q", 1, "--run", "sales-0001").status == 0
+    assert here(*FIT, "--run", "sales-0001").status == 0
     own = model_hash("sales-0001")
     refreshed(here, run_file, "--force")
     assert model_hash("sales-0001") == own
@@ -80,9 +80,7 @@ def test_a_run_of_the_name_of_a_pruned_one_stays(here: Command, run_file: Path) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("moment", ["write_history", "remove_run"])
-def test_a_killed_pruning_is_completed_by_the_next(
-    here: Command, run_file: Path, moment: str
-) -> None:
+def test_a_killed_pruning_is_completed_by_the_next(here, run_file, moment):
     run_file.write_text(QUICK_FILE)
     for _ in range(3):
         refreshed(here, run_file, "--force")
@@ -95,7 +93,7 @@ def test_a_killed_pruning_is_completed_by_the_next(
     assert _saved() == {"2", "3"}
 
 
-def test_what_belongs_to_refreshes_is_removed_by_force_only(here: Command, run_file: Path) -> None:
+def test_what_belongs_to_refreshes_is_removed_by_force_only(here, run_file):
     refreshed(here, run_file)
     assert "`ism-dask refresh` fits 'sales' to 'shop'" in here("remove", "shop").failed(1)
     assert dataset_path("shop").exists()
@@ -110,7 +108,7 @@ def test_what_belongs_to_refreshes_is_removed_by_force_only(here: Command, run_f
     assert saved_run_path("sales-0001") is None
 
 
-def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> None:
+def test_a_check_names_what_a_history_lacks(here, run_file):
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
     refreshed(here, run_file)
@@ -120,7 +118,7 @@ def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> No
     ended = here("check")
     assert ended.status == 1
     assert f"{run_folder('sales-0001')}: the run is missing" in ended.out
-    assert here("fit", "shop", "--plain", "-q", 1, "--run", "sales", "--force").status == 0
+    assert here(*FIT, "--run", "sales", "--force").status == 0
     assert f"{run_folder('sales')}: the published run is none of" in here("check", "sales").out
     shutil.rmtree(run_folder("sales"))
     assert f"{run_folder('sales')}: the published run is missing" in here("check", "sales").out
@@ -130,13 +128,13 @@ def test_a_check_names_what_a_history_lacks(here: Command, run_file: Path) -> No
 
 def _night(here: Command, *options: object) -> str:
     """Fit W quickly as the run of a night, of which two stay; return its name."""
-    words = ("fit", "wine", "-q", 1, "--sigma", "median", "--max-iter", 1, "--plain", "--json")
+    words = ("fit", "wine", "-q", 1, "--max-iter", 1, *DEPENDENCE, "--json")
     answer = here(*words, "--run", "night", "--keep-runs", 2, *options).answer
     assert "error" not in answer, answer
     return str(answer["run"])
 
 
-def test_each_run_is_kept_under_its_date_and_the_newest_is_copied(here: Command) -> None:
+def test_each_run_is_kept_under_its_date_and_the_newest_is_copied(here):
     first, second = _night(here), _night(here, "--seed", 1)
     assert first == f"night-{datetime.now(UTC):%Y-%m-%d}"
     assert second == f"{first}-2"
@@ -166,7 +164,7 @@ def test_each_run_is_kept_under_its_date_and_the_newest_is_copied(here: Command)
     assert open_run("night").copy_of == third
 
 
-def test_another_run_of_the_name_is_not_replaced(here: Command, fitted_wine: str) -> None:
+def test_another_run_of_the_name_is_not_replaced(here, fitted_wine):
     publish_run(fitted_wine, "night")
     words = ("fit", "wine", "--plain", "--keep-runs", 2)
     message = here(*words, "--run", "night").failed(1)
@@ -178,13 +176,8 @@ def test_another_run_of_the_name_is_not_replaced(here: Command, fitted_wine: str
     assert "`--keep-runs` is 2, but `--run` is not given" in here(*words).failed(2)
 
 
-def test_an_interrupted_night_is_resumed_under_its_date(
-    here: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    words = ("crossval", "wine", "--folds", 2, "--sigma", "median", "--max-iter", 1, "--plain")
+def test_an_interrupted_night_is_resumed_under_its_date(here, monkeypatch):
+    words = ("crossval", "wine", "--folds", 2, "--max-iter", 1, *DEPENDENCE)
     with monkeypatch.context() as patch:
         patch.setattr("flows.runs.crossval.Crossval.save", interrupted)
         assert here(*words, "--run", "night", "--keep-runs", 2).status == 130
@@ -194,7 +187,7 @@ def test_an_interrupted_night_is_resumed_under_its_date(
     assert open_run("night").copy_of == unfinished["name"]
 
 
-def test_tables_are_kept_under_their_dates(here: Command) -> None:
+def test_tables_are_kept_under_their_dates(here):
     words = ("tables", "--parts", "table-5", "--data", "wine", "--methods", "ism", "--folds", 2)
     words = (*words, "--plain", "--json", "--keep-runs", 1, "--run", "weekly", "--cap", 0.001)
     first, second = (here(*words).answer["run"] for _ in range(2))
@@ -203,7 +196,7 @@ def test_tables_are_kept_under_their_dates(here: Command) -> None:
     assert {each.name for each in list_runs()} == {second, "weekly"}
 
 
-def test_a_published_run_is_removed_by_force_only(here: Command) -> None:
+def test_a_published_run_is_removed_by_force_only(here):
     night = _night(here)
     message = here("rm", "night").failed(1)
     assert f"'night' is published: it is a copy of {night!r}" in message

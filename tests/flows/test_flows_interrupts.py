@@ -1,11 +1,9 @@
 """Interruptions: always heard, by the command."""
 
-from __future__ import annotations
-
 import signal
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,7 +15,7 @@ from flows.progress.interrupts import (
 
 
 @pytest.fixture(autouse=True)
-def _as_a_command() -> Iterator[None]:
+def _as_a_command():
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     install_signal_handlers()
     yield
@@ -42,7 +40,7 @@ def interrupt(_: object) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 3])
-def test_an_interruption_that_python_drops_comes_again(lost: int) -> None:
+def test_an_interruption_that_python_drops_comes_again(lost):
     left = [lost]
 
     def ended(_: object) -> None:
@@ -61,7 +59,7 @@ def test_an_interruption_that_python_drops_comes_again(lost: int) -> None:
     time.sleep(0.3)
 
 
-def test_what_was_heard_within_does_not_come_again() -> None:
+def test_what_was_heard_within_does_not_come_again():
     def lose_and_hear() -> None:
         call_while_deleting(interrupt)
         raise KeyboardInterrupt
@@ -72,7 +70,7 @@ def test_what_was_heard_within_does_not_come_again() -> None:
         time.sleep(0.3)
 
 
-def test_an_interruption_that_is_caught_with_all_there_is_comes_again() -> None:
+def test_an_interruption_that_is_caught_with_all_there_is_comes_again():
     caught = []
 
     def deaf() -> None:
@@ -88,7 +86,7 @@ def test_an_interruption_that_is_caught_with_all_there_is_comes_again() -> None:
     assert was_interrupted()
 
 
-def test_an_interruption_on_its_way_up_does_not_come_again() -> None:
+def test_an_interruption_on_its_way_up_does_not_come_again():
     seen = []
 
     def slow_to_end() -> None:
@@ -103,7 +101,7 @@ def test_an_interruption_on_its_way_up_does_not_come_again() -> None:
     assert seen == ["in order"]
 
 
-def test_what_else_python_drops_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_else_python_drops_is_told_as_before(monkeypatch):
     told: list[str] = []
     monkeypatch.setattr("sys.unraisablehook", lambda lost: told.append(str(lost.exc_value)))
 

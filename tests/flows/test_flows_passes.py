@@ -1,7 +1,5 @@
 """How far a fit says that it is, within its iterations too."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable
@@ -37,7 +35,7 @@ ROUNDS = FitPlan(STOPPING, Stopping(0.01, max_iter=20))
 
 
 @pytest.fixture
-def _every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def _every_pass(monkeypatch):
     """Report passes that are over in no time."""
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
@@ -67,13 +65,11 @@ def state(*changes: float, limit: float = 0.0, tol: float = 0.01) -> SimpleNames
         ((0.001,), 100, 1.0),
     ],
 )
-def test_the_share_of_a_fit_follows_the_change(
-    values: tuple[float, ...], most: int, share: float
-) -> None:
+def test_the_share_of_a_fit_follows_the_change(values, most, share):
     assert log_progress(values, 0.01, most) == pytest.approx(share)
 
 
-def test_the_limit_of_a_fit_may_be_the_noise_between_rows() -> None:
+def test_the_limit_of_a_fit_may_be_the_noise_between_rows():
     def share(limit: float) -> float:
         progress = FitProgress(FitPlan(Stopping(None)))
         progress.on_iteration(state(1.0, 0.1, limit=limit, tol=limit))
@@ -83,7 +79,7 @@ def test_the_limit_of_a_fit_may_be_the_noise_between_rows() -> None:
     assert share(0.01) == pytest.approx(0.9 / 2)
 
 
-def test_a_part_tells_of_the_whole() -> None:
+def test_a_part_tells_of_the_whole():
     diary = Diary()
     with watch_progress(diary):
         fold = ProgressShare(0.2, 0.6, "fold 2 of 10")
@@ -114,7 +110,7 @@ def texts_after(ticks: Iterable[tuple[float, float]]) -> list[str]:
     return texts
 
 
-def test_the_time_left_is_shown_from_two_seconds_on() -> None:
+def test_the_time_left_is_shown_from_two_seconds_on():
     texts = texts_after((number / 2, number / 80) for number in range(1, 81))
     assert texts[:3] == ["text"] * 3
     assert texts[3] == "text, about 40 s left"
@@ -122,7 +118,7 @@ def test_the_time_left_is_shown_from_two_seconds_on() -> None:
     assert texts[-2:] == ["text, about 1 s left", "text"]
 
 
-def test_the_time_left_counts_down_between_reports() -> None:
+def test_the_time_left_counts_down_between_reports():
     clock = Clock()
     left = TimeLeft(clock)
     for clock.now in (10.0, 20.0, 30.0, 40.0):
@@ -134,7 +130,7 @@ def test_the_time_left_counts_down_between_reports() -> None:
     assert left.seconds is None  # the estimate was too low
 
 
-def test_a_stage_of_another_pace_is_forgotten() -> None:
+def test_a_stage_of_another_pace_is_forgotten():
     first = [(at, at / 40) for at in range(1, 21)]
     texts = texts_after([*first, *((at, 0.5 + (at - 20) / 400) for at in range(21, 101))])
     assert texts[19] == "text, about 20 s left"
@@ -142,7 +138,7 @@ def test_a_stage_of_another_pace_is_forgotten() -> None:
     assert texts[99] == "text, about 2 min left"
 
 
-def test_the_time_left_of_values_that_stay_cannot_be_known() -> None:
+def test_the_time_left_of_values_that_stay_cannot_be_known():
     texts = texts_after((at, min(at, 20) / 100) for at in range(1, 100))
     assert "left" in texts[19]
     assert texts[45:] == ["text"] * 54
@@ -150,9 +146,7 @@ def test_the_time_left_of_values_that_stay_cannot_be_known() -> None:
 
 @pytest.mark.parametrize("fall", [0.5, 0.8, 0.9])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
-def test_the_time_left_of_a_residual_that_falls_geometrically(
-    fall: float, noise: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_left_of_a_residual_that_falls_geometrically(fall, noise, monkeypatch):
     clock, rng = Clock(), np.random.default_rng(0)
     monkeypatch.setattr(fit_progress, "time", SimpleNamespace(monotonic=clock))
     steps = math.ceil(math.log(1e-4) / math.log(fall))
@@ -174,13 +168,13 @@ def test_the_time_left_of_a_residual_that_falls_geometrically(
     assert np.mean(np.abs(np.log(ratios)) < math.log(1.5)) > 0.8
 
 
-def test_durations_are_put_into_words() -> None:
+def test_durations_are_put_into_words():
     words = ["1 s", "99 s", "2 min", "83 min", "2 h"]
     assert [duration(seconds) for seconds in (1.0, 99.0, 100.0, 5000.0, 7300.0)] == words
 
 
 @pytest.mark.usefixtures("_every_pass")
-def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
+def test_passes_move_the_share_of_every_iteration_and_of_the_check():
     diary = Diary()
     progress = FitReports(ProgressShare(), PLAN)
 
@@ -215,7 +209,7 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check() -> None:
     assert diary.shares[-1] < 1
 
 
-def test_short_passes_are_not_reported() -> None:
+def test_short_passes_are_not_reported():
     diary = Diary()
     progress = FitReports(ProgressShare(), PLAN)
     with watch_progress(diary):
@@ -226,10 +220,10 @@ def test_short_passes_are_not_reported() -> None:
 
 
 @pytest.mark.usefixtures("_every_pass")
-def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
-    store_own(6000)
+def test_a_fold_tells_of_its_passes_and_of_its_classifier():
+    store_own(3000)
     diary = Diary()
-    exact: Any = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 12}
+    exact: Any = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 6}
     settings = CrossvalSettings(dataset="own", sigma="median", folds=2, **exact)
     outer = Diary()
     with watch_progress(outer), watch_progress(diary):
@@ -251,7 +245,7 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier() -> None:
 
 
 @pytest.mark.usefixtures("_every_pass")
-def test_a_watcher_that_fails_does_not_stop_the_fit_from_aside() -> None:
+def test_a_watcher_that_fails_does_not_stop_the_fit_from_aside():
     class Gone(Diary):
         def tick(self, share: float, text: str) -> None:
             super().tick(share, text)
@@ -267,7 +261,7 @@ def test_a_watcher_that_fails_does_not_stop_the_fit_from_aside() -> None:
 
 
 @pytest.mark.parametrize(("iterations", "lines"), [(7, 7), (60, 30), (1500, 45)])
-def test_the_log_of_a_long_fit_is_short(iterations: int, lines: int) -> None:
+def test_the_log_of_a_long_fit_is_short(iterations, lines):
     diary, slow = Diary(), FitPlan(Stopping(1e-9, max_iter=6000))
     changes = np.geomspace(1.0, 1e-6, iterations).tolist()
     with watch_progress(diary), watched_fit(ProgressShare(), slow) as reports:
@@ -287,7 +281,7 @@ def test_the_log_of_a_long_fit_is_short(iterations: int, lines: int) -> None:
     assert gaps == sorted(gaps)
 
 
-def test_a_fold_has_its_share_of_the_log() -> None:
+def test_a_fold_has_its_share_of_the_log():
     diary = Diary()
     for part in ProgressShare().named("fold 1 of 10").cut([1.0] * 10):
         with watch_progress(diary), watched_fit(part, PLAN) as reports:
@@ -299,7 +293,7 @@ def test_a_fold_has_its_share_of_the_log() -> None:
 
 
 @pytest.mark.usefixtures("_every_pass")
-def test_the_share_of_a_fit_in_rounds_never_falls() -> None:
+def test_the_share_of_a_fit_in_rounds_never_falls():
     progress = FitProgress(ROUNDS)
     shares, stages = [progress.share], [progress.stage]
 
@@ -323,7 +317,7 @@ def test_the_share_of_a_fit_in_rounds_never_falls() -> None:
     assert {"round 1, checking", "round 2, iteration 1", "clusters"} < set(stages)
 
 
-def test_rounds_of_a_fit_that_has_none_are_an_error() -> None:
+def test_rounds_of_a_fit_that_has_none_are_an_error():
     with pytest.raises(TypeError, match="without rounds"):
         FitProgress(PLAN).on_round(ended_round(1, 0.5))
 
@@ -333,7 +327,7 @@ def ended_round(number: int, change: float) -> Round:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_a_long_text_leaves_room_for_the_bar(width: int) -> None:
+def test_a_long_text_leaves_room_for_the_bar(width):
     console = Console(file=StringIO(), width=width)
     progress = Progress(*bar_columns(width), console=console)
     text = "fold 10 of 10, iteration 12, rows 50%, objective 0.123456, 12 min left"

@@ -1,7 +1,5 @@
 """The drawings of pages: small SVG documents that show every name as it is and change nothing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -62,7 +60,7 @@ def texts(picture: Figure) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_drawing_is_small_complete_and_the_same_each_time(name: str) -> None:
+def test_a_drawing_is_small_complete_and_the_same_each_time(name):
     picture = PICTURES[name]()
     assert picture.content == PICTURES[name]().content
     assert len(picture.content) < 120_000
@@ -79,20 +77,20 @@ def test_a_drawing_is_small_complete_and_the_same_each_time(name: str) -> None:
         assert [each for each in texts(picture) if each in SHOWN] == list(SHOWN)
 
 
-def test_a_legend_has_room_for_some_classes_alone() -> None:
+def test_a_legend_has_room_for_some_classes_alone():
     picture = SOME_CLASSES(codes=np.arange(1000) % 40, names=[str(k) for k in range(40)])
     assert "and 17 more" in texts(picture)
     assert len(picture.content) < 120_000
 
 
-def test_equal_looks_mean_equal_classes() -> None:
+def test_equal_looks_mean_equal_classes():
     looks = {tuple(sorted(class_style(index).items())) for index in range(48)}
     assert len(looks) == 48
     assert len({class_style(index)["color"] for index in range(10)}) == 10
     assert [class_style(index)["color"] for index in range(6)] == list(COLOURS)
 
 
-def test_colours_of_weights_are_those_of_their_bars() -> None:
+def test_colours_of_weights_are_those_of_their_bars():
     bars = WEIGHTS().content.decode()
     counts = [bars.count(f"fill: {colour.lower()}") for colour in (BLUE, RED)]
     assert counts == [6, 4]
@@ -103,7 +101,7 @@ def test_colours_of_weights_are_those_of_their_bars() -> None:
 
 
 @pytest.mark.long
-def test_threads_draw_at_the_same_time() -> None:
+def test_threads_draw_at_the_same_time():
     known = {name: picture().content for name, picture in PICTURES.items()}
 
     def redrawn(name: str) -> tuple[str, bytes]:
@@ -114,7 +112,7 @@ def test_threads_draw_at_the_same_time() -> None:
     assert all(known[name] == content for name, content in again)
 
 
-def test_settings_are_not_changed_and_decide_nothing() -> None:
+def test_settings_are_not_changed_and_decide_nothing():
     mpl.use("Agg")
     known = WEIGHTS().content
     settings = {"text.usetex": True, "svg.fonttype": "path", "text.color": "red", "font.size": 3}
@@ -124,7 +122,7 @@ def test_settings_are_not_changed_and_decide_nothing() -> None:
         assert mpl.rcParams == before
 
 
-def test_pyplot_is_not_needed() -> None:
+def test_pyplot_is_not_needed():
     code = (
         "import sys\nfrom ism_dask.pictures.drawing import draw_objective\n"
         "from flows.reports.pictures import drawn\n"

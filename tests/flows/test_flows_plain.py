@@ -1,7 +1,5 @@
 """What the flows compute, without Prefect."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from dataclasses import replace
@@ -50,7 +48,7 @@ PLAIN = replace(WINE, criterion="dependence", sigma="median")
 FIT = FitSettings(dataset="wine", criterion="dependence", sigma="median")
 
 
-def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
+def test_nothing_of_the_held_out_rows_reaches_the_fit():
     labelled = label_of(ensure_stored("wine", None), PLAIN)
     plan, other = (plan_folds(labelled, PLAIN.folds, seed)[0] for seed in (0, 1))
     assert not np.array_equal(plan.test, other.test)
@@ -73,9 +71,7 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit() -> None:
         (unfold_plain, UnfoldSettings(dataset="wine"), (flows.runs.unfolding, "side_information")),
     ],
 )
-def test_data_are_opened_once_and_the_name_is_checked_once(
-    monkeypatch: pytest.MonkeyPatch, run: Any, settings: Any, once: tuple[Any, str]
-) -> None:
+def test_data_are_opened_once_and_the_name_is_checked_once(monkeypatch, run, settings, once):
     ensure_stored("wine", None)
     calls: list[str] = []
     names = ((storage.dataset, "_open"), (flows.runs.resumable, "check_name_is_free"), once)
@@ -91,9 +87,7 @@ def test_data_are_opened_once_and_the_name_is_checked_once(
     assert sorted(calls) == sorted(name for _, name in names)
 
 
-def test_first_folds_of_rows_too_many_for_memory_are_read_from_disk(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_first_folds_of_rows_too_many_for_memory_are_read_from_disk(monkeypatch):
     settings = replace(PLAIN, folds=3)
     expected = crossval_plain(settings).results[:2]
     monkeypatch.setattr(flows.runs.data, "_IN_MEMORY", 0)
@@ -104,7 +98,7 @@ def test_first_folds_of_rows_too_many_for_memory_are_read_from_disk(
     assert fit_plain(FIT).objective > -expected[0].cost
 
 
-def test_picked_rows_are_rows() -> None:
+def test_picked_rows_are_rows():
     source = ensure_stored("wine", None).X
     rows = np.sort(np.random.default_rng(0).choice(178, 100, replace=False))
     picked = pickle.loads(pickle.dumps(RowSubset.of(source, rows)))
@@ -116,7 +110,7 @@ def test_picked_rows_are_rows() -> None:
 
 
 @pytest.mark.long
-def test_a_stored_data_set_of_ones_own() -> None:
+def test_a_stored_data_set_of_ones_own():
     store_own(40, y=np.arange(40) % 4, size=np.linspace(0, 1, 40))
     settings = CrossvalSettings(dataset="own", folds=5)
     assert crossval_plain(settings).n_components is None
@@ -135,7 +129,7 @@ def test_a_stored_data_set_of_ones_own() -> None:
         crossval_plain(replace(settings, folds=11))
 
 
-def test_fit_keeps_the_model_that_it_tells_of() -> None:
+def test_fit_keeps_the_model_that_it_tells_of():
     settings = FitSettings(dataset="wine", n_components=2)
     result = fit_plain(settings)
     chosen = result.selection
@@ -165,7 +159,7 @@ def test_fit_keeps_the_model_that_it_tells_of() -> None:
     assert model.feature_names == data.feature_names
 
 
-def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> None:
+def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes():
     X, y = load_wine(return_X_y=True)
     given = {"dataset": "wine", "criterion": "dependence", "n_components": 2, "force": True}
     for settings, parameters in (
@@ -182,7 +176,7 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes() -> No
         np.testing.assert_allclose(model.components, expected.components_, atol=1e-9)
 
 
-def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
+def test_a_run_says_what_its_fit_says_of_the_number_of_features():
     settings = FitSettings(dataset="wine", n_components=3, criterion="dependence")
     words = fit_plain(settings).components_advice
     assert words.startswith("new feature 3 has an eigenvalue of ")
@@ -190,7 +184,7 @@ def test_a_run_says_what_its_fit_says_of_the_number_of_features() -> None:
 
 
 @pytest.mark.long
-def test_crossval_and_its_baselines_are_what_scikit_learn_computes() -> None:
+def test_crossval_and_its_baselines_are_what_scikit_learn_computes():
     result = crossval_plain(CrossvalSettings(dataset="wine", n_components=2, folds=3))
     X, y = load_wine(return_X_y=True)
     prediction = SupervisedIKDR(2, random_state=0)
@@ -223,9 +217,7 @@ def test_crossval_and_its_baselines_are_what_scikit_learn_computes() -> None:
     np.testing.assert_allclose(right / sizes, [each.accuracy for each in result.results])
 
 
-def test_baselines_that_take_too_long_are_left_out_and_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_baselines_that_take_too_long_are_left_out_and_named(monkeypatch):
     monkeypatch.setattr("flows.runs.crossval._MOST_WORK", 1e5)
     result = crossval_plain(replace(WINE, n_components=2, first=1, max_iter=1))
     assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
@@ -235,19 +227,19 @@ def test_baselines_that_take_too_long_are_left_out_and_named(
     assert note.endswith("178 rows of 13 columns are too many: dependence, all features.")
 
 
-def test_top_loadings_are_the_largest_weights() -> None:
+def test_top_loadings_are_the_largest_weights():
     found = top_loadings(np.array([[0.1, -0.9, 0.3, 0.0, 0.2, 0.25]]), tuple("abcdef"))
     assert [(each.feature, each.weight) for each in found[0][:2]] == [("b", -0.9), ("c", 0.3)]
     assert len(found[0]) == 5
 
 
-def test_relative_gaussian_keeps_its_rows_out_of_the_summary() -> None:
+def test_relative_gaussian_keeps_its_rows_out_of_the_summary():
     given = {"kernel": "relative_gaussian", "neighbor": 5, "criterion": "dependence"}
     result = fit_plain(FitSettings(dataset="wine", **given))
     assert result.fitted_kernel == {"name": "relative_gaussian", "neighbor": 5}
 
 
-def test_tolerances_reach_the_fit() -> None:
+def test_tolerances_reach_the_fit():
     given = {"dataset": "wine", "criterion": "dependence", "sigma": "median", "tol": 0.01}
     loose = fit_plain(FitSettings(run="loose", **given))
     tight = fit_plain(FitSettings(run="tight", angle_tol=1e-6, **given))

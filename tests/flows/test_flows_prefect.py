@@ -1,7 +1,5 @@
 """The flows under Prefect: the same numbers, and what the UI shows of them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -12,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commandline import Command
-from serving import Serving
 from support import EXACT, artifacts_of, flown, store_own
 from waiting import served, wait
 
@@ -33,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
-def test_crossval_shows_what_it_computes() -> None:
+def test_crossval_shows_what_it_computes():
     result, run, artifacts = flown("crossval", WINE)
     plain = crossval_plain(WINE)
     for one, two in zip(result.results, plain.results, strict=True):
@@ -60,7 +56,7 @@ def test_crossval_shows_what_it_computes() -> None:
     assert artifacts["crossval-wine-gaussian-progress"].data == 100
 
 
-def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
+def test_tables_show_each_cell_and_go_on_where_they_were():
     from flows.paper.measure import tables_plain
     from flows.paper.settings import TablesSettings
 
@@ -80,7 +76,7 @@ def test_tables_show_each_cell_and_go_on_where_they_were() -> None:
     assert tables_plain(settings).cells == result.cells
 
 
-def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_shows_what_is_stored(monkeypatch):
     from prefect.client.orchestration import SyncPrefectClient
 
     create, names = SyncPrefectClient.create_flow_run, []
@@ -104,9 +100,7 @@ def test_ingest_shows_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert artifacts["ingest-wine-progress"].data == 100
 
 
-def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(monkeypatch):
     from flows.tracking.client import ServerUnreachable
     from flows.tracking.live import LiveRun
 
@@ -124,9 +118,7 @@ def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(
     assert artifacts["ingest-wine-progress"].data == 100
 
 
-def test_an_ingestion_that_loses_its_cluster_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_ingestion_that_loses_its_cluster_is_tried_again(monkeypatch):
     from flows import run_flows
     from flows.runs.data import store_dataset
     from flows.tracking import flow_run
@@ -152,7 +144,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(
             flown("ingest", IngestSettings(dataset="wine", force=True))
 
 
-def test_fit_shows_what_it_keeps() -> None:
+def test_fit_shows_what_it_keeps():
     own: Any = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
     settings = FitSettings(**own, n_components=2, run="two")
     result, run, artifacts = flown("fit", settings)
@@ -172,7 +164,7 @@ def test_fit_shows_what_it_keeps() -> None:
 
 
 @pytest.mark.long
-def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None:
+def test_the_log_is_a_diary_of_the_run(apart, serving):
     store_own(3000)
     given = (*EXACT, "--sigma", "median", "--tol", "1e-12", "--max-iter", "40")
     ended = apart("fit", "own", *given, "--checkpoint", "0", "--run", "told")
@@ -199,7 +191,7 @@ def test_the_log_is_a_diary_of_the_run(apart: Command, serving: Serving) -> None
     assert 10 < len(lines) < 60
 
 
-def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving: Serving) -> None:
+def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving):
     from flows.run_flows import fit
 
     with pytest.raises(SettingsError, match="`label` is 'colour'"):
@@ -213,7 +205,7 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving: Serving)
     assert "`degree` is no parameter of the gaussian kernel" in state.message
 
 
-def test_the_progress_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_says_how_much_is_left(monkeypatch):
     from prefect.client.orchestration import get_client
 
     from flows.run_flows import fit
@@ -248,7 +240,7 @@ class _Busy(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the name that the base class calls
 
 
-def test_a_call_before_a_run_waits_for_a_busy_server() -> None:
+def test_a_call_before_a_run_waits_for_a_busy_server():
     from prefect.settings import (
         PREFECT_API_URL,
         PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,

@@ -1,7 +1,5 @@
 """Refreshes: a table that changes is fitted again, compared, and published if it is sound."""
 
-from __future__ import annotations
-
 import getpass
 import importlib
 import json
@@ -13,7 +11,6 @@ import sys
 import time
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,11 +20,9 @@ from typing import Any
 import boto3
 import numpy as np
 import pytest
-from commandline import Command
 from numpy.testing import assert_array_equal
 from prefect.filesystems import RemoteFileSystem
 from scipy.linalg import subspace_angles
-from serving import Serving
 from shop import (
     BAD,
     QUICK_FILE,
@@ -63,14 +58,12 @@ from storage.records import to_sealed_json
 
 
 @pytest.fixture
-def run_file(tmp_path: Path) -> Path:
+def run_file(tmp_path):
     return open_shop(tmp_path, QUICK_FILE)
 
 
 @pytest.mark.long
-def test_only_what_has_changed_is_fitted_again_from_the_last_w(
-    here: Command, run_file: Path
-) -> None:
+def test_only_what_has_changed_is_fitted_again_from_the_last_w(here, run_file):
     run_file.write_text(RUN_FILE)
     first = refreshed(here, run_file)
     assert (first["state"], first["run"]) == ("published", "sales-0001")
@@ -135,7 +128,7 @@ def _explained(Z: Any, y: Any) -> float:
 
 
 @pytest.mark.long
-def test_bad_data_are_not_published_and_sound_ones_are(here: Command, run_file: Path) -> None:
+def test_bad_data_are_not_published_and_sound_ones_are(here, run_file):
     refreshed(here, run_file)
     published, part = model_hash("sales"), run_file.parent / "parts" / "a.parquet"
     good = part.read_bytes()
@@ -161,7 +154,7 @@ def test_bad_data_are_not_published_and_sound_ones_are(here: Command, run_file: 
 
 
 @pytest.mark.long
-def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Path) -> None:
+def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     refreshed(here, run_file)
     published = model_hash("sales")
     write_part(run_file.parent, "b", 400, shift=30.0)
@@ -188,7 +181,7 @@ def test_a_suspicious_run_is_kept_but_not_published(here: Command, run_file: Pat
 
 
 @pytest.mark.long
-def test_a_rollback_publishes_an_earlier_run(here: Command, run_file: Path) -> None:
+def test_a_rollback_publishes_an_earlier_run(here, run_file):
     run_file.write_text(WITHOUT_PAGE)
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
@@ -216,7 +209,7 @@ def test_a_rollback_publishes_an_earlier_run(here: Command, run_file: Path) -> N
 
 
 @pytest.mark.long
-def test_a_history_holds_every_night(here: Command, run_file: Path) -> None:
+def test_a_history_holds_every_night(here, run_file):
     part = run_file.parent / "parts" / "a.parquet"
     refreshed(here, run_file)
     for _ in range(2):
@@ -246,7 +239,7 @@ def test_a_history_holds_every_night(here: Command, run_file: Path) -> None:
 
 
 @pytest.mark.long
-def test_stale_outputs_are_written_by_the_next_night(here: Command, run_file: Path) -> None:
+def test_stale_outputs_are_written_by_the_next_night(here, run_file):
     text = WITHOUT_PAGE.replace('source = "parts/a.parquet"', 'source = "new.parquet"')
     run_file.write_text(text)
     message = "sales-0001 is published, but outputs of the run file are stale: "
@@ -260,9 +253,7 @@ def test_stale_outputs_are_written_by_the_next_night(here: Command, run_file: Pa
 
 
 @pytest.mark.long
-def test_a_refresh_reads_its_run_file_once_and_each_model_once(
-    here: Command, run_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refresh_reads_its_run_file_once_and_each_model_once(here, run_file, monkeypatch):
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
     counted: Counter[str] = Counter()
@@ -300,14 +291,12 @@ def test_a_refresh_reads_its_run_file_once_and_each_model_once(
         ("[[tr", "[refresh]\nkeep = 1\n[[tr", "`refresh.keep` is 1; expected 2 or more"),
     ],
 )
-def test_files_that_cannot_be_refreshed(
-    here: Command, run_file: Path, text: str, instead: str, message: str
-) -> None:
+def test_files_that_cannot_be_refreshed(here, run_file, text, instead, message):
     run_file.write_text(RUN_FILE.replace(text, instead))
     assert message in here("refresh", run_file, "--plain").failed(2)
 
 
-def test_a_run_of_the_same_file_is_adopted(here: Command, run_file: Path) -> None:
+def test_a_run_of_the_same_file_is_adopted(here, run_file):
     assert here("run", run_file, "--plain").status == 0
     saved = model_hash("sales")
     # Neither of these settings changes the result.
@@ -323,9 +312,7 @@ def test_a_run_of_the_same_file_is_adopted(here: Command, run_file: Path) -> Non
     assert refreshed(here, other)["state"] == "unchanged"
 
 
-def test_a_run_of_that_name_that_is_another_fit_stays(
-    here: Command, run_file: Path, fitted_wine: str
-) -> None:
+def test_a_run_of_that_name_that_is_another_fit_stays(here, run_file, fitted_wine):
     publish_run(fitted_wine, "sales")
     saved = model_hash("sales")
     assert "which is no fit of this table" in here("refresh", run_file, "--plain").failed(1)
@@ -346,9 +333,7 @@ _MOMENTS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("moment", _MOMENTS)
-def test_a_killed_refresh_leaves_a_whole_run_published(
-    here: Command, run_file: Path, moment: str
-) -> None:
+def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
     killed_at(
@@ -371,12 +356,12 @@ def test_a_killed_refresh_leaves_a_whole_run_published(
     assert reasons == ([] if moment.endswith("prune") else [died])
 
 
-def test_two_refreshes_at_once_are_refused(here: Command, run_file: Path) -> None:
+def test_two_refreshes_at_once_are_refused(here, run_file):
     with refresh_lock("sales"):
         assert "another process refreshes 'sales'" in here("refresh", run_file, "--plain").failed(1)
 
 
-def test_a_damaged_history_is_named(here: Command, run_file: Path) -> None:
+def test_a_damaged_history_is_named(here, run_file):
     refreshed(here, run_file)
     path = home() / "refreshes" / "sales" / "history.json"
     text = path.read_text()
@@ -391,9 +376,7 @@ def test_a_damaged_history_is_named(here: Command, run_file: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
-def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
-    here: Command, run_file: Path, serving: Serving
-) -> None:
+def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(here, run_file, serving):
     for state, kind in (("Published", "COMPLETED"), ("Unchanged", "COMPLETED")):
         answer = here("refresh", run_file, "--json").answer
         assert answer["state"] == state.lower()
@@ -419,9 +402,7 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
-def test_a_prefect_block_has_the_credentials(
-    here: Command, run_file: Path, lake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prefect_block_has_the_credentials(here, run_file, lake, monkeypatch):
     """The environment has none: only the block knows the server and the key."""
     s3 = boto3.client("s3")
     write_part(run_file.parent, "a", 400)
@@ -444,9 +425,7 @@ def test_a_prefect_block_has_the_credentials(
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_schedules_are_made_replaced_listed_paused_and_removed(
-    here: Command, run_file: Path, serving: Serving
-) -> None:
+def test_schedules_are_made_replaced_listed_paused_and_removed(here, run_file, serving):
     wrong = here("schedule", run_file, "--cron", "nightly").failed(2)
     assert "`--cron` is 'nightly'; expected five fields, such as '0 2 * * *'\n" in wrong
     wrong = here("schedule", run_file, "--cron", "0 2 * * *", "--timezone", "Mars").failed(2)
@@ -490,9 +469,7 @@ def test_schedules_are_made_replaced_listed_paused_and_removed(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
-def test_an_alert_calls_a_webhook(
-    here: Command, run_file: Path, serving: Serving, hook: tuple[str, list[dict[str, Any]]]
-) -> None:
+def test_an_alert_calls_a_webhook(here, run_file, serving, hook):
     address, called = hook
     assert here("alert").out == "refreshes alert nobody; `ism-dask alert URL` changes that\n"
     assert "expected a webhook" in here("alert", "me").failed(2)
@@ -515,7 +492,7 @@ def test_an_alert_calls_a_webhook(
 
 
 @pytest.fixture
-def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def hook():
     """Serve a webhook; yield its address, and what it was called with."""
     called: list[dict[str, Any]] = []
 
@@ -533,9 +510,7 @@ def hook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 @pytest.mark.long
-def test_a_home_is_backed_up_and_restored(
-    here: Command, run_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_is_backed_up_and_restored(here, run_file, monkeypatch):
     """As docs/operators.md says: a copy of the folder is a home, wherever it lies."""
     refreshed(here, run_file)
     backup = run_file.parent / "backup"
@@ -549,7 +524,7 @@ def test_a_home_is_backed_up_and_restored(
     assert model_hash("sales") == model_hash("sales-0002")
 
 
-def test_metrics_of_refreshes(here: Command, run_file: Path) -> None:
+def test_metrics_of_refreshes(here, run_file):
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
     refreshed(here, run_file)
@@ -564,7 +539,7 @@ def test_metrics_of_refreshes(here: Command, run_file: Path) -> None:
     assert float(lines["ism_dask_home_free_bytes"]) > 0
 
 
-def test_a_run_is_cancelled_from_another_process(here: Command, tmp_path: Path) -> None:
+def test_a_run_is_cancelled_from_another_process(here, tmp_path):
     assert "no process computes the run 'sales'" in here("cancel", "sales").failed(2)
     code = (
         "import time\n"
@@ -589,9 +564,7 @@ def test_a_run_is_cancelled_from_another_process(here: Command, tmp_path: Path) 
         waiting.join()
 
 
-def test_a_missing_run_file_is_an_error_at_once(
-    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_run_file_is_an_error_at_once(here, tmp_path, monkeypatch):
     monkeypatch.setattr("flows.cli.run_file.connect_to_prefect", pytest.fail)
     monkeypatch.setattr("flows.cli.compute.connect_to_prefect", pytest.fail)
     assert "with the tables [data] and [fit]." in here("refresh", "--help").out
@@ -602,7 +575,7 @@ def test_a_missing_run_file_is_an_error_at_once(
     ).failed(2)
 
 
-def test_a_new_run_file_for_a_glob_is_valid(here: Command, run_file: Path) -> None:
+def test_a_new_run_file_for_a_glob_is_valid(here, run_file):
     for data, name in (("parts/*.parquet", "parts"), ("*.parquet", "table"), ("a b.csv", "a-b")):
         path = run_file.with_name(f"{name}.toml")
         assert here("init", path, "--data", data, "--label", "churned").status == 0

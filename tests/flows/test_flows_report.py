@@ -1,7 +1,5 @@
 """Reports of runs: plots, the HTML page as a real browser shows it, the Markdown page."""
 
-from __future__ import annotations
-
 import html
 import re
 import shutil
@@ -17,7 +15,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from browsing import Browsing, Page
-from commandline import Command
 from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
 from PIL import Image
@@ -52,27 +49,19 @@ from storage import (
 )
 
 HOSTILE = ("<script>alert(1)</script>", "a|b `c` **d**", "\x00 bell \x07", "]]>&amp;", "x" * 200)
-QUICK = ("-q", 2, "--criterion", "dependence", "--sigma", "median")
+# What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
+ESCAPES = ("\x1b[31mred", "\x1b[2J", "\x1b]0;title\x07", "\x9b5m", "a\rb", "\x1b]8;;http://x\x1b\\")
+LINK = "](javascript:alert(1))"
 
 Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def rendered(_home_of_runs: Path) -> dict[str, str]:
+def rendered(home_of_runs):
     """Return the page of the run of each kind."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(_home_of_runs / "home"))
-        return {kind: render_run(kind) for kind in ("fit", "mine", "cluster", "crossval")}
-
-
-def store_hostile() -> None:
-    X = np.random.default_rng(0).normal(size=(300, len(HOSTILE)))
-    classes = tuple(f"<img src=x onerror=alert({k})>" for k in range(3))
-    info = DatasetInfo(
-        "hostile", feature_names=HOSTILE, class_names={"y": classes}, default_label="y"
-    )
-    y = np.digitize(X[:, 0], [-0.5, 0.5])
-    write_dataset(dataset_path("hostile"), info, [X], {"y": y, "number": X[:, 1] ** 3})
+        patch.setenv("ISM_DASK_HOME", str(home_of_runs / "home"))
+        return {kind: render_run(kind) for kind in DRAWN}
 
 
 # Some of the texts in the drawings of a page.
@@ -84,13 +73,11 @@ DRAWN = {
 }
 
 
-@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_page_is_sound_the_same_each_time_and_asks_nobody_for_anything(
-    rendered: dict[str, str], kind: str
-) -> None:
-    page = rendered[kind]
-    assert page == render_run(kind)
+def test_a_page_is_sound_and_needs_nothing_but_the_folder_of_the_run(rendered, home_of_runs, kind):
+    shutil.copytree(home_of_runs / "home" / "runs" / kind, run_folder(kind))
+    page = render_run(kind)
+    assert page == rendered[kind]
     found = Page(page)
     assert page.startswith("<!DOCTYPE html>")
     assert len(found.all("main")) == len(found.all("h1")) == 1
@@ -114,7 +101,7 @@ def drawings(addresses: list[str]) -> Iterator[list[str]]:
             yield [html.unescape(text) for text in re.findall("<text [^>]*>([^<]*)<", document)]
 
 
-def test_a_page_says_what_was_found_and_chosen(results: Results, rendered: dict[str, str]) -> None:
+def test_a_page_says_what_was_found_and_chosen(results, rendered):
     page = rendered["mine"]
     assert "prediction: J is the share explained" in page
     assert "<h2>What was chosen</h2>" in page
@@ -126,33 +113,43 @@ def test_a_page_says_what_was_found_and_chosen(results: Results, rendered: dict[
     assert page.index('class="opening">4 clusters of 1,797 rows agree') < page.index("Clusters of")
 
 
-@pytest.mark.usefixtures("results")
-def test_nothing_but_the_folder_of_the_run_is_needed(
-    rendered: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = run_folder("cluster")
-    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "elsewhere"))
-    shutil.copytree(folder, run_folder("cluster"))
-    assert render_run("cluster") == rendered["cluster"]
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Return a home with data of hostile names, and fits to their classes and to their numbers."""
+    home, names = tmp_path_factory.mktemp("hostile") / "home", (*HOSTILE, *ESCAPES, LINK)
+    X = np.random.default_rng(0).normal(size=(200, len(names)))
+    classes = ("<img src=x onerror=alert(0)>", *ESCAPES[:2])
+    info = DatasetInfo(
+        "hostile", feature_names=names, class_names={"y": classes}, default_label="y"
+    )
+    labels = {"y": np.digitize(X[:, 0], [-0.5, 0.5]), "number": X[:, 1] ** 3}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(home))
+        write_dataset(dataset_path("hostile"), info, [X], labels)
+        for label, criterion in (("y", "prediction"), ("number", "dependence")):
+            settings = {"label": label, "criterion": criterion, "sigma": "median"}
+            fit_plain(FitSettings(dataset="hostile", n_components=2, run=label, **settings))
+    return home
 
 
-@pytest.mark.parametrize(
-    ("label", "q", "criterion"), [("y", 1, "prediction"), ("number", 2, "dependence")]
-)
-def test_names_are_shown_and_never_obeyed(label: str, q: int, criterion: str) -> None:
-    store_hostile()
-    settings = {"label": label, "n_components": q, "criterion": criterion, "sigma": "median"}
-    fit_plain(FitSettings(dataset="hostile", **settings, run="bad"))
-    found = Page(render_run("bad"))
+@pytest.mark.parametrize("run", ["y", "number"])
+def test_names_are_shown_and_never_obeyed(here, hostile, monkeypatch, run):
+    monkeypatch.setenv("ISM_DASK_HOME", str(hostile))
+    found = Page(render_run(run))
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
-    page = run_page(View.of("bad").result)
-    assert "<script" not in page
-    assert "<img" not in page
+    page = run_page(View.of(run).result)
+    for sign in ("<script", "<img", *ESCAPES):
+        assert sign not in page
+    assert "](javascript" not in page.replace("\\](", "")
     assert r"a\|b \`c\` \*\*d\*\*" in page
+    shown = here("show", run)
+    assert "red" in shown.out
+    for each in (shown, here("runs"), here("datasets"), here("show", "\x1b[2J")):
+        assert (each.out + each.err).replace("\n", "").isprintable(), each
 
 
-def test_a_model_without_history_or_sample_has_a_page() -> None:
+def test_a_model_without_history_or_sample_has_a_page():
     metrics = {**FITTED, "status": "tolerance met", "measure": "change"}
     arrays = np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1)
     save_model("old", Model(*arrays, metrics=metrics, config={"tol": 0.01, "angle_tol": None}))
@@ -161,7 +158,7 @@ def test_a_model_without_history_or_sample_has_a_page() -> None:
 
 
 @pytest.fixture
-def canvases(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+def canvases(monkeypatch):
     """Return a list to which each drawing adds its figure of matplotlib."""
     mpl.use("Agg")
     drawn: list[Figure] = []
@@ -189,7 +186,7 @@ def _is_neutral(line: Any) -> bool:
 
 
 @pytest.mark.usefixtures("results")
-def test_the_report_shows_what_plot_shows(canvases: list[Figure]) -> None:
+def test_the_report_shows_what_plot_shows(canvases):
     data = open_dataset("wine")
     X = data.X.read(0, len(data.X))
     fitted = SupervisedIKDR(criterion="dependence").fit(X, data.labels["cultivar"])
@@ -208,7 +205,7 @@ def test_the_report_shows_what_plot_shows(canvases: list[Figure]) -> None:
     _assert_same(pairs)
 
 
-def test_pictures_of_dimensions_are_those_of_plot(canvases: list[Figure]) -> None:
+def test_pictures_of_dimensions_are_those_of_plot(canvases):
     trials = [DimensionTrial(q, q + 0.1, q + 0.2, q + 0.3) for q in (1, 2)]
     X, y = load_iris(return_X_y=True)
     fitted = SupervisedIKDR(2, criterion="dependence").fit(X, y)
@@ -230,7 +227,7 @@ def _assert_same(pairs: list[tuple[Figure, Any]]) -> None:
     plt.close("all")
 
 
-def test_images_of_components_have_the_colours_of_plot(results: Results) -> None:
+def test_images_of_components_have_the_colours_of_plot(results):
     mpl.use("Agg")
     view = View.of("cluster")
     assert view.model is not None
@@ -250,8 +247,8 @@ def test_images_of_components_have_the_colours_of_plot(results: Results) -> None
     plt.close("all")
 
 
-def test_pages_in_markdown_end_with_links_and_stay_small(results: Results) -> None:
-    for kind in DRAWN:
+def test_pages_in_markdown_end_with_links_and_stay_small(results):
+    for kind in ("mine", "cluster"):
         text = run_page(results[kind], {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"})
         assert text.startswith(f"# {kind}\n")
         # No link to a file: a browser opens none from the page of a server.
@@ -306,10 +303,10 @@ def _looked_at(browser: Browsing, path: Path, width: int = 1000, scheme: str = "
     return visit.found
 
 
-@pytest.mark.usefixtures("results")
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str) -> None:
-    path = Path(here("report", kind, "--json").answer["path"])
+def test_a_browser_shows_the_report(browser, rendered, tmp_path, kind):
+    path = tmp_path / "report.html"
+    path.write_text(rendered[kind])
     for width, scheme in ((1000, "light"), (400, "dark"), (320, "dark")):
         found = _looked_at(browser, path, width, scheme)
         assert found["title"] == kind
@@ -324,7 +321,7 @@ def test_a_browser_shows_the_report(here: Command, browser: Browsing, kind: str)
         assert (_brightness(found["paper"]) > 380) is (scheme == "light")
 
 
-def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsing) -> None:
+def test_a_browser_shows_the_tables_of_the_paper(here, browser):
     settings = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
     result = tables_plain(settings)
     name = "<i>line</i>"
@@ -352,10 +349,9 @@ def test_a_browser_shows_the_tables_of_the_paper(here: Command, browser: Browsin
     assert all(files[name].startswith("<svg") for name in ("features.svg", "figure-1b.svg"))
 
 
-def test_a_browser_runs_nothing_of_a_hostile_name(here: Command, browser: Browsing) -> None:
-    store_hostile()
-    assert here("fit", "hostile", *QUICK, "--plain", "--run", "bad").status == 0
-    path = Path(here("report", "bad", "--json").answer["path"])
+def test_a_browser_runs_nothing_of_a_hostile_name(here, browser, hostile, monkeypatch):
+    monkeypatch.setenv("ISM_DASK_HOME", str(hostile))
+    path = Path(here("report", "y", "--json").answer["path"])
     assert _looked_at(browser, path)["scripts"] == 0
 
 
@@ -374,21 +370,21 @@ _CROSSED = """() => {
 
 
 @pytest.mark.parametrize("weights", [[0.6, -0.5, 0.4, -0.02], [-0.9, -0.3, -0.2], [0.9, -0.01]])
-def test_numbers_beside_bars_cross_nothing(browser: Browsing, weights: list[float]) -> None:
+def test_numbers_beside_bars_cross_nothing(browser, weights):
     names = [f"a long name of a feature no {k}" for k in range(len(weights))]
     bars = drawn("bars", "", draw_weights, names=names, weights=np.array(weights))
     visit = browser.visit(bars.data_uri(), lambda page: page.evaluate(_CROSSED))
     assert visit.found == [len(weights), len(weights), 0]
 
 
-def test_columns_of_images_are_named_by_row_and_column() -> None:
+def test_columns_of_images_are_named_by_row_and_column():
     assert column_names(None, (2, 3), 6)[3:5] == ("pixel_1_0", "pixel_1_1")
     assert column_names(("a", "b"), (1, 2), 2) == ("a", "b")
     assert column_names(None, None, 2) == ("feature_0", "feature_1")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_drawing_stands_alone_and_follows_the_scheme(browser: Browsing, scheme: str) -> None:
+def test_a_drawing_stands_alone_and_follows_the_scheme(browser, scheme):
     names = [short_name(name) for name in HOSTILE]
     weights = np.full(len(HOSTILE), 0.5)
     found = browser.visit(

@@ -1,7 +1,5 @@
 """Runs that are cut off: reported, taken up again, and never computed by two at once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -9,14 +7,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from commandline import Command
 from sklearn.datasets import load_breast_cancer
 from support import Diary, doomed_command, store_own
 from waiting import wait
@@ -85,12 +82,8 @@ def _without_seconds(value: Any) -> Any:
     ],
 )
 def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
-    here: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    store: Callable[[], None],
-    command: tuple[str, ...],
-    at: str,
-) -> None:
+    here, monkeypatch, store, command, at
+):
     store()
     at_once = ("--plain", "--run") if command is UNFOLD else ("--plain", *OFTEN, "--run")
     assert here(*command, *at_once, "whole").status == 0
@@ -153,12 +146,12 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
         ("../cut", "expected 1 to 128 of the characters"),
     ],
 )
-def test_what_cannot_be_resumed_is_named(here: Command, name: str, message: str) -> None:
+def test_what_cannot_be_resumed_is_named(here, name, message):
     assert message in here("resume", name, "--plain").failed(2)
 
 
 @pytest.mark.long
-def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
+def test_interrupted_a_fit_keeps_what_it_has(here):
     store_own(4_000, 20)
     arguments = ("--plain", "--checkpoint", "1000", "--max-iter", "40", "--run", "cut")
     with subprocess.Popen(
@@ -178,7 +171,7 @@ def test_interrupted_a_fit_keeps_what_it_has(here: Command) -> None:
 
 
 @pytest.fixture
-def settings() -> FitSettings:
+def settings():
     store_own(300, 6)
     return FitSettings(
         dataset="own",
@@ -227,13 +220,8 @@ def notes(settings: FitSettings) -> list[str]:
     ],
 )
 def test_the_same_command_alone_goes_on_by_itself(
-    settings: FitSettings,
-    monkeypatch: pytest.MonkeyPatch,
-    before: dict[str, Any],
-    after: dict[str, Any],
-    rows: int,
-    goes_on: bool,
-) -> None:
+    settings, monkeypatch, before, after, rows, goes_on
+):
     cut_off(replace(settings, **before), monkeypatch)
     store_own(rows, 6)
     begun, *going_on = notes(replace(settings, **after))
@@ -242,7 +230,7 @@ def test_the_same_command_alone_goes_on_by_itself(
     assert going_on == [resuming] * goes_on
 
 
-def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch):
     # A number that a fit by prediction takes some steps to explain.
     X = np.random.default_rng(0).normal(size=(400, 6))
     store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
@@ -253,9 +241,7 @@ def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(load_model("mine").components, whole.components)
 
 
-def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(
-    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(settings, monkeypatch):
     cut_off(settings, monkeypatch)
     checkpoints = Checkpoints.of_run("mine")
     newest = checkpoints.results.path(checkpoint_key(checkpoints.numbers[-1]))
@@ -275,7 +261,7 @@ def left_behind(settings: FitSettings, **process: Any) -> Lease:
     return lease
 
 
-def test_a_run_has_one_process_at_a_time(settings: FitSettings, here: Command) -> None:
+def test_a_run_has_one_process_at_a_time(settings, here):
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         with pytest.raises(FlowError) as error:
             fit_plain(settings)
@@ -286,7 +272,7 @@ def test_a_run_has_one_process_at_a_time(settings: FitSettings, here: Command) -
     assert fit_plain(settings).run == "mine"
 
 
-def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: FitSettings) -> None:
+def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings):
     lease = left_behind(settings, host="elsewhere", pid=1)
     assert lease.held
     with pytest.raises(FlowError, match="process 1 on elsewhere computes it since"):
@@ -297,16 +283,14 @@ def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings: Fit
     assert "ended without a word" in begun
 
 
-def test_a_process_with_the_number_of_a_dead_one_does_not_hold_its_lease(
-    settings: FitSettings,
-) -> None:
+def test_a_process_with_the_number_of_a_dead_one_does_not_hold_its_lease(settings):
     lease = left_behind(settings)
     assert lease.held
     replace(lease, created=lease.created - 100).write()
     assert len(notes(settings)) == 1
 
 
-def test_a_lease_that_is_damaged_is_named(settings: FitSettings) -> None:
+def test_a_lease_that_is_damaged_is_named(settings):
     lease = left_behind(settings)
     for text in ("", "{", "[]", json.dumps({**asdict(lease), "more": 1})):
         lease.path.write_text(text)
@@ -314,22 +298,20 @@ def test_a_lease_that_is_damaged_is_named(settings: FitSettings) -> None:
             fit_plain(settings)
 
 
-def test_a_run_that_fails_before_there_is_anything_leaves_no_trace(settings: FitSettings) -> None:
+def test_a_run_that_fails_before_there_is_anything_leaves_no_trace(settings):
     with pytest.raises(RuntimeError), resumable_run("mine", "fit", settings, {}):
         raise RuntimeError
     assert not run_folder("mine").exists()
 
 
-def test_the_lease_of_a_process_that_lives_is_renewed(
-    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lease_of_a_process_that_lives_is_renewed(settings, monkeypatch):
     monkeypatch.setattr("flows.services.leases.SIGN_OF_LIFE", 0.05)
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         first = find_lease("mine")
         wait(lambda: find_lease("mine").renewed > first.renewed)
 
 
-def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -> None:
+def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings):
     """Its run has another holder by then, whose lease and checkpoints stay as they are."""
 
     def work() -> None:
@@ -349,9 +331,7 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings: FitSettings) -
     assert PartialResults.of_run("mine").keys() == []
 
 
-def test_a_run_that_is_dropped_is_not_taken_with_it(
-    settings: FitSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_dropped_is_not_taken_with_it(settings, monkeypatch):
     """Who waits for the lock of a folder that goes away finds another one."""
     taken: list[Lease] = []
 
@@ -376,9 +356,7 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(
     assert [each.run for each in taken] == ["mine"]
 
 
-def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(
-    settings: FitSettings,
-) -> None:
+def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(settings):
     def work() -> None:
         seldom = replace(settings, checkpoint=1e6)
         with resumable_run("mine", "fit", seldom, {}) as this, this.fit(1) as keeper:
@@ -390,7 +368,7 @@ def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(
     assert Checkpoints.of_run("mine").numbers == [1]
 
 
-def test_a_damaged_part_is_named_and_computed_again(settings: FitSettings) -> None:
+def test_a_damaged_part_is_named_and_computed_again(settings):
     diary = Diary()
     with watch_progress(diary), resumable_run("mine", "fit", settings, {}) as this:
         this.save("fold-1", {"score": 1.0})

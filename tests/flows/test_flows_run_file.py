@@ -1,7 +1,5 @@
 """Run files: read, checked with the line of each error, and run from the table to the outputs."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
@@ -11,7 +9,6 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
-from commandline import Command
 
 from flows.errors import SettingsError
 from flows.settings.run_file import FLOWS, read_run_file
@@ -46,7 +43,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "run-file.schema.json"
 
 
 @pytest.fixture
-def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run_file(tmp_path, monkeypatch):
     """Write a table and a run file, in a folder that is not the current one."""
     rng = np.random.default_rng(3)
     frame = pd.DataFrame(rng.normal(size=(N, 3)), columns=["age", "income", "visits"])
@@ -62,7 +59,7 @@ def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.long
-def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: Path) -> None:
+def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
     folder = run_file.parent
     shown = here("run", run_file, "--dry-run").out
     assert "150 rows; 3 columns become 3 numbers" in shown
@@ -119,9 +116,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here: Command, run_file: 
         ('source = "sales.csv"\nname', 'source = "wines"\nname', None, "wines"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(
-    run_file: Path, line: str, instead: str, at: int | None, message: str
-) -> None:
+def test_what_is_wrong_is_named_with_its_line(run_file, line, instead, at, message):
     text = run_file.read_text()
     assert line in text
     run_file.write_text(text.replace(line, instead, 1))
@@ -134,7 +129,7 @@ def test_what_is_wrong_is_named_with_its_line(
         assert f", line {at}: " in said
 
 
-def test_a_fit_is_cross_validated_in_one_file(here: Command, run_file: Path) -> None:
+def test_a_fit_is_cross_validated_in_one_file(here, run_file):
     """Terms may be tables, labels a list; [crossval] has the settings of [fit] but for its own."""
     frame = pd.read_csv(run_file.parent / "sales.csv")
     frame.assign(spent=frame["age"] ** 2, lost=frame["visits"]).to_csv(
@@ -149,6 +144,7 @@ label = ["spent", "lost"]
 drop = ["id", "left us"]
 [fit]
 n_components = 2
+criterion = "dependence"
 kernel = "sum"
 [[fit.terms]]
 kernel = "gaussian"
@@ -178,9 +174,7 @@ degree = 2
 
 
 @pytest.mark.parametrize("flow", list(FLOWS))
-def test_the_file_that_init_writes_has_every_default(
-    here: Command, run_file: Path, flow: str
-) -> None:
+def test_the_file_that_init_writes_has_every_default(here, run_file, flow):
     file = run_file.parent / "own.toml"
     table = run_file.parent / "sales.csv"
     assert here("init", file, "--data", table, "--label", "left us", "--flow", flow).status == 0
@@ -194,7 +188,7 @@ def test_the_file_that_init_writes_has_every_default(
     assert f"{file} exists already" in here("init", file).failed(2)
 
 
-def test_the_schema_in_docs_is_that_of_this_version(here: Command, tmp_path: Path) -> None:
+def test_the_schema_in_docs_is_that_of_this_version(here, tmp_path):
     written = tmp_path / "schema.json"
     assert here("init", written, "--schema").status == 0
     assert SCHEMA.read_text() == written.read_text()

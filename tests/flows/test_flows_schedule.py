@@ -1,7 +1,5 @@
 """A schedule is carried out: the worker of `ism-dask up` refreshes the run, time after time."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from email import message_from_bytes
 from email.message import EmailMessage
@@ -13,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from commandline import Command
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from serving import OVER, RunningUp, Serving
+from serving import OVER, RunningUp
 from shop import open_shop, write_part
 from waiting import served, wait
 
@@ -23,9 +21,7 @@ from storage import home, load_model, model_hash, read_history, refresh_lock
 
 @pytest.mark.long
 @pytest.mark.timeout(500)
-def test_a_schedule_refreshes_what_has_changed(
-    tmp_path: Path, up: RunningUp, apart: Command
-) -> None:
+def test_a_schedule_refreshes_what_has_changed(tmp_path, up, apart):
     run_file = open_shop(tmp_path)
     # The first run begins by itself, within a minute.
     _schedule(apart, run_file, "* * * * *")
@@ -86,9 +82,7 @@ class _Mailbox(StreamRequestHandler):
 
 @pytest.mark.chaos  # half a minute: `make long`
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # by Apprise
-def test_a_missed_refresh_sends_a_mail(
-    doomed: Serving, here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missed_refresh_sends_a_mail(doomed, here, tmp_path, monkeypatch):
     """A run that no worker takes up is late after 15 s, and missed after some more."""
     monkeypatch.setattr("flows.tracking.alerts._LATE_BY", timedelta(seconds=10))
     monkeypatch.setattr(_Mailbox, "mails", [])

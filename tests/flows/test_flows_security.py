@@ -1,20 +1,16 @@
 """Encryption and passwords: asked for with one option each, and told to nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from commandline import Command, Ended
+from commandline import Ended
 from serving import (
-    RunningUp,
     begun,
     ended,
     heard_of,
@@ -46,9 +42,7 @@ PREFECT = (REQUEST, GIVEN)
 
 
 @pytest.fixture(scope="module")
-def started(
-    tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], Path]
-) -> Iterator[RunningUp]:
+def started(tmp_path_factory, prefect_home):
     """Keep all services up, with TLS and a password."""
     folder = tmp_path_factory.mktemp("home")
     with home_for_up(folder, prefect_home) as patch:
@@ -59,7 +53,7 @@ def started(
 
 
 @pytest.fixture
-def up(started: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
+def up(started, monkeypatch):
     """Look at what is up from the same home, with the same password."""
     for name in ("ISM_DASK_HOME", *PREFECT):
         monkeypatch.setenv(name, started.environment[name])
@@ -67,7 +61,7 @@ def up(started: RunningUp, monkeypatch: pytest.MonkeyPatch) -> RunningUp:
     return started
 
 
-def test_dask_is_encrypted_and_joined_by_its_name_alone(up: RunningUp, here: Command) -> None:
+def test_dask_is_encrypted_and_joined_by_its_name_alone(up, here):
     address = up.answer["scheduler"]
     assert address.startswith("tls://127.0.0.1:")
     assert here("up", "--status", "--json").answer["scheduler"] == address
@@ -79,7 +73,7 @@ def test_dask_is_encrypted_and_joined_by_its_name_alone(up: RunningUp, here: Com
     assert here("up", "--tls", "--json").answer["already"]
 
 
-def test_what_is_secret_is_for_its_owner_alone(up: RunningUp) -> None:
+def test_what_is_secret_is_for_its_owner_alone(up):
     own = certificates_in(certificates_folder())
     files = (own.ca_file, own.cert, own.key)
     assert sorted(certificates_folder().iterdir()) == sorted(files)
@@ -88,7 +82,7 @@ def test_what_is_secret_is_for_its_owner_alone(up: RunningUp) -> None:
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_run_with_the_password_tells_nobody(up: RunningUp, apart: Command) -> None:
+def test_a_run_with_the_password_tells_nobody(up, apart):
     ended = apart("crossval", "wine", "-q", 2, "--folds", 3, "--scheduler", "up", "--debug")
     assert ended.status == 0, ended
     assert "accuracy" in ended.out
@@ -99,7 +93,7 @@ def test_a_run_with_the_password_tells_nobody(up: RunningUp, apart: Command) -> 
     _assert_untold(*shown)
 
 
-def test_a_wrong_or_missing_password_is_one_line(up: RunningUp, apart: Command) -> None:
+def test_a_wrong_or_missing_password_is_one_line(up, apart):
     for given, said in (("", "but none is set"), ("ism:wrong77", "another than the one that is")):
         line = apart("crossval", "wine", **{GIVEN: given}).failed(1)
         assert f"{up.answer['api']} asks for a {GIVEN}, {said}" in line
@@ -107,9 +101,7 @@ def test_a_wrong_or_missing_password_is_one_line(up: RunningUp, apart: Command) 
 
 
 @pytest.mark.parametrize("password", ["never%2Fto%40be%3Aseen77", "wrong77"])
-def test_a_password_in_an_address_is_used_and_never_shown(
-    up: RunningUp, apart: Command, here: Command, monkeypatch: pytest.MonkeyPatch, password: str
-) -> None:
+def test_a_password_in_an_address_is_used_and_never_shown(up, apart, here, monkeypatch, password):
     address = up.answer["api"].replace("//", f"//{NAME}:{password}@")
     ended = apart("fit", "wine", "--debug", "--force", **_only(address))
     right = password in FORMS
@@ -123,7 +115,7 @@ def test_a_password_in_an_address_is_used_and_never_shown(
     _assert_untold(away)
 
 
-def test_addresses_without_their_passwords() -> None:
+def test_addresses_without_their_passwords():
     for address in ("http://a/api", "", "no address", "user@example.org"):
         assert without_password(address) == address
     for secret in ("a:b", "a:b@c", "a:b/c", ":b", "a", "a:[b"):
@@ -131,7 +123,7 @@ def test_addresses_without_their_passwords() -> None:
         assert told == "at http://host/api, and http://z/"
 
 
-def test_pages_of_elsewhere_cannot_use_what_listens_here(up: RunningUp) -> None:
+def test_pages_of_elsewhere_cannot_use_what_listens_here(up):
     api, dashboard = up.answer["api"], httpx.URL(up.answer["dashboard"])
     own = [api.removesuffix("/api"), api.removesuffix("/api").replace("127.0.0.1", "localhost")]
     for origin in ("http://example.org", "http://127.0.0.1:1", "null", *own):
@@ -155,9 +147,7 @@ async def _opened(dashboard: httpx.URL, origin: str) -> bool:
     return True
 
 
-def test_what_dies_is_started_again_with_the_same_certificates(
-    up: RunningUp, apart: Command
-) -> None:
+def test_what_dies_is_started_again_with_the_same_certificates(up, apart):
     key = (certificates_folder() / "key.pem").read_bytes()
     before = live_record("dask-scheduler")
     assert before is not None
@@ -175,7 +165,7 @@ def test_what_dies_is_started_again_with_the_same_certificates(
     assert (certificates_folder() / "key.pem").read_bytes() == key
 
 
-def test_certificates_that_are_gone(up: RunningUp, here: Command) -> None:
+def test_certificates_that_are_gone(up, here):
     own = certificates_folder()
     aside = own.rename(own.with_name("aside"))
     try:
@@ -185,7 +175,7 @@ def test_certificates_that_are_gone(up: RunningUp, here: Command) -> None:
         aside.rename(own)
 
 
-def test_nothing_is_left_when_it_ends(up: RunningUp) -> None:
+def test_nothing_is_left_when_it_ends(up):
     up.process.send_signal(signal.SIGINT)
     up.process.communicate(timeout=100)
     assert up.process.returncode == 0
@@ -193,9 +183,7 @@ def test_nothing_is_left_when_it_ends(up: RunningUp) -> None:
     assert not certificates_folder().exists()
 
 
-def test_without_cryptography_it_names_the_extra(
-    here: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_cryptography_it_names_the_extra(here, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert "pip install 'ism-dask[tls]'" in here("up", "--tls").failed(1)
     assert service_processes() == set()
@@ -205,7 +193,7 @@ def test_without_cryptography_it_names_the_extra(
     assert "pip install 'ism-dask[tls]'" in said
 
 
-def test_local_processes_encrypt_if_asked(here: Command, tmp_path: Path) -> None:
+def test_local_processes_encrypt_if_asked(here, tmp_path):
     file = tmp_path / "local.toml"
     file.write_text('kind = "local"\nmemory = "1 GiB"\ntls = true\n')
     assert here("check-cluster", file).out.endswith("on 127.0.0.1, encrypted\n")

@@ -1,18 +1,12 @@
 """The Prefect server that a command starts, and leaves for the next."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
-from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from commandline import Command
-from serving import Serving
 from support import small_disk, store_own
 from waiting import ask
 
@@ -24,12 +18,7 @@ from storage.records import to_sealed_json
 
 
 @pytest.fixture
-def _own_server(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    unused_port: int,
-    prefect_home: Callable[[Path], Path],
-) -> None:
+def _own_server(monkeypatch, tmp_path, unused_port, prefect_home):
     """Point to a server of this test alone."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(prefect_home(tmp_path / "prefect")))
@@ -39,11 +28,11 @@ def _own_server(
 @pytest.mark.usefixtures("_own_server")
 @pytest.mark.chaos  # half a minute: `make long`
 def test_crossval_starts_a_server_that_shows_the_run(
-    apart: Command,
-    here: Command,
-    _serving: Serving,  # noqa: PT019 - `serving` would make it the server in use
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    apart,
+    here,
+    _serving,  # noqa: PT019 - `serving` would make it the server in use
+    monkeypatch,
+):
     """Beside a server of somebody else at the usual port, which learns nothing of it."""
     theirs = urlsplit(_serving.page).port
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(theirs))
@@ -88,9 +77,7 @@ def test_crossval_starts_a_server_that_shows_the_run(
 
 
 @pytest.mark.long
-def test_a_server_that_does_not_come_up_says_why(
-    apart: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_come_up_says_why(apart, tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.delenv("PREFECT_HOME", raising=False)
     broken = f"sqlite+aiosqlite:///{tmp_path}/absent/prefect.db"
@@ -101,9 +88,7 @@ def test_a_server_that_does_not_come_up_says_why(
     assert live_record("prefect-server") is None
 
 
-def test_a_configured_server_is_never_replaced(
-    here: Command, monkeypatch: pytest.MonkeyPatch, unused_port: int
-) -> None:
+def test_a_configured_server_is_never_replaced(here, monkeypatch, unused_port):
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{unused_port}/api")
     assert "which PREFECT_API_URL names" in here("crossval", "wine").failed(1)
@@ -113,7 +98,7 @@ def test_a_configured_server_is_never_replaced(
     assert "PREFECT_SERVER_API_PORT is '99999'" in here("crossval", "wine").failed(1)
 
 
-def test_a_stale_record_is_not_another_process() -> None:
+def test_a_stale_record_is_not_another_process():
     services_folder().mkdir(parents=True)
     record = ServiceRecord(name="prefect-server").path
     mine = {"name": "prefect-server", "pid": os.getpid(), "created": 1.0, "address": "a"}
@@ -130,9 +115,7 @@ def test_a_stale_record_is_not_another_process() -> None:
     assert stop_all() == []
 
 
-def test_a_service_takes_its_last_port_again(
-    monkeypatch: pytest.MonkeyPatch, unused_port: int
-) -> None:
+def test_a_service_takes_its_last_port_again(monkeypatch, unused_port):
     monkeypatch.delenv("PREFECT_SERVER_API_PORT", raising=False)
     services_folder().mkdir(parents=True)
     ServiceRecord(name="prefect-server", created=1.0, options={"port": unused_port}).write()
@@ -146,9 +129,7 @@ def test_a_service_takes_its_last_port_again(
     assert unused_port < first == second < unused_port + 10
 
 
-def test_a_full_disk_is_named_under_prefect(
-    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_named_under_prefect(here, tmp_path, monkeypatch):
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "small" / "prefect"))
     with small_disk(tmp_path / "small", "512k"):
@@ -157,7 +138,7 @@ def test_a_full_disk_is_named_under_prefect(
     assert "the disk or quota is full" in line
 
 
-def test_the_home_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_is_for_its_owner_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "new" / "home"))
     store_own(20)
     os.umask(mask := os.umask(0))
@@ -165,7 +146,7 @@ def test_the_home_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.Mon
     assert modes == {tmp_path / "new": 0o777 & ~mask, home(): 0o700}
 
 
-def test_the_environment_of_the_user_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_user_wins(monkeypatch):
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_SERVER_UI_V2_ENABLED", "true")
     monkeypatch.setenv("NO_PROXY", "example.org")

@@ -1,15 +1,11 @@
 """A SLURM cluster of one node, this machine: jobs are submitted, run and cancelled for real."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from commandline import Command
 from daskparts import needs, process
 from serving import free_port
 from support import Diary
@@ -57,7 +53,7 @@ walltime = "00:05:00"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _slurm(tmp_path_factory):
     if os.geteuid() != 0:
         pytest.skip("a SLURM of our own needs root")
     controller, node = needs("slurmctld"), needs("slurmd")
@@ -81,14 +77,14 @@ def _said(*command: str) -> str:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     file = tmp_path / "slurm.toml"
     file.write_text(FILE)
     return file
 
 
 @pytest.mark.long
-def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
+def test_workers_in_jobs_give_the_same(here, file):
     file.write_text(FILE.replace("jobs = 2", "jobs = {minimum = 1, maximum = 2}"))
     wine, diary = ("crossval", "wine", "--criterion", "dependence", "--first", 2), Diary()
     command = (*wine, "--plain", "--json")
@@ -108,7 +104,7 @@ def test_workers_in_jobs_give_the_same(here: Command, file: Path) -> None:
     assert list(logs.rglob("*.pem")) == []
 
 
-def test_what_slurm_would_refuse_is_not_submitted(here: Command, file: Path) -> None:
+def test_what_slurm_would_refuse_is_not_submitted(here, file):
     shown = here("check-cluster", file, "--json").answer
     assert "to start at" in shown["answer"]
     file.write_text(FILE.replace('"compute"', '"nowhere"'))
@@ -122,7 +118,7 @@ def test_what_slurm_would_refuse_is_not_submitted(here: Command, file: Path) -> 
     assert "'lo'" in said
 
 
-def test_jobs_that_do_not_start(here: Command, file: Path) -> None:
+def test_jobs_that_do_not_start(here, file):
     """They are held: as when the queue is full."""
     file.write_text(FILE + 'directives = ["--hold"]\nwait = 1\n')
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)

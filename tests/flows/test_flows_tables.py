@@ -1,14 +1,11 @@
 """The paper's tables: what is measured, what is kept, what is shown, and where ISM loses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from browsing import Page
-from commandline import Command
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import scale
@@ -35,7 +32,7 @@ NAMES, RULES = ("paradigm", "data", "kernel"), ("ism-0.01", "ism-5")
 WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefel", folds=3)
 
 
-def test_a_cell_is_what_the_definition_makes_of_it() -> None:
+def test_a_cell_is_what_the_definition_makes_of_it():
     settings = replace(WINE, methods="ism")
     cell = next(iter(cells.table_cells("table-4", settings)))
     result = cell.measure(1, ProgressShare())
@@ -56,7 +53,7 @@ def test_a_cell_is_what_the_definition_makes_of_it() -> None:
 
 
 @pytest.mark.parametrize("method", ["ism", "ism-graph"])
-def test_costs_of_clusters_have_no_degrees(method: str) -> None:
+def test_costs_of_clusters_have_no_degrees(method):
     ingest("wine")
     request = methods.Request(q=3, kernel="gaussian", cap=600.0, seed=0)
     result = cells.cluster_score(0, ProgressShare(), data="wine", method=method, request=request)
@@ -73,7 +70,7 @@ def test_costs_of_clusters_have_no_degrees(method: str) -> None:
         assert result["score"] > 0.8
 
 
-def test_every_cell_of_the_paper_has_one_of_ours_and_variants_where_they_differ() -> None:
+def test_every_cell_of_the_paper_has_one_of_ours_and_variants_where_they_differ():
     ours = [
         (each.part, *(each.subject[name] for name in (*NAMES, "method")))
         for table in ("table-4", "table-5")
@@ -97,7 +94,7 @@ def test_every_cell_of_the_paper_has_one_of_ours_and_variants_where_they_differ(
     assert {paradigm for _, paradigm, *_, method in ours if method in RULES} == {"supervised"}
 
 
-def test_published_figures_are_as_printed() -> None:
+def test_published_figures_are_as_printed():
     times, costs = {"seconds": 0.02, "seconds_sd": 0.01}, {"cost": -1311, "cost_sd": 26}
     known = {**times, **costs, "score": 0.95, "score_sd": 0.05}
     assert published("supervised", "wine", "gaussian", "ism") == known
@@ -106,7 +103,7 @@ def test_published_figures_are_as_printed() -> None:
     assert published("supervised", "wine", "gaussian", "") == {}
 
 
-def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch):
     first = tables_plain(WINE)
     assert [cell.folds for cell in first.cells] == [3] * 6 + [1] * 4
 
@@ -137,9 +134,7 @@ def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch: pytest.Mo
         tables_plain(replace(WINE, force=True))
 
 
-def test_a_run_of_tables_has_a_lease_and_is_resumed(
-    here: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_tables_has_a_lease_and_is_resumed(here, monkeypatch):
     settings = replace(WINE, methods="ism", folds=2)
     measure, numbers = cells.fold_score, []
 
@@ -168,7 +163,7 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(
         tables_plain(settings)
 
 
-def test_an_altered_result_is_measured_again_and_told() -> None:
+def test_an_altered_result_is_measured_again_and_told():
     settings = replace(WINE, methods="ism", folds=2)
     first = tables_plain(settings)
     results = PartialResults.of_run("tables")
@@ -201,9 +196,7 @@ def _slow(calls: list[int], error: str = "", **result: object) -> series.Series:
 @pytest.mark.parametrize(
     ("result", "steps"), [({"status": "over the cap"}, [1]), ({"seconds": 700.0}, [1, 2])]
 )
-def test_a_cell_ends_at_the_cap_or_when_its_budget_is_spent(
-    result: dict[str, object], steps: list[int]
-) -> None:
+def test_a_cell_ends_at_the_cap_or_when_its_budget_is_spent(result, steps):
     calls: list[int] = []
     settings = replace(WINE, budget=1000.0)
     (cell,) = cells_of([series.measure_series(_slow(calls, **result), settings, ProgressShare())])
@@ -212,9 +205,7 @@ def test_a_cell_ends_at_the_cap_or_when_its_budget_is_spent(
     assert (cell.folds, cell.of) == (len(steps), 3)
 
 
-def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(monkeypatch):
     bad = _slow([], "no such thing")
     found = series.measure_series(bad, WINE, ProgressShare())
     assert found.problem == "ValueError: no such thing"
@@ -243,7 +234,7 @@ def _found(
     return SeriesResult(part="table-4", subject=subject, results=results, steps=3)
 
 
-def test_what_is_lost_is_marked() -> None:
+def test_what_is_lost_is_marked():
     rival = _found("stiefel", 2.0, 1.0, seconds=20.0)
     won, _ = cells_of([_found("ism", 2.0, 1.0), rival])
     assert won.lost == ()
@@ -259,7 +250,7 @@ def test_what_is_lost_is_marked() -> None:
     assert fewer.lost == ()
 
 
-def test_the_published_graph_is_held_to_the_published_agreement() -> None:
+def test_the_published_graph_is_held_to_the_published_agreement():
     methods = (("ism-graph", 0.3), ("ism", 0.3), ("stiefel", 9.0))
     measured = [_found(*each, score=0.85, paradigm="unsupervised") for each in methods]
     (alone,) = cells_of(measured[:1])
@@ -268,7 +259,7 @@ def test_the_published_graph_is_held_to_the_published_agreement() -> None:
     assert cells_of(measured)[0].lost == alone.lost
 
 
-def test_nca_ends_when_its_time_is_up() -> None:
+def test_nca_ends_when_its_time_is_up():
     data = ingest("digits")
     X, y = data.X.read(0, 600).astype(float), np.asarray(data.y)[:600]
     request = methods.Request(q=3, kernel="", cap=1e-3, seed=0)
@@ -280,7 +271,7 @@ def test_nca_ends_when_its_time_is_up() -> None:
 
 
 @pytest.mark.parametrize("method", [name for name, each in METHODS.items() if not each.solver])
-def test_reference_points_learn_from_the_training_rows_alone(method: str) -> None:
+def test_reference_points_learn_from_the_training_rows_alone(method):
     ingest("wine")
     settings = replace(WINE, parts="references", methods=method)
     cell = next(iter(cells.table_cells("references", settings)))
@@ -289,7 +280,7 @@ def test_reference_points_learn_from_the_training_rows_alone(method: str) -> Non
     assert "cost" not in result
 
 
-def test_lines_stop_where_they_would_take_too_long() -> None:
+def test_lines_stop_where_they_would_take_too_long():
     lines = {line.subject["line"]: line for line in figures.figure_1b(WINE)}
     exact, linear = lines["ISM, all pairs"], lines["ISM, monomials"]
     for status, seconds, ends in (("converged", 16, True), ("converged", 14, False)):
@@ -300,9 +291,7 @@ def test_lines_stop_where_they_would_take_too_long() -> None:
 
 
 @pytest.mark.long
-def test_points_of_lines_are_measured(
-    reference_data: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_of_lines_are_measured(reference_data, monkeypatch):
     # The 10,000 images that the other figure takes; and fewer of them for training.
     monkeypatch.setattr(figures, "GROWTH_SPLIT", "test")
     monkeypatch.setattr(figures, "FEW_ROWS", 2000)
@@ -312,7 +301,7 @@ def test_points_of_lines_are_measured(
     assert default.measure(2, ProgressShare())["score"] > 0.5
 
 
-def test_settings_say_what_there_is() -> None:
+def test_settings_say_what_there_is():
     for name, given in (("parts", ""), ("data", "wine,"), ("methods", "")):
         with pytest.raises(SettingsError, match=f"`{name}` has 'nonsense'; .*expected all, or"):
             replace(WINE, **{name: f"{given}nonsense"})
@@ -327,7 +316,7 @@ def test_settings_say_what_there_is() -> None:
     assert replace(WINE, data=" cancer , wine").chosen("data") == ("wine", "cancer")
 
 
-def test_a_run_of_another_kind_is_not_replaced() -> None:
+def test_a_run_of_another_kind_is_not_replaced():
     save_results("mine", "crossval", config={}, metrics={}, versions={})
     with pytest.raises(FlowError, match="there is a run 'mine' already"):
         tables_plain(replace(WINE, run="mine"))
@@ -341,7 +330,7 @@ def _alternative_series(**fit: Any) -> SeriesResult:
     return SeriesResult(part="figure-1a", subject=subject, results=[result])
 
 
-def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> None:
+def test_the_figure_of_clusters_tells_agreement_and_endings(here):
     result = save(TablesSettings(run="figure"), [_alternative_series(ended="over the cap")])
     (block,) = (each for each in summarise(result).blocks if each.pictures)
     (figure,) = block.pictures
@@ -355,7 +344,7 @@ def test_the_figure_of_clusters_tells_agreement_and_endings(here: Command) -> No
     assert row in table_files(result)["figure-1a.md"]
 
 
-def test_kernels_of_the_figure_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_the_figure_of_clusters(monkeypatch):
     every = list(figures.figure_1a(TablesSettings(cap=20.0)))
     assert [each.title for each in every[:2]] == ["flower gaussian", "flower polynomial"]
     subject = figures.Subject("three clusters", "two others", 3, 2, "cultivar", "clusters")
@@ -371,7 +360,7 @@ def test_kernels_of_the_figure_of_clusters(monkeypatch: pytest.MonkeyPatch) -> N
     assert stopped.measure(0, ProgressShare())["status"] == "over the cap"
 
 
-def test_the_command_tells_and_writes(here: Command, tmp_path: object) -> None:
+def test_the_command_tells_and_writes(here, tmp_path):
     options = ("tables", "--parts", "table-4", "--data", "wine", "--methods", "ism")
     options += ("--folds", "2", "--plain", "--run", "mine")
     assert "Table 4, supervised" in here(*options, "--out", tmp_path).out
@@ -383,7 +372,7 @@ def test_the_command_tells_and_writes(here: Command, tmp_path: object) -> None:
     assert [cell["folds"] for cell in result["cells"]] == [2, 2, 1, 1]
 
 
-def test_plans_cover_all_parts() -> None:
+def test_plans_cover_all_parts():
     settings = TablesSettings()
     every = plan(settings)
     assert {series.part for series, _ in every} == set(PARTS)

@@ -1,22 +1,17 @@
 """Encrypted clusters, and clusters whose parts are on machines of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from commandline import Command
 from daskparts import cluster_file, made, needs, options, ran
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls") / "own"
     done = made(folder, "10.77.0.1", "10.77.0.2", "node.cluster")
     assert done.returncode == 0, done.stderr
@@ -24,14 +19,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls") / "others"
-    assert made(folder).returncode == 0
-    return folder
-
-
-@pytest.fixture(scope="module")
-def encrypted(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def encrypted(certificates, tmp_path_factory):
     """Keep a scheduler and a worker that encrypt; yield the address."""
     folder = tmp_path_factory.mktemp("scheduler")
     with (
@@ -41,13 +29,16 @@ def encrypted(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         yield address
 
 
-def test_certificates(certificates: Path) -> None:
+def test_certificates(certificates):
     roles = ("ca", "scheduler", "worker", "client")
     assert {each.name for each in certificates.iterdir()} == {
         f"{role}{kind}.pem" for role in roles for kind in ("", "-key")
     }
     assert {(certificates / f"{role}-key.pem").stat().st_mode & 0o777 for role in roles} == {0o600}
-    scheduler, client = (_told(certificates / f"{role}.pem") for role in ("scheduler", "client"))
+    scheduler, client = (
+        ran("openssl", "x509", "-in", certificates / f"{role}.pem", "-noout", "-text").stdout
+        for role in ("scheduler", "client")
+    )
     for name in ("DNS:localhost", "IP Address:127.0.0.1", "IP Address:10.77.0.1", "node.cluster"):
         assert name in scheduler
     assert "TLS Web Server Authentication" in scheduler
@@ -58,11 +49,7 @@ def test_certificates(certificates: Path) -> None:
     assert not ran("openssl", "verify", "-x509_strict", "-CAfile", authority, *chain).returncode
 
 
-def _told(certificate: Path) -> str:
-    return ran("openssl", "x509", "-in", certificate, "-noout", "-text").stdout
-
-
-def test_certificates_are_never_replaced(certificates: Path) -> None:
+def test_certificates_are_never_replaced(certificates):
     before = {each: each.read_bytes() for each in certificates.iterdir()}
     again = made(certificates)
     assert (again.returncode, again.stdout) == (1, "")
@@ -70,7 +57,7 @@ def test_certificates_are_never_replaced(certificates: Path) -> None:
     assert {each: each.read_bytes() for each in certificates.iterdir()} == before
 
 
-def test_certificates_for_wrong_names_are_not_made(tmp_path: Path) -> None:
+def test_certificates_for_wrong_names_are_not_made(tmp_path):
     for arguments, environment in (
         (["a b"], {}),
         ([], {"DAYS": "0"}),
@@ -81,29 +68,21 @@ def test_certificates_for_wrong_names_are_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_a_cluster_that_encrypts(
-    here: Command,
-    encrypted: str,
-    certificates: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_is_joined_with_its_certificates_and_no_others(
+    here, encrypted, certificates, tmp_path, monkeypatch
+):
     monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     file = cluster_file(tmp_path / "tls.toml", encrypted, certificates, certificates)
     (worker,) = here("check-cluster", file, "--json").answer["workers"]
     assert worker["address"].startswith("tls://127.0.0.1:")
-
-
-def test_certificates_that_do_not_go_together(
-    here: Command, encrypted: str, certificates: Path, others: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "tls.toml"
     command = ("fit", "wine", "--plain", "--cluster")
     said = here(*command, encrypted).failed(1)
     assert "is not joined with these certificates, or without any" in said
     said = here(*command, encrypted.replace("tls", "tcp")).failed(1)
     assert "no Dask scheduler answers" in said
     assert "it wants tls:// and certificates" in said
+    others = tmp_path / "others"
+    assert made(others).returncode == 0
     for authority, own in ((others, others), (certificates, others)):
         cluster_file(file, encrypted, ca=authority, own=own)
         said = here(*command, file).failed(1)
@@ -134,7 +113,7 @@ done
 
 
 @pytest.fixture(scope="module")
-def machines() -> Iterator[list[Within]]:
+def machines():
     """Yield the beginning of commands on each of three machines."""
     needs("ip")
     if os.geteuid() != 0:
@@ -151,8 +130,8 @@ def machines() -> Iterator[list[Within]]:
 @pytest.mark.chaos
 @pytest.mark.parametrize("protocol", ["tcp", "tls"])
 def test_scheduler_worker_and_client_on_machines_of_their_own(
-    protocol: str, machines: list[Within], certificates: Path, here: Command, tmp_path: Path
-) -> None:
+    protocol, machines, certificates, here, tmp_path
+):
     secure = protocol == "tls"
     first, second = (
         options(certificates, role) if secure else () for role in ("scheduler", "worker")

@@ -1,7 +1,5 @@
 """Tables that the workers of a cluster project: the same bits as in one process."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from commandline import Command, Ended
+from commandline import Ended
 
 import storage.tables.sources
 from flows.compute.session import Session
@@ -36,7 +34,7 @@ def _frame(part: int) -> pd.DataFrame:
 
 
 @pytest.fixture
-def run(here: Command, request: pytest.FixtureRequest) -> str:
+def run(here, request):
     """Save a run that projects the table or, with the parameter "placed", places its rows."""
     data = ingest_table(_frame(0), "made", keep=("id",))
     X = data.X.read(0, len(data.X))
@@ -79,7 +77,7 @@ Make = Callable[[Path], Path]
 
 
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+def source(tmp_path, monkeypatch, request):
     """Write a table in many pieces, by the function that is the parameter, and return its path."""
     monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
     (tmp_path / "table").mkdir()
@@ -94,7 +92,7 @@ def _contents(path: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def transform(here: Command, cluster: Any, run: str, source: Path, tmp_path: Path) -> Command:
+def transform(here, cluster, run, source, tmp_path):
     """Project the table by this process or, into the folder "far", by the cluster."""
     (tmp_path / "far").mkdir()
 
@@ -113,9 +111,7 @@ def transform(here: Command, cluster: Any, run: str, source: Path, tmp_path: Pat
     ],
     indirect=["source", "run"],
 )
-def test_workers_write_the_same_bits(
-    transform: Command, source: Path, tmp_path: Path, out: str
-) -> None:
+def test_workers_write_the_same_bits(transform, source, tmp_path, out):
     alone, far = (transform(each, "--json").answer for each in (out, f"far/{out}"))
     assert {**alone, "out": ""} == {**far, "out": ""}
     assert alone["rows"] == PARTS * ROWS
@@ -127,18 +123,14 @@ def test_workers_write_the_same_bits(
         assert (list(new["id"]) == ids) or source.name == "table"
 
 
-def test_workers_need_memory_for_the_model(
-    transform: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_need_memory_for_the_model(transform, monkeypatch):
     for name in ("_SMALL_WORK", "_MEMORY_SHARE"):
         monkeypatch.setattr(f"flows.compute.session.{name}", 0)
     assert "give the workers more memory" in transform("far/new.parquet").failed(1)
 
 
 @pytest.mark.parametrize("run", ["mine", "placed"], indirect=True)
-def test_a_stored_data_set_has_the_same_bits(
-    here: Command, cluster: Any, run: str, tmp_path: Path
-) -> None:
+def test_a_stored_data_set_has_the_same_bits(here, cluster, run, tmp_path):
     for name, options in (("a", ()), ("b", ("--cluster", cluster.scheduler_address))):
         ended = here("transform", run, "made", "-o", tmp_path / f"{name}.npy", *options)
         assert ended.status == 0, ended
@@ -162,13 +154,8 @@ def _die_in_the_next_piece() -> None:
 
 @pytest.mark.parametrize(("out", "small"), [("new.parquet", 2**21), ("new", 2**21), ("new", 0)])
 def test_a_piece_of_a_killed_worker_is_projected_again(
-    transform: Command,
-    cluster: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    out: str,
-    small: int,
-) -> None:
+    transform, cluster, tmp_path, monkeypatch, out, small
+):
     from distributed import Client
 
     monkeypatch.setattr("flows.compute.session._SMALL_WORK", small)
@@ -209,13 +196,8 @@ def _huge(frame: pd.DataFrame) -> pd.DataFrame:
 )
 @pytest.mark.parametrize("out", ["new.parquet", "new"])
 def test_rows_that_do_not_fit_give_the_same_error(
-    transform: Command,
-    source: Path,
-    tmp_path: Path,
-    change: Callable[[pd.DataFrame], pd.DataFrame],
-    message: str,
-    out: str,
-) -> None:
+    transform, source, tmp_path, change, message, out
+):
     for part in (6, 7):
         change(_frame(part)).to_csv(source / f"part-{part}.csv", index=False)
     paths = [tmp_path / out, tmp_path / "far" / out]
@@ -230,9 +212,7 @@ def test_rows_that_do_not_fit_give_the_same_error(
         assert not [*path.parent.glob(".new*")]
 
 
-def test_columns_that_do_not_fit_are_listed_before_any_piece(
-    transform: Command, source: Path, tmp_path: Path
-) -> None:
+def test_columns_that_do_not_fit_are_listed_before_any_piece(transform, source, tmp_path):
     for part in range(PARTS):
         wrong = _frame(part).rename(columns={"a": "e", "b": "f"})
         wrong.to_csv(source / f"part-{part}.csv", index=False)
@@ -241,7 +221,7 @@ def test_columns_that_do_not_fit_are_listed_before_any_piece(
     assert not (tmp_path / "far" / "new").exists()
 
 
-def test_few_pieces_wait_at_one_time() -> None:
+def test_few_pieces_wait_at_one_time():
     waiting, most, lock = 0, 0, Lock()
 
     def work(number: int) -> int:

@@ -1,15 +1,11 @@
 """The pages of Prefect, in a real browser: the form of a run, and what a finished run shows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from browsing import Browsing
-from commandline import Command
 from pydantic import TypeAdapter
 from serving import Serving
 from waiting import ask
@@ -22,9 +18,7 @@ NAME = "wine-gaussian-q2: wine gaussian q=2, by prediction, on this machine"
 
 
 @pytest.mark.long
-def test_a_finished_run_shows_its_tables_and_pictures(
-    serving: Serving, apart: Command, browser: Browsing
-) -> None:
+def test_a_finished_run_shows_its_tables_and_pictures(serving, apart, browser):
     ended = apart("fit", "wine", "-q", 2, "--json")
     run = ended.answer["flow_run"]
     wanted = {"flow_run_id": {"any_": [run["id"]]}, "type": {"any_": ["markdown"]}}
@@ -50,7 +44,7 @@ def test_a_finished_run_shows_its_tables_and_pictures(
     assert _hosts(visit.requests) == {urlsplit(serving.page).netloc}
 
 
-def test_the_form_starts_a_run_as_it_is(serving: Serving, browser: Browsing) -> None:
+def test_the_form_starts_a_run_as_it_is(serving, browser):
     deployment = _deployed(serving)
 
     def start(page: Any) -> str:

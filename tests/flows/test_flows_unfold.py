@@ -1,7 +1,5 @@
 """`ism-dask unfold`: coordinates of all rows as a saved run."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +23,7 @@ from ism_dask import ColoredMVU
 from storage import load_unfolding, open_dataset, open_run, result_arrays
 
 
-def test_coordinates_are_those_of_the_estimator(here: Command) -> None:
+def test_coordinates_are_those_of_the_estimator(here):
     answer = here("unfold", "wine", "--plain", "--json", "--nu", "3").answer
     data = open_dataset("wine")
     model = ColoredMVU(nu=3.0).fit(data.X.read(0, 178), data.y)
@@ -41,7 +39,7 @@ def test_coordinates_are_those_of_the_estimator(here: Command) -> None:
     assert open_run("wine-unfolding-q2").metrics["hsic"] == model.hsic_
 
 
-def test_people_see_the_figures_and_a_page(here: Command) -> None:
+def test_people_see_the_figures_and_a_page(here):
     words = here("unfold", "wine", "--plain", "--run", "seen", "--max-iter", "2", "--raw").words
     assert "Distance error" in words
     assert "did not converge. Raise --max-iter" in words
@@ -58,7 +56,7 @@ def test_people_see_the_figures_and_a_page(here: Command) -> None:
     assert "rows by their coordinates." in render_run("plain")
 
 
-def test_axes_that_are_of_no_use_are_told(here: Command) -> None:
+def test_axes_that_are_of_no_use_are_told(here):
     seen = here("unfold", "wine", "--plain", "--nu", "0.01", "--target", "linear")
     assert "1 of 2 axes are used" in seen.words
     coordinates = result_arrays("wine-unfolding-q2")["coordinates"]
@@ -67,7 +65,7 @@ def test_axes_that_are_of_no_use_are_told(here: Command) -> None:
     np.testing.assert_array_equal(placed, coordinates[:3])
 
 
-def test_several_labels_are_a_factor(here: Command, tmp_path: Path) -> None:
+def test_several_labels_are_a_factor(here, tmp_path):
     rng = np.random.default_rng(0)
     rows, wrote = rng.normal(size=(60, 3)), rng.integers(0, 2, size=(60, 2))
     names = {"a": rows[:, 0], "b": rows[:, 1], "c": rows[:, 2], "ann": wrote[:, 0]}
@@ -92,7 +90,7 @@ def test_several_labels_are_a_factor(here: Command, tmp_path: Path) -> None:
     assert "expected numbers that are finite" in here(*command, "ann,kind").failed(2)
 
 
-def test_a_run_file_unfolds_a_table(here: Command, tmp_path: Path) -> None:
+def test_a_run_file_unfolds_a_table(here, tmp_path):
     rows = np.random.default_rng(0).normal(size=(50, 3))
     lines = ["a,b,c,y", *(",".join(map(str, (*row, row.sum()))) for row in rows)]
     (tmp_path / "own.csv").write_text("\n".join(lines))
@@ -134,7 +132,7 @@ def _write_sales(here: Command, folder: Path) -> ColoredMVU:
     return ColoredMVU(n_neighbors=40).fit(data.X.read(0, 60), data.y)
 
 
-def test_new_rows_have_the_places_that_python_gives_them(here: Command, tmp_path: Path) -> None:
+def test_new_rows_have_the_places_that_python_gives_them(here, tmp_path):
     model, sales, out = _write_sales(here, tmp_path), _sales(), tmp_path / "new.parquet"
     own = here("transform", "sold", tmp_path / "sales.parquet", "-o", out, "--json").answer
     assert own["ignored"] == ["sold"]
@@ -155,7 +153,7 @@ def test_new_rows_have_the_places_that_python_gives_them(here: Command, tmp_path
     assert 'load_unfolding("sold")' in render_run("sold")
 
 
-def test_smooth_coordinates_have_the_places_that_python_gives_them(here: Command) -> None:
+def test_smooth_coordinates_have_the_places_that_python_gives_them(here):
     assert here("unfold", "digits", "--smooth", "--raw", "--plain").status == 0
     data, loaded = open_dataset("digits"), load_unfolding("digits-unfolding-q2")
     rows = data.X.read(0, len(data.X))
@@ -165,7 +163,7 @@ def test_smooth_coordinates_have_the_places_that_python_gives_them(here: Command
     np.testing.assert_array_equal(loaded.transform(new), model.transform(new))
 
 
-def test_rows_unlike_the_table_are_refused(here: Command, tmp_path: Path) -> None:
+def test_rows_unlike_the_table_are_refused(here, tmp_path):
     _write_sales(here, tmp_path)
     sales, out = _sales().drop(columns="sold"), ("-o", tmp_path / "out.csv")
 
@@ -180,9 +178,7 @@ def test_rows_unlike_the_table_are_refused(here: Command, tmp_path: Path) -> Non
     assert "too large" in refused(sales.assign(size=[1e308, *sales["size"][1:]]))
 
 
-def test_rows_of_large_data_sets_are_read_from_them(
-    here: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_large_data_sets_are_read_from_them(here, tmp_path, monkeypatch):
     model = _write_sales(here, tmp_path)
     here("remove", "sales")
     copied = load_unfolding("sold").transform(_sales())
@@ -218,7 +214,7 @@ def _is_computed() -> bool:
 
 
 @pytest.mark.long
-def test_a_lost_cluster_is_joined_again(here: Command, unused_port: int) -> None:
+def test_a_lost_cluster_is_joined_again(here, unused_port):
     store_own(10_000, 20)
     arguments = ("unfold", "own", "--smooth", "--run", "alone", "--plain")
     assert here(*arguments).status == 0
@@ -244,7 +240,7 @@ def test_a_lost_cluster_is_joined_again(here: Command, unused_port: int) -> None
     np.testing.assert_array_equal(arrays["coordinates"], result_arrays("alone")["coordinates"])
 
 
-def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_settings_are_refused(here, monkeypatch):
     wine, both = ("unfold", "wine", "--plain"), ("--target", "none", "--label", "cultivar")
     assert "leave one of them out" in here(*wine, *both).failed(2)
     assert "`--target` is 'colour'" in here(*wine, "--target", "colour").failed(2)
@@ -257,7 +253,7 @@ def test_wrong_settings_are_refused(here: Command, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("prefect_server")
-def test_a_flow_shows_its_pictures() -> None:
+def test_a_flow_shows_its_pictures():
     result, _, artifacts = flown("unfold", UnfoldSettings(dataset="wine", run="flown"))
     page = artifacts["unfold-wine-unfolding"].data
     assert f"| {result.distance_error:.3f} |" in page

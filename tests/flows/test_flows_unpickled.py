@@ -1,7 +1,5 @@
 """Nothing on disk is a pickle, and nothing that is read from disk could be one."""
 
-from __future__ import annotations
-
 import base64
 import json
 import pickle
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import zarr
-from commandline import Command
 from support import flown
 
 from flows.settings.base import IngestSettings
@@ -48,7 +45,7 @@ def is_pickle(data: bytes) -> bool:
     return data[:1] == b"\x80" or end == len(data) - 1
 
 
-def test_pickles_are_known_by_their_looks() -> None:
+def test_pickles_are_known_by_their_looks():
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         assert is_pickle(pickle.dumps({"a": [1.0, "b"]}, protocol))
     within = base64.b64encode(pickle.dumps({"a": 1})).decode()
@@ -59,7 +56,7 @@ def test_pickles_are_known_by_their_looks() -> None:
 
 @pytest.mark.chaos
 @pytest.mark.usefixtures("prefect_server")
-def test_runs_of_all_kinds_leave_no_pickle(here: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_all_kinds_leave_no_pickle(here, monkeypatch):
     from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
     # What a fit keeps on its way is to be looked at, too.
@@ -82,7 +79,7 @@ def test_runs_of_all_kinds_leave_no_pickle(here: Command, monkeypatch: pytest.Mo
     assert not [data for data in told if b"pickle" in data or b'"object"' in data]
 
 
-def test_our_code_makes_no_objects_of_files() -> None:
+def test_our_code_makes_no_objects_of_files():
     files = (path for folder in OURS for path in sorted((ROOT / folder).rglob("*.py")))
     found = {str(path): UNSAFE.findall(path.read_text()) for path in files}
     assert {path: lines for path, lines in found.items() if lines} == {}
@@ -106,12 +103,12 @@ def test_our_code_makes_no_objects_of_files() -> None:
         ("model.eval(x)", False),
     ],
 )
-def test_the_search_finds_what_it_is_for(line: str, is_unsafe: bool) -> None:
+def test_the_search_finds_what_it_is_for(line, is_unsafe):
     assert bool(UNSAFE.search(line)) is is_unsafe
 
 
 @pytest.mark.parametrize("codec", ["pickle", "numcodecs.pickle", "numcodecs.zlib"])
-def test_a_store_cannot_ask_to_be_unpickled(tmp_path: Path, codec: str) -> None:
+def test_a_store_cannot_ask_to_be_unpickled(tmp_path, codec):
     zarr.create_array(tmp_path, shape=(3,), chunks=(3,), dtype="f8", compressors=None)[...] = 1.0
     told = json.loads((tmp_path / "zarr.json").read_text())
     told["codecs"].append({"name": codec, "configuration": {"id": "pickle"}})

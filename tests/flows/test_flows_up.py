@@ -1,7 +1,5 @@
 """What `ism-dask up` keeps up: it answers, on this machine only, and ends without a trace."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -17,8 +15,6 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from browsing import Browsing
-from commandline import Command
 from serving import (
     LOOPBACK,
     RunningUp,
@@ -55,13 +51,13 @@ SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "pref
 
 
 @pytest.fixture(scope="module")
-def _soon(_started_up: RunningUp, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _soon(_started_up, tmp_path_factory):
     _deploy(_started_up, tmp_path_factory.mktemp("soon") / "prefect.yaml")
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("_soon")
-def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> None:
+def test_what_is_scheduled_runs_and_what_cannot_is_refused(up):
     """First of them, for until it is paused, the deployment runs every ten seconds."""
     for name in ("fit/nightly-mnist", "tables/weekly-tables"):
         found = up.deployment(name)
@@ -77,7 +73,7 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up: RunningUp) -> Non
     assert np.array_equal(load_model("soon").components, load_model("plain").components)
 
 
-def test_all_answer_where_they_say(up: RunningUp) -> None:
+def test_all_answer_where_they_say(up):
     found = running_services()
     assert found.items() <= up.answer.items()
     assert [each["name"] for each in up.answer["services"]] == ["up", *SERVICES]
@@ -96,13 +92,13 @@ def test_all_answer_where_they_say(up: RunningUp) -> None:
         assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.no_workers_timeout)
 
 
-def test_all_listen_on_this_machine_only(up: RunningUp) -> None:
+def test_all_listen_on_this_machine_only(up):
     found = {(process.name(), address) for process in up.members for address in heard(process)}
     assert len(found) >= 5
     assert {address[0] for _, address in found} <= LOOPBACK
 
 
-def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
+def test_another_up_says_where_all_is(up, here):
     again = here("up", "--json")
     assert (again.status, again.err) == (0, "")
     assert again.answer == {**up.answer, "already": True}
@@ -121,7 +117,7 @@ def test_another_up_says_where_all_is(up: RunningUp, here: Command) -> None:
 
 
 @pytest.mark.long
-def test_a_run_has_its_page_on_the_report_server(up: RunningUp) -> None:
+def test_a_run_has_its_page_on_the_report_server(up):
     assert heard_of(begun("fit", "wine", "--plain", "--quiet", "--run", "shown")) <= LOOPBACK
     assert '<a href="/shown">shown</a>' in ask("GET", up.answer["reports"]).text
     page = ask("GET", report_url("shown"))
@@ -130,7 +126,7 @@ def test_a_run_has_its_page_on_the_report_server(up: RunningUp) -> None:
     assert elsewhere.status_code == 403
 
 
-def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing) -> None:
+def test_prefects_pages_work_on_any_port(up, browser):
     """They ask their own server, not the one that would be at the usual port."""
     up.deployed("of-a-page")
     address = urlsplit(up.answer["ui"])
@@ -144,7 +140,7 @@ def test_prefects_pages_work_on_any_port(up: RunningUp, browser: Browsing) -> No
     assert hosts == {address.netloc}
 
 
-def test_what_dies_is_started_again(up: RunningUp) -> None:
+def test_what_dies_is_started_again(up):
     before = live_record("reports")
     assert before is not None
     assert before.process is not None
@@ -155,7 +151,7 @@ def test_what_dies_is_started_again(up: RunningUp) -> None:
 
 
 @pytest.mark.long
-def test_a_command_that_is_killed_is_reported(up: RunningUp) -> None:
+def test_a_command_that_is_killed_is_reported(up):
     """By `up`, without another command."""
     long = ("fit", "own", *EXACT, "--tol", "1e-12", "--run", "killed")
     with running(*long) as command:
@@ -167,9 +163,7 @@ def test_a_command_that_is_killed_is_reported(up: RunningUp) -> None:
 
 
 @pytest.mark.chaos
-def test_whatever_is_killed_is_found_or_ended(
-    up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: Command, here: Command
-) -> None:
+def test_whatever_is_killed_is_found_or_ended(up, tmp_path, monkeypatch, apart, here):
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", up.api)
     try:
@@ -199,9 +193,7 @@ def test_whatever_is_killed_is_found_or_ended(
         stop_all()
 
 
-def test_who_hangs_up_while_it_starts_leaves_nothing(
-    up: RunningUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_hangs_up_while_it_starts_leaves_nothing(up, tmp_path, monkeypatch):
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", up.api)
     process = begun("up")
@@ -214,7 +206,7 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("_soon")
-def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
+def test_ctrl_c_ends_all_of_it_and_the_runs_too(up):
     run = up.begun(
         dataset="own", criterion="dependence", engine="exact", tol=1e-12, run="long"
     ).json()["id"]
@@ -235,9 +227,7 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up: RunningUp) -> None:
     assert report_url("soon").startswith("file:///")
 
 
-def test_a_service_that_ends_again_and_again_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_service_that_ends_again_and_again_is_given_up(monkeypatch, capfd):
     monkeypatch.setattr(supervisor, "_EVERY", 0.01)
     monkeypatch.setattr(supervisor, "_PAUSE", 0.01)
     services_folder().mkdir(parents=True)
@@ -256,7 +246,7 @@ def test_a_service_that_ends_again_and_again_is_given_up(
     assert capfd.readouterr().err.count("to be started again in") == 3
 
 
-def test_ports_in_use(here: Command) -> None:
+def test_ports_in_use(here):
     message: list[str] = []
     used: set[int] = set()
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -287,11 +277,11 @@ def test_ports_in_use(here: Command) -> None:
         (("--pool", "a/b"), "`--pool` is 'a/b'"),
     ],
 )
-def test_wrong_usage(here: Command, arguments: tuple[object, ...], message: str) -> None:
+def test_wrong_usage(here, arguments, message):
     assert message in here("up", *arguments).failed(2)
 
 
-def test_nothing_runs(here: Command) -> None:
+def test_nothing_runs(here):
     assert here("up", "--status").out == "nothing runs; start it with `ism-dask up`\n"
     assert here("up", "--stop").out == "no service of ism-dask runs\n"
     assert service_records() == []

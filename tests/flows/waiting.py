@@ -1,7 +1,5 @@
 """Wait for servers and processes: a busy machine may need a minute for what takes a second."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
