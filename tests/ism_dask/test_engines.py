@@ -87,16 +87,13 @@ def _cases():
                     yield engine, kernel, target
 
 
-def _precise(engine):
-    return Landmarks(tol=1e-12) if engine == "landmarks" else engine
-
-
 @pytest.mark.parametrize("rows", [None, 9])
 @pytest.mark.parametrize(("engine", "kernel", "target"), tuple(_cases()))
 def test_engine_gives_the_definition(engine, kernel, target, rows):
     phi0, phi, J = _expected(kernel, target)
     # An approximate engine has to be right to the digits that are compared.
-    served = first_engine(_precise(engine), _problem(kernel, target, rows), Q)
+    precise = Landmarks(tol=1e-12) if engine == "landmarks" else engine
+    served = first_engine(precise, _problem(kernel, target, rows), Q)
     digits = 1e-8 if served.approximate else 1e-10
     near = {"rtol": digits, "atol": digits * np.abs(phi).max()}
     assert_allclose(served.phi0(), phi0, rtol=1e-10, atol=1e-10 * np.abs(phi0).max())

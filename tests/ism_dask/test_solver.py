@@ -162,17 +162,13 @@ def test_what_leads_nowhere_is_given_up(history, stuck):
 NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0)]
 
 
-def _narrow(load, q, share):
-    X, y = load(return_X_y=True)
-    X = scale(X)
-    kernel = Gaussian().resolve(X).widened(share)
-    return first_engine("exact", problem_of(X, y, kernel), q)
-
-
 @pytest.mark.parametrize(("load", "q", "share"), NARROW)
 @pytest.mark.parametrize("tol", [None, 1e-6])
 def test_where_the_iteration_swings_steps_along_the_slope_find_a_maximum(load, q, share, tol):
-    engine, stopping, states = _narrow(load, q, share), Stopping(tol=tol, max_iter=300), []
+    X, y = load(return_X_y=True)
+    X, stopping, states = scale(X), Stopping(tol=tol, max_iter=300), []
+    kernel = Gaussian().resolve(X).widened(share)
+    engine = first_engine("exact", problem_of(X, y, kernel), q)
     search = MultistartSearch("exact", stopping, on_iteration=states.append)
     solution, swung = search.run(engine.problem, q), solve(engine, q, stopping)
     assert swung.status is Status.SWINGS
