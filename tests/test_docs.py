@@ -5,8 +5,6 @@ page share their names. `<!-- not run: REASON -->` before a block leaves it out.
 first run have to print what their page shows, but for seconds and for digits of rounding errors.
 """
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import os

@@ -1,7 +1,5 @@
 """The notebooks run as they stand, and print what they show."""
 
-from __future__ import annotations
-
 import base64
 import re
 from typing import Any

@@ -3,8 +3,6 @@
 Usage: python -I tests/try_installed.py, in an environment that has the wheel and nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

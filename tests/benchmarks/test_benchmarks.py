@@ -121,6 +121,9 @@ def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):
         "seconds": np.float64(1.25),
         "bound": np.inf,
         "table": [{"n": 2000, "ok": True}, {"n": 5000, "extra": 0.5}],
+        "more_tables": {"Others": [{"design": "two", "default": 0.3}]},
+        "picture": "docs/images/recovery.svg",
+        "notes": ["one: y = x1"],
         "must": "2 s",
         "met": False,
         "peak_gb": 0.5,
@@ -133,6 +136,10 @@ def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):
     assert "| n | ok | extra |" in text
     assert "| 5,000 |  | 0.5 |" in text
     assert "**missed**" in text
+    assert "![slope](images/recovery.svg)" in text
+    assert "\n- one: y = x1\n" in text
+    assert "### Others\n\n| design | default |" in text
+    assert "| notes |" not in text
     assert plain(figure)["bound"] == "inf"
 
 
@@ -261,21 +268,3 @@ def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pi
     assert unseen[-2]["default"] == unseen[-2]["SIR"] == len(UNSEEN)
     assert unseen[-1]["SIR"] == pytest.approx(2)
     assert not figure["met"]
-
-
-def test_the_page_shows_a_picture_and_notes():
-    figure = {
-        "table": [{"design": "one", "default": 0.1}],
-        "more_tables": {"Others": [{"design": "two", "default": 0.3}]},
-        "picture": "docs/images/recovery.svg",
-        "notes": ["one: y = x1"],
-        "must": "0.2",
-        "met": True,
-        "peak_gb": 0.5,
-    }
-    machine = dict.fromkeys(("cores", "processor", "memory_gb", "python", "when"), "")
-    text = page([Result("recovery", {**machine, "packages": {}}, figure)])
-    assert "![recovery](images/recovery.svg)" in text
-    assert "\n- one: y = x1\n" in text
-    assert "### Others\n\n| design | default |" in text
-    assert "| notes |" not in text

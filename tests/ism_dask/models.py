@@ -1,9 +1,10 @@
 """Estimators, engines, rows and watchers of fits for tests, and what they have to fulfil."""
 
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from ism_dask.engines import Engine, EngineOptions, Problem, as_engine
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
-from ism_dask.observe.fit_events import FitPlan, FitWatcher, fit_watcher, watching_fits
-from ism_dask.records.checkpoint import Round
+from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.records.iteration import State
 from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import SOLVERS
+from storage import Dataset, DatasetInfo, open_dataset, write_dataset
 
 # For fits whose features or ends are no matter of the test.
 quiet = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -79,31 +80,18 @@ class StoredRows:
         return self.X[start:stop]
 
 
-class _Iterations(FitWatcher):
-    """Applies a function to every state, once the watcher around it has seen the same event."""
-
-    def __init__(self, look: Callable[[State], Any]) -> None:
-        self._look, self._outer = look, fit_watcher()
-
-    def begun(self, plan: FitPlan) -> None:
-        self._outer.begun(plan)
-
-    def on_iteration(self, state: State) -> None:
-        self._outer.on_iteration(state)
-        self._look(state)
-
-    def on_round(self, done: Round) -> None:
-        self._outer.on_round(done)
-
-    def ended(self) -> None:
-        self._outer.ended()
-
-
-@contextmanager
-def watching_iterations(look: Callable[[State], Any]) -> Iterator[None]:
+def watching_iterations(look: Callable[[State], Any]) -> AbstractContextManager[None]:
     """Apply a function to the state after each iteration of the fits in the block."""
-    with watching_fits(_Iterations(look)):
-        yield
+    watcher = FitWatcher()
+    watcher.on_iteration = look
+    return watching_fits(watcher)
+
+
+def stored(X: np.ndarray, folder: Path, chunk_rows: int) -> Dataset:
+    """Return rows on the disk."""
+    path = folder / f"{X.dtype}-{chunk_rows}"
+    write_dataset(path, DatasetInfo(path.name), [X], chunk_rows=chunk_rows)
+    return open_dataset(path)
 
 
 class Watcher:

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
 from ism_dask import UnsupervisedIKDR
-from ism_dask.kernels import Gaussian
+from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.observe import fit_progress
 from ism_dask.observe import progress_bar as bar
 from ism_dask.observe.progress_bar import progress_bar
@@ -108,13 +108,14 @@ def test_clusterers_are_shown_by_round(terminal, texts):
 
 def test_every_fit_of_a_search_is_counted(terminal):
     search = GridSearchCV(
-        make_pipeline(hsic_model(2, kernel=MEDIAN), SVC()),
-        {"supervisedikdr__n_components": [2, 3]},
+        make_pipeline(hsic_model(2), SVC()),
+        {"supervisedikdr__kernel": [MEDIAN, 0.5 * Gaussian() + 0.5 * Polynomial()]},
         cv=2,
     )
     with progress_bar("search", console=terminal.console):
         search.fit(X, Y)
     assert terminal.lines[-1].startswith("search, fit 5, iteration ")
+    assert search.best_score_ > 0.95
 
 
 def test_long_passes_are_shown_within_an_iteration(terminal, texts, monkeypatch):

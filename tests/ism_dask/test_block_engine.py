@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from definition import Definition, dense_gamma
 from distributed import Client
-from models import first_engine, hsic_model, problem_of
+from models import first_engine, hsic_model, problem_of, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.metrics import normalized_mutual_info_score as nmi
@@ -29,7 +29,6 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.shards import cut
-from storage import DatasetInfo, open_dataset, write_dataset
 
 RNG = np.random.default_rng(3)
 N, D, Q = 36, 4, 2
@@ -167,11 +166,8 @@ def test_the_same_bits_wherever_the_rows_are(
         monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", numbers_in_memory)
     rows, y = _designed(1500)
     known = _evaluated(rows, y)
-    write_dataset(tmp_path / "set", DatasetInfo("set"), [rows], chunk_rows=300)
-    found = [
-        _evaluated(place, y)
-        for place in (da.from_array(rows, chunks=(300, 6)), open_dataset(tmp_path / "set").X)
-    ]
+    places = da.from_array(rows, chunks=(300, 6)), stored(rows, tmp_path, 300).X
+    found = [_evaluated(place, y) for place in places]
     with dask.config.set(scheduler="synchronous"):
         found.append(_evaluated(rows, y))
     with Client(thread_cluster):

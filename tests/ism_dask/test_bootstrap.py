@@ -29,17 +29,40 @@ from ism_dask.status import Status
 SCALES = np.array([1.0, 3.0, 0.2, 1.0, 10.0])
 
 
-def _rows(n, seed=0):
+def _rows(n=150, seed=0):
     """Draw rows (n, 5) of columns in different units; y depends on the first two."""
     rng = np.random.default_rng(seed)
     Z = rng.normal(size=(n, 5))
     return Z * SCALES + 7, Z[:, 0] + Z[:, 1] ** 2 + 0.3 * rng.normal(size=n)
 
 
+def _line(n, seed=0):
+    """Return rows (n, 5) and numbers that depend on the first column."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    return X, np.sin(X[:, 0]) + 0.5 * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fewer_draws():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ism_dask.inference.intervals._DRAWS", 199)
+        yield
+
+
 @pytest.fixture(scope="module")
 def fitted():
-    X, y = _rows(150)
-    return SupervisedIKDR(2).fit(X, y)
+    return SupervisedIKDR(2).fit(*_rows())
+
+
+@pytest.fixture(scope="module")
+def refits(fitted):
+    return bootstrap(fitted, *_rows(), 39)
+
+
+@pytest.fixture(scope="module")
+def sure(fitted):
+    return intervals(fitted, *_rows())
 
 
 def test_the_distance_is_that_of_the_projectors():
@@ -80,14 +103,14 @@ def _check_refit(fitted, X, y, sides):
     ],
 )
 def test_a_refit_is_a_fit_to_repeated_rows(model):
-    X, y = _rows(150)
+    X, y = _rows()
     X = X / SCALES
     _check_refit(clone(model).fit(X, y), X, y, {})
 
 
 @pytest.mark.parametrize("sides", [("given",), ("avoid", "given")])
 def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
-    X, y = _rows(150)
+    X, y = _rows()
     X, rng = X / SCALES, np.random.default_rng(4)
     columns = {"avoid": np.where(X[:, 4] + rng.normal(size=150) > 0.7, "high", "low")}
     columns["given"] = X[:, 1] + rng.normal(size=150)
@@ -103,7 +126,7 @@ def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
 
 
 def test_rows_that_had_weights_are_drawn_with_them(fitted):
-    X, y = _rows(150)
+    X, y = _rows()
     weights = np.random.default_rng(1).integers(0, 3, size=150)
     repeated = np.repeat(np.arange(150), weights)
     plan = plan_refits(fitted, X, y, sample_weight=weights, random_state=3)
@@ -161,7 +184,7 @@ def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
 
 
 def test_refits_keep_the_chosen_features():
-    X, y = _rows(150)
+    X, y = _rows()
     fitted = SupervisedIKDR(1, max_features=2).fit(X, y)
     refit = plan_refits(fitted, X, y).refit(0)
     assert refit.converged
@@ -183,9 +206,7 @@ def test_the_intervals_hold_the_truth():
     covered, separated = 0, 0
     B = np.eye(5)[:, :1]
     for seed in range(10):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(100, 5))
-        y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=100)
+        X, y = _line(70, seed)
         fitted = hsic_model(1).fit(X, y)
         result = bootstrap(fitted, X, y, 19)
         low, high = result.distance_interval
@@ -197,11 +218,22 @@ def test_the_intervals_hold_the_truth():
 
 
 def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
-    X, y = _rows(150)
+    steps = []
+
+    class Seen(FitWatcher):
+        def begun(self, plan):
+            raise AssertionError("a refit is not a fit of its own")
+
+        def on_refit(self, done, total):
+            steps.append((done, total))
+
+    X, y = _rows()
     names = ["one", "two", "three", "four", "five"]
     frame = pd.DataFrame(X, columns=names)
     named = SupervisedIKDR(2).fit(frame, y)
-    here = bootstrap(fitted, X, y, 19, random_state=4)
+    with watching_fits(Seen()):
+        here = bootstrap(fitted, X, y, 19, random_state=4)
+    assert steps == [(k, 19) for k in range(20)]
     other = bootstrap(named, frame, y, 19, random_state=4)
     assert_array_equal(here.distances, other.distances)
     assert other.feature_names == tuple(names)
@@ -225,24 +257,8 @@ def test_a_resample_has_all_classes(fitted):
         assert set(y[counts > 0]) == {0, 1, 2}
 
 
-def test_progress_is_reported(fitted):
-    steps = []
-
-    class Seen(FitWatcher):
-        def begun(self, plan):
-            raise AssertionError("a refit is not a fit of its own")
-
-        def on_refit(self, done, total):
-            steps.append((done, total))
-
-    X, y = _rows(150)
-    with watching_fits(Seen()):
-        bootstrap(fitted, X, y, 19)
-    assert steps == [(k, 19) for k in range(20)]
-
-
 def test_bad_input_is_named(fitted):
-    X, y = _rows(150)
+    X, y = _rows()
     frame = pd.DataFrame(X, columns=list("abcde"))
     named = SupervisedIKDR(2).fit(frame, y)
     for error, words, arguments in (
@@ -264,26 +280,6 @@ def test_bad_input_is_named(fitted):
 
 
 _N, _D, _Q, _RIDGE = 40, 4, 2, 1e-2
-UNITS = 10.0 ** np.arange(-2, 4)
-
-
-def _curved(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and numbers that depend on the first two of six columns."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 6))
-    return X / UNITS, X[:, 0] * (X[:, 0] + X[:, 1] + 1) + 0.5 * rng.normal(size=n)
-
-
-def _line(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows (n, 4) and numbers that depend on the first column."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, 4))
-    return X, np.sin(X[:, 0]) + 0.5 * rng.normal(size=n)
-
-
-@pytest.fixture(scope="module")
-def predictive():
-    return SupervisedIKDR(2).fit(*_curved())
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -337,10 +333,10 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
 
 
 def test_blocks_of_shards_add_up_like_blocks_in_memory():
-    X, y = _curved(90)
-    X = X * UNITS
+    X, y = _rows(90)
+    X = X / SCALES
     weights = np.repeat([0.0, 1.0], [30, 60])  # the first shard has no rows that count
-    tangents = Tangents.at(np.linalg.qr(X[:6, :2])[0])
+    tangents = Tangents.at(np.linalg.qr(X[:5, :2])[0])
     regression = RidgeRegression(Gaussian(1.0), _RIDGE)
     shards = BlocksOfShards.of(cut(X, 30), y[:, None], weights, 0)
     blocks = tuple(Block(X[a : a + 30], y[a : a + 30, None], np.ones(30)) for a in (30, 60))
@@ -349,24 +345,22 @@ def test_blocks_of_shards_add_up_like_blocks_in_memory():
         assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-def test_intervals_agree_with_refits(predictive):
-    X, y = _curved()
-    sure, refits = intervals(predictive, X, y), bootstrap(predictive, X, y, 59)
+def test_intervals_agree_with_refits(fitted, refits, sure):
     for name in ("distance_interval", "standardized_interval"):
         ratio = np.divide(getattr(sure, name), getattr(refits, name))
         assert ((ratio > 0.6) & (ratio < 1.6)).all(), name
     assert sorted(sure.separated) == sorted(refits.separated) == [0, 1]
     assert_allclose(sure.standard_errors, refits.standard_errors, rtol=0.6, atol=5e-3)
     low, high = sure.standardized_interval
-    assert low < subspace_distance(np.eye(6)[:, :2], predictive.components_.T) < high
+    assert low < subspace_distance(np.eye(5)[:, :2], fitted.components_.T) < high
 
 
-def test_intervals_depend_on_neither_order_nor_units_nor_storage(predictive):
-    X, y = _curved()
-    sure, order = intervals(predictive, X, y), np.random.default_rng(1).permutation(300)
+def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
+    X, y = _rows()
+    order = np.random.default_rng(1).permutation(150)
     others = [
-        intervals(predictive, X[order], y[order]),
-        intervals(predictive, da.from_array(X, chunks=(75, 6)), y),
+        intervals(fitted, X[order], y[order]),
+        intervals(fitted, da.from_array(X, chunks=(75, 5)), y),
         intervals(SupervisedIKDR(2).fit(10 * X, y), 10 * X, y),
     ]
     for other in others:
@@ -374,17 +368,16 @@ def test_intervals_depend_on_neither_order_nor_units_nor_storage(predictive):
         assert_allclose(sure.standard_errors, other.standard_errors, atol=1e-6)
 
 
-def test_whole_weights_count_rows_of_weight_zero_not_at_all(predictive):
-    X, y = _curved()
-    alone = intervals(predictive, X, y)
+def test_whole_weights_count_rows_of_weight_zero_not_at_all(sure):
+    X, y = _rows()
     X, y = np.vstack([X, 9 * X[:30]]), np.append(y, y[30:60])
-    weights = np.repeat([1.0, 0.0], [300, 30])
-    sure = intervals(SupervisedIKDR(2).fit(X, y, weights), X, y, sample_weight=weights)
-    assert_allclose(sure.shares_low, alone.shares_low, atol=1e-6)
+    weights = np.repeat([1.0, 0.0], [150, 30])
+    weighted = intervals(SupervisedIKDR(2).fit(X, y, weights), X, y, sample_weight=weights)
+    assert_allclose(weighted.shares_low, sure.shares_low, atol=1e-6)
 
 
 def test_features_outside_of_the_support_have_no_uncertainty():
-    X, y = _curved(150)
+    X, y = _rows()
     few = SupervisedIKDR(2, max_features=3).fit(X, y)
     sure = intervals(few, X, y)
     outside = ~few.get_support()
@@ -400,50 +393,49 @@ def a_start():
     return model
 
 
-def test_what_intervals_refuse(predictive, a_start):
-    X, y = _curved()
+def test_what_intervals_refuse(fitted, a_start):
+    X, y = _rows()
     with pytest.raises(ValueError, match="`bootstrap` has intervals for it"):
         intervals(hsic_model(2).fit(X, y), X, y)
     with pytest.raises(ValueError, match="`intervals` has avoid"):
-        intervals(predictive, X, y, avoid=y)
+        intervals(fitted, X, y, avoid=y)
     with pytest.raises(ValueError, match=r"has not converged \(start kept\)"):
         intervals(a_start, *load_wine(return_X_y=True))
 
 
-def test_certify_proves_a_maximum_of_the_prediction(predictive, a_start, monkeypatch):
-    X, y = _curved()
-    proved = predictive.certify(X, y)
+def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch):
+    X, y = _rows()
+    proved = fitted.certify(X, y)
     assert proved.is_certified, proved.reason
     assert proved.largest_eigenvalue < 0 < proved.distance < 1e-2
-    assert predictive.deal_error_ == 0.0  # one block has all rows
-    other = predictive.certify(*_curved(seed=1))
+    assert fitted.deal_error_ == 0.0  # one block has all rows
+    other = fitted.certify(*_rows(seed=1))
     assert not other.is_certified
     assert other.reason.startswith("not certified: ")
     assert not a_start.certify(*load_wine(return_X_y=True)).is_certified
     assert np.isnan(a_start.deal_error_)
-    monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 7)
-    with pytest.raises(ValueError, match=r"W has 8 free weights.*for up to 7\."):
-        predictive.certify(X, y)
+    monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 5)
+    with pytest.raises(ValueError, match=r"W has 6 free weights.*for up to 5\."):
+        fitted.certify(X, y)
 
 
 def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
-    rows, y = _curved(450)
-    X, options = rows[:, :4], {"kernel": Gaussian(1.5), "target": "linear"}
+    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 100)
+    (X, y), options = _rows(300), {"kernel": Gaussian(1.5), "target": "linear"}
     model = SupervisedIKDR(2, **options).fit(X, y)
     model.certify(X, y)
-    others = [SupervisedIKDR(2, random_state=seed, **options).fit(X, y) for seed in (1, 2, 3, 4)]
+    others = [SupervisedIKDR(2, random_state=seed, **options).fit(X, y) for seed in (1, 2, 3)]
     W = model.components_.T
     apart = np.mean([subspace_distance(W, each.components_.T) for each in others])
     assert 0.3 < model.deal_error_ / apart < 3.0
 
 
 def test_some_rows_give_the_intervals_of_all(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 250)
-    X, y = _line(1500)
+    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
+    X, y = _line(900)
     model = SupervisedIKDR(1).fit(X, y)
     sure = intervals(model, X, y)
-    monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 750)
+    monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 450)
     some = intervals(model, X, y)
     assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.4)
     ratio = np.divide(some.standardized_interval, sure.standardized_interval)

@@ -247,7 +247,7 @@ def test_no_more_steps_are_taken_than_allowed(most):
 
 def test_what_is_certified_is_a_local_maximum_by_brute_force():
     certified = 0
-    for seed in range(100, 130):
+    for seed in range(100, 115):
         case = small(seed)
         case = replace(case, q=min(case.q, 3))
         model = fit(case)
@@ -262,7 +262,7 @@ def test_what_is_certified_is_a_local_maximum_by_brute_force():
         else:
             objective = definition_of(case, model).objective
             assert not objection(objective, model.components_.T, certificate.distance), seed
-    assert certified >= 27
+    assert certified >= 13
 
 
 def _corners():

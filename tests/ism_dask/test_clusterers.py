@@ -7,9 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from definition import Definition, centred, equal_classes, kernel_matrix
-from models import contract_of
+from distributed import Client
+from models import contract_of, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import null_space
+from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_blobs
@@ -24,7 +26,6 @@ from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import Round
 from ism_dask.solvers import DimensionGrowth
 from ism_dask.status import Status
-from storage import DatasetInfo, open_dataset, write_dataset
 
 X, Y = load_wine(return_X_y=True)
 
@@ -77,9 +78,6 @@ def test_clusters_of_wine(wine):
     assert_allclose(wine.embedding_.T @ wine.embedding_, np.eye(3), atol=1e-6)
     assert_allclose(wine.components_ @ wine.components_.T, np.eye(3), atol=1e-10)
     assert wine.affinity_.sigma < wine.kernel_.sigma
-
-
-def test_rounds_tell_both_objectives(wine):
     assert wine.rounds_ == tuple(ROUNDS)
     last = wine.rounds_[-1]
     assert max(last.change, last.turn) < 0.01
@@ -218,19 +216,30 @@ def test_rows_not_seen_go_to_the_cluster_of_their_blob(kernel):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "rows", "y", "k"),
+    ("model", "rows", "y"),
     # Away from its three classes wine has no clusters to settle at.
-    [(SemiSupervisedIKDR, X, Y, 3), (AlternativeIKDR, *crossed_groupings(), 2)],
+    [
+        (UnsupervisedIKDR(3, n_init=1), X, None),
+        (SemiSupervisedIKDR(3), X, Y),
+        (AlternativeIKDR(2), *crossed_groupings()),
+    ],
 )
-def test_labels_depend_neither_on_chunks_nor_on_the_engine(estimator, rows, y, k, tmp_path):
-    n, d = rows.shape
-    write_dataset(tmp_path / "rows", DatasetInfo("rows"), [rows], chunk_rows=60)
-    places = [da.from_array(rows, chunks=(50, d)), da.from_array(rows, chunks=(n, 4))]
-    expected = estimator(k).fit(rows, y).labels_
-    for place in (*places, open_dataset(tmp_path / "rows")):
-        assert_array_equal(estimator(k).fit(place, y).labels_, expected)
-    by_landmarks = estimator(k, engine=Landmarks(tol=1e-8)).fit(rows, y)
-    assert_array_equal(by_landmarks.labels_, expected)
+def test_a_fit_depends_neither_on_the_place_of_rows_nor_on_the_engine(
+    model, rows, y, tmp_path, thread_cluster
+):
+    rows = np.round(100 * rows)  # sums of whole numbers have no rounding
+    chunked = da.from_array(rows, chunks=(50, 4))
+    places = (chunked, coo_array(rows), stored(rows, tmp_path, 60))
+    expected = clone(model).fit(rows, y)
+    fits = [clone(model).fit(place, y) for place in places]
+    with Client(thread_cluster):
+        fits.append(clone(model).fit(chunked, y))
+    for fitted in fits:
+        assert_array_equal(fitted.components_, expected.components_)
+        assert_array_equal(fitted.labels_, expected.labels_)
+    assert_array_equal(expected.predict(csr_array(rows)), expected.predict(rows))
+    by_landmarks = clone(model).set_params(engine=Landmarks(tol=1e-8)).fit(rows, y)
+    assert_array_equal(by_landmarks.labels_, expected.labels_)
 
 
 def test_scores_of_a_tenth_of_the_rows_help():

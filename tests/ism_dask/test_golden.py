@@ -35,26 +35,23 @@ CASES = [(data, kernel) for data in DATA for kernel in GOLDEN[data]["kernels"]]
 DETERMINED = [(data, kernel) for data in DATA for kernel in ("linear", "squared")]
 # The fixed points of the faces, 960 columns, take seconds each.
 ENDS = [
-    pytest.param(data, kernel, data, marks=[pytest.mark.long] if data == "face" else [])
-    for data, kernel in CASES
+    pytest.param(*case, marks=[pytest.mark.long] if case[0] == "face" else []) for case in CASES
 ]
 FEWER = {("wine", "gaussian"), ("cancer", "gaussian")}
 
 
-@pytest.fixture
-def rows(request):
-    name = request.param
-    if name != "wine":
-        request.getfixturevalue("reference_data")
-    return _rows(name)
-
-
 @cache
-def _rows(name):
-    if name == "wine":
-        return load_wine(return_X_y=True)
+def _ingested(name):
     data = ingest(name)
     return data.X.read(0, len(data.X)).astype(float), data.y
+
+
+@pytest.fixture
+def rows(data, request):
+    if data == "wine":
+        return load_wine(return_X_y=True)
+    request.getfixturevalue("reference_data")
+    return _ingested(data)
 
 
 def _golden(data, kernel):
@@ -62,7 +59,7 @@ def _golden(data, kernel):
     return GOLDEN[data], GOLDEN[data]["kernels"][kernel], known
 
 
-@pytest.mark.parametrize(("data", "rows"), [(d, d) for d in DATA], indirect=["rows"])
+@pytest.mark.parametrize("data", DATA)
 def test_sizes_median_width_and_norms_of_gamma(data, rows):
     X, y = rows
     expected = GOLDEN[data]
@@ -75,9 +72,7 @@ def test_sizes_median_width_and_norms_of_gamma(data, rows):
     assert np.linalg.norm(U.T @ U) == pytest.approx(expected["gamma_frobenius"], rel=1e-12)
 
 
-each_case = pytest.mark.parametrize(
-    ("data", "kernel", "rows"), [(d, k, d) for d, k in CASES], indirect=["rows"]
-)
+each_case = pytest.mark.parametrize(("data", "kernel"), CASES)
 
 
 @each_case
@@ -108,7 +103,7 @@ def test_published_tolerance(data, kernel, rows):
     assert fitted.objective_ == pytest.approx(expected["tol_0.01"]["J"], rel=2e-3)
 
 
-@pytest.mark.parametrize(("data", "kernel", "rows"), ENDS, indirect=["rows"])
+@pytest.mark.parametrize(("data", "kernel"), ENDS)
 def test_fixed_point(data, kernel, rows):
     golden, expected, known = _golden(data, kernel)
     fitted = hsic_model(golden["q"], kernel=known, solver=ISM(tol=1e-12, max_iter=500)).fit(*rows)

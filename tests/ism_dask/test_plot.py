@@ -20,14 +20,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import same_color, to_hex
 
-from ism_dask import (
-    AlternativeIKDR,
-    SemiSupervisedIKDR,
-    SupervisedIKDR,
-    UnsupervisedIKDR,
-    bootstrap,
-    plot,
-)
+from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR, bootstrap, plot
 from ism_dask.kernels import Gaussian
 from ism_dask.pictures import drawing
 from ism_dask.pictures.curves import mean_along
@@ -200,9 +193,8 @@ def test_many_rows_are_a_choice_that_stays(fitted, lazy):
         assert {tuple(row) for row in dots.get_offsets().round(6)} == places
 
 
-@pytest.mark.parametrize("kind", [UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR])
-def test_clusterers_are_drawn_too(kind):
-    model = kind(2 if kind is AlternativeIKDR else 3, n_init=1)
+def test_clusterers_are_drawn_too():
+    model = UnsupervisedIKDR(3, n_init=1)
     model.set_output(transform="pandas").fit(X, Y)
     left, right = plot.convergence(model)
     assert list(left.lines[0].get_ydata()) == [each.objective for each in model.rounds_]

@@ -27,11 +27,7 @@ def _but_one(value):
 
 
 ROWS = [
-    (
-        DEFAULT,
-        {"X": da.from_array(GAP)},
-        "NaN or infinity, in 1 columns, .* 12",
-    ),
+    (DEFAULT, {"X": da.from_array(GAP)}, "NaN or infinity, in 1 columns, .* 12"),
     (DEFAULT, {"X": np.ones((N, 4))}, "nothing to reduce"),
     (DEFAULT, {"X": da.from_array(X[0]), "y": Y[:13]}, "rows and columns; got shape"),
     (CLASSES, {"X": da.from_array(X.astype(complex))}, "real numbers; got dtype complex128"),
@@ -41,10 +37,6 @@ TARGETS = [
     (DEFAULT, {"y": np.zeros(N, int)}, "one class only"),
     (DEFAULT, {"y": Y[:-1]}, "inconsistent numbers of samples"),
     (DEFAULT, {"X": da.from_array(X), "y": Y[:-1]}, "inconsistent numbers of samples"),
-    (DEFAULT, {"y": np.full(N, 0.5)}, "`y` is constant"),
-    (SupervisedIKDR(target="gaussian"), {"y": np.ones(N)}, "`y` is constant"),
-    (DEFAULT, {"y": np.arange(N)}, "178 different whole numbers"),
-    (CLASSES, {"y": np.arange(N)}, "178 different labels for 178 rows"),
     (CLASSES, {"X": da.from_array(X), "y": np.where(Y, Y, np.nan)}, "Input y contains NaN"),
     (SupervisedIKDR(target="x"), {}, "`target` must be one of .* got 'x'"),
     (DEFAULT, {"y": {"a": 1}}, "got a dict"),
@@ -57,12 +49,8 @@ TARGETS = [
     (DEFAULT, {"y": np.array([["a", None]] * N)}, "no value in 178 of 178 rows"),
     (DEFAULT, {"y": pd.date_range("2020", periods=N)}, "`y` has 178 different dates"),
     (SemiSupervisedIKDR(3), {"y": np.full(N, np.nan)}, "no scores: every row is NaN"),
-    (SemiSupervisedIKDR(3, target="classes"), {"y": np.full(N, -1)}, "no labels: -1"),
     (SemiSupervisedIKDR(3), {"y": Y[:100]}, "X has 178 rows, y has shape"),
-    (SemiSupervisedIKDR(3), {"y": np.full(N, np.inf)}, "infinity"),
-    (SemiSupervisedIKDR(3, target="linear"), {"y": np.ones(N)}, "is constant"),
     (SemiSupervisedIKDR(3, target="gaussian"), {}, "`target` must be one of"),
-    (AlternativeIKDR(3), {"y": np.zeros(N)}, "one class only"),
 ]
 WEIGHTS = [
     *(
@@ -92,11 +80,7 @@ WEIGHTS = [
     (SupervisedIKDR(class_weight={0: "a"}), {}, "'a' for the class 0; expected numbers from 0 up"),
     (SupervisedIKDR(class_weight={0: -1}), {}, "-1 for the class 0; expected numbers from 0 up"),
     (SupervisedIKDR(class_weight={0: 0, 1: 0, 2: 0}), {}, "zero"),
-    (
-        SupervisedIKDR(class_weight="balanced"),
-        {"y": X[:, 0]},
-        "read as numb.* target='classes'",
-    ),
+    (SupervisedIKDR(class_weight="balanced"), {"y": X[:, 0]}, "read as numb.* target='classes'"),
     (
         SupervisedIKDR(class_weight="balanced"),
         {"y": LABELS},
@@ -121,18 +105,10 @@ NUMBERS = [
     (SupervisedIKDR(0), {}, '`n_components` must be .*, "auto" or None; got 0'),
     *((SupervisedIKDR(q), {}, f"`n_components` must be .* got {q!r}") for q in (1.5, True, "all")),
     (SupervisedIKDR(whiten="yes"), {}, "`whiten` must be True or False; got 'yes'"),
-    (
-        SupervisedIKDR(2, max_features=0),
-        {},
-        "`max_features` must be .* from 1 to 13 .*; got 0",
-    ),
+    (SupervisedIKDR(2, max_features=0), {}, "`max_features` must be .* from 1 to 13 .*; got 0"),
     (SupervisedIKDR(2, max_features=True), {}, '13 for 13 features, "auto" or None; got True'),
     *((SupervisedIKDR(2, max_features=k), {}, f"got {k!r}") for k in (14, 2.5, "all")),
-    (
-        SupervisedIKDR(2, max_features=1),
-        {},
-        "is 1, but 2 new features need 2 .* n_components=1",
-    ),
+    (SupervisedIKDR(2, max_features=1), {}, "is 1, but 2 new features need 2 .* n_components=1"),
     *(
         (SupervisedIKDR(2, rotation=kind), {}, f"`rotation` must be one of varimax; got {kind!r}")
         for kind in ("quartimax", True)
@@ -141,11 +117,7 @@ NUMBERS = [
     (hsic_model(2, max_features=3), {}, '`max_features` is for criterion="prediction"'),
     (SemiSupervisedIKDR(3, mu=0), {}, "`mu` must be a positive"),
     (SemiSupervisedIKDR(3, mu=[1.0, 2.0]), {}, r"`mu` has shape \(2,\), but `y` has 1 column;"),
-    (
-        SemiSupervisedIKDR(3, mu=[1.0, 0.0]),
-        {"y": X[:, :2]},
-        "each weight in `mu` must be",
-    ),
+    (SemiSupervisedIKDR(3, mu=[1.0, 0.0]), {"y": X[:, :2]}, "each weight in `mu` must be"),
     (AlternativeIKDR(3, mu=-1.0), {}, "`mu` must be a positive"),
     *(
         (AlternativeIKDR(3, **{name: 0}), {}, f"`{name}` must be")
@@ -168,17 +140,9 @@ CHOICES = [
     ),
     (SupervisedIKDR(criterion="hsic"), {}, "`criterion` must be one of prediction, dependence"),
     (SupervisedIKDR(engine="exact"), {}, "`engine`='exact' is for criterion='dependence'"),
-    (
-        SupervisedIKDR(solver="ism"),
-        {},
-        "'ism' does not serve criterion='pred.*'dependence'",
-    ),
+    (SupervisedIKDR(solver="ism"), {}, "'ism' does not serve criterion='pred.*'dependence'"),
     (hsic_model(solver="ascent"), {}, "does not serve criterion='dependence'"),
-    (
-        hsic_model(solver="newton"),
-        {},
-        "ascent, ism, stiefel, grassmann, dimension-growth; got 'n",
-    ),
+    (hsic_model(solver="newton"), {}, "ascent, ism, stiefel, grassmann, dimension-growth; got 'n"),
     (hsic_model(solver=ISM), {}, "`solver` must be one of ascent, ism, stiefel, .*; got <class"),
     (hsic_model(engine="x"), {}, "`engine` must be one of .* got 'x'"),
     (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
@@ -189,11 +153,7 @@ CHOICES = [
         {},
         r"`device`='cuda:97' (needs PyTorch|is not there)",
     ),
-    (
-        hsic_model(engine=Blocks(device="cuda:0")),
-        {},
-        "`device`='cuda:0' is for criterion='predict",
-    ),
+    (hsic_model(engine=Blocks(device="cuda:0")), {}, "`device`='cuda:0' is for criterion='predict"),
     (SupervisedIKDR(engine=Blocks(rows=500)), {}, r"or Blocks\(device=...\) without `rows`"),
     (UnsupervisedIKDR(3, kernel="cubic"), {}, "`kernel` must be"),
     (UnsupervisedIKDR(3, engine="fast"), {}, "`engine` must be one of"),

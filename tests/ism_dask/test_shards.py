@@ -234,10 +234,9 @@ def test_a_worker_too_small_for_a_shard_is_an_error_before_anything_runs(tmp_pat
             cut(Source((9000, 1568), chunk_rows=2560))
 
 
-def test_a_child_of_a_fork_computes_with_threads_of_its_own():
-    """Of several shards, before and after: the threads of the parent are not in the child."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(6000, 4))
+def test_a_child_of_a_fork_computes_with_threads_of_its_own(monkeypatch):
+    """Several shards take threads, and those of the parent are not in the child."""
+    monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 10)
     y = (X[:, 0] > 0).astype(int)
     before = _fit(X, y)
     child = os.fork()

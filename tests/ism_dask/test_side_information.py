@@ -98,7 +98,7 @@ def test_every_engine_takes_negative_weights(engine, kernel):
 
 
 def test_new_features_do_not_tell_what_they_avoid():
-    (X, y, s), (X_other, y_other, s_other) = _confounded(400, 0), _confounded(2000, 1)
+    (X, y, s), (X_other, y_other, s_other) = _confounded(250, 0), _confounded(2000, 1)
     models = plain, fair = SupervisedIKDR(1).fit(X, y), SupervisedIKDR(1).fit(X, y, avoid=s)
 
     def accuracies(labels, others):

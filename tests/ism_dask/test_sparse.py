@@ -8,10 +8,10 @@ import pytest
 import scipy.sparse
 from definition import Definition, dense_gamma
 from models import Watcher, assert_same_fit, hsic_model
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
@@ -33,6 +33,8 @@ def _texts(n: int = N, d: int = D) -> tuple[scipy.sparse.csr_array, np.ndarray]:
 
 
 X, Y = _texts()
+GAP = X.copy()
+GAP.data[3] = np.nan
 
 
 @pytest.fixture
@@ -41,16 +43,6 @@ def _many_columns(monkeypatch):
     monkeypatch.setattr(wide_rows, "MOST_DENSE_COLUMNS", 10)
     monkeypatch.setattr(wide_rows, "_FEW_ROWS", 10)
     monkeypatch.setattr(wide_rows, "_DIRECTIONS", 4)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [SupervisedIKDR(2), *(hsic_model(2, kernel=k) for k in ("polynomial", "relative_gaussian"))],
-)
-def test_few_columns_give_the_fit_of_dense_rows(model):
-    dense, fitted = (clone(model).fit(rows, Y) for rows in (X.toarray(), scipy.sparse.coo_array(X)))
-    assert_same_fit(fitted, dense, 1e-9, 1e-6)
-    assert_allclose(fitted.transform(X), fitted.transform(X.toarray()), atol=1e-10)
 
 
 @pytest.mark.usefixtures("_many_columns")
@@ -109,17 +101,11 @@ def test_wide_rows_in_single_precision():
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-4)
 
 
-def _with_a_gap() -> scipy.sparse.csr_array:
-    gap = X.copy()
-    gap.data[3] = np.nan
-    return gap
-
-
 @pytest.mark.usefixtures("_many_columns")
 @pytest.mark.parametrize(
     ("model", "rows", "message"),
     [
-        (hsic_model(2), _with_a_gap(), "NaN: 1 of 300 rows.*SimpleImputer"),
+        (hsic_model(2), GAP, "NaN: 1 of 300 rows.*SimpleImputer"),
         (SupervisedIKDR(2), X, '300 x 60 numbers are too many.*criterion="dependence" takes more'),
         (hsic_model(2, whiten=True), X, "`whiten` needs dense rows"),
         (hsic_model(2, kernel="relative_gaussian"), X, "belong to rows"),
@@ -147,17 +133,6 @@ def test_few_rows_of_many_columns_have_all_that_dense_rows_have(model, sides):
     fitted = model.fit(texts, y, **sides)
     assert_allclose(fitted.components_, dense.components_, atol=1e-12)
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-12)
-
-
-@pytest.mark.parametrize("estimator", [UnsupervisedIKDR, AlternativeIKDR, SemiSupervisedIKDR])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_clusters_of_sparse_rows_are_those_of_dense_ones(estimator):
-    given = np.where(np.arange(N) % 3 == 0, Y, -1) if estimator is SemiSupervisedIKDR else Y
-    dense = estimator(3, 2).fit(X.toarray(), given)
-    model = estimator(3, 2).fit(scipy.sparse.coo_array(X), given)
-    assert_array_equal(model.components_, dense.components_)
-    assert_array_equal(model.labels_, dense.labels_)
-    assert_array_equal(model.predict(X), dense.predict(X.toarray()))
 
 
 def test_clusterers_refuse_sparse_rows_of_many_columns():

@@ -1,6 +1,5 @@
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from models import contract_of, hsic_model, watching_iterations
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,13 +8,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.feature_selection import SelectFromModel
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.svm import SVC
 
-from flows.builtin import ingest
 from ism_dask import SupervisedIKDR, hsic
-from ism_dask.kernels import KERNELS, Gaussian, Polynomial
+from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
@@ -49,7 +44,7 @@ def plain():
 @pytest.mark.parametrize(
     "model",
     [
-        *(SupervisedIKDR(2, kernel=kernel) for kernel in ("linear", "gaussian", "polynomial")),
+        SupervisedIKDR(2),
         *(hsic_model(2, kernel=kernel) for kernel in KERNELS),
     ],
 )
@@ -88,13 +83,16 @@ def test_default_components_are_the_classes_less_one_where_d_allows(auto):
         assert fitted.components_.shape == (q, 13)
 
 
-@pytest.mark.parametrize("labels", [["barolo", "grignolino", "barbera"], [7, -1, 3]])
+CULTIVARS = ["barolo", "grignolino", "barbera"]
+
+
+@pytest.mark.parametrize("labels", [CULTIVARS, np.array(CULTIVARS, "T"), [7, -1, 3]])
 def test_labels_of_any_kind_give_the_same(labels, plain):
     names = np.array(labels)[Y]
     with pytest.warns(DataConversionWarning):
         named = hsic_model(2).fit(X, names[:, None])
     assert_allclose(named.components_, plain.components_, atol=1e-6)
-    assert_array_equal(named.classes_, np.unique(names))
+    assert named.classes_.tolist() == sorted(set(names.tolist()))
 
 
 LAZY = da.from_array(X, chunks=(50, 4))
@@ -118,16 +116,6 @@ def test_rows_of_any_kind_give_the_same(rows, y, plain):
     new = fitted.transform(rows)
     assert isinstance(new, da.Array) == is_lazy
     assert_allclose(new, plain.transform(X), atol=1e-8)
-
-
-def test_opened_data_sets_are_rows(plain):
-    stored = ingest("wine")
-    for rows in (stored, stored.X):
-        fitted = hsic_model(2).fit(rows, stored.y)
-        assert_allclose(fitted.components_, plain.components_, atol=1e-9)
-        assert_allclose(fitted.transform(rows), plain.transform(X), atol=1e-8)
-    with pytest.raises(ValueError, match="64 features, but SupervisedIKDR is expecting 13"):
-        plain.transform(ingest("digits"))
 
 
 @pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
@@ -168,36 +156,6 @@ def test_more_features_than_rows_are_solved_in_the_row_space(kernel):
         assert value * 29**2 == pytest.approx(fitted.objective_, rel=1e-8)
 
 
-def test_float32_and_bytes_use_single_precision_tiles(plain):
-    single = hsic_model(2).fit(X.astype(np.float32), Y)
-    assert single.transform(X.astype(np.float32)).dtype == np.float32
-    assert_allclose(single.components_, plain.components_, atol=1e-3)
-    pixels = (X / X.max(axis=0) * 255).astype(np.uint8)
-    wide, narrow = (hsic_model(2).fit(each, Y) for each in (pixels.astype(np.float64), pixels))
-    assert_allclose(narrow.components_, wide.components_, atol=1e-4)
-
-
-def test_frames_keep_their_names():
-    fitted = hsic_model(2).set_output(transform="pandas").fit(FRAME, Y)
-    assert fitted.feature_names_in_.tolist() == FRAME.columns.tolist()
-    out = fitted.transform(FRAME)
-    assert isinstance(out, pd.DataFrame)
-    assert out.columns.tolist() == ["supervisedikdr0", "supervisedikdr1"]
-    fitted.fit(X, Y)
-    for new in (fitted.transform(LAZY), fitted.fit_transform(LAZY, Y)):
-        assert isinstance(new, da.Array)
-        assert_allclose(new.compute(), fitted.transform(X).to_numpy(), atol=1e-9)
-
-
-def test_pipelines_and_searches():
-    kernels = [Gaussian(4.0), 0.5 * Gaussian() + 0.5 * Polynomial()]
-    grid = {"supervisedikdr__kernel": kernels, "supervisedikdr__n_components": [1, 2]}
-    search = GridSearchCV(make_pipeline(hsic_model(2), SVC()), grid, cv=3)
-    assert search.fit(X, Y).best_score_ > 0.95
-    copy = clone(SupervisedIKDR(kernel=2.0 * Gaussian(3.0)))
-    assert copy.kernel == 2.0 * Gaussian(3.0)
-
-
 # Whether W settles between classes that a step parts is another question.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_repeat(monkeypatch):
@@ -215,11 +173,10 @@ def test_fits_repeat(monkeypatch):
 
 
 def test_a_refit_forgets_the_fit_before():
-    fitted = hsic_model(2).fit(FRAME, Y)
-    fitted.fit(da.from_array(X), X[:, 0] + np.random.default_rng(0).normal(size=len(X)))
-    assert not hasattr(fitted, "classes_")
-    assert not hasattr(fitted, "feature_names_in_")
-    assert not hasattr(fitted.fit(FRAME, Y).fit(X, Y), "feature_names_in_")
+    rows, numbers = da.from_array(X), X[:, 0] + np.random.default_rng(0).normal(size=len(X))
+    model = SupervisedIKDR(2, max_features=3).fit(FRAME, Y)
+    model.set_params(criterion="dependence", max_features=None).fit(rows, numbers)
+    assert vars(model).keys() == vars(hsic_model(2).fit(rows, numbers)).keys()
 
 
 def test_a_fitted_local_kernel_can_be_used_again():
@@ -326,14 +283,6 @@ def test_another_shape_is_refused():
         model.set_params(n_components=3).fit(X, y)
     with pytest.raises(ValueError, match="`components_` of 6 features, but X has 4"):
         model.set_params(n_components=2).fit(X[:, :4], y)
-
-
-def test_a_fit_by_another_criterion_leaves_no_attribute_of_the_last_one():
-    X, y = _rows(100)
-    model = SupervisedIKDR(2, max_features=3).fit(X, y)
-    model.set_params(criterion="dependence", max_features=None).fit(X, X[:, 0])
-    fresh = hsic_model(2).fit(X, X[:, 0])
-    assert vars(model).keys() == vars(fresh).keys()
 
 
 def test_a_start_that_unseen_rows_preferred_to_all_steps_stays():

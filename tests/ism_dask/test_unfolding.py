@@ -171,16 +171,13 @@ def test_what_has_converged_is_stationary_also_with_free_axes():
     assert np.linalg.norm(gradient) * np.linalg.norm(Z) <= 1.01e-4 * size
 
 
-def _torus(count):
-    turns = 2 * np.pi * np.arange(count) / count
-    around, along = (angle.ravel() for angle in np.meshgrid(turns, turns))
-    return np.column_stack([np.cos(around), np.sin(around), np.cos(along), np.sin(along)])
-
-
 # By LAPACK, and by Lanczos.
 @pytest.mark.parametrize(("count", "near", "m", "seed"), [(12, 12, 15, 1), (24, 20, 18, 0)])
 def test_no_cut_through_a_multiple_eigenvalue_decides_the_picture(count, near, m, seed):
-    rows = _torus(count)  # its eigenvalues occur four times, and the fourth one eight times
+    turns = 2 * np.pi * np.arange(count) / count
+    around, along = (angle.ravel() for angle in np.meshgrid(turns, turns))
+    # A torus: its eigenvalues occur four times, and the fourth one eight times.
+    rows = np.column_stack([np.cos(around), np.sin(around), np.cos(along), np.sin(along)])
     y, options = rows @ [1.0, 0.4, 0.2, 0.7], {"n_neighbors": 8, "refine": False, **GAUSSIAN}
     whole = ColoredMVU(n_eigenvectors=near, **options).fit(rows, y)
     fitted = ColoredMVU(n_eigenvectors=m, random_state=seed, **options).fit(rows, y)
@@ -433,13 +430,10 @@ def test_bad_distances_are_refused(distances, message):
         ColoredMVU(metric="precomputed").fit(distances, Y)
 
 
-def _kernel_of(numbers):
-    return np.exp(-np.abs(numbers[:, None] - numbers) / np.ptp(numbers))
-
-
 @pytest.mark.parametrize("rank", [3, 178])
 def test_a_kernel_is_given_as_a_matrix(rank):
-    L = _centred_kernel(Y, 178) if rank == 3 else _kernel_of(X[:, 0])
+    of_numbers = np.exp(-np.abs(X[:, [0]] - X[:, 0]) / np.ptp(X[:, 0]))
+    L = _centred_kernel(Y, 178) if rank == 3 else of_numbers
     roots, vectors = np.linalg.eigh(L)
     factor = vectors * np.sqrt(roots.clip(0))
     model = ColoredMVU(refine=False)
@@ -602,13 +596,10 @@ def test_bad_input_is_refused(options, rows, y, message):
 @pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
 def test_hostile_rows_and_weights_are_unfolded():
     rows, y = load_iris(return_X_y=True)
-    for each in (rows * 1e120, rows + 1e6, rows[:, :1]):
-        _finished(ColoredMVU(n_eigenvectors=8).fit(each, y))
+    model = ColoredMVU(n_eigenvectors=8)
+    fits = [clone(model).fit(each, y) for each in (rows * 1e120, rows + 1e6, rows[:, :1])]
     for nu in (1e-12, 1e12):
-        _finished(ColoredMVU(n_eigenvectors=8, nu=nu).fit(rows, y))
-        _finished(ColoredMVU(nu=nu).fit(X, Y))
-
-
-def _finished(model):
-    assert np.isfinite(model.embedding_).all()
-    assert model.converged_
+        fits += [clone(model).set_params(nu=nu).fit(rows, y), ColoredMVU(nu=nu).fit(X, Y)]
+    for fitted in fits:
+        assert np.isfinite(fitted.embedding_).all()
+        assert fitted.converged_

@@ -1,14 +1,9 @@
 """What several tests of `storage` need."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from storage import DatasetInfo, write_dataset
-
-Maker = Callable[..., Path]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import pickle
 import shutil
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -96,12 +95,8 @@ def test_only_new_files_are_read(tmp_path, reads, sizes, suffix):
         shutil.copytree(grown, tmp_path / "whole", dirs_exist_ok=True)
         whole = ingest_table(tmp_path / "whole", f"whole-{part}", label="y", missing="drop")
         _check_same(data, whole)
-        assert not [*_problems("grown")]
-
-
-def _problems(name: str) -> Iterator[str]:
-    for item in [each for each in stored_items() if each.name == name]:
-        yield from map(str, item.problems())
+        (stored,) = [each for each in stored_items() if each.name == "grown"]
+        assert not [*stored.problems()]
 
 
 @pytest.mark.usefixtures("small_chunks")

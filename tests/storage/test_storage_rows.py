@@ -174,14 +174,6 @@ def test_no_chunk_of_zeros_is_left_out(tmp_path):
     assert (tmp_path / "d" / "X" / "c" / "0" / "0").is_file()
 
 
-def test_a_chunk_that_the_manifest_does_not_list_is_not_read(make_dataset):
-    path = make_dataset()
-    rows = open_dataset(path).X
-    rows.files["X/c/9/0"] = rows.files.pop("X/c/2/0")
-    with pytest.raises(DamagedStore, match=r"X/c/2/0.*not list"):
-        rows.read(40, 50)
-
-
 def test_a_replaced_store_is_not_read_through_an_old_opening(make_dataset):
     rows = open_dataset(make_dataset(seed=0)).X
     make_dataset(seed=1)
