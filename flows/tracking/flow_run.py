@@ -170,9 +170,9 @@ class TrackedRun:
 
     def step(self, title: str, work: Callable[[], Any]) -> Any:
         """Do a step of the run as a task, after the one before it in the graph of the run."""
-        # Prefect does not look into what is quoted.
-        given: Any = title, quote(work)
-        self._last_step = [step_task(*given, wait_for=self._last_step, return_state=True)]
+        named = step_task.with_options(name=title.partition(" ")[0])  # "fold" of all folds
+        given: Any = title, quote(work)  # Prefect does not look into what is quoted
+        self._last_step = [named(*given, wait_for=self._last_step, return_state=True)]
         return self._last_step[0].result()
 
     def describe(self, settings: FlowSettings) -> None:
