@@ -221,9 +221,9 @@ def test_short_passes_are_not_reported():
 
 @pytest.mark.usefixtures("_every_pass")
 def test_a_fold_tells_of_its_passes_and_of_its_classifier():
-    store_own(3000)
+    store_own(6000)
     diary = Diary()
-    exact: Any = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 6}
+    exact: Any = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 12}
     settings = CrossvalSettings(dataset="own", sigma="median", folds=2, **exact)
     outer = Diary()
     with watch_progress(outer), watch_progress(diary):
