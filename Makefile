@@ -32,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
 	$(BIN)/ism-dask crossval wine
 
-test: $(READY)  ## Run the test suite (some nine minutes on two cores)
+test: $(READY)  ## Run the test suite (some eight minutes on two slow cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
 chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (half an hour)
