@@ -269,10 +269,12 @@ def publish_run(source: str, target: str) -> None:
     """
     path = _path_of(source)
     with workspace(resolve_under(run_folder(target), RESULT)) as space:
+        # `shutil.copytree` collects errors, without the number that says that the disk is full.
         with explain_os_errors(space.folder):
-            shutil.copytree(path, space.payload)
-            for each in space.payload.rglob("*"):
-                sync(each)
+            for each in sorted((path, *path.rglob("*"))):
+                copy = space.payload / each.relative_to(path)
+                copy.mkdir() if each.is_dir() else shutil.copy2(each, copy)
+                sync(copy)
         space.publish()
     _remove_report(target)
 

@@ -324,7 +324,7 @@ _MOMENTS = {
     "storage.table_ingestion._store_table": "sales-0001",
     "flows.refreshes.refresh.fit_and_save": "sales-0001",
     "flows.refreshes.refresh.compare": "sales-0001",
-    "storage.runs.shutil.copytree": "sales-0001",
+    "storage.runs.shutil.copy2": "sales-0001",
     "flows.refreshes.refresh.outputs_or_reason": "sales-0002",
     "flows.runs.published.History.add": "sales-0002",
     "flows.runs.published.History.prune": "sales-0002",
