@@ -24,7 +24,7 @@ from waiting import wait
 
 from flows.services.dask import scheduler_environment
 from flows.services.service import live_record
-from storage import Checkpoints, load_model, run_folder
+from storage import Checkpoints, PartialResults, load_model, run_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
 FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
@@ -361,8 +361,8 @@ def test_the_folds_after_a_loss(tally, apart, serving, tmp_path):
 
 def _await_piece(run: str, fold: int) -> None:
     """Wait until a fold, counted from 0, is under way."""
-    folder = run_folder(run)
-    wait(lambda: len([*folder.rglob("fold-*.json")]) >= fold and _begun(run), every=0.05)
+    saved = PartialResults.of_run(run)
+    wait(lambda: len(saved.keys("fold-")) >= fold and _begun(run), every=0.05)
 
 
 def _begun(run: str) -> bool:
