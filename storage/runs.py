@@ -274,7 +274,8 @@ def publish_run(source: str, target: str) -> None:
             for each in sorted((path, *path.rglob("*"))):
                 copy = space.payload / each.relative_to(path)
                 copy.mkdir() if each.is_dir() else shutil.copy2(each, copy)
-                sync(copy)
+            for each in space.payload.rglob("*"):
+                sync(each)  # a folder once all its entries are there
         space.publish()
     _remove_report(target)
 
