@@ -45,6 +45,8 @@ from ism_dask.kernels import Kernel
 _LEARNED = 0.8
 # How many times as long another solver is expected to take as ISM; only the progress bar uses it.
 _OTHER_SOLVER_EFFORT = 10.0
+# A fit to fewer rows uses one core.
+_ROWS_FOR_CORES = 1000
 # Rows of K that are in memory at a time.
 _ROWS_AT_ONCE = 1024
 
@@ -131,6 +133,7 @@ def _cell(
         effort=DATA[data].rows * (_OTHER_SOLVER_EFFORT if method in OTHER_SOLVERS else 1.0),
         measure=partial(score, data=data, method=method, request=request),
         steps=range(1, settings.folds + 1) if supervised else (0,),
+        side_by_side=DATA[data].rows < _ROWS_FOR_CORES,
     )
 
 

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
+from dask.system import CPU_COUNT
+
+from flows.compute.connection import quiet_logs
+from flows.compute.places import Local
+from flows.compute.session import Session
 from flows.errors import FlowError, SettingsError
 from flows.paper.cells import table_cells
 from flows.paper.figures import features, figure_1a, figure_1b
-from flows.paper.series import Series, measure_series, read_measured
+from flows.paper.series import SERIES_ERRORS, Series, measure_series, read_measured
 from flows.paper.settings import ALL, TablesSettings
 from flows.paper.verdicts import cells_of
-from flows.progress.watching import ProgressShare, run_step
+from flows.progress.watching import (
+    ProgressShare,
+    progress_note,
+    repeated,
+    report_progress,
+    run_step,
+)
 from flows.results.paper import SeriesResult, TablesResult
+from flows.runs.data import ensure_stored
 from flows.runs.fitting import saved_record
 from flows.runs.published import dated_name, publish_newest
 from flows.runs.resumable import check_name_is_free
 from flows.services.leases import hold_lease
 from storage import PartialResults, save_results
 
+Plan = list[tuple[Series, ProgressShare]]
 KIND = TablesResult.command
+# Below this sum of the efforts of series, a minute or so, processes are not worth their start.
+_LITTLE_WORK = 1e5
 _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
     **{part: partial(table_cells, part) for part in ("table-4", "table-5", "references")},
     "features": features,
@@ -38,17 +55,19 @@ def tables_plain(settings: TablesSettings) -> TablesResult:
     if settings.keep_runs is not None:
         settings = replace(settings, run=dated_name(settings.run, force=settings.force))
     stored = PartialResults.of_run(settings.run)
-    measured = []
+    measured = list[SeriesResult]()
     with hold_lease(settings.run, KIND, settings.to_json(), lambda: bool(stored.keys())) as lease:
-        for series, part in plan(settings):
-            measured.append(run_step(part.name, measure_series, series, settings, part))
-            lease.check()
+        with closing(_measured(plan(settings), settings)) as results:
+            for result in results:
+                measured.append(result)
+                lease.check()
         return save(settings, measured)
 
 
-def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
+def plan(settings: TablesSettings) -> Plan:
     """Return the series to measure, each with its share of the progress.
 
+    Those that can be measured side by side come first.
     Raise an error if there is none, if the run cannot be saved, or if pymanopt is missing.
     """
     check_name_is_free(settings.run, force=settings.force, replaces=KIND)
@@ -57,8 +76,47 @@ def plan(settings: TablesSettings) -> list[tuple[Series, ProgressShare]]:
     _check_choice(settings, chosen)
     if settings.force:
         PartialResults.of_run(settings.run).clear()
-    parts = ProgressShare().cut([series.effort * len(series.steps) for series in chosen])
+    chosen.sort(key=lambda series: not series.side_by_side)
+    parts = ProgressShare().cut([series.work for series in chosen])
     return [(each, part.named(each.title)) for each, part in zip(chosen, parts, strict=True)]
+
+
+def _measured(planned: Plan, settings: TablesSettings) -> Generator[SeriesResult]:
+    """Yield the results of the series: first of those that can be measured side by side."""
+    shared = [each for each in planned if each[0].side_by_side]
+    stored = PartialResults.of_run(settings.run).keys()
+    missing = [each for each, _ in shared if each.key(each.steps[0]) not in stored]
+    if sum(each.work for each in missing) < _LITTLE_WORK:
+        shared = []
+    else:
+        yield from _measured_side_by_side(shared, settings)
+    for series, part in planned[len(shared) :]:
+        yield run_step(part.name, measure_series, series, settings, part)
+
+
+def _measured_side_by_side(planned: Plan, settings: TablesSettings) -> Iterator[SeriesResult]:
+    """Yield the results of the series as they come, from a process for each core."""
+    for source in dict.fromkeys(series.source for series, _ in planned):
+        with suppress(*SERIES_ERRORS):  # each of its series reports the error
+            ensure_stored(*source)
+    done, number, count = 0.0, 0, len(planned)
+
+    def report() -> None:
+        report_progress(done, f"{number} of {count} cells, side by side")
+
+    place = Local(workers=min(CPU_COUNT, count), threads=1)
+    with quiet_logs(), closing(Session(place)) as session, session.explained():
+        submit = session.executor.submit
+        parts = {submit(measure_series, one, settings, part): part for one, part in planned}
+        with repeated(report):
+            for future in as_completed(parts):
+                part = parts[future]
+                result: SeriesResult = run_step(part.name, future.result)
+                if result.problem:
+                    progress_note(f"{part.name}: {result.problem}")
+                done, number = done + part.stop - part.start, number + 1
+                report()
+                yield result
 
 
 def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesResult:

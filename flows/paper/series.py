@@ -22,7 +22,7 @@ from storage import PartialResults, StorageError, dataset_path
 Result = dict[str, Any]
 
 OVER_CAP = Status.OVER_CAP.value
-_SERIES_ERRORS = (
+SERIES_ERRORS = (
     ArithmeticError,
     ImportError,
     LookupError,
@@ -48,6 +48,8 @@ class Series:
     effort: float  # the expected time of a step beside other series, for the progress bar
     measure: Callable[[int, ProgressShare], Result]  # measures a step
     steps: Sequence[int] = (0,)  # their keys in order, such as numbers of folds or of rows
+    # Whether others may be measured at the same time: no step needs more than one core.
+    side_by_side: bool = False
     # Returns whether the series ends with a result, before its last step.
     ends_with: Callable[[Result], bool] = is_over_cap
 
@@ -61,6 +63,15 @@ class Series:
         """The name under which the results are stored: ASCII letters, digits, `.`, `-` and `_`."""
         words = "-".join([self.part, *self.subject.values()])
         return "".join(c if c.isascii() and (c.isalnum() or c in ".-") else "_" for c in words)
+
+    @property
+    def work(self) -> float:
+        """The expected time of all steps beside other series."""
+        return self.effort * len(self.steps)
+
+    def key(self, step: int) -> str:
+        """Return the key under which the result of a step is stored."""
+        return f"{self.name}-{step}"
 
     def result(self, results: list[Result], error: Exception | None = None) -> SeriesResult:
         """Return the results of the steps, and the error that ended the series, if there is one."""
@@ -97,20 +108,20 @@ def measure_series(
     results = list[Result]()
     try:
         data_hash = ensure_stored(*series.source).data_hash
-    except _SERIES_ERRORS as error:
+    except SERIES_ERRORS as error:
         return series.result([], error)
     versions = {"data_hash": data_hash, "version": version("ism-dask")}
     conditions = {**deciding(settings), **versions}
     parts = repeat(None) if part is None else part.cut([1.0] * len(series.steps))
     for step, progress in zip(series.steps, parts, strict=False):
-        key = f"{series.name}-{step}"
+        key = series.key(step)
         result = saved_part(settings.run, key, conditions)
         if result is None:
             if progress is None:
                 break
             try:
                 result = series.measure(step, progress)
-            except _SERIES_ERRORS as error:
+            except SERIES_ERRORS as error:
                 return series.result(results, error)
             PartialResults.of_run(settings.run).save(key, conditions, result)
         if progress is not None:

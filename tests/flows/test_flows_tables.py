@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from browsing import Page
 from sklearn.metrics.pairwise import rbf_kernel
@@ -13,7 +14,7 @@ from support import Diary
 
 from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
-from flows.paper import cells, figures, methods, series
+from flows.paper import cells, figures, measure, methods, series
 from flows.paper.measure import plan, save, tables_plain
 from flows.paper.settings import DATA, METHODS, PARTS, TablesSettings
 from flows.paper.verdicts import cells_of, published
@@ -23,7 +24,7 @@ from flows.reports.markdown import table_files
 from flows.reports.paper_tables import tables_by_part
 from flows.reports.summary import summarise
 from flows.results.paper import SeriesResult
-from flows.services.leases import hold_lease
+from flows.services.leases import HeldLease, hold_lease
 from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from storage import PartialResults, home, open_run, save_results
@@ -178,6 +179,35 @@ def test_an_altered_result_is_measured_again_and_told():
     assert "bytes, expected" in diary.notes[0]
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] == pytest.approx(1.0)
+
+
+def test_cells_of_few_rows_are_measured_side_by_side_with_the_same_result(monkeypatch):
+    settings = replace(WINE, methods="ism", folds=2)
+    alone = tables_plain(settings).cells
+    monkeypatch.setattr(measure, "_LITTLE_WORK", 0.0)
+    diary = Diary()
+    with watch_progress(diary):
+        together = tables_plain(replace(settings, run="together")).cells
+    assert [each.method for each in together] == [each.method for each in alone]
+    for one, other in zip(alone, together, strict=True):
+        assert other.objectives == pytest.approx(one.objectives, rel=1e-6)
+        assert other.score.mean == pytest.approx(one.score.mean, abs=0.02)
+    assert diary.shares == sorted(diary.shares)
+    assert diary.shares[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.long
+def test_processes_of_cells_end_with_a_run_that_fails(monkeypatch):
+    def fail(*_: object) -> None:
+        raise FlowError("taken over")
+
+    monkeypatch.setattr(measure, "_LITTLE_WORK", 0.0)
+    monkeypatch.setattr(HeldLease, "check", fail)
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(FlowError, match="taken over"):
+        tables_plain(replace(WINE, methods="ism"))
+    assert set(psutil.Process().children(recursive=True)) <= before
+    assert PartialResults.of_run("tables").keys()
 
 
 def _slow(calls: list[int], error: str = "", **result: object) -> series.Series:
