@@ -14,7 +14,7 @@ from prefect.filesystems import RemoteFileSystem
 from prefect.states import Completed, Failed
 
 from flows.errors import SettingsError
-from flows.paper.measure import tables_plain
+from flows.paper.measure import run_tables
 from flows.progress.watching import in_context, run_step
 from flows.refreshes.history import history_summary
 from flows.refreshes.refresh import credentials_of
@@ -23,13 +23,13 @@ from flows.reports.markdown import render_markdown
 from flows.results.base import RunResult
 from flows.results.refresh import SUSPICIOUS
 from flows.results.runs import CrossvalResult
-from flows.runs.clustering import cluster_plain
+from flows.runs.clustering import run_cluster
 from flows.runs.columns_read import ingest_summary
-from flows.runs.crossval import crossval_plain
+from flows.runs.crossval import run_crossval
 from flows.runs.data import store_dataset
-from flows.runs.fit import fit_plain
+from flows.runs.fit import run_fit
 from flows.runs.published import History
-from flows.runs.unfolding import unfold_plain
+from flows.runs.unfolding import run_unfold
 from flows.settings.base import IngestSettings
 from flows.settings.refresh import RefreshSettings
 from flows.text import number
@@ -40,11 +40,11 @@ EVENT, RESOURCE = "ism-dask.refresh", "ism-dask.run"
 
 
 def saving_flow(compute: Callable[[Any], RunResult]) -> Flow[..., Any]:
-    """Return the flow of a function that computes and saves a run, such as `fit_plain`.
+    """Return the flow of a function that computes and saves a run, such as `run_fit`.
 
-    Its name is that of the function, without `_plain`.
+    Its name is that of the function, without `run_`.
     """
-    name = compute.__name__.removesuffix("_plain")
+    name = compute.__name__.removeprefix("run_")
 
     def tracked(settings: Any) -> dict[str, Any]:
         with track_run(name, settings) as run:
@@ -73,11 +73,11 @@ def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
     ]
 
 
-fit = saving_flow(fit_plain)
-crossval = saving_flow(crossval_plain)
-cluster = saving_flow(cluster_plain)
-unfold = saving_flow(unfold_plain)
-tables = saving_flow(tables_plain)
+fit = saving_flow(run_fit)
+crossval = saving_flow(run_crossval)
+cluster = saving_flow(run_cluster)
+unfold = saving_flow(run_unfold)
+tables = saving_flow(run_tables)
 
 
 @flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)

@@ -215,14 +215,14 @@ def _ingest_on_workers(source: Path, workers: int) -> float:
 
 def _fit(run: str, start_from: str | None) -> int:
     """Fit two features with a gaussian of median width; return the number of iterations."""
-    from flows.runs.fit import fit_plain  # noqa: PLC0415
+    from flows.runs.fit import run_fit  # noqa: PLC0415
     from flows.settings.runs import FitSettings  # noqa: PLC0415
 
     settings = FitSettings(
         dataset="made", n_components=2, sigma="median", run=run,
         start_from=start_from, force=True,
     )  # fmt: skip
-    return fit_plain(settings).iterations
+    return run_fit(settings).iterations
 
 
 def _transform(source: Path, out: Path) -> None:

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.measure import Figure, say
 from flows.progress.watching import watch_progress
-from flows.runs.crossval import crossval_plain
-from flows.runs.fit import fit_plain
+from flows.runs.crossval import run_crossval
+from flows.runs.fit import run_fit
 from flows.settings.runs import CrossvalSettings, FitSettings
 from ism_dask.observe.time_left import TimeLeft
 from storage import DatasetInfo, dataset_path, write_dataset
@@ -94,10 +94,10 @@ def _runs(cluster: str) -> dict[str, Callable[[], Any]]:
         "on a cluster": exact | {"scheduler": cluster},
     }
     runs: dict[str, Callable[[], Any]] = {
-        name: partial(fit_plain, FitSettings(run=f"fit-{number}", **given))
+        name: partial(run_fit, FitSettings(run=f"fit-{number}", **given))
         for number, (name, given) in enumerate(fits.items())
     }
-    return {**runs, "ten folds": partial(crossval_plain, CrossvalSettings(dataset="small"))}
+    return {**runs, "ten folds": partial(run_crossval, CrossvalSettings(dataset="small"))}
 
 
 def _measured(name: str, run: Callable[[], Any]) -> Figure:

@@ -81,16 +81,16 @@ def _processor_seconds(*command: str) -> float:
 def _functions() -> dict[str, Callable[[], Any]]:
     # Imported here because Prefect reads its environment when it is imported.
     from flows.run_flows import fit  # noqa: PLC0415
-    from flows.runs.fit import fit_plain  # noqa: PLC0415
+    from flows.runs.fit import run_fit  # noqa: PLC0415
     from flows.settings.runs import FitSettings  # noqa: PLC0415
     from flows.tracking.flow_run import run_flow  # noqa: PLC0415
 
     settings = FitSettings(**_SETTINGS)
-    fit_plain(settings)  # the first call ingests the data set
+    run_fit(settings)  # the first call ingests the data set
     # The first call imports all of Prefect.
     run_flow(fit, replace(settings, dataset="wine", split=None, n_components=2))
     return {
-        "plain": partial(fit_plain, settings),
+        "plain": partial(run_fit, settings),
         "under_prefect": partial(run_flow, fit, settings),
     }
 

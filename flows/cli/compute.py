@@ -123,22 +123,22 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
 
 def _plain_flows() -> Flows:
     """Import and return what runs each flow without Prefect."""
-    from flows.paper.measure import tables_plain  # noqa: PLC0415
+    from flows.paper.measure import run_tables  # noqa: PLC0415
     from flows.refreshes.refresh import refresh  # noqa: PLC0415
-    from flows.runs.clustering import cluster_plain  # noqa: PLC0415
-    from flows.runs.crossval import crossval_plain  # noqa: PLC0415
+    from flows.runs.clustering import run_cluster  # noqa: PLC0415
+    from flows.runs.crossval import run_crossval  # noqa: PLC0415
     from flows.runs.data import store_dataset  # noqa: PLC0415
-    from flows.runs.fit import fit_plain  # noqa: PLC0415
-    from flows.runs.unfolding import unfold_plain  # noqa: PLC0415
+    from flows.runs.fit import run_fit  # noqa: PLC0415
+    from flows.runs.unfolding import run_unfold  # noqa: PLC0415
 
     return {
-        "cluster": cluster_plain,
-        "crossval": crossval_plain,
-        "fit": fit_plain,
+        "cluster": run_cluster,
+        "crossval": run_crossval,
+        "fit": run_fit,
         "ingest": store_dataset,
         "refresh": refresh,
-        "tables": tables_plain,
-        "unfold": unfold_plain,
+        "tables": run_tables,
+        "unfold": run_unfold,
     }
 
 

@@ -13,6 +13,7 @@ from flows.settings.base import ServiceSettings
 from flows.text import count_noun
 
 if TYPE_CHECKING:
+    from flows.compute.base import ClusterPlace
     from flows.services.service import ServiceRecord
 
 
@@ -105,7 +106,7 @@ def check_cluster(
     place = cluster_place(where)
     plan = place.plan()
     if plan is None:
-        facts = _show_workers(where, output)
+        facts = _show_workers(place, output)
     else:
         facts = {"kind": type(place).__name__.lower(), **plan.facts}
         for line in plan.lines:
@@ -113,12 +114,11 @@ def check_cluster(
     output.finish({"command": "check-cluster", "cluster": where, **facts})
 
 
-def _show_workers(where: str, output: Output) -> dict[str, Any]:
+def _show_workers(place: ClusterPlace, output: Output) -> dict[str, Any]:
     from flows.compute.connection import list_workers  # noqa: PLC0415
-    from flows.compute.session import joined_workers  # noqa: PLC0415
+    from flows.compute.session import open_session  # noqa: PLC0415
 
-    with output.watched(), joined_workers(where) as session:
-        assert session is not None
+    with output.watched(), open_session(place) as session:
         address, workers = session.client.scheduler.address, list_workers(session.client)
     output.table(("worker", "threads", "memory", *_VERSIONS), map(_worker_cells, workers), left=1)
     output.say(

@@ -167,6 +167,13 @@ class Session:
 
 
 @contextmanager
+def open_session(place: ClusterPlace) -> Iterator[Session]:
+    """Join the cluster of a place, whose errors are explained, for the block."""
+    with quiet_logs(), closing(Session(place)) as session, session.explained():
+        yield session
+
+
+@contextmanager
 def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
     """Join the cluster that `scheduler` names, so that shards compute on it; None joins nothing.
 

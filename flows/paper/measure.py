@@ -11,9 +11,8 @@ from importlib.util import find_spec
 
 from dask.system import CPU_COUNT
 
-from flows.compute.connection import quiet_logs
 from flows.compute.places import Local
-from flows.compute.session import Session
+from flows.compute.session import open_session
 from flows.errors import FlowError, SettingsError
 from flows.paper.cells import table_cells
 from flows.paper.figures import features, figure_1a, figure_1b
@@ -47,7 +46,7 @@ _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
 }
 
 
-def tables_plain(settings: TablesSettings) -> TablesResult:
+def run_tables(settings: TablesSettings) -> TablesResult:
     """Measure the tables and figures of the paper again, with ISM and the other solvers.
 
     Measurements that an earlier run of that name has saved are reused.
@@ -105,7 +104,7 @@ def _measured_side_by_side(planned: Plan, settings: TablesSettings) -> Iterator[
         report_progress(done, f"{number} of {count} cells, side by side")
 
     place = Local(workers=min(CPU_COUNT, count), threads=1)
-    with quiet_logs(), closing(Session(place)) as session, session.explained():
+    with open_session(place) as session:
         submit = session.executor.submit
         parts = {submit(measure_series, one, settings, part): part for one, part in planned}
         with repeated(report):

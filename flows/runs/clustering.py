@@ -84,7 +84,7 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     return result
 
 
-def cluster_plain(settings: ClusterSettings) -> ClusterResult:
+def run_cluster(settings: ClusterSettings) -> ClusterResult:
     """Cluster all rows of a data set and save labels and model as a run."""
     stored = run_step(f"ingest {settings.dataset}", store_for_run, settings)
     return run_step("cluster rows", cluster_and_save, *stored)

@@ -210,7 +210,7 @@ class Crossval:
         return result
 
 
-def crossval_plain(settings: CrossvalSettings) -> CrossvalResult:
+def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
     """Cross-validate W by the accuracy of an RBF support vector machine on X W.
 
     The folds run one after the other, because each uses all cores, or the whole Dask cluster. Those

@@ -77,7 +77,7 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
     return result
 
 
-def fit_plain(settings: FitSettings) -> FitResult:
+def run_fit(settings: FitSettings) -> FitResult:
     """Fit W to all rows of a data set and save the model as a run."""
     stored = run_step(f"ingest {settings.dataset}", store_for_run, settings)
     return run_step("fit W", fit_and_save, *stored)

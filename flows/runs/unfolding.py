@@ -76,7 +76,7 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
     return result
 
 
-def unfold_plain(settings: UnfoldSettings) -> UnfoldResult:
+def run_unfold(settings: UnfoldSettings) -> UnfoldResult:
     """Place all rows of a data set in a picture and save their coordinates as a run."""
     stored = run_step(f"ingest {settings.dataset}", store_for_run, settings)
     return run_step("unfold rows", unfold_and_save, *stored)

@@ -30,8 +30,8 @@ from waiting import served
 from flows.builtin import ingest
 from flows.builtin.raw_files import fetch
 from flows.reports.html import write_report, write_tables
-from flows.runs.crossval import crossval_plain
-from flows.runs.fit import fit_plain
+from flows.runs.crossval import run_crossval
+from flows.runs.fit import run_fit
 from flows.runs.inventory import check_files
 from flows.runs.transform import transform_rows
 from flows.services.leases import hold_lease
@@ -52,7 +52,7 @@ def furnish() -> None:
     """Fill the home, and the folder beside it, with what is there before anything is written."""
     stock()
     ingest("wine")
-    fit_plain(fit("wine-two"))
+    run_fit(fit("wine-two"))
     save_results("tables", "tables", config={}, metrics={"cells": [], "others": []}, versions={})
     services_folder().mkdir()
     (home() / "raw" / "own").mkdir(parents=True)
@@ -123,8 +123,8 @@ WRITES: dict[str, Callable[[], object]] = {
     "a slip": _slip,
     "a record": _record,
     "a history": lambda: write_history("own", [{"state": "unchanged"}]),
-    "a fit": lambda: fit_plain(fit("new")),
-    "folds": lambda: crossval_plain(
+    "a fit": lambda: run_fit(fit("new")),
+    "folds": lambda: run_crossval(
         CrossvalSettings(dataset="wine", criterion="dependence", first=1, run="new")
     ),
 }

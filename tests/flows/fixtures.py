@@ -61,11 +61,11 @@ def home_of_runs(tmp_path_factory):
 
 def _compute_runs(folder: Path) -> None:
     """Compute a run of every kind, with its name, and two more fits: one cut short, one plain."""
-    from flows.paper.measure import tables_plain
+    from flows.paper.measure import run_tables
     from flows.paper.settings import TablesSettings
-    from flows.runs.clustering import cluster_plain
-    from flows.runs.crossval import crossval_plain
-    from flows.runs.fit import fit_plain
+    from flows.runs.clustering import run_cluster
+    from flows.runs.crossval import run_crossval
+    from flows.runs.fit import run_fit
     from flows.settings.runs import CrossvalSettings, FitSettings
     from flows.settings.unsupervised import ClusterSettings
 
@@ -75,14 +75,14 @@ def _compute_runs(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(folder / "home"))
         results = {
-            "fit": fit_plain(FitSettings(**wine, run="fit")),
-            "unfinished": fit_plain(
+            "fit": run_fit(FitSettings(**wine, run="fit")),
+            "unfinished": run_fit(
                 FitSettings(**wine, n_components=3, max_iter=1, run="unfinished")
             ),
-            "mine": fit_plain(FitSettings(dataset="wine", run="mine")),
-            "cluster": cluster_plain(digits),
-            "crossval": crossval_plain(CrossvalSettings(**wine, sigma="median", run="crossval")),
-            "tables": tables_plain(tables),
+            "mine": run_fit(FitSettings(dataset="wine", run="mine")),
+            "cluster": run_cluster(digits),
+            "crossval": run_crossval(CrossvalSettings(**wine, sigma="median", run="crossval")),
+            "tables": run_tables(tables),
         }
     (folder / "results.pickle").write_bytes(pickle.dumps(results))
 

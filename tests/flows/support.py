@@ -172,10 +172,10 @@ def exact_fit(run: str, iterations: int = 1000) -> FitSettings:
 
 def undisturbed(iterations: int) -> Model:
     """Store "own", and return what a fit of it comes to."""
-    from flows.runs.fit import fit_plain
+    from flows.runs.fit import run_fit
 
     store_own(3_500, 20)
-    fit_plain(exact_fit("whole", iterations))
+    run_fit(exact_fit("whole", iterations))
     return load_model("whole")
 
 

@@ -13,7 +13,7 @@ from flows.builtin.catalogue import picture_pixels
 from flows.errors import SettingsError
 from flows.progress.watching import watch_progress
 from flows.reports.markdown import run_page
-from flows.runs.clustering import PARADIGMS, cluster_plain
+from flows.runs.clustering import PARADIGMS, run_cluster
 from flows.runs.data import ensure_stored
 from flows.settings.unsupervised import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
 from ism_dask import AlternativeIKDR
@@ -67,7 +67,7 @@ def test_pictures_are_images(results, monkeypatch):
 @pytest.mark.usefixtures("reference_data")
 def test_poses_are_found_where_persons_are_known():
     settings = ClusterSettings(dataset="face", paradigm="alternative", avoid="identity")
-    result = cluster_plain(replace(settings, n_clusters=4))
+    result = run_cluster(replace(settings, n_clusters=4))
     assert result.nmi["pose"] > 0.4
     assert result.nmi["identity"] < 0.06
     assert "clusters" in result.pictures
@@ -76,10 +76,10 @@ def test_poses_are_found_where_persons_are_known():
 @pytest.mark.usefixtures("reference_data")
 def test_a_picture_is_segmented_and_then_otherwise():
     settings = ClusterSettings(dataset="flower", n_clusters=2, run="petals")
-    first = cluster_plain(settings)
+    first = run_cluster(settings)
     assert first.nmi == {}
     others = {"paradigm": "alternative", "avoid": "run:petals", "run": "other"}
-    second = cluster_plain(replace(settings, **others))
+    second = run_cluster(replace(settings, **others))
     for result in (first, second):
         with Image.open(result.pictures["segments"]) as image:
             pixels = np.asarray(image)
@@ -97,7 +97,7 @@ def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(most):
     diary = Diary()
     with watch_progress(diary):
         settings = ClusterSettings(dataset="wine", run="watched", max_outer=most)
-        rounds = len(cluster_plain(settings).rounds)
+        rounds = len(run_cluster(settings).rounds)
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] == 1.0
     assert "clusters" in diary.texts
@@ -139,8 +139,8 @@ def test_numbers_are_no_classes():
     store_own(40, y=np.linspace(0, 1, 40))
     for given in ({}, {"paradigm": "semisupervised", "n_clusters": 2}):
         with pytest.raises(SettingsError, match="expected classes"):
-            cluster_plain(ClusterSettings(dataset="own", **given))  # type: ignore[arg-type]
-    result = cluster_plain(ClusterSettings(dataset="own", n_clusters=2))
+            run_cluster(ClusterSettings(dataset="own", **given))  # type: ignore[arg-type]
+    result = run_cluster(ClusterSettings(dataset="own", n_clusters=2))
     assert result.nmi == {}
 
 
@@ -180,7 +180,7 @@ def test_a_default_is_what_the_help_says(here, paradigm, given):
     assert f"whose class the fit uses. Default: {SCORES_SHARE}." in words
     settings = ClusterSettings(dataset="wine", paradigm=paradigm, run="default", max_outer=1)
     named = replace(settings, run="named", **given)
-    default, output = (cluster_plain(each) for each in (settings, named))
+    default, output = (run_cluster(each) for each in (settings, named))
     assert default.objective == output.objective
     assert default.sizes == output.sizes
 
@@ -190,7 +190,7 @@ def test_the_own_label_is_avoided_whatever_label_counts():
     store_own(60, y=rng.integers(0, 3, 60), other=rng.integers(0, 2, 60))
     output = {"dataset": "own", "paradigm": "alternative", "label": "other"}
     for avoid, run in ((None, "default"), ("y", "named")):
-        cluster_plain(ClusterSettings(**output, avoid=avoid, run=run))  # type: ignore[arg-type]
+        run_cluster(ClusterSettings(**output, avoid=avoid, run=run))  # type: ignore[arg-type]
     default, named = (load_model(run) for run in ("default", "named"))
     assert default.metrics["n_clusters"] == 2  # classes of `other`; y has three
     np.testing.assert_array_equal(default.labels, named.labels)
@@ -199,7 +199,7 @@ def test_the_own_label_is_avoided_whatever_label_counts():
 def test_several_labels_and_runs_are_avoided_at_once(here):
     rng = np.random.default_rng(0)
     store_own(60, y=rng.integers(0, 3, 60), other=rng.integers(0, 2, 60))
-    cluster_plain(ClusterSettings(dataset="own", n_clusters=2, run="first"))
+    run_cluster(ClusterSettings(dataset="own", n_clusters=2, run="first"))
     words = ("cluster", "own", "--plain", "--paradigm", "alternative", "-k", 2, "--avoid")
     assert here(*words, "y, run:first", "--run", "both").status == 0
     data, both = open_dataset(dataset_path("own")), load_model("both")
@@ -214,9 +214,9 @@ def test_several_labels_and_runs_are_avoided_at_once(here):
 
 @pytest.mark.long
 def test_a_run_that_is_replaced_leaves_no_pictures(here):
-    first = cluster_plain(ClusterSettings(dataset="digits", n_clusters=2, run="reused"))
+    first = run_cluster(ClusterSettings(dataset="digits", n_clusters=2, run="reused"))
     assert Path(first.pictures["components"]).is_file()
-    second = cluster_plain(ClusterSettings(dataset="wine", run="reused", force=True))
+    second = run_cluster(ClusterSettings(dataset="wine", run="reused", force=True))
     assert not Path(first.pictures["components"]).exists()
     assert second.pictures == {}
     assert here("fit", "wine", "--plain", "--run", "reused", "--force").status == 0

@@ -18,7 +18,7 @@ from waiting import wait
 import flows.progress.watching
 from flows.progress.fits import FitReports, watched_fit
 from flows.progress.watching import ProgressShare, progress_note, report_progress, watch_progress
-from flows.runs.crossval import crossval_plain
+from flows.runs.crossval import run_crossval
 from flows.settings.runs import CrossvalSettings
 from ism_dask.observe import fit_progress
 from ism_dask.observe.fit_events import FitPlan
@@ -227,7 +227,7 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier():
     settings = CrossvalSettings(dataset="own", sigma="median", folds=2, **exact)
     outer = Diary()
     with watch_progress(outer), watch_progress(diary):
-        crossval_plain(settings)
+        run_crossval(settings)
         progress_note("somewhere")
     report_progress(0.5, "nobody hears this")
     assert outer.shares == diary.shares

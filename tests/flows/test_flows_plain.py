@@ -29,11 +29,11 @@ from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare
 from flows.reports.summary import summarise
 from flows.results.runs import top_loadings
-from flows.runs.clustering import cluster_plain
-from flows.runs.crossval import crossval_plain, plan_folds, run_fold
+from flows.runs.clustering import run_cluster
+from flows.runs.crossval import plan_folds, run_crossval, run_fold
 from flows.runs.data import ensure_stored, label_of
-from flows.runs.fit import fit_plain
-from flows.runs.unfolding import unfold_plain
+from flows.runs.fit import run_fit
+from flows.runs.unfolding import run_unfold
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 from ism_dask import SupervisedIKDR, intervals
@@ -65,10 +65,10 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit():
 @pytest.mark.parametrize(
     ("run", "settings", "once"),
     [
-        (crossval_plain, replace(PLAIN, first=1), (flows.runs.crossval, "plan_folds")),
-        (fit_plain, FIT, (flows.runs.fit, "label_of")),
-        (cluster_plain, ClusterSettings(dataset="wine"), (flows.runs.clustering, "count_clusters")),
-        (unfold_plain, UnfoldSettings(dataset="wine"), (flows.runs.unfolding, "side_information")),
+        (run_crossval, replace(PLAIN, first=1), (flows.runs.crossval, "plan_folds")),
+        (run_fit, FIT, (flows.runs.fit, "label_of")),
+        (run_cluster, ClusterSettings(dataset="wine"), (flows.runs.clustering, "count_clusters")),
+        (run_unfold, UnfoldSettings(dataset="wine"), (flows.runs.unfolding, "side_information")),
     ],
 )
 def test_data_are_opened_once_and_the_name_is_checked_once(monkeypatch, run, settings, once):
@@ -89,13 +89,13 @@ def test_data_are_opened_once_and_the_name_is_checked_once(monkeypatch, run, set
 
 def test_first_folds_of_rows_too_many_for_memory_are_read_from_disk(monkeypatch):
     settings = replace(PLAIN, folds=3)
-    expected = crossval_plain(settings).results[:2]
+    expected = run_crossval(settings).results[:2]
     monkeypatch.setattr(flows.runs.data, "_IN_MEMORY", 0)
-    results = crossval_plain(replace(settings, first=2)).results
+    results = run_crossval(replace(settings, first=2)).results
     for one, two in zip(results, expected, strict=True):
         assert one.accuracy == two.accuracy
         assert one.cost == pytest.approx(two.cost, rel=1e-9)
-    assert fit_plain(FIT).objective > -expected[0].cost
+    assert run_fit(FIT).objective > -expected[0].cost
 
 
 def test_picked_rows_are_rows():
@@ -113,25 +113,25 @@ def test_picked_rows_are_rows():
 def test_a_stored_data_set_of_ones_own():
     store_own(40, y=np.arange(40) % 4, size=np.linspace(0, 1, 40))
     settings = CrossvalSettings(dataset="own", folds=5)
-    assert crossval_plain(settings).n_components is None
+    assert run_crossval(settings).n_components is None
     # 4 classes, but only 4 columns.
-    assert crossval_plain(replace(settings, criterion="dependence")).n_components == 3
+    assert run_crossval(replace(settings, criterion="dependence")).n_components == 3
     with pytest.raises(SettingsError, match="`label` is 'size', numbers"):
-        crossval_plain(replace(settings, label="size"))
-    result = fit_plain(FitSettings(dataset="own", label="size", criterion="dependence"))
+        run_crossval(replace(settings, label="size"))
+    result = run_fit(FitSettings(dataset="own", label="size", criterion="dependence"))
     assert (result.run, result.n_components) == ("own-gaussian", 1)
     assert result.loadings[0][0].feature.startswith("feature_")
     with pytest.raises(SettingsError, match="expected 1 to 3"):
-        crossval_plain(replace(settings, n_components=4))
+        run_crossval(replace(settings, n_components=4))
     with pytest.raises(SettingsError, match="`label` is 'colour'; own has size, y"):
-        crossval_plain(replace(settings, label="colour"))
+        run_crossval(replace(settings, label="colour"))
     with pytest.raises(SettingsError, match="`folds` is 11, but the smallest class of own has 10"):
-        crossval_plain(replace(settings, folds=11))
+        run_crossval(replace(settings, folds=11))
 
 
 def test_fit_keeps_the_model_that_it_tells_of():
     settings = FitSettings(dataset="wine", n_components=2)
-    result = fit_plain(settings)
+    result = run_fit(settings)
     chosen = result.selection
     assert result.run == "wine-gaussian-q2"
     model = load_model(result.run)
@@ -170,7 +170,7 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes():
             {"kernel": Gaussian("median"), "class_weight": "balanced"},
         ),
     ):
-        fit_plain(FitSettings(**given, **settings))
+        run_fit(FitSettings(**given, **settings))
         expected = SupervisedIKDR(2, criterion="dependence", random_state=0, **parameters).fit(X, y)
         model = load_model("wine-gaussian-q2")
         np.testing.assert_allclose(model.components, expected.components_, atol=1e-9)
@@ -178,14 +178,14 @@ def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes():
 
 def test_a_run_says_what_its_fit_says_of_the_number_of_features():
     settings = FitSettings(dataset="wine", n_components=3, criterion="dependence")
-    words = fit_plain(settings).components_advice
+    words = run_fit(settings).components_advice
     assert words.startswith("new feature 3 has an eigenvalue of ")
     assert words.endswith("2 new features would do")
 
 
 @pytest.mark.long
 def test_crossval_and_its_baselines_are_what_scikit_learn_computes():
-    result = crossval_plain(CrossvalSettings(dataset="wine", n_components=2, folds=3))
+    result = run_crossval(CrossvalSettings(dataset="wine", n_components=2, folds=3))
     X, y = load_wine(return_X_y=True)
     prediction = SupervisedIKDR(2, random_state=0)
     hsic = SupervisedIKDR(2, criterion="dependence", random_state=0)
@@ -219,7 +219,7 @@ def test_crossval_and_its_baselines_are_what_scikit_learn_computes():
 
 def test_baselines_that_take_too_long_are_left_out_and_named(monkeypatch):
     monkeypatch.setattr("flows.runs.crossval._MOST_WORK", 1e5)
-    result = crossval_plain(replace(WINE, n_components=2, first=1, max_iter=1))
+    result = run_crossval(replace(WINE, n_components=2, first=1, max_iter=1))
     assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
     (block,) = (each for each in summarise(result).blocks if each.title == "Beside other features")
     assert [row[0] for row in block.tables[0].rows] == ["prediction", "PCA", "LDA", "chance"]
@@ -235,18 +235,18 @@ def test_top_loadings_are_the_largest_weights():
 
 def test_relative_gaussian_keeps_its_rows_out_of_the_summary():
     given = {"kernel": "relative_gaussian", "neighbor": 5, "criterion": "dependence"}
-    result = fit_plain(FitSettings(dataset="wine", **given))
+    result = run_fit(FitSettings(dataset="wine", **given))
     assert result.fitted_kernel == {"name": "relative_gaussian", "neighbor": 5}
 
 
 def test_tolerances_reach_the_fit():
     given = {"dataset": "wine", "criterion": "dependence", "sigma": "median", "tol": 0.01}
-    loose = fit_plain(FitSettings(run="loose", **given))
-    tight = fit_plain(FitSettings(run="tight", angle_tol=1e-6, **given))
+    loose = run_fit(FitSettings(run="loose", **given))
+    tight = run_fit(FitSettings(run="tight", angle_tol=1e-6, **given))
     assert tight.iterations > loose.iterations
     store_own(600)
     rough, fine = (
-        fit_plain(
+        run_fit(
             FitSettings(
                 **{**given, "dataset": "own"}, run=str(tol), engine="landmarks", engine_tol=tol
             )

@@ -17,8 +17,8 @@ from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
 from flows.reports.summary import summarise
-from flows.runs.crossval import crossval_plain
-from flows.runs.fit import fit_plain
+from flows.runs.crossval import run_crossval
+from flows.runs.fit import run_fit
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.text import number
@@ -31,7 +31,7 @@ WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 def test_crossval_shows_what_it_computes():
     result, run, artifacts = flown("crossval", WINE)
-    plain = crossval_plain(WINE)
+    plain = run_crossval(WINE)
     for one, two in zip(result.results, plain.results, strict=True):
         assert _without_times(one.to_json()) == _without_times(two.to_json())
     assert run.state.is_completed()
@@ -57,7 +57,7 @@ def test_crossval_shows_what_it_computes():
 
 
 def test_tables_show_each_cell_and_go_on_where_they_were():
-    from flows.paper.measure import tables_plain
+    from flows.paper.measure import run_tables
     from flows.paper.settings import TablesSettings
 
     settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
@@ -73,7 +73,7 @@ def test_tables_show_each_cell_and_go_on_where_they_were():
     assert "0.950 ± 0.050" in artifacts["tables-paper"].data
     assert artifacts["tables-paper-progress"].data == 100
     # Nothing is measured again, with Prefect or without: not even the seconds differ.
-    assert tables_plain(settings).cells == result.cells
+    assert run_tables(settings).cells == result.cells
 
 
 def test_ingest_shows_what_is_stored(monkeypatch):
@@ -148,7 +148,7 @@ def test_fit_shows_what_it_keeps():
     own: Any = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
     settings = FitSettings(**own, n_components=2, run="two")
     result, run, artifacts = flown("fit", settings)
-    plain = fit_plain(replace(settings, run="plain"))
+    plain = run_fit(replace(settings, run="plain"))
     assert result.objective == plain.objective
     assert result.loadings == plain.loadings
     phases = {"iterations", "checking"}

@@ -21,7 +21,7 @@ from PIL import Image
 from sklearn.datasets import load_iris
 from support import FITTED
 
-from flows.paper.measure import tables_plain
+from flows.paper.measure import run_tables
 from flows.paper.settings import TablesSettings
 from flows.reports import figures, pictures
 from flows.reports.html import render_run
@@ -31,7 +31,7 @@ from flows.reports.summary import summarise
 from flows.reports.view import View
 from flows.results.paper import SeriesResult
 from flows.results.runs import FitResult, column_names
-from flows.runs.fit import fit_plain
+from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
 from flows.text import number
 from ism_dask import SupervisedIKDR, plot
@@ -128,7 +128,7 @@ def hostile(tmp_path_factory):
         write_dataset(dataset_path("hostile"), info, [X], labels)
         for label, criterion in (("y", "prediction"), ("number", "dependence")):
             settings = {"label": label, "criterion": criterion, "sigma": "median"}
-            fit_plain(FitSettings(dataset="hostile", n_components=2, run=label, **settings))
+            run_fit(FitSettings(dataset="hostile", n_components=2, run=label, **settings))
     return home
 
 
@@ -323,7 +323,7 @@ def test_a_browser_shows_the_report(browser, rendered, tmp_path, kind):
 
 def test_a_browser_shows_the_tables_of_the_paper(here, browser):
     settings = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
-    result = tables_plain(settings)
+    result = run_tables(settings)
     name = "<i>line</i>"
     features = [{"count": q, "score": 0.1 * q} for q in (1, 3, 9)]
     growth = [{"rows": n, "seconds": 1e-6 * n**2} for n in (500, 1000, 2000)]

@@ -20,7 +20,7 @@ from waiting import wait
 
 from flows.errors import FlowError
 from flows.progress.watching import watch_progress
-from flows.runs.fit import fit_plain
+from flows.runs.fit import run_fit
 from flows.runs.resumable import resumable_run
 from flows.services.leases import Lease, find_lease, hold_lease
 from flows.settings.runs import FitSettings
@@ -198,13 +198,13 @@ def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
 
         patch.setattr("flows.progress.fits.FitReports.on_iteration", seen)
         with pytest.raises(CutOffError):
-            fit_plain(settings)
+            run_fit(settings)
 
 
 def notes(settings: FitSettings) -> list[str]:
     diary = Diary()
     with watch_progress(diary):
-        fit_plain(settings)
+        run_fit(settings)
     return diary.notes
 
 
@@ -235,7 +235,7 @@ def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch):
     X = np.random.default_rng(0).normal(size=(400, 6))
     store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
     settings = FitSettings(dataset="own", n_components=2, run="mine", checkpoint=0.0)
-    whole = load_model(fit_plain(replace(settings, run="whole")).run)
+    whole = load_model(run_fit(replace(settings, run="whole")).run)
     cut_off(settings, monkeypatch)
     assert "resuming at iteration 4" in notes(settings)[-1]
     np.testing.assert_array_equal(load_model("mine").components, whole.components)
@@ -264,19 +264,19 @@ def left_behind(settings: FitSettings, **process: Any) -> Lease:
 def test_a_run_has_one_process_at_a_time(settings, here):
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         with pytest.raises(FlowError) as error:
-            fit_plain(settings)
+            run_fit(settings)
         assert "there is nothing to resume" in here("resume", "mine", "--plain").failed(1)
         assert "computes it since" in here("runs").out
     assert f"the run 'mine' is being computed: process {os.getpid()} on" in str(error.value)
     assert find_lease("mine") is None
-    assert fit_plain(settings).run == "mine"
+    assert run_fit(settings).run == "mine"
 
 
 def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings):
     lease = left_behind(settings, host="elsewhere", pid=1)
     assert lease.held
     with pytest.raises(FlowError, match="process 1 on elsewhere computes it since"):
-        fit_plain(settings)
+        run_fit(settings)
     os.utime(lease.path, (time.time() - 61, time.time() - 61))
     (begun,) = notes(settings)
     assert "process 1 on elsewhere, begun" in begun
@@ -295,7 +295,7 @@ def test_a_lease_that_is_damaged_is_named(settings):
     for text in ("", "{", "[]", json.dumps({**asdict(lease), "more": 1})):
         lease.path.write_text(text)
         with pytest.raises(FlowError, match=r"lease\.json is damaged .* remove it"):
-            fit_plain(settings)
+            run_fit(settings)
 
 
 def test_a_run_that_fails_before_there_is_anything_leaves_no_trace(settings):

@@ -12,9 +12,9 @@ from daskparts import ran
 from support import store_own
 
 from flows.errors import FlowError
-from flows.runs.crossval import crossval_plain
+from flows.runs.crossval import run_crossval
 from flows.runs.data import ensure_stored
-from flows.runs.fit import fit_plain
+from flows.runs.fit import run_fit
 from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import (
     Model,
@@ -124,7 +124,7 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed():
     store_own(2500)
     linear = FitSettings(dataset="own", kernel="linear", n_components=3, criterion="dependence")
     one, two, other = (
-        load_model(fit_plain(replace(linear, run=name, seed=seed)).run)
+        load_model(run_fit(replace(linear, run=name, seed=seed)).run)
         for name, seed in (("one", 0), ("two", 0), ("other", 1))
     )
     assert one.sample.points.shape == (2000, 3)
@@ -138,21 +138,21 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed():
 
 
 def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it():
-    name = crossval_plain(WINE).run
+    name = run_crossval(WINE).run
     assert name == "wine-gaussian-q2-crossval"
     first = open_run(name).created
-    crossval_plain(WINE)
+    run_crossval(WINE)
     assert open_run(name).created > first
     named = replace(WINE, run="named")
-    crossval_plain(named)
+    run_crossval(named)
     with pytest.raises(FlowError, match="there is a run 'named' already"):
-        crossval_plain(named)
-    crossval_plain(replace(named, force=True))
+        run_crossval(named)
+    run_crossval(replace(named, force=True))
 
 
 def test_no_run_of_another_kind_is_replaced_unasked(here):
     name = "wine-gaussian-q2-crossval"
-    fit_plain(FitSettings(dataset="wine", run=name, sigma="median", criterion="dependence"))
+    run_fit(FitSettings(dataset="wine", run=name, sigma="median", criterion="dependence"))
     report_path(name).touch()
     crossval = ("crossval", "wine", "-q", 2, "--plain", *DEPENDENCE)
     assert "--force" in here(*crossval).failed(1)

@@ -27,7 +27,7 @@ from flows.reports.summary import summarise, summary_of
 from flows.reports.view import View
 from flows.results.paper import TablesResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult
-from flows.runs.fit import fit_plain
+from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
 from flows.text import number
 from storage import Model, save_model
@@ -198,7 +198,7 @@ def test_a_page_has_the_command_that_repeats_the_run(here, results, kind):
 def test_a_flow_run_is_linked_from_its_page():
     page = "http://127.0.0.1:4200/runs/flow-run/7"
     with in_context(page=page):
-        fit_plain(FitSettings(dataset="wine", criterion="dependence", max_iter=1, run="shown"))
+        run_fit(FitSettings(dataset="wine", criterion="dependence", max_iter=1, run="shown"))
     assert f'<a href="{page}">{page}</a>' in render_view(View.of("shown"))
 
 

@@ -15,7 +15,7 @@ from support import Diary
 from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
 from flows.paper import cells, figures, measure, methods, series
-from flows.paper.measure import plan, save, tables_plain
+from flows.paper.measure import plan, run_tables, save
 from flows.paper.settings import DATA, METHODS, PARTS, TablesSettings
 from flows.paper.verdicts import cells_of, published
 from flows.progress.watching import ProgressShare, watch_progress
@@ -105,7 +105,7 @@ def test_published_figures_are_as_printed():
 
 
 def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch):
-    first = tables_plain(WINE)
+    first = run_tables(WINE)
     assert [cell.folds for cell in first.cells] == [3] * 6 + [1] * 4
 
     def refuse(*_: object, **__: object) -> None:
@@ -113,9 +113,9 @@ def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch):
 
     for name in ("fold_score", "cluster_score"):
         monkeypatch.setattr(cells, name, refuse)
-    assert tables_plain(WINE).cells == first.cells
+    assert run_tables(WINE).cells == first.cells
     # What is not asked for now, but was before, stays in the tables.
-    part = tables_plain(replace(WINE, methods="ism"))
+    part = run_tables(replace(WINE, methods="ism"))
     assert part.cells == first.cells
     assert open_run("tables").metrics["cells"] == first.to_json()["cells"]
     # Pages and files have every cell.
@@ -130,9 +130,9 @@ def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch):
         assert any(figure in row for row in page.rows)
     assert len(page.all("table")) == 4
     with pytest.raises(AssertionError, match="measured again"):
-        tables_plain(replace(WINE, seed=1))
+        run_tables(replace(WINE, seed=1))
     with pytest.raises(AssertionError, match="measured again"):
-        tables_plain(replace(WINE, force=True))
+        run_tables(replace(WINE, force=True))
 
 
 def test_a_run_of_tables_has_a_lease_and_is_resumed(here, monkeypatch):
@@ -150,7 +150,7 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(here, monkeypatch):
 
     monkeypatch.setattr(cells, "fold_score", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tables_plain(settings)
+        run_tables(settings)
     (entry,) = here("runs", "--json").answer["unfinished"]
     assert (entry["name"], entry["kind"], entry["running"]) == ("tables", "tables", False)
     assert "takes no `--scheduler`" in here("resume", "tables", "--scheduler", "up").failed(2)
@@ -161,18 +161,18 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(here, monkeypatch):
     assert here("runs", "--json").answer["unfinished"] == []
     held = hold_lease("tables", "tables", {}, lambda: True)
     with held, pytest.raises(FlowError, match="is being computed"):
-        tables_plain(settings)
+        run_tables(settings)
 
 
 def test_an_altered_result_is_measured_again_and_told():
     settings = replace(WINE, methods="ism", folds=2)
-    first = tables_plain(settings)
+    first = run_tables(settings)
     results = PartialResults.of_run("tables")
     path = results.path("table-4-supervised-wine-gaussian-ism-1") / "zarr.json"
     path.write_text(path.read_text().replace('score\\": ', 'score\\": 1'))
     diary = Diary()
     with watch_progress(diary):
-        again = tables_plain(settings)
+        again = run_tables(settings)
     scores = [cell.score for cell in again.cells]
     assert scores == [cell.score for cell in first.cells]
     assert len(diary.notes) == 1
@@ -183,11 +183,11 @@ def test_an_altered_result_is_measured_again_and_told():
 
 def test_cells_of_few_rows_are_measured_side_by_side_with_the_same_result(monkeypatch):
     settings = replace(WINE, methods="ism", folds=2)
-    alone = tables_plain(settings).cells
+    alone = run_tables(settings).cells
     monkeypatch.setattr(measure, "_LITTLE_WORK", 0.0)
     diary = Diary()
     with watch_progress(diary):
-        together = tables_plain(replace(settings, run="together")).cells
+        together = run_tables(replace(settings, run="together")).cells
     assert [each.method for each in together] == [each.method for each in alone]
     for one, other in zip(alone, together, strict=True):
         assert other.objectives == pytest.approx(one.objectives, rel=1e-6)
@@ -205,7 +205,7 @@ def test_processes_of_cells_end_with_a_run_that_fails(monkeypatch):
     monkeypatch.setattr(HeldLease, "check", fail)
     before = set(psutil.Process().children(recursive=True))
     with pytest.raises(FlowError, match="taken over"):
-        tables_plain(replace(WINE, methods="ism"))
+        run_tables(replace(WINE, methods="ism"))
     assert set(psutil.Process().children(recursive=True)) <= before
     assert PartialResults.of_run("tables").keys()
 
@@ -243,7 +243,7 @@ def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(monkeypatch):
     cell = cells_of([found])[0]
     assert cell.problem == "ValueError: no such thing"
     monkeypatch.setattr(cells, "cluster_score", lambda *_, **__: 1 / 0)
-    result = tables_plain(replace(WINE, methods="ism"))
+    result = run_tables(replace(WINE, methods="ism"))
     assert [bool(cell.folds) for cell in result.cells] == [True, True, False, False]
     assert len(result.problems) == 2
     assert "ZeroDivisionError" in result.problems[0]
@@ -349,7 +349,7 @@ def test_settings_say_what_there_is():
 def test_a_run_of_another_kind_is_not_replaced():
     save_results("mine", "crossval", config={}, metrics={}, versions={})
     with pytest.raises(FlowError, match="there is a run 'mine' already"):
-        tables_plain(replace(WINE, run="mine"))
+        run_tables(replace(WINE, run="mine"))
 
 
 def _alternative_series(**fit: Any) -> SeriesResult:

@@ -17,7 +17,7 @@ from waiting import wait
 
 from flows.progress.watching import watch_progress
 from flows.reports.html import render_run
-from flows.runs.unfolding import unfold_plain
+from flows.runs.unfolding import run_unfold
 from flows.settings.unsupervised import UnfoldSettings
 from ism_dask import ColoredMVU
 from storage import load_unfolding, open_dataset, open_run, result_arrays
@@ -232,7 +232,7 @@ def test_a_lost_cluster_is_joined_again(here, unused_port):
 
         replaced = pool.submit(replace_cluster)
         with watch_progress(diary):
-            unfold_plain(settings)
+            run_unfold(settings)
         replaced.result()
     (noted,) = diary.notes
     assert "joining it again, to go on from" in noted

@@ -31,7 +31,7 @@ from waiting import answers, ask, wait
 
 from flows import supervisor
 from flows.errors import FlowError
-from flows.runs.fit import fit_plain
+from flows.runs.fit import run_fit
 from flows.services.liveness import is_running
 from flows.services.service import (
     Service,
@@ -69,7 +69,7 @@ def test_what_is_scheduled_runs_and_what_cannot_is_refused(up):
     assert run["auto_scheduled"]
     assert (report_path("soon").parent / "result").is_dir()
     up.request("PATCH", f"deployments/{up.soon}", json={"paused": True})
-    fit_plain(FitSettings(dataset="wine", sigma="median", run="plain"))
+    run_fit(FitSettings(dataset="wine", sigma="median", run="plain"))
     assert np.array_equal(load_model("soon").components, load_model("plain").components)
 
 
