@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from math import fsum
 
 from dask.system import CPU_COUNT
 
@@ -98,24 +99,30 @@ def _measured_side_by_side(planned: Plan, settings: TablesSettings) -> Iterator[
     for source in dict.fromkeys(series.source for series, _ in planned):
         with suppress(*SERIES_ERRORS):  # each of its series reports the error
             ensure_stored(*source)
-    done, number, count = 0.0, 0, len(planned)
+    results, ended = PartialResults.of_run(settings.run), set[str]()
+    shares = {
+        series.key(step): (part.stop - part.start) / len(series.steps)
+        for series, part in planned
+        for step in series.steps
+    }
 
     def report() -> None:
-        report_progress(done, f"{number} of {count} cells, side by side")
+        done = shares.keys() & {*ended, *results.keys()}
+        words = f"{len(done)} of {len(shares)} fits, side by side"
+        report_progress(fsum(shares[key] for key in done), words)
 
-    place = Local(workers=min(CPU_COUNT, count), threads=1)
-    with open_session(place) as session:
+    place = Local(workers=min(CPU_COUNT, len(planned)), threads=1)
+    with open_session(place) as session, repeated(report):
         submit = session.executor.submit
-        parts = {submit(measure_series, one, settings, part): part for one, part in planned}
-        with repeated(report):
-            for future in as_completed(parts):
-                part = parts[future]
-                result: SeriesResult = run_step(part.name, future.result)
-                if result.problem:
-                    progress_note(f"{part.name}: {result.problem}")
-                done, number = done + part.stop - part.start, number + 1
-                report()
-                yield result
+        begun = {submit(measure_series, one, settings, part): one for one, part in planned}
+        for future in as_completed(begun):
+            series = begun[future]
+            result: SeriesResult = run_step(series.title, future.result)
+            if result.problem:
+                progress_note(f"{series.title}: {result.problem}")
+            ended.update(map(series.key, series.steps))
+            report()
+            yield result
 
 
 def save(settings: TablesSettings, measured: Sequence[SeriesResult]) -> TablesResult:
