@@ -15,17 +15,10 @@ COLUMNS = ("fault", "injected", "survived", "wrong", "seconds")
 
 @dataclass
 class Tally:
-    """A row of the table.
-
-    Attributes
-    ----------
-    fault : str
-    aim : int
-        How many are to be injected.
-    """
+    """A row of the table."""
 
     fault: str
-    aim: int
+    aim: int  # how many are to be injected
     injected: int = 0
     survived: int = 0
     wrong: int = 0
@@ -39,8 +32,7 @@ class Tally:
 
     def row(self) -> dict[str, Any]:
         """Return it in plain JSON."""
-        known = asdict(self)
-        return {**known, "seconds": round(time.monotonic() - self.began, 1)}
+        return {**asdict(self), "seconds": round(time.monotonic() - self.began, 1)}
 
     def check(self) -> None:
         """Fail unless all that was to be injected was, and survived, and nothing was wrong."""
