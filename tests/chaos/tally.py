@@ -24,11 +24,11 @@ class Tally:
     wrong: int = 0
     began: float = field(default_factory=time.monotonic)
 
-    def add(self, *, survived: bool, wrong: bool = False) -> None:
-        """Take note of a fault, and of what came of it."""
-        self.injected += 1
-        self.survived += survived
-        self.wrong += wrong
+    def add(self, *, survived: bool, wrong: bool = False, times: int = 1) -> None:
+        """Take note of a fault, or of several, and of what came of them."""
+        self.injected += times
+        self.survived += times * survived
+        self.wrong += times * wrong
 
     def row(self) -> dict[str, Any]:
         """Return it in plain JSON."""

@@ -51,12 +51,9 @@ class Fit:
     ) -> None:
         self.name, self._said = name, folder / f"{name}.said"
         wanted = (*fit, *OFTEN, "--scheduler", scheduler, "--run", name, *options)
+        command = [sys.executable, "-m", "flows.cli", *map(str, wanted)]
         with self._said.open("wb") as said:
-            self.process = psutil.Popen(
-                [sys.executable, "-m", "flows.cli", *map(str, wanted)],
-                stdout=said,
-                stderr=subprocess.STDOUT,
-            )
+            self.process = psutil.Popen(command, stdout=said, stderr=subprocess.STDOUT)
 
     @property
     def said(self) -> str:
@@ -213,8 +210,7 @@ def test_workers_are_killed_one_by_one(tally, count, whole, local, tmp_path):
             fit.reach(2 + 4 * kill)
             kill_one(rng, fit.workers)
         survived = fit.ended(120)
-        for _ in range(kills):
-            row.add(survived=survived, wrong=survived and whole.differs(fit.name))
+        row.add(survived=survived, wrong=survived and whole.differs(fit.name), times=kills)
 
 
 @few_and_many(few=1, many=10)
@@ -286,8 +282,7 @@ def test_a_worker_stands_still_for_a_minute(tally, whole, local, tmp_path):
         fit.reach(2 + 6 * stop)
         stop_for(random.Random(stop).choice(fit.workers()), 60)
     survived = fit.ended(120)
-    for _ in range(3):
-        row.add(survived=survived, wrong=survived and whole.differs(fit.name))
+    row.add(survived=survived, wrong=survived and whole.differs(fit.name), times=3)
     assert "joining it again" not in fit.said
 
 
@@ -325,11 +320,8 @@ def test_the_folds_after_a_loss(tally, apart, serving, tmp_path):
                 _await_piece("cut", fold)
                 cluster.scheduler.kill()
             cut = running.result().answer["results"]
-    wrong = [(each["cost"], each["accuracy"]) for each in cut] != [
-        (each["cost"], each["accuracy"]) for each in whole
-    ]
-    for _ in range(2):
-        row.add(survived=True, wrong=wrong)
+    scores = [[(each["cost"], each["accuracy"]) for each in run] for run in (cut, whole)]
+    row.add(survived=True, wrong=scores[0] != scores[1], times=2)
 
 
 def _await_piece(run: str, fold: int) -> None:
