@@ -11,13 +11,7 @@ import pytest
 from sklearn.datasets import load_wine
 from waiting import wait
 
-from benchmarks import results
-from benchmarks.dense import (
-    dense_gaussian_fit,
-    dense_polynomial_fit,
-    median_distance,
-    standardised,
-)
+from benchmarks import dense, results
 from benchmarks.designs import DESIGNS, UNSEEN, distance, seeded
 from benchmarks.figures import FIGURES, UNASKED
 from benchmarks.figures.recovery import _figure, recovery
@@ -32,11 +26,6 @@ from ism_dask.rows.source import RowSource
 from storage import DatasetInfo, open_dataset, write_dataset
 
 
-@pytest.fixture(scope="module")
-def wine():
-    return Labelled(*load_wine(return_X_y=True))
-
-
 def test_scale_is_measured_only_where_it_is_named():
     assert set(UNASKED) < set(FIGURES)
     assert all(figure.__doc__ for figure in FIGURES.values())
@@ -45,14 +34,15 @@ def test_scale_is_measured_only_where_it_is_named():
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
-def test_the_dense_fit_is_the_one_of_the_library(wine, kernel):
-    X = standardised(wine.X)
+def test_the_dense_fit_is_the_one_of_the_library(kernel):
+    wine = Labelled(*load_wine(return_X_y=True))
+    X = dense.standardised(wine.X)
     if kernel == "gaussian":
         ours = fit(wine, Gaussian("median"), 2)
-        found = dense_gaussian_fit(X, wine.y, 2, sigma=median_distance(X))
+        found = dense.dense_gaussian_fit(X, wine.y, 2, sigma=dense.median_distance(X))
     else:
         ours = fit(wine, Polynomial(degree=3), 2)
-        found = dense_polynomial_fit(X, wine.y, 2)
+        found = dense.dense_polynomial_fit(X, wine.y, 2)
     assert found.n_iter == ours.model.n_iter_ == len(found.seconds)
     assert found.objective == pytest.approx(ours.model.objective_, rel=1e-9)
     assert leading_sine(found.W[:, ::-1], ours.W, 2) < 1e-7
@@ -109,14 +99,8 @@ def test_shifting_moves_pictures_and_fills_with_zeros():
 
 def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    machine = {
-        "cores": 2,
-        "memory_gb": 8.0,
-        "processor": "one",
-        "python": "3.11",
-        "packages": {"numpy": "2"},
-        "when": "today",
-    }
+    words = ("cores", "memory_gb", "processor", "python", "when")
+    machine = {**dict.fromkeys(words, "one"), "packages": {"numpy": "2"}}
     figure = {
         "seconds": np.float64(1.25),
         "bound": np.inf,
@@ -227,11 +211,11 @@ def pieces(tmp_path, monkeypatch):
     module = import_module("benchmarks.figures.recovery")
     monkeypatch.setattr(module, "_PIECES", tmp_path / "pieces")
     monkeypatch.setattr(module, "_PICTURE", tmp_path / "recovery.svg")
+    (tmp_path / "pieces").mkdir()
     return tmp_path / "pieces"
 
 
 def test_a_part_of_the_recovery_is_measured_beside_what_was_before(pieces, monkeypatch):
-    pieces.mkdir()
     module = import_module("benchmarks.figures.recovery")
     here = lambda work, cells, _: (work(*each) for each in cells)  # noqa: E731
     monkeypatch.setattr(module, "in_processes", here)
@@ -249,13 +233,11 @@ def test_a_part_of_the_recovery_is_measured_beside_what_was_before(pieces, monke
 
 
 def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pieces):
-    pieces.mkdir()
-    for number, design in enumerate(_ALL):
-        distances = {method: [0.1, 0.3] for method in METHODS}
-        distances["default"] = [0.17, 0.2]
-        if number == 0:
+    seconds = {method: [1.0, 5.0, 2.0] for method in METHODS}
+    for design in _ALL:
+        distances = {method: [0.1, 0.3] for method in METHODS} | {"default": [0.17, 0.2]}
+        if design is _ALL[0]:
             distances["LDA"] = [0.05, 0.15]
-        seconds = {method: [1.0, 5.0, 2.0] for method in METHODS}
         path = pieces / f"{design.name}.json"
         path.write_text(json.dumps({"distances": distances, "seconds": seconds}))
     figure = _figure()

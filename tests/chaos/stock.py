@@ -1,10 +1,11 @@
-"""A home with one of everything that is kept, small, and ways to read all of it."""
+"""A home with one of everything that is stored, small, and ways to read all of it; tables."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from flows.errors import FlowError
 from flows.services.leases import Lease, find_lease
@@ -33,15 +34,30 @@ REQUEST = {"dataset": "small", "tol": 1e-5}
 PIECE = "fold-1"
 
 
-def small_rows(seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(50, 3))
-
-
-def store_small(seed: int = 0) -> None:
-    """Store a data set of three chunks."""
+def store_small(seed: int = 0) -> Path:
+    """Store a data set of 50 x 3 numbers in three chunks; return its path."""
+    path, X = dataset_path("small"), np.random.default_rng(seed).normal(size=(50, 3))
     info = DatasetInfo("small", class_names={"kind": ("a", "b")}, default_label="kind")
-    labels = {"kind": np.arange(50) % 2}
-    write_dataset(dataset_path("small"), info, [small_rows(seed)], labels, chunk_rows=20)
+    write_dataset(path, info, [X], {"kind": (X[:, 0] > 0).astype(int)}, chunk_rows=20)
+    return path
+
+
+def random_table(rows: int, seed: int) -> pd.DataFrame:
+    """Return four columns of numbers, one of levels, and two classes y."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(rows, 4)), columns=list("abcd"))
+    return frame.assign(level=rng.choice(["n", "s"], rows), y=np.where(frame["a"] > 0, "yes", "no"))
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> None:
+    """Write a frame in the format of a suffix, and the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, row_group_size=40)
+    elif path.suffix == ".feather":
+        frame.to_feather(path)
+    else:
+        frame.to_csv(path, index=False)
 
 
 def checkpoint(seed: int) -> Checkpoint:
@@ -81,11 +97,10 @@ def keep_results(accuracy: float = 0.9) -> None:
     save_results("judged", "crossval", config={}, metrics={"accuracy": accuracy}, versions={})
 
 
-def lease(run: str = "under-way") -> Lease:
+def lease() -> Lease:
     """Return the lease of a process that is gone."""
-    return Lease(
-        run=run, kind="fit", settings={"dataset": "small"}, pid=2**22 + 1, created=1.0, taken=1e9
-    )
+    known = {"settings": {"dataset": "small"}, "pid": 2**22 + 1, "created": 1.0, "taken": 1e9}
+    return Lease(run="under-way", kind="fit", **known)
 
 
 def stock() -> Path:

@@ -15,32 +15,24 @@ COLUMNS = ("fault", "injected", "survived", "wrong", "seconds")
 
 @dataclass
 class Tally:
-    """A row of the table.
-
-    Attributes
-    ----------
-    fault : str
-    aim : int
-        How many are to be injected.
-    """
+    """A row of the table."""
 
     fault: str
-    aim: int
+    aim: int  # how many are to be injected
     injected: int = 0
     survived: int = 0
     wrong: int = 0
     began: float = field(default_factory=time.monotonic)
 
-    def add(self, *, survived: bool, wrong: bool = False) -> None:
-        """Take note of a fault, and of what came of it."""
-        self.injected += 1
-        self.survived += survived
-        self.wrong += wrong
+    def add(self, *, survived: bool, wrong: bool = False, times: int = 1) -> None:
+        """Take note of a fault, or of several, and of what came of them."""
+        self.injected += times
+        self.survived += times * survived
+        self.wrong += times * wrong
 
     def row(self) -> dict[str, Any]:
         """Return it in plain JSON."""
-        known = asdict(self)
-        return {**known, "seconds": round(time.monotonic() - self.began, 1)}
+        return {**asdict(self), "seconds": round(time.monotonic() - self.began, 1)}
 
     def check(self) -> None:
         """Fail unless all that was to be injected was, and survived, and nothing was wrong."""

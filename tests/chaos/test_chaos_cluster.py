@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from daskparts import dask, scheduler_options, worker_options
+from daskparts import dask, ran, scheduler_options, worker_options
 from serving import ended, free_port, own_ports, start_up
 from support import EXACT, doomed_command, store_own
 from tally import Tally, few_and_many
@@ -33,58 +33,36 @@ ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "10
 OFTEN = ("--plain", "--checkpoint", "0")
 
 
-def saved_iterations(run: str) -> int:
-    """Return how many iterations the newest checkpoint of a run has, of its last start."""
+def saved_iterations(run: str, *, of_all_starts: bool = False) -> int:
+    """Return how many iterations a run has saved, of its last start or of all."""
     newest = Checkpoints.of_run(run).find()
-    if newest is None or not newest.runs or newest.runs[-1] is None:
+    if newest is None or not newest.runs:
         return 0
-    return len(newest.runs[-1].history)
+    if of_all_starts:
+        return newest.iterations
+    return 0 if newest.runs[-1] is None else len(newest.runs[-1].history)
 
 
 class Fit:
-    """A fit in a process of its own, as `ism-dask` runs it, that is looked at from outside.
-
-    Parameters
-    ----------
-    name : str
-        Of its run.
-    scheduler : str or Path
-    folder : Path
-        For what it says.
-    """
+    """A fit in a process of its own, whose words go to a file in a folder."""
 
     def __init__(
         self, name: str, scheduler: object, folder: Path, *options: object, fit: Sequence[str] = FIT
     ) -> None:
         self.name, self._said = name, folder / f"{name}.said"
         wanted = (*fit, *OFTEN, "--scheduler", scheduler, "--run", name, *options)
+        command = [sys.executable, "-m", "flows.cli", *map(str, wanted)]
         with self._said.open("wb") as said:
-            self.process = psutil.Popen(
-                [sys.executable, "-m", "flows.cli", *map(str, wanted)],
-                stdout=said,
-                stderr=subprocess.STDOUT,
-            )
+            self.process = psutil.Popen(command, stdout=said, stderr=subprocess.STDOUT)
 
     @property
     def said(self) -> str:
-        """All that it has said so far."""
         return self._said.read_text()
 
-    @property
-    def iteration(self) -> int:
-        """Where its newest checkpoint is."""
-        return saved_iterations(self.name)
-
-    @property
-    def iterations(self) -> int:
-        """How many iterations it has made, of all starts."""
-        newest = Checkpoints.of_run(self.name).find()
-        return 0 if newest is None else newest.iterations
-
-    def reach(self, iteration: int, within: float = 120.0, *, of_all_starts: bool = False) -> None:
+    def reach(self, iteration: int, within: float = 120.0, **which: bool) -> None:
         """Wait until it has come to an iteration, or has made so many of all starts."""
         until = time.monotonic() + within
-        while (self.iterations if of_all_starts else self.iteration) < iteration:
+        while saved_iterations(self.name, **which) < iteration:
             assert self.process.poll() is None, self.said
             assert time.monotonic() < until, self.said
             time.sleep(0.02)
@@ -134,15 +112,10 @@ def kill_one(rng: random.Random, among: Callable[[], list[psutil.Process]]) -> N
 
 
 class Supervisor:
-    """Starts a scheduler and two workers, and again whatever of them has ended.
+    """Starts a scheduler and two workers, and again whatever of them has ended."""
 
-    Parameters
-    ----------
-    port : int
-        Of the scheduler.
-    """
-
-    def __init__(self, port: int) -> None:
+    def __init__(self) -> None:
+        port = free_port()
         self.address = f"tcp://127.0.0.1:{port}"
         parts = [dask("scheduler", *scheduler_options(port))]
         parts += [dask("worker", self.address, *worker_options())] * 2
@@ -154,7 +127,6 @@ class Supervisor:
 
     @property
     def scheduler(self) -> psutil.Popen:
-        """The scheduler that runs now."""
         return self.parts[0]
 
     def workers(self) -> list[psutil.Process]:
@@ -164,7 +136,6 @@ class Supervisor:
         return [each for each in found if "spawn_main" in " ".join(each.cmdline())]
 
     def end_workers(self) -> None:
-        """End all workers for good."""
         self._keeps_workers = False
         for part in self.parts[1:]:
             for each in [part, *part.children(recursive=True)]:
@@ -172,7 +143,6 @@ class Supervisor:
                     each.kill()
 
     def close(self) -> None:
-        """End all of it."""
         self._ended.set()
         self._thread.join()
         for part in reversed(self.parts):
@@ -240,15 +210,14 @@ def test_workers_are_killed_one_by_one(tally, count, whole, local, tmp_path):
             fit.reach(2 + 4 * kill)
             kill_one(rng, fit.workers)
         survived = fit.ended(120)
-        for _ in range(kills):
-            row.add(survived=survived, wrong=survived and whole.differs(fit.name))
+        row.add(survived=survived, wrong=survived and whole.differs(fit.name), times=kills)
 
 
 @few_and_many(few=1, many=10)
 def test_the_scheduler_is_killed(tally, count, whole, local, tmp_path, prefect_home, monkeypatch):
     row = tally("kill -9 the scheduler", count)
     of_up = OF_UP if count > OF_UP else 0
-    with closing(Supervisor(free_port())) as cluster:
+    with closing(Supervisor()) as cluster:
         for number in range(count - of_up):
             fit = Fit(f"scheduler-{number}", cluster.address, tmp_path)
             _kill_scheduler(row, fit, whole, lambda: cluster.scheduler)
@@ -284,7 +253,7 @@ def test_all_workers_are_killed_at_once(tally, count, whole, local, tmp_path):
     for number in range(kept, count):
         # Of the last one nobody starts them again: that has to come to one clear error.
         for_good = number == count - 1
-        with closing(Supervisor(free_port())) as cluster:
+        with closing(Supervisor()) as cluster:
             fit = Fit(f"all-{number}", cluster.address, tmp_path)
             fit.reach(4)
             cluster.end_workers() if for_good else _kill_all(cluster.workers())
@@ -313,8 +282,7 @@ def test_a_worker_stands_still_for_a_minute(tally, whole, local, tmp_path):
         fit.reach(2 + 6 * stop)
         stop_for(random.Random(stop).choice(fit.workers()), 60)
     survived = fit.ended(120)
-    for _ in range(3):
-        row.add(survived=survived, wrong=survived and whole.differs(fit.name))
+    row.add(survived=survived, wrong=survived and whole.differs(fit.name), times=3)
     assert "joining it again" not in fit.said
 
 
@@ -343,7 +311,7 @@ def test_the_folds_after_a_loss(tally, apart, serving, tmp_path):
     store_own(3_000, 10)
     row = tally("kill -9 the scheduler, in a cross-validation under Prefect", 2)
     wanted = ("crossval", *FIT[1:], "--folds", "3", "--json")
-    with closing(Supervisor(free_port())) as cluster:
+    with closing(Supervisor()) as cluster:
         where = ("--scheduler", cluster.address, "--run")
         whole = apart(*wanted, "--plain", *where, "whole").answer["results"]
         with ThreadPoolExecutor() as pool:
@@ -352,22 +320,14 @@ def test_the_folds_after_a_loss(tally, apart, serving, tmp_path):
                 _await_piece("cut", fold)
                 cluster.scheduler.kill()
             cut = running.result().answer["results"]
-    wrong = [(each["cost"], each["accuracy"]) for each in cut] != [
-        (each["cost"], each["accuracy"]) for each in whole
-    ]
-    for _ in range(2):
-        row.add(survived=True, wrong=wrong)
+    scores = [[(each["cost"], each["accuracy"]) for each in run] for run in (cut, whole)]
+    row.add(survived=True, wrong=scores[0] != scores[1], times=2)
 
 
 def _await_piece(run: str, fold: int) -> None:
     """Wait until a fold, counted from 0, is under way."""
     saved = PartialResults.of_run(run)
-    wait(lambda: len(saved.keys("fold-")) >= fold and _begun(run), every=0.05)
-
-
-def _begun(run: str) -> bool:
-    newest = Checkpoints.of_run(run).find()
-    return newest is not None and bool(newest.runs)
+    wait(lambda: len(saved.keys("fold-")) >= fold and saved_iterations(run), every=0.05)
 
 
 @pytest.mark.chaos
@@ -376,7 +336,7 @@ def _begun(run: str) -> bool:
 def test_memory_stays_through_a_thousand_iterations(tally, tmp_path):
     store_own(2_000, 8, y=np.random.default_rng(0).integers(0, 3, 2_000))
     row = tally("a soak of 1,000 iterations", 1)
-    with closing(Supervisor(free_port())) as cluster:
+    with closing(Supervisor()) as cluster:
         # One start alone may come to rest before, with a change of the eigenvalues that is 0.
         fit = Fit("soak", cluster.address, tmp_path, "--restarts", "99", fit=ENDLESS)
         watched = {"driver": fit.process, "scheduler": cluster.scheduler}
@@ -395,19 +355,16 @@ KILLS_OF_A_DRIVER = 5
 
 
 @few_and_many(few=1, many=50)
-def test_the_driver_is_killed_at_any_moment(tally, count):
+def test_the_driver_is_killed_at_any_moment(tally, count, apart):
     store_own(2_500, 20)
     rng = random.Random(count)
     row = tally("kill -9 the driver, also while it saves", count)
-    subprocess.run(
-        [sys.executable, "-m", "flows.cli", *FIT, *OFTEN, "--quiet", "--run", "whole"], check=True
-    )
+    assert apart(*FIT, *OFTEN, "--quiet", "--run", "whole").status == 0
     whole = Whole("whole")
-    fits = -(-count // KILLS_OF_A_DRIVER)
-    for fit in range(fits):
+    for fit in range(-(-count // KILLS_OF_A_DRIVER)):
         name, kills = f"cut-{fit}", min(KILLS_OF_A_DRIVER, count - fit * KILLS_OF_A_DRIVER)
         lost = [_killed(name, rng) for _ in range(kills)]
-        done = subprocess.run(_driver(name, 0), check=False, capture_output=True, text=True)
+        done = ran(*_driver(name, 0))
         for each in lost:
             row.add(survived=each <= 1 and done.returncode == 0, wrong=whole.differs(name))
         assert not Checkpoints.of_run(name).numbers

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 import pytest
-from stock import checkpoint, lease, read_data, said_by, stock
+from stock import READS, checkpoint, lease, read_data, said_by, stock
 from support import MARKER, PICKLED, Payload
 
 from flows.cli.compute import resume
@@ -20,7 +20,6 @@ from flows.cli.output import Output
 from flows.reports.html import write_report
 from flows.runs.inventory import check_files
 from flows.runs.transform import transform_rows
-from flows.services.leases import find_lease
 from flows.settings.base import TransformSettings
 from flows.settings.runs import FitSettings
 from storage import (
@@ -37,12 +36,10 @@ from storage import (
 from storage.manifest import MANIFEST, write_manifest
 from storage.partial_results import FORMAT_VERSION, checkpoint_key, to_json
 from storage.records import dumps, loads, to_sealed_json
-from storage.store import commit_group, put_array
-
-P = ParamSpec("P")
+from storage.store import commit_arrays
 
 
-def later(use: Callable[P, object]) -> Callable[P, Callable[[], object]]:
+def later(use: Callable[..., object]) -> Callable[..., Callable[[], object]]:
     """Return a function that returns a call of `use`, with its arguments, for later."""
     return lambda *given, **named: partial(use, *given, **named)
 
@@ -104,31 +101,40 @@ def _metadata(**changes: Any) -> None:
     root = dataset_path("small")
     _rewritten(root / "X" / "zarr.json", **changes)
     _resealed(root)
-    rows = open_dataset("small").X
-    rows.read(0, len(rows))
+    read_data()
 
 
 def _rewritten(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def _resealed(root: Path, data_hash: str = "0" * 64) -> None:
+def _resealed(root: Path) -> None:
     (root / MANIFEST).unlink()
-    write_manifest(root, data_hash)
+    write_manifest(root, "0" * 64)
 
 
 def _grid(*shape: int) -> dict[str, Any]:
     return {"name": "regular", "configuration": {"chunk_shape": shape}}
 
 
+def _recorded(root: Path, change: Callable[[str], str]) -> None:
+    """Let a group have another record, and all digests right."""
+    attributes = json.loads((root / "zarr.json").read_text())["attributes"]
+    changed = {**attributes, "record": change(attributes["record"])}
+    _rewritten(root / "zarr.json", attributes=changed)
+    _resealed(root)
+
+
 @later
 def _attributes(**changes: Any) -> None:
-    path = dataset_path("small") / "zarr.json"
-    attributes = json.loads(path.read_text())["attributes"]
-    record = dumps({**loads(attributes["record"]), **changes})
-    _rewritten(path, attributes={**attributes, "record": record})
-    _resealed(dataset_path("small"))
+    _recorded(dataset_path("small"), lambda record: dumps({**loads(record), **changes}))
     open_dataset("small")
+
+
+@later
+def _record(text: str) -> None:
+    _recorded(run_folder("fitted") / "result", lambda _: text)
+    load_model("fitted")
 
 
 @later
@@ -143,24 +149,17 @@ def _listed(name: str) -> None:
 
 
 @later
-def _written(file: str, text: str, read: Callable[[], object]) -> None:
-    path = Path("home") / file
+def _written(file: str, text: str, *, is_sealed: bool = False) -> None:
+    """Read a data set or run of the home of which a file has another content."""
+    path = Path("home", file)
     path.write_text(text)
-    read()
-
-
-@later
-def _record(text: str) -> None:
-    path = run_folder("fitted") / "result" / "zarr.json"
-    attributes = json.loads(path.read_text())["attributes"]
-    _rewritten(path, attributes={**attributes, "record": text})
-    _resealed(path.parent)
-    load_model("fitted")
+    if is_sealed:
+        _resealed(dataset_path("small"))
+    READS[path.parts[2]]()
 
 
 def _values_of_another() -> None:
-    (dataset_path("small") / MANIFEST).unlink()
-    write_manifest(dataset_path("small"), "0" * 64)
+    _resealed(dataset_path("small"))
     (checked,) = check_files(["small"])
     if checked.problems:
         raise StorageError(str(checked.problems[0]))
@@ -180,9 +179,7 @@ STORES: dict[str, Callable[[], object]] = {
     "zarr: a negative shape": _metadata(shape=[-5, 3]),
     "zarr: no shape": _metadata(shape=None),
     "zarr: a group instead": _metadata(node_type="group"),
-    "zarr: no JSON": _written(
-        "datasets/small/X/zarr.json", DEEP, lambda: (_resealed(dataset_path("small")), read_data())
-    ),
+    "zarr: no JSON": _written("datasets/small/X/zarr.json", DEEP, is_sealed=True),
     "attributes: names that are numbers": _attributes(feature_names=[1, 2, 3]),
     "attributes: a name that is a list": _attributes(name=["x"]),
     "attributes: a picture of another size": _attributes(image_shape=[10**9, 10**9]),
@@ -191,12 +188,8 @@ STORES: dict[str, Callable[[], object]] = {
     "manifest: a way up": _listed("../../../etc/passwd"),
     "manifest: an absolute path": _listed("/etc/passwd"),
     "manifest: a name with a zero": _listed("X/c/\0"),
-    "manifest: nested without end": _written(
-        "datasets/small/manifest.json", DEEP, lambda: open_dataset("small")
-    ),
-    "manifest: a list": _written(
-        "datasets/small/manifest.json", "[1]", lambda: open_dataset("small")
-    ),
+    "manifest: nested without end": _written("datasets/small/manifest.json", DEEP),
+    "manifest: a list": _written("datasets/small/manifest.json", "[1]"),
     "manifest: of other values": _values_of_another,
     "model: a pickle for a record": _record(PICKLED.hex()),
     "model: a record nested without end": _record(DEEP),
@@ -209,20 +202,17 @@ def _checkpoint(**changes: Any) -> None:
     """Read a checkpoint whose record has other values, and all digests right."""
     record, arrays = to_json(checkpoint(0))
     checkpoints = Checkpoints.of_run("odd")
-
-    def fill(group: Any) -> str:
-        put_array(group, "float64", arrays["float64"])
-        return ""
-
     saved = {"request": {}, "value": {**record, **changes}}
-    commit_group(checkpoints.results.path(checkpoint_key(1)), FORMAT_VERSION, saved, fill)
+    commit_arrays(checkpoints.results.path(checkpoint_key(1)), FORMAT_VERSION, saved, arrays)
     checkpoints.read(1)
+
+
+LEASE, FOLD = "runs/under-way/lease.json", "runs/under-way/partial/fold-1/manifest.json"
 
 
 def _leased(**changes: Any) -> Callable[[], object]:
     """Return what reads a lease with other values, and the digest right."""
-    text = to_sealed_json({**asdict(lease()), **changes})
-    return _written("runs/under-way/lease.json", text, lambda: find_lease("under-way"))
+    return _written(LEASE, to_sealed_json({**asdict(lease()), **changes}))
 
 
 @later
@@ -236,17 +226,11 @@ def _resumed(**changes: Any) -> None:
 @later
 def _linked(link: str, use: Callable[[], object]) -> None:
     """Use a folder that is a link to one outside the home."""
-    outside = Path("outside")
+    outside, place = Path("outside"), Path("home", link)
     outside.mkdir()
-    place = Path("home") / link
-    if place.exists():
-        place.rename(Path("moved"))
+    place.rename("moved")
     place.symlink_to(outside.resolve())
     use()
-
-
-def _kept_in_link() -> None:
-    Checkpoints.of_run("under-way").save({}, checkpoint(0))
 
 
 STATE = to_json(checkpoint(0))[0]["runs"][0]
@@ -273,12 +257,8 @@ RUNS: dict[str, Callable[[], object]] = {
     "checkpoint: an array without end": _array(10**300, 10**300),
     "checkpoint: an array of half rows": _array(1e300, 1e300),
     "checkpoint: an array below": _array(2, start=-5),
-    "lease: a list": _written(
-        "runs/under-way/lease.json", to_sealed_json({}), lambda: find_lease("under-way")
-    ),
-    "lease: a pickle": _written(
-        "runs/under-way/lease.json", PICKLED.hex(), lambda: find_lease("under-way")
-    ),
+    "lease: a list": _written(LEASE, to_sealed_json({})),
+    "lease: a pickle": _written(LEASE, PICKLED.hex()),
     "lease: a process below": _leased(pid=-1),
     "lease: a process that is text": _leased(pid="1"),
     "lease: a time without end": _leased(taken=1e300),
@@ -287,20 +267,14 @@ RUNS: dict[str, Callable[[], object]] = {
     "lease: a setting that is a list": _resumed(label=[1]),
     "lease: a setting of nobody": _resumed(preload="evil.py"),
     "lease: a run above": _resumed(dataset="../x"),
-    "fold: a pickle": _written(
-        "runs/under-way/partial/fold-1/manifest.json",
-        PICKLED.hex(),
-        lambda: PartialResults.of_run("under-way").find("fold-1", {}),
-    ),
-    "fold: nested without end": _written(
-        "runs/under-way/partial/fold-1/manifest.json",
-        DEEP,
-        lambda: PartialResults.of_run("under-way").find("fold-1", {}),
-    ),
+    "fold: a pickle": _written(FOLD, PICKLED.hex()),
+    "fold: nested without end": _written(FOLD, DEEP),
     "link: a run outside": _linked("runs/fitted", lambda: load_model("fitted")),
     "link: a data set outside": _linked("datasets/small", lambda: open_dataset("small")),
     "link: a model outside": _linked("runs/fitted/result", lambda: load_model("fitted")),
-    "link: partial results outside": _linked("runs/under-way/partial", _kept_in_link),
+    "link: partial results outside": _linked(
+        "runs/under-way/partial", lambda: Checkpoints.of_run("under-way").save({}, checkpoint(0))
+    ),
 }
 
 
@@ -341,9 +315,8 @@ def test_what_is_hostile_is_refused(tally, tmp_path, monkeypatch, stocked, group
         monkeypatch.chdir(folder)
         monkeypatch.setenv("ISM_DASK_HOME", str(folder / "home"))
         message = said_by(use)
-        harm = any((folder / one).exists() for one in (MARKER, "home/runs/x", "x"))
-        out = folder / "outside"
-        harm = harm or (out.exists() and any(out.iterdir()))
+        made = [folder / one for one in (MARKER, "home/runs/x", "x")]
+        harm = any(folder.glob("outside/*")) or any(each.exists() for each in made)
         row.add(survived=len(message) > 20, wrong=harm or not message)
         accepted += [] if message and not harm else [name]
     assert not accepted

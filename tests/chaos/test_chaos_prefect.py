@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from commandline import Command
 from serving import CANCELLING, OVER, Serving, flow_run_of, free_port, running_worker
 from support import EXACT, exact_fit, is_held, store_own, undisturbed
 from tally import LONG, few_and_many
@@ -51,9 +50,8 @@ def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, co
             model = load_model(str(mine.run))
             # What the first one has done was not done again.
             taken_over = model.history[: len(known)] == known
-            said = any(
-                "ended without a word" in each["message"] for each in serving.logs_of(second)
-            )
+            logs = serving.logs_of(second)
+            said = any("ended without a word" in each["message"] for each in logs)
             cleared = find_lease(str(mine.run)) is None
             row.add(survived=taken_over and said and cleared, wrong=not _alike(model, whole))
 
@@ -82,8 +80,7 @@ def test_a_cancelled_run_that_is_retried_goes_on(tally, count, serving):
 
 
 def _wait_for_iterations(run: str) -> None:
-    checkpoints = Checkpoints.of_run(run)
-    wait(lambda: max(checkpoints.numbers, default=0) >= 3, every=0.02)
+    wait(lambda: max(Checkpoints.of_run(run).numbers, default=0) >= 3, every=0.02)
 
 
 @contextmanager
@@ -97,12 +94,9 @@ def _worker(serving: Serving) -> Iterator[str]:
 def _killed(run: str) -> list[dict[str, Any]]:
     """Kill the process of a run when it has come some way; return the iterations that it kept."""
     _wait_for_iterations(run)
-    checkpoints = Checkpoints.of_run(run)
-    lease = find_lease(run)
-    psutil.Process(lease.pid).kill()
-    newest = checkpoints.find()
-    found = newest.runs[-1].history
-    return [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in found]
+    psutil.Process(find_lease(run).pid).kill()
+    history = Checkpoints.of_run(run).find().runs[-1].history
+    return [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in history]
 
 
 def _state(serving: Serving, run: str) -> str:
@@ -126,30 +120,23 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
     def outlived(number):
         run = f"away-{number}"
         serving = Serving(prefect_home(tmp_path / run), free_port())
-        serving.start()
-        try:
-            survived = _outlived(serving, run, seconds, iterations)
-        finally:
+        with ExitStack() as stack:
+            stack.callback(serving.kill)
+            serving.start()
+            process = _fit(stack, run, 180, iterations, *AT_ONCE, **serving.environment)
+            flow_run = flow_run_of(process)
+            wait(lambda: Checkpoints.of_run(run).numbers)
             serving.kill()
-        return survived, saved_run_path(run) is None or not _alike(load_model(run), whole)
+            time.sleep(seconds)
+            serving.start()
+            wait(lambda: _completed(serving, flow_run))
+            err = process.communicate(timeout=120)[1]
+        wrong = saved_run_path(run) is None or not _alike(load_model(run), whole)
+        return (process.returncode, err) == (0, ""), wrong
 
     with ThreadPoolExecutor(count) as pool:
         for survived, wrong in pool.map(outlived, range(count)):
             row.add(survived=survived, wrong=wrong)
-
-
-def _outlived(serving: Serving, run: str, seconds: float, iterations: int) -> bool:
-    """Stop the server for some seconds in the middle of a fit; say whether it knows its end."""
-    with ExitStack() as stack:
-        process = _fit(stack, run, 180, iterations, *AT_ONCE, **serving.environment)
-        flow_run = flow_run_of(process)
-        wait(lambda: Checkpoints.of_run(run).numbers)
-        serving.kill()
-        time.sleep(seconds)
-        serving.start()
-        wait(lambda: _completed(serving, flow_run))
-        err = process.communicate(timeout=120)[1]
-    return (process.returncode, err) == (0, "")
 
 
 def _fit(
@@ -173,13 +160,17 @@ def _completed(serving: Serving, run: str) -> bool:
     return _state(serving, run) == "COMPLETED" and bool(serving.artifacts_of(run, "markdown"))
 
 
+@pytest.fixture
+def started():
+    """Return the stack with which what a test has started ends."""
+    with ExitStack() as stack:
+        yield stack
+
+
 @pytest.mark.chaos
-def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(doomed, apart):
-    with ExitStack() as started:
-        _outlive(doomed, apart, started)
-
-
-def _outlive(doomed: Serving, apart: Command, started: ExitStack) -> None:
+def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
+    doomed, apart, started
+):
     store_own(12_000, 20)
     killed = _fit(started, "killed", 60, 1000)
     crashed = flow_run_of(killed)
@@ -199,7 +190,6 @@ def _outlive(doomed: Serving, apart: Command, started: ExitStack) -> None:
     assert "the next command that finds it there tells it how this run has ended" in out
     assert "Objective J" in out
     assert (run_folder("a") / "result").exists()
-    assert patient.stdout is not None
     assert "waiting for it, up to 60 s" in patient.stdout.readline()
     assert patient.poll() is None
 

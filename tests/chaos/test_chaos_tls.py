@@ -59,17 +59,19 @@ def targets(serving, tmp_path, monkeypatch):
 @few_and_many(few=2, many=10)
 def test_whoever_has_no_certificate_is_turned_away(tally, count, targets, here, tmp_path):
     row = tally("unauthenticated clients against TLS", count)
-    wanted = ("crossval", "wine", "--first", 1, "--plain", "--json")
-    alone = here(*wanted).answer["results"][0]["cost"]
+
+    def cost(*where):
+        wanted = ("crossval", "wine", "--first", 1, "--plain", "--json")
+        return here(*wanted, *where).answer["results"][0]["cost"]
+
+    alone = cost()
     with ExitStack() as held:
         assert all(map(_serves, targets))
         for client in [*CLIENTS.values()][:count]:
             refused = [client(target, tmp_path, held) for target in targets]
             row.add(survived=all(refused), wrong=not all(map(_serves, targets)))
-        costs = [
-            here(*wanted, "--cluster", each.where).answer["results"][0]["cost"] for each in targets
-        ]
-    row.wrong += any(cost != pytest.approx(alone, rel=1e-9) for cost in costs)
+        costs = [cost("--cluster", each.where) for each in targets]
+    row.wrong += any(each != pytest.approx(alone, rel=1e-9) for each in costs)
 
 
 def _serves(target: Target) -> bool:

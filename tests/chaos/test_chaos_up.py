@@ -75,16 +75,14 @@ def _catch_up(up: RunningUp, run: str) -> bool:
     return len(missed) > 0 and explained and "COMPLETED" in {ends[run]["type"] for run in late}
 
 
-def _due(up: RunningUp, deployment: str) -> list[Any]:
+def _due(up: RunningUp, deployment: str) -> Any:
     """Return the runs of a deployment that nobody has begun though they are due, in order."""
     due = {
         "state": {"type": {"any_": ["SCHEDULED"]}},
         "expected_start_time": {"before_": datetime.now(UTC).isoformat()},
     }
     mine = {"id": {"any_": [deployment]}}
-    return list(
-        up.find("flow_runs", deployments=mine, flow_runs=due, sort="EXPECTED_START_TIME_ASC")
-    )
+    return up.find("flow_runs", deployments=mine, flow_runs=due, sort="EXPECTED_START_TIME_ASC")
 
 
 def _kill(service: str) -> None:

@@ -59,41 +59,15 @@ def furnish() -> None:
     beside().mkdir()
     rows = "".join(f"{n % 7},{n % 5},{'no' if n % 2 else 'yes'}\n" for n in range(2000))
     (beside() / "own.csv").write_text(f"a,b,y\n{rows}")
-    _table()
     write_history("own", [{"state": "published"}])
-    for write in (_slip, _record, _report, _transform, _tables):
-        write()
+    for name in ("a table", "a slip", "a record", "a report", "new features", "tables"):
+        WRITES[name]()
     (home() / "raw" / "own" / "file").write_bytes(b"old")
 
 
 def beside() -> Path:
     """Return a folder that people have chosen, on the same disk."""
     return home().with_name("out")
-
-
-def _slip() -> None:
-    name = "0" * 32
-    RunReceipt(run=name, api="http://127.0.0.1", pages=(ArtifactPage("a", "b", "c"),)).write()
-
-
-def _record() -> None:
-    ServiceRecord(name="own", address="http://127.0.0.1").write()
-
-
-def _report() -> None:
-    write_report("wine-two")
-
-
-def _transform() -> None:
-    transform_rows("wine-two", TransformSettings(source="wine", out=beside() / "new.csv"))
-
-
-def _tables() -> None:
-    write_tables("tables", beside())
-
-
-def _table() -> None:
-    ingest_table(beside() / "own.csv", "table", label="y", force=True)
 
 
 def _lease() -> None:
@@ -107,21 +81,24 @@ def _download() -> None:
         fetch(f"{address}/own.csv", home() / "raw" / "own" / "file")
 
 
+API, PAGES = "http://127.0.0.1", (ArtifactPage("a", "b", "c"),)
 WRITES: dict[str, Callable[[], object]] = {
     "a data set": lambda: store_small(1),
     "an ingest": lambda: ingest("wine", force=True),
-    "a table": _table,
+    "a table": lambda: ingest_table(beside() / "own.csv", "table", label="y", force=True),
     "a download": _download,
     "a model": lambda: keep_model(1),
     "results": lambda: keep_results(0.1),
     "a checkpoint": lambda: Checkpoints.of_run("under-way").save(REQUEST, checkpoint(7)),
     "a fold": lambda: PartialResults.of_run("under-way").save(PIECE, REQUEST, {"accuracy": 0.1}),
     "a lease": _lease,
-    "a report": _report,
-    "tables": _tables,
-    "new features": _transform,
-    "a slip": _slip,
-    "a record": _record,
+    "a report": lambda: write_report("wine-two"),
+    "tables": lambda: write_tables("tables", beside()),
+    "new features": lambda: transform_rows(
+        "wine-two", TransformSettings(source="wine", out=beside() / "new.csv")
+    ),
+    "a slip": lambda: RunReceipt(run="0" * 32, api=API, pages=PAGES).write(),
+    "a record": lambda: ServiceRecord(name="own", address=API).write(),
     "a history": lambda: write_history("own", [{"state": "unchanged"}]),
     "a fit": lambda: run_fit(fit("new")),
     "folds": lambda: run_crossval(
@@ -150,7 +127,7 @@ def disk(tmp_path, monkeypatch):
 @few_and_many(few=1, many=60)
 def test_the_disk_is_full(tally, disk, count):
     row = tally("disk full (ENOSPC), at every write and any page of it", 0)
-    told: dict[str, list[str]] = {name: [] for name in WRITES}
+    messages = {name: [] for name in WRITES}
     for name, write in WRITES.items():
         for room in range(count):
             shutil.rmtree(home() / NEW[0], ignore_errors=True)
@@ -160,11 +137,11 @@ def test_the_disk_is_full(tally, disk, count):
             if not said:
                 break
             row.aim += 1
-            told[name].append(said)
+            messages[name].append(said)
             row.add(survived=_clear(said, disk), wrong=not _as_before(disk, before))
-    assert all(told.values()), told
-    # No fit goes on without what it was told to keep.
-    assert count == 1 or any("/new/partial/checkpoint-" in each for each in told["a fit"])
+    assert all(messages.values()), messages
+    # No fit goes on without its checkpoints.
+    assert count == 1 or any("/new/partial/checkpoint-" in each for each in messages["a fit"])
 
 
 @contextmanager
@@ -205,10 +182,7 @@ def test_writing_is_forbidden(tally, public_home):
                 said = said_by(write)
             finally:
                 os.seteuid(0)
-            row.add(
-                survived=_clear(said, public_home),
-                wrong=not _as_before(public_home, before),
-            )
+            row.add(survived=_clear(said, public_home), wrong=not _as_before(public_home, before))
 
 
 def _clear(said: str, folder: Path) -> bool:

@@ -14,37 +14,36 @@ import pandas as pd
 import pytest
 import zarr
 from numpy.testing import assert_allclose, assert_array_equal
+from stock import random_table, write_table
 
-import storage.dataset_writing
-import storage.tables.sources
 from storage import Dataset, StorageError, TableError, ingest_table, open_dataset
 from storage.tables.formats import open_table
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import Part
 from storage.verify import stored_items
 
+# What a test may lower, so that a few rows fill a piece of a table or a chunk.
+PIECE_ROWS = "storage.tables.sources._PIECE_ROWS"
+CHUNK_BYTES = "storage.dataset_writing.CHUNK_BYTES"
 
-def _frame(rows: int, seed: int, *, gaps: bool = False) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(rng.normal(size=(rows, 4)), columns=list("abcd"))
-    frame = frame.assign(level=rng.choice(["n", "s"], rows), y=rng.choice(["no", "yes"], rows))
-    if gaps:
-        frame.loc[::7, "a"] = np.nan
+
+def _gappy(rows: int, seed: int) -> pd.DataFrame:
+    frame = random_table(rows, seed)
+    frame.loc[::7, "a"] = np.nan
     return frame
 
 
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Let a few rows fill a chunk, and a few others a batch."""
-    monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 1024)
-    monkeypatch.setattr(storage.tables.sources, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(CHUNK_BYTES, 1024)
+    monkeypatch.setattr("storage.tables.sources._BATCH_BYTES", 1)
 
 
 @pytest.fixture
 def reads(monkeypatch, tmp_path):
     """Return a list that takes the name of each file whose rows are read."""
-    names: list[str] = []
-    whole = Part.batches
+    names, whole = [], Part.batches
 
     def batches(self, columns):
         if not self.description.startswith(str(tmp_path / "home")):  # a copy
@@ -53,16 +52,6 @@ def reads(monkeypatch, tmp_path):
 
     monkeypatch.setattr(Part, "batches", batches)
     return names
-
-
-def _write(frame: pd.DataFrame, folder: Path, name: str, suffix: str = "parquet") -> Path:
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.{suffix}"
-    if suffix == "parquet":
-        frame.to_parquet(path, row_group_size=100)
-    else:
-        frame.to_csv(path, index=False)
-    return path
 
 
 def _check_same(data: Dataset, other: Dataset) -> None:
@@ -86,9 +75,9 @@ def test_only_new_files_are_read(tmp_path, reads, sizes, suffix):
     grown = tmp_path / "grown"
     for part, rows in enumerate(sizes):
         # Every part has all levels and classes.
-        all_levels = _frame(4, 90).assign(level=list("nsns"), y=["no", "yes"] * 2)
-        frame = pd.concat([all_levels, _frame(rows, part)])
-        _write(frame, grown, f"part-{part}", suffix)
+        all_levels = random_table(4, 90).assign(level=list("nsns"), y=["no", "yes"] * 2)
+        frame = pd.concat([all_levels, random_table(rows, part)])
+        write_table(frame, grown / f"part-{part}.{suffix}")
         reads.clear()
         data = ingest_table(grown, "grown", label="y", missing="drop", force=True)
         assert set(reads) == {f"part-{part}"}
@@ -104,9 +93,9 @@ def test_only_new_files_are_read(tmp_path, reads, sizes, suffix):
 def test_rows_are_stored_anew_where_the_old_ones_would_differ(tmp_path, change):
     """A new level or class changes the encoding; a gap filled by the mean changes with it."""
     grown = tmp_path / "grown"
-    _write(_frame(200, 0, gaps=not change), grown, "part-0")
+    write_table((random_table if change else _gappy)(200, 0), grown / "part-0.parquet")
     first = ingest_table(grown, "grown", label="y", missing="mean")
-    _write(_frame(90, 1).assign(**change), grown, "part-1")
+    write_table(random_table(90, 1).assign(**change), grown / "part-1.parquet")
     data = ingest_table(grown, "grown", label="y", missing="mean", force=True)
     shutil.copytree(grown, tmp_path / "whole")
     whole = ingest_table(tmp_path / "whole", "whole", label="y", missing="mean")
@@ -120,17 +109,17 @@ def test_rows_are_stored_anew_where_the_old_ones_would_differ(tmp_path, change):
 def test_a_changed_or_missing_file_is_no_growth(tmp_path, reads):
     grown = tmp_path / "grown"
     for part in range(3):
-        _write(_frame(100, part), grown, f"part-{part}")
+        write_table(random_table(100, part), grown / f"part-{part}.parquet")
     ingest_table(grown, "grown", label="y")
-    _write(_frame(101, 7), grown, "part-1")
-    _write(_frame(50, 3), grown, "part-3")
+    write_table(random_table(101, 7), grown / "part-1.parquet")
+    write_table(random_table(50, 3), grown / "part-3.parquet")
     reads.clear()
     assert len(ingest_table(grown, "grown", label="y", force=True).X) == 351
     assert set(reads) == {f"part-{part}" for part in range(4)}
     (grown / "part-0.parquet").unlink()
     assert len(ingest_table(grown, "grown", label="y", force=True).X) == 251
     # Without force, what was stored stays.
-    _write(_frame(60, 4), grown, "part-4")
+    write_table(random_table(60, 4), grown / "part-4.parquet")
     with pytest.raises(StorageError, match="is stored already"):
         ingest_table(grown, "grown", label="y")
 
@@ -143,16 +132,14 @@ def executor():
 
 @pytest.mark.parametrize(("suffix", "missing"), [("parquet", "drop"), ("csv", "mean")])
 def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, missing):
-    monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 1024)
-    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
+    monkeypatch.setattr(CHUNK_BYTES, 1024)
+    monkeypatch.setattr(PIECE_ROWS, 100)
+    parts, seen, options = tmp_path / "parts", [], {"label": "y", "missing": missing}
     for part, rows in enumerate((230, 0, 3, 50)):
-        _write(_frame(rows, part, gaps=True), tmp_path / "parts", f"part-{part}", suffix)
-    seen: list[float] = []
-    data = ingest_table(
-        tmp_path / "parts", "far", label="y", missing=missing, executor=executor,
-        progress=lambda share, _: seen.append(share),
-    )  # fmt: skip
-    here = ingest_table(tmp_path / "parts", "here", label="y", missing=missing)
+        write_table(_gappy(rows, part), parts / f"part-{part}.{suffix}")
+    progress = lambda share, _: seen.append(share)  # noqa: E731
+    data = ingest_table(parts, "far", executor=executor, progress=progress, **options)
+    here = ingest_table(parts, "here", **options)
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     if missing == "drop":
@@ -160,41 +147,37 @@ def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, 
     else:
         assert_allclose(data.X.read(0, 283), here.X.read(0, 283), rtol=1e-13)
     assert open_dataset("far").data_hash == data.data_hash
-    wrong = _write(_frame(20, 9).assign(a="many"), tmp_path / "parts", "part-9", "csv")
     if suffix == "csv":
+        write_table(random_table(20, 9).assign(a="many"), parts / "part-9.csv")
         with pytest.raises(TableError, match="part-9"):
-            ingest_table(tmp_path / "parts", "wrong", label="y", executor=executor)
-        assert wrong.exists()
+            ingest_table(parts, "wrong", label="y", executor=executor)
 
 
 def test_pieces_have_the_rows_of_their_folders_once(tmp_path, monkeypatch):
     """No column of the files themselves is read."""
-    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
+    monkeypatch.setattr(PIECE_ROWS, 100)
     for folder in ("r=1", "r=2"):
-        (tmp_path / "t").mkdir(exist_ok=True)
-        _write(_frame(250, 0), tmp_path / "t" / folder, "part")
+        write_table(random_table(250, 0), tmp_path / "t" / folder / "part.parquet")
     data = ingest_table(tmp_path / "t", "t", columns=["r"])
     assert_array_equal(data.X.read(0, 500)[:, 0], [1] * 250 + [2] * 250)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "save"),
-    [
-        (".npy", np.save),
-        (".npz", np.savez),
-        (".zarr", lambda path, values: zarr.create_array(path, data=values)),
-        (".h5", lambda path, values: h5py.File(path, "w").create_dataset("v", data=values)),
-    ],
-)
-def test_processes_open_the_files_of_matrices_themselves_in_pieces(
-    tmp_path, executor, monkeypatch, suffix, save
-):
-    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 7)
-    monkeypatch.setattr(storage.dataset_writing, "CHUNK_BYTES", 200)
+SAVES = {
+    ".npy": np.save,
+    ".npz": np.savez,
+    ".zarr": lambda path, values: zarr.create_array(path, data=values),
+    ".h5": lambda path, values: h5py.File(path, "w").create_dataset("v", data=values),
+}
+
+
+@pytest.mark.parametrize("suffix", SAVES)
+def test_processes_open_the_files_of_matrices_in_pieces(tmp_path, executor, monkeypatch, suffix):
+    monkeypatch.setattr(PIECE_ROWS, 7)
+    monkeypatch.setattr(CHUNK_BYTES, 200)
     values = np.random.default_rng(0).normal(size=(2, 400, 3))
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path, part in zip(paths, values, strict=True):
-        save(path, part)
+        SAVES[suffix](path, part)
     table = open_table(paths)
     assert len(table.pieces()) == 2 * (1 if suffix == ".npz" else 58)
     here, far = ingest_table(paths, "here"), ingest_table(paths, "far", executor=executor)
@@ -206,16 +189,16 @@ def test_processes_open_the_files_of_matrices_themselves_in_pieces(
 
 
 def test_a_frame_in_pieces_has_the_same_rows(executor, monkeypatch):
-    frame = _frame(40, 1)
+    frame = random_table(40, 1)
     whole = ingest_table(frame, "whole", label="y")
-    monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 7)
+    monkeypatch.setattr(PIECE_ROWS, 7)
     assert len(open_table(frame).pieces()) == 6
     # The rows stay in this process, whatever the executor.
     _check_same(ingest_table(frame, "parts", label="y", executor=executor), whole)
 
 
 def test_results_come_in_order_and_errors_end_the_work():
-    begun: list[int] = []
+    begun = []
 
     def work(number):
         begun.append(number)
@@ -238,5 +221,5 @@ def test_results_come_in_order_and_errors_end_the_work():
             next(results)
             time.sleep(0.002)
             assert max(begun) < taken + 10
-        results.close()  # type: ignore[attr-defined]
+        results.close()
     assert max(begun) < 40

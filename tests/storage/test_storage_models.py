@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from stock import store_small
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from storage import (
@@ -137,11 +138,11 @@ def test_rows_that_do_not_fit_are_refused(X, message):
     assert issubclass(UnfitRows, ValueError)
 
 
-def test_no_model_says_so(make_dataset):
+def test_no_model_says_so():
     with pytest.raises(RunNotFound, match="no run 'run' is saved"):
         load_model("run")
     with pytest.raises(StorageError):
-        load_model(make_dataset())
+        load_model(store_small())
 
 
 PLAIN = st.recursive(
@@ -168,17 +169,12 @@ def test_json_takes_numpy_and_refuses_the_rest():
 
 
 @pytest.mark.parametrize(
-    ("paradigm", "estimator"),
-    [
-        (None, SupervisedIKDR),
-        ("unsupervised", UnsupervisedIKDR),
-        ("semisupervised", SemiSupervisedIKDR),
-        ("alternative", AlternativeIKDR),
-    ],
+    "estimator", [SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR]
 )
-def test_new_features_are_called_as_by_the_estimator(paradigm, estimator):
+def test_new_features_are_called_as_by_the_estimator(estimator):
     fitted = estimator(2)
     fitted.components_ = model().components
-    named = model(metrics={} if paradigm is None else {"paradigm": paradigm})
+    paradigm = estimator.__name__.removesuffix("IKDR").lower()
+    named = model(metrics={} if paradigm == "supervised" else {"paradigm": paradigm})
     assert named.get_feature_names_out() == tuple(fitted.get_feature_names_out())
     assert named.bare().get_feature_names_out() == named.get_feature_names_out()

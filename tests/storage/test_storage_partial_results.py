@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
-from storage import Checkpoints, DamagedStore, PartialResults, UnsafeName, list_runs
+from storage import Checkpoints, DamagedStore, PartialResults, list_runs
 from storage.partial_results import FORMAT_VERSION, RECORDS, checkpoint_key, from_json, to_json
 
 REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
@@ -66,10 +66,9 @@ def test_what_cannot_be_saved_or_read_is_refused():
 
 def test_the_fields_on_the_disk_are_those_of_the_version():
     """A field that is renamed, added or removed needs another version of the format."""
-    names = repr(
-        {name: tuple(each.name for each in fields(record)) for name, record in RECORDS.items()}
-    )
-    assert (FORMAT_VERSION, sha256(names.encode()).hexdigest()[:12]) == (10, "e35d9bb0f671")
+    names = {name: tuple(each.name for each in fields(kind)) for name, kind in RECORDS.items()}
+    digest = sha256(repr(names).encode()).hexdigest()[:12]
+    assert (FORMAT_VERSION, digest) == (10, "e35d9bb0f671")
 
 
 def test_a_result_is_found_for_its_request_and_no_other():
@@ -84,19 +83,12 @@ def test_a_result_is_found_for_its_request_and_no_other():
     results.save("face-1", REQUEST, 3.0)
     assert results.keys() == ["face-1", "wine-1"]
     assert results.keys("wine") == ["wine-1"]
-    results.remove("wine-1")
-    results.remove("wine-1")
-    assert results.keys() == ["face-1"]
+    for _ in range(2):
+        results.remove("wine-1")
+        assert results.keys() == ["face-1"]
     assert list_runs() == ()  # partial results alone are no run
     results.clear()
     assert not results.folder.exists()
-
-
-def test_names_do_not_lead_out():
-    with pytest.raises(UnsafeName):
-        PartialResults.of_run("tables").save("../a", {}, {})
-    with pytest.raises(UnsafeName):
-        PartialResults.of_run("../tables")
 
 
 def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(monkeypatch):
@@ -151,13 +143,11 @@ def checkpoint(seed: int = 0) -> Checkpoint:
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 3))
 def test_no_bit_of_a_checkpoint_is_lost(seed, legs):
-    from stock import same  # not above, for processes of these tests import this file
-
     whole = checkpoint(seed)
-    cut = Checkpoint(whole.outer if seed % 2 else None, whole.runs[:legs])
-    found = from_json(*to_json(cut))
-    assert same(found, cut)
-    assert isinstance(found.runs, tuple)
+    cut = to_json(Checkpoint(whole.outer if seed % 2 else None, whole.runs[:legs]))
+    found = from_json(*cut)
+    assert isinstance(found, Checkpoint)
+    assert bits(to_json(found)) == bits(cut)
 
 
 @pytest.mark.parametrize("wrong", [{"runs": ()}, checkpoint().runs[2], (1, 2), None])
@@ -167,22 +157,16 @@ def test_what_is_no_checkpoint_is_damaged(wrong):
     with pytest.raises(DamagedStore, match="not a checkpoint"):
         checkpoints.read(1)
     assert checkpoints.find() is None
-    assert checkpoints.find(REQUEST) is None
 
 
 def test_the_newest_checkpoint_of_a_request_is_returned():
-    from stock import same
-
     checkpoints = Checkpoints.of_run("own")
-    assert checkpoints.find(REQUEST) is None
     assert checkpoints.find() is None
     for seed in range(5):
         checkpoints.save(REQUEST, checkpoint(seed))
-    found = checkpoints.find(REQUEST)
-    assert same(found, checkpoint(4))
+    assert bits(to_json(checkpoints.find(REQUEST))) == bits(to_json(checkpoint(4)))
     assert checkpoints.numbers == [3, 4, 5]
     assert checkpoints.find({**REQUEST, "seed": 1}) is None
-    assert list_runs() == ()
     checkpoints.results.clear()
     assert checkpoints.find(REQUEST) is None
     checkpoints.save(REQUEST, checkpoint(7))

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from daskparts import ran
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -211,8 +211,5 @@ def test_storage_stands_on_its_own():
         "import storage, sys\n"
         "print({'prefect', 'dask', 'distributed', 'typer', 'flows'} & sys.modules.keys())"
     )
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "set()"
+    done = ran(sys.executable, "-c", code)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
