@@ -82,8 +82,9 @@ def test_the_bar_never_goes_back_and_begins_anew_with_each_fit(terminal, shown):
 
 
 def test_clusterers_are_shown_by_round(terminal, shown, monkeypatch):
-    # On a busy machine passes are long, and are shown between the iterations.
+    # On a busy machine passes are long and shown between the iterations, as is the time left.
     monkeypatch.setattr(fit_progress, "_LONG", np.inf)
+    monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", np.inf)
     alone = UnsupervisedIKDR(3, n_init=1).fit(X)
     with progress_bar(console=terminal.console):
         fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
