@@ -5,7 +5,6 @@ import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from unittest.mock import patch
 
 import nbformat
@@ -20,7 +19,7 @@ METADATA = {
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def execute(path: Path, folder: Path) -> Any:
+def execute(path, folder):
     """Return a notebook after a run of all its cells in `folder`."""
     notebook = nbformat.read(path, as_version=4)
     environment = {
@@ -30,14 +29,9 @@ def execute(path: Path, folder: Path) -> Any:
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
     }
     with patch.dict(os.environ, environment):
-        NotebookClient(
-            notebook,
-            kernel_name="python3",
-            timeout=120,
-            record_timing=False,
-            coalesce_streams=True,
-            resources={"metadata": {"path": str(folder)}},
-        ).execute()
+        place = {"metadata": {"path": str(folder)}}
+        options = {"record_timing": False, "coalesce_streams": True, "resources": place}
+        NotebookClient(notebook, kernel_name="python3", timeout=120, **options).execute()
     notebook.metadata = nbformat.from_dict(METADATA)
     for each in outputs(notebook):
         if each["output_type"] == "stream":
@@ -46,12 +40,12 @@ def execute(path: Path, folder: Path) -> Any:
     return notebook
 
 
-def outputs(notebook: Any) -> list[Any]:
+def outputs(notebook):
     """Return the outputs of all cells of a notebook."""
     return [each for cell in notebook.cells for each in cell.get("outputs", [])]
 
 
-def text_of(output: Any) -> str:
+def text_of(output):
     """Return what a cell printed, or the plain text of its value."""
     text = output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
     return str(text)

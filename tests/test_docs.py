@@ -15,8 +15,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
-from typing import Any
 
 import matplotlib as mpl
 import pytest
@@ -41,22 +39,20 @@ class Block:
     line: int
     code: str
 
-    def run(self, names: dict[str, Any]) -> None:
+    def run(self, names):
         """Run it with the names that the blocks before have left."""
         if self.kind == "python":
             # Lines before it, so that a traceback tells that of the page.
             source = "\n" * self.line + self.code
             exec(compile(source, str(self.page), "exec"), names)
             return
-        told: list[str] = []
-        parts = doctest.DocTestParser().get_doctest(
-            self.code, names, self.page.name, str(self.page), self.line
-        )
+        known = self.code, names, self.page.name, str(self.page), self.line
+        parts, failures = doctest.DocTestParser().get_doctest(*known), []
         flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
-        runner.run(parts, out=told.append, clear_globs=False)
+        runner.run(parts, out=failures.append, clear_globs=False)
         names.update(parts.globs)
-        assert not told, "".join(told)
+        assert not failures, "".join(failures)
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -75,24 +71,19 @@ PAGES = {
     for page in [HOUSE / "README.md", HOUSE / "CONTRIBUTING.md", *WRITTEN]
     if (blocks := blocks_of(page))
 }
-
-
 # The code of these takes from ten seconds to a minute.
 SLOW = {"avoiding", "certainty", "classes", "dimensions", "first-run", "inputs", "kernels"}
 SLOW |= {"numbers", "reading"}
-CASES = [
-    pytest.param(page, marks=[pytest.mark.long] if Path(page).stem in SLOW else [])
-    for page in PAGES
-]
+MARKS = {page: [pytest.mark.long] * (Path(page).stem in SLOW) for page in PAGES}
 
 
-@pytest.mark.parametrize("page", CASES)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=m) for page, m in MARKS.items()])
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 
     monkeypatch.chdir(tmp_path)  # what it writes is not for the checkout
     mpl.use("Agg")
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     try:
         for block in PAGES[page]:
             block.run(names)
@@ -103,8 +94,6 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 COMMAND = re.compile(r"^    \$ ism-dask (.+)\n((?:    .*\n|\n)*?)(?=    \$ |\S|\Z)", re.MULTILINE)
 # Two numbers this small, which rounding decides, may differ by this factor.
 SMALL, FACTOR = 1e-3, 30.0
-
-
 PREFECT = ("starting the Prefect server", "it stays up", "run: http")
 
 
@@ -167,13 +156,8 @@ def test_the_commands_of_the_first_run_print_what_the_page_shows(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     commands = COMMAND.findall((HOUSE / "docs/first-run.md").read_text())
-    assert [words.split()[0] for words, _ in commands] == [
-        "ingest",
-        "crossval",
-        "fit",
-        "report",
-        "transform",
-    ]
+    names = [words.split()[0] for words, _ in commands]
+    assert names == ["ingest", "crossval", "fit", "report", "transform"]
     for words, shown in commands:
         # Without a Prefect server, whose two lines are not compared.
         plain = ["--plain"] * (words.split()[0] in ("ingest", "crossval", "fit"))
@@ -189,34 +173,26 @@ def test_there_are_pages_with_code():
 
 
 def test_links_between_pages_lead_somewhere():
+    link = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
     pages = [*HOUSE.glob("*.md"), *WRITTEN]
-    links = [
-        (page, link)
-        for page in pages
-        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
-    ]
+    links = [(page, each) for page in pages for each in link.findall(page.read_text())]
     assert len(links) > 10
     assert [f"{page}: {link}" for page, link in links if not (page.parent / link).exists()] == []
 
 
 def test_the_reference_has_every_public_name():
-    page = (HOUSE / "docs/api.md").read_text()
-    listed = set(re.findall(r"^   (\w+)$", page, re.MULTILINE))
+    listed = set(re.findall(r"^   (\w+)$", (HOUSE / "docs/api.md").read_text(), re.MULTILINE))
     modules = (ism_dask.kernels, ism_dask.solvers, plot)
     public = set(ism_dask.__all__) - {"__version__", "kernels"}
     public |= {name for module in modules for name in _functions_and_classes(module)}
     assert public <= listed, f"docs/api.md lacks {sorted(public - listed)}"
 
 
-def _functions_and_classes(module: ModuleType) -> set[str]:
+def _functions_and_classes(module):
     names = getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])
     members = {name: getattr(module, name) for name in names}
-    own = module.__name__
-    return {
-        name
-        for name, member in members.items()
-        if (inspect.isclass(member) or inspect.isfunction(member)) and own in member.__module__
-    }
+    made = {k: v for k, v in members.items() if inspect.isclass(v) or inspect.isfunction(v)}
+    return {name for name, member in made.items() if module.__name__ in member.__module__}
 
 
 def test_one_version_everywhere():
@@ -224,5 +200,4 @@ def test_one_version_everywhere():
     assert tomllib.loads((HOUSE / "pyproject.toml").read_text())["project"]["version"] == version
     assert f"\nversion: {version}\n" in (HOUSE / "CITATION.cff").read_text()
     newest = re.search(r"^## (\S+?),? ", (HOUSE / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert newest is not None
     assert newest[1] == version

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from definition import Definition, centred, equal_classes
-from numpy.typing import NDArray
 
 from ism_dask.engines import Auto, Exact, Landmarks
 from ism_dask.estimators.row_order import row_order
@@ -21,22 +20,20 @@ from ism_dask.kernels import (
 )
 from ism_dask.solvers import ISM
 
-Array = NDArray[Any]
-
 _KINDS = ("plain", "heavy", "whole", "mixed", "clusters")
 
 
-def _apart(rng: np.random.Generator, X: Array) -> Array:
+def _apart(rng, X):
     along = np.eye(X.shape[1])[rng.integers(X.shape[1])]
     return X + 10.0 ** rng.uniform(0, 4) * rng.integers(-1, 2, size=(len(X), 1)) * along
 
 
-def _one_far(rng: np.random.Generator, X: Array) -> Array:
+def _one_far(rng, X):
     X[rng.integers(len(X))] *= 10.0 ** rng.uniform(1, 7)
     return X
 
 
-def _near_copies(rng: np.random.Generator, X: Array) -> Array:
+def _near_copies(rng, X):
     half = X[: len(X) // 2]
     return np.concatenate([half, half + 1e-6 * rng.normal(size=half.shape)])
 
@@ -59,21 +56,21 @@ _HOSTILE = (
 class Case:
     """One problem, and how it is to be solved."""
 
-    X: Array
-    y: Array
+    X: np.ndarray
+    y: np.ndarray
     target: str
     kernel: Kernel
     q: int
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def definition_of(case: Case, model: Any, kind: type = np.float64) -> Definition:
+def definition_of(case, model, kind=np.float64):
     """Return the definition of a fitted model, in a precision."""
     X = (case.X.astype(kind) - model.mean_.astype(kind)) / model.scale_.astype(kind)
     return Definition(X, _gamma(case, kind), model.kernel_)
 
 
-def _gamma(case: Case, kind: type) -> Array:
+def _gamma(case, kind):
     y = case.y
     if case.target == "gaussian":
         # The factor that a fit makes, in its order of the rows: test_gamma says what it leaves out.
@@ -88,7 +85,7 @@ def _gamma(case: Case, kind: type) -> Array:
     return centred(Z @ Z.T)
 
 
-def small(seed: int) -> Case:
+def small(seed):
     """Return an ordinary problem of up to 90 rows, with any kernel and target."""
     rng = np.random.default_rng([17, seed])
     n, d = int(rng.integers(12, 90)), int(rng.integers(2, 10))
@@ -126,7 +123,7 @@ def small(seed: int) -> Case:
     return Case(X, y, read_as, kernels[rng.integers(len(kernels))], q)
 
 
-def hostile(seed: int) -> Case:
+def hostile(seed):
     """Return a problem that is made to lose digits, with any engine and precision."""
     rng = np.random.default_rng([4, seed])
     n, d = int(rng.integers(20, 120)), int(rng.integers(2, 12))
@@ -135,7 +132,7 @@ def hostile(seed: int) -> Case:
     n = len(X)
     score = np.arctan(X[:, 0]) + 0.3 * rng.normal(size=n)
     target = ("linear", "gaussian", "classes", "rare")[rng.integers(4)]
-    y: Array = score
+    y = score
     if target == "classes":
         y = np.append(rng.integers(0, 3, size=n - 2), [0, 1])
     elif target == "rare":
@@ -165,7 +162,7 @@ def hostile(seed: int) -> Case:
     return Case(X, y, read_as, kernels[rng.integers(len(kernels))], q, settings)
 
 
-def rank_deficient(seed: int) -> tuple[Array, Array, int]:
+def rank_deficient(seed):
     """Return X with columns that carry nothing, or more columns than rows, y, and any q."""
     rng = np.random.default_rng([8, seed])
     n, d = int(rng.integers(8, 40)), int(rng.integers(3, 12))

@@ -1,53 +1,47 @@
 """The definition by brute force, n x n: the judge of every engine and of every fit."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
-from ism_dask.gamma.base import Dependence
-from ism_dask.kernels import Kernel, PointwiseKernel
-
-Array = NDArray[Any]
+from ism_dask.kernels import Kernel
 
 # Anchors nearer to a row than this share of its length are copies of it.
 _COPY = 3e-7
 
 
-def dense_gamma(dependence: Dependence) -> Array:
+def dense_gamma(dependence):
     gamma, facts = dependence.weighted
     out = np.empty((len(facts), len(facts)))
     dtype = np.dtype(np.float64)
     return gamma.tile(gamma.as_rows(facts, dtype), gamma.as_columns(facts, dtype), out)
 
 
-def centred(K: Array) -> Array:
+def centred(K):
     """Return H K H."""
     K = K - K.mean(axis=0)
     return K - K.mean(axis=1)[:, None]
 
 
-def equal_classes(y: Array) -> Array:
+def equal_classes(y):
     """Return the kernel of classes: 1 for two rows of one class, 0 for others."""
     return (y[:, None] == y[None]).astype(float)
 
 
-def standardised(points: Array) -> Array:
+def standardised(points):
     """Return points (n,) or (n, d) with mean 0 and standard deviation 1, as (n, d)."""
     points = points.reshape(len(points), -1)
     return (points - points.mean(axis=0)) / points.std(axis=0)
 
 
-def relative_distances(points: Array) -> Array:
+def relative_distances(points):
     """Return the distances between standardised points, in units of their median."""
     apart = pdist(standardised(points))
     return squareform(apart / np.median(apart))
 
 
-def gaussian_kernel(points: Array, *shares: float) -> Array:
+def gaussian_kernel(points, *shares):
     """Return the mean of gaussians of these shares of the median distance, 1 by default."""
     apart = relative_distances(points)
     return np.mean([np.exp(-((apart / share) ** 2) / 2) for share in shares or (1.0,)], axis=0)
@@ -56,7 +50,7 @@ def gaussian_kernel(points: Array, *shares: float) -> Array:
 MULTISCALE = (1.0, 0.5, 0.25)
 
 
-def arguments(term: PointwiseKernel, left: Array, right: Array) -> Array:
+def arguments(term, left, right):
     """Return beta of all pairs of rows: inner products, or squared distances by differences."""
     if not term.pairing.degree:
         return left @ right.T
@@ -64,7 +58,7 @@ def arguments(term: PointwiseKernel, left: Array, right: Array) -> Array:
     return (apart * apart).sum(axis=2)
 
 
-def kernel_matrix(kernel: Kernel, left: Array, right: Array | None = None) -> Array:
+def kernel_matrix(kernel, left, right=None):
     """Return the kernel, whose width is that of no row, between all pairs of rows."""
     right = left if right is None else right
     return sum(weight * term.value(arguments(term, left, right)) for weight, term in kernel.terms)
@@ -74,35 +68,35 @@ def kernel_matrix(kernel: Kernel, left: Array, right: Array | None = None) -> Ar
 class Definition:
     """J and Phi as double sums over the pairs of rows, in the precision of X."""
 
-    X: Array
-    Gamma: Array
+    X: np.ndarray
+    Gamma: np.ndarray
     kernel: Kernel
 
-    def objective(self, W: Array) -> Any:
+    def objective(self, W):
         """Return J."""
         terms = self._terms(W)
         return sum(w * (self.Gamma * t.value(b * s)).sum() for w, t, b, s in terms)
 
-    def phi(self, W: Array) -> Array:
+    def phi(self, W):
         """Return Phi (d, d), half the sum of Gamma_ij f'(beta_ij) A_ij."""
         return sum(
             self._weighted(t, w * self.Gamma * t.slope(b * s) * s) for w, t, b, s in self._terms(W)
         )
 
-    def phi0(self) -> Array:
+    def phi0(self):
         """Return Phi (d, d) with f'(0) in place of f'(beta_ij)."""
         W = np.zeros((self.X.shape[1], 1))
         return sum(
             self._weighted(t, w * self.Gamma * t.slope_at_zero * s) for w, t, _, s in self._terms(W)
         )
 
-    def residual(self, W: Array) -> float:
+    def residual(self, W):
         """Return how far W is from a stationary point."""
         product = self.phi(W) @ W
         norm = float(np.linalg.norm(product))
         return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm else 0.0
 
-    def continued(self, W: Array, steps: int) -> float:
+    def continued(self, W, steps):
         """Return the largest J that so many bare spectral steps from W come by."""
         best = -np.inf
         for _ in range(steps):
@@ -110,19 +104,19 @@ class Definition:
             best = max(best, self.objective(W))
         return best
 
-    def _terms(self, W: Array) -> Iterator[tuple[float, PointwiseKernel, Array, Array | Any]]:
+    def _terms(self, W):
         Z = self.X @ W.astype(self.X.dtype)
         for weight, term in self.kernel.terms:
             yield weight, term, arguments(term, Z, Z), self._scale(term)
 
-    def _weighted(self, term: PointwiseKernel, psi: Array) -> Array:
+    def _weighted(self, term, psi):
         """Return half the sum of psi_ij A_ij."""
         if term.pairing.degree:
             psi = 2.0 * (np.diag(psi.sum(axis=1)) - psi)
         total = self.X.T @ psi @ self.X
         return (total + total.T) / 2
 
-    def _scale(self, term: PointwiseKernel) -> Array | Any:
+    def _scale(self, term):
         if not term.per_row_width:
             return self.X.dtype.type(1)
         X, anchors = self.X, term.anchors.astype(self.X.dtype)

@@ -1,59 +1,61 @@
 """Estimators, engines, rows and watchers of fits for tests, and what they have to fulfil."""
 
 import tracemalloc
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.base import BaseEstimator
+from sklearn.datasets import load_wine
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Engine, EngineOptions, Problem, as_engine
+from ism_dask.engines import Problem, as_engine
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
-from ism_dask.kernels import Kernel
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
-from ism_dask.records.iteration import State
 from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import SOLVERS
-from storage import Dataset, DatasetInfo, open_dataset, write_dataset
+from storage import DatasetInfo, open_dataset, write_dataset
 
 # For fits whose features or ends are no matter of the test.
 quiet = pytest.mark.filterwarnings("ignore::UserWarning")
 # The solvers of HSIC by name.
 HSIC_SOLVERS = {name: kind for name, kind in SOLVERS.items() if name != "ascent"}
+WINE, CULTIVAR = load_wine(return_X_y=True)
 
 
-def hsic_model(*args: Any, **parameters: Any) -> SupervisedIKDR:
+def curved(n=120, d=5, seed=0, noise=0.3):
+    """Return rows X (n, d), and numbers that depend on the first two columns and on noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, X[:, 0] + X[:, 1] ** 2 + noise * rng.normal(size=n)
+
+
+def hsic_model(*args, **parameters):
     """Return an estimator that maximises HSIC."""
     return SupervisedIKDR(*args, criterion="dependence", **parameters)
 
 
-def problem_of(X: Any, y: Any, kernel: Kernel, rows: int | None = None, **given: Any) -> Problem:
+def problem_of(X, y, kernel, rows=None, **given):
     """Return the problem of rows X (n, d), in shards of so many rows, and the dependence on y."""
     known = y if isinstance(y, Dependence) else target_dependence(y)
     return Problem.from_dependence(cut(X, rows), kernel, known, **given)
 
 
-def first_engine(engine: str | EngineOptions, problem: Problem, q: int) -> Engine:
+def first_engine(engine, problem, q):
     """Return the engine that is tried first."""
     return as_engine(engine).engines(problem, q)[0]
 
 
-def projector(fitted: Any) -> np.ndarray:
+def projector(fitted):
     """Return the projector (d, d) on the space of the new features."""
     return np.asarray(fitted.components_.T @ fitted.components_)
 
 
-def assert_same_fit(one: Any, other: Any, rtol: float, atol: float | None = None) -> None:
+def assert_same_fit(one, other, rtol, atol=None):
     """Assert that J is the same within `rtol`, and the space of W within `atol`, else `rtol`."""
     assert_allclose(one.objective_, other.objective_, rtol=rtol)
     assert_allclose(projector(one), projector(other), atol=rtol if atol is None else atol)
@@ -69,25 +71,25 @@ class StoredRows:
     chunk_rows: int
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self):
         return self.X.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self):
         return self.X.dtype
 
-    def read(self, start: int, stop: int) -> np.ndarray:
+    def read(self, start, stop):
         return self.X[start:stop]
 
 
-def watching_iterations(look: Callable[[State], Any]) -> AbstractContextManager[None]:
+def watching_iterations(look):
     """Apply a function to the state after each iteration of the fits in the block."""
     watcher = FitWatcher()
     watcher.on_iteration = look
     return watching_fits(watcher)
 
 
-def stored(X: np.ndarray, folder: Path, chunk_rows: int) -> Dataset:
+def stored(X, folder, chunk_rows):
     """Return rows on the disk."""
     path = folder / f"{X.dtype}-{chunk_rows}"
     write_dataset(path, DatasetInfo(path.name), [X], chunk_rows=chunk_rows)
@@ -97,35 +99,32 @@ def stored(X: np.ndarray, folder: Path, chunk_rows: int) -> Dataset:
 class Watcher:
     """Collects the names of events, and what `look` returns for the estimator after each task."""
 
-    def __init__(self, look: Callable[[Any], Any]) -> None:
+    def __init__(self, look):
         self.look = look
-        self.events: list[str] = []
-        self.seen: list[Any] = []
+        self.events, self.seen = [], []
 
-    def setup(self, estimator: Any, context: Any) -> None:
+    def setup(self, estimator, context):
         self.events.append("setup")
 
-    def teardown(self, estimator: Any, context: Any) -> None:
+    def teardown(self, estimator, context):
         self.events.append("teardown")
 
-    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+    def on_fit_task_begin(self, estimator, context):
         """Do nothing: the end of a task is enough."""
 
-    def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any) -> None:
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
         self.events.append(context.task_name)
         self.seen.append(self.look(fitted_estimator))
 
 
-def contract_of(
-    estimators: Sequence[BaseEstimator], weights: Callable[[Any], str] = lambda _: ""
-) -> pytest.MarkDecorator:
+def contract_of(estimators, weights=lambda _: ""):
     """Return the mark that runs a test with each estimator and each check.
 
     `weights` returns why the checks that a weight of 2 is two rows fail for an estimator; empty if
     they pass. pytest 9 warns about the generator that scikit-learn before 1.9 hands to it.
     """
 
-    def exempt(estimator: BaseEstimator) -> dict[str, str]:
+    def exempt(estimator):
         failing = {}
         if not get_tags(estimator).array_api_support:
             failing["check_array_api_input"] = "needs SCIPY_ARRAY_API in the environment"
@@ -134,17 +133,17 @@ def contract_of(
                 failing[f"check_sample_weight_equivalence_on_{kind}_data"] = reason
         return failing
 
-    made: Any = parametrize_with_checks(estimators, expected_failed_checks=exempt)
+    made = parametrize_with_checks(estimators, expected_failed_checks=exempt)
     names, checks = made.args
     return pytest.mark.parametrize(names, list(checks), **made.kwargs)
 
 
-def loaded(part: Any) -> LoadedShard:
+def loaded(part):
     """Return a shard in memory as a task gets it."""
     return LoadedShard(part.start, part.raw, part.facts)
 
 
-def most_memory(call: Callable[[], Any]) -> int:
+def most_memory(call):
     """Return how many bytes a call takes at most."""
     tracemalloc.start()
     try:
@@ -154,9 +153,7 @@ def most_memory(call: Callable[[], Any]) -> int:
         tracemalloc.stop()
 
 
-def assert_no_better_nearby(
-    objective: Callable[[Any], Any], W: Any, height: float, size: float, share: float
-) -> None:
+def assert_no_better_nearby(objective, W, height, size, share):
     """Assert that J of no W nearby is larger than a height, but for a share of it."""
     rng = np.random.default_rng(0)
     for _ in range(10):

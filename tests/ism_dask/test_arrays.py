@@ -9,9 +9,9 @@ from functools import cache
 import array_api_strict as strict
 import numpy as np
 import pytest
+from models import CULTIVAR, WINE
 from numpy.testing import assert_allclose
 from sklearn import config_context
-from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR, dependence_test, hsic
 from ism_dask.criteria.prediction import Block, RidgeRegression
@@ -28,14 +28,14 @@ from ism_dask.rows import blocks as dealing
 from ism_dask.rows import devices
 from ism_dask.rows.devices import Device
 
-WINE, CULTIVAR = load_wine(return_X_y=True)
 PLACE = strict.Device("device1")
 DEVICE = Device(strict, PLACE)
+KERNELS = [Gaussian(1.5), Laplacian(2.0), Linear(), Polynomial(3, 1.0)]
+KERNELS += [0.5 * Gaussian(2.0) + 0.1 * Polynomial(2)]
 
 
 @cache
 def _fitted(criterion="prediction"):
-    """Return a fit to arrays of NumPy; no test may change it."""
     return SupervisedIKDR(2, criterion=criterion).fit(WINE, CULTIVAR)
 
 
@@ -59,16 +59,7 @@ def _placed(block):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        Gaussian(1.5),
-        Laplacian(2.0),
-        Linear(),
-        Polynomial(3, 1.0),
-        0.5 * Gaussian(2.0) + 0.1 * Polynomial(2),
-    ],
-)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_a_batch_of_another_library_has_the_numbers_of_its_blocks(kernel, weighted, monkeypatch):
     monkeypatch.setattr(cholesky, "_LEAF", 8)
     rng = np.random.default_rng(0)
@@ -183,16 +174,14 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
     problem = pose(SupervisedIKDR(2), X, y, weights)
     monkeypatch.setattr(dealing, "MEMORY_NUMBERS", 1000)
     monkeypatch.setattr("ism_dask.estimators.prediction_steps.MEMORY_NUMBERS", 1000)
-    kernel = Gaussian(1.5)
-    W = np.linalg.qr(rng.normal(size=(4, 2)))[0]
-    sums = []
+    kernel, W, sums = Gaussian(1.5), np.linalg.qr(rng.normal(size=(4, 2)))[0], []
     for device, kind in ((None, BlocksOfShards), (DEVICE, BlocksOnDevice)):
         posed = replace(problem, device=device)
         fit = PredictionFit.of(posed, posed.prepared(kernel), 2)
         blocks = fit._all_blocks(fit.targets["mean"])
         assert isinstance(blocks, kind)
-        for some in (blocks, blocks.first(400)):
-            sums.append(some.explained(RidgeRegression(kernel, 1e-2), W))
+        regression = RidgeRegression(kernel, 1e-2)
+        sums += [each.explained(regression, W) for each in (blocks, blocks.first(400))]
     for here, there in zip(sums[:2], sums[2:], strict=True):
         assert there.objective == pytest.approx(here.objective, rel=1e-10)
         assert_allclose(there.product, here.product, rtol=1e-8, atol=1e-12)
@@ -224,11 +213,9 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion):
         assert again.n_iter_ == 1
     with pytest.raises(ValueError, match="they are of NumPy, the fit is of array_api_strict"):
         other.transform(WINE)
-    gap = np.where(WINE > 1500, np.nan, WINE)
-    with pytest.raises(
-        ValueError, match=r"\d of 178 rows have missing numbers, in \d of 13 columns"
-    ):
-        other.transform(DEVICE.put(gap))
+    gap = DEVICE.put(np.where(WINE > 1500, np.nan, WINE))
+    with pytest.raises(ValueError, match=r"\d of 178 rows have missing numbers, in \d of 13 col"):
+        other.transform(gap)
 
 
 def test_numpy_goes_to_a_device_and_comes_back(monkeypatch):

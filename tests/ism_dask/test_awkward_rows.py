@@ -4,9 +4,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from definition import centred
-from models import StoredRows, hsic_model, quiet
+from models import CULTIVAR, WINE, StoredRows, hsic_model, quiet
 from numpy.testing import assert_allclose
-from sklearn.datasets import load_wine
+from scipy.spatial.distance import pdist, squareform
+from sklearn.base import clone
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, hsic
@@ -16,9 +17,6 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian, Polynomial
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.solvers import ISM
-
-WINE, CULTIVAR = load_wine(return_X_y=True)
-
 
 # Whitened rows.
 
@@ -32,8 +30,7 @@ def test_whitened_features_are_uncorrelated(kernel):
     model = hsic_model(2, kernel=kernel, whiten=True).fit(X, y)
     Z = model.transform(X)
     assert_allclose(Z, (X - model.mean_) / model.scale_ @ model.components_.T)
-    sigma = np.corrcoef(X.T)
-    assert_allclose(Z.T @ Z / 300, model.components_ @ sigma @ model.components_.T)
+    assert_allclose(Z.T @ Z / 300, model.components_ @ np.corrcoef(X.T) @ model.components_.T)
     # But for the ridge of a thousandth of the mean eigenvalue, which is 1.
     ridge = model.components_ @ model.components_.T * 1e-3
     assert_allclose(Z.T @ Z / 300 + ridge, np.eye(2), atol=1e-8)
@@ -43,23 +40,16 @@ def test_whitened_features_are_uncorrelated(kernel):
 # The distance kernel.
 
 
-def _dcov(Z, y):
-    """Return n^2 times the squared distance covariance, of doubly centred distances."""
-    apart = (np.linalg.norm(points[:, None] - points[None], axis=2) for points in (Z, y))
-    one, other = map(centred, apart)
-    return (one * other).sum()
-
-
 @quiet
 def test_j_of_the_distance_kernel_is_the_distance_covariance():
     """Of classes the distance between rows is 0 or 1: one less what `Y Y^T` has."""
-    labels = np.eye(3)[CULTIVAR] / np.sqrt(2)
     model = hsic_model(2, kernel="distance").fit(WINE, CULTIVAR)
-    expected = _dcov(model.transform(WINE), labels)
+    points = model.transform(WINE), np.eye(3)[CULTIVAR] / np.sqrt(2)
+    one, other = (centred(squareform(pdist(each))) for each in points)
+    expected = (one * other).sum()
     # The offset is a fiftieth of the distances.
     assert model.objective_ == pytest.approx(expected, rel=2e-3)
-    small = DistanceKernel(1e-4)
-    exact = hsic(model.transform(WINE), CULTIVAR, kernel=small) * (len(WINE) - 1) ** 2
+    exact = hsic(points[0], CULTIVAR, kernel=DistanceKernel(1e-4)) * (len(WINE) - 1) ** 2
     assert exact == pytest.approx(expected, rel=1e-6)
     width = Gaussian("root").resolve(scale(WINE), 2 / WINE.shape[1]).sigma
     assert model.kernel_.offset == pytest.approx(0.02 * width)
@@ -152,7 +142,7 @@ def test_fits_to_equal_rows_depend_on_neither_names_nor_order(seed):
 N_LEVELS = 240
 
 
-def _table(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _table(seed):
     """Return three numbers and two categories of 2 and 3 levels, as indicators, and y."""
     rng = np.random.default_rng(seed)
     numbers = rng.normal(size=(N_LEVELS, 3))
@@ -190,10 +180,9 @@ def test_no_feature_that_raises_j_has_weights_where_rows_are_constant(make, seed
 @pytest.mark.parametrize("whiten", [False, True])
 def test_rows_in_blocks_and_in_memory_agree(standardize, whiten):
     X, y = _table(5)
-    model = {"kernel": Gaussian(sigma=1.0), "standardize": standardize, "whiten": whiten}
-    model |= {"solver": ISM(max_iter=500)}
-    whole = hsic_model(2, **model).fit(X, y)
-    chunked = hsic_model(2, **model).fit(da.from_array(X, chunks=(70, 8)), y)
+    options = {"kernel": Gaussian(1.0), "standardize": standardize, "whiten": whiten}
+    model, lazy = hsic_model(2, solver=ISM(max_iter=500), **options), da.from_array(X, (70, 8))
+    whole, chunked = (clone(model).fit(each, y) for each in (X, lazy))
     assert_allclose(chunked.objective_, whole.objective_, rtol=1e-6)
     # The rows are constant along sums of indicators: what W has of these directions is arbitrary.
     bases = [np.linalg.qr(scale(fitted.transform(X)))[0] for fitted in (chunked, whole)]

@@ -48,18 +48,15 @@ def terminal():
 
 
 @pytest.fixture
-def texts(monkeypatch):
-    """Return the texts that the bar gets; a terminal may be too slow to show each."""
-    shown: list[str] = []
-    update = bar._Line.update
+def shown(monkeypatch):
+    """Return the shares, texts and seconds of the bar; a terminal may be too slow to show each."""
+    shown, update = [], bar._Line.update
 
     def noted(line, share, text):
-        shown.append(text)
         update(line, share, text)
+        shown.append((share, text, line._progress.tasks[0].elapsed))
 
     monkeypatch.setattr(bar._Line, "update", noted)
-    # On a busy machine passes are long, and are shown between the iterations.
-    monkeypatch.setattr(fit_progress, "_LONG", np.inf)
     return shown
 
 
@@ -72,67 +69,58 @@ def test_the_last_line_is_the_last_iteration(terminal):
     assert re.match(re.escape(shown) + r" ━+ 100% 0:\d\d:\d\d$", terminal.lines[-1])
 
 
-def test_the_bar_never_goes_back_and_begins_anew_with_each_fit(terminal, monkeypatch):
-    shown = []
-    update = bar._Line.update
-
-    def noted(line, share, text):
-        update(line, share, text)
-        shown.append((share, line._progress.tasks[0].elapsed))
-
-    monkeypatch.setattr(bar._Line, "update", noted)
+def test_the_bar_never_goes_back_and_begins_anew_with_each_fit(terminal, shown):
     with progress_bar(console=terminal.console):
         for _ in range(2):
             hsic_model(2, solver=ISM(tol=1e-9)).fit(X, Y)
-            shares, seconds = zip(*shown, strict=True)
-            assert shares[0] == 0
-            assert shares[-1] == 1
+            shares, _, seconds = zip(*shown, strict=True)
+            assert (shares[0], shares[-1]) == (0, 1)
             assert list(shares) == sorted(shares)
             assert list(seconds) == sorted(seconds)
             assert seconds[0] < 1
             shown.clear()
 
 
-def test_clusterers_are_shown_by_round(terminal, texts):
+def test_clusterers_are_shown_by_round(terminal, shown, monkeypatch):
+    # On a busy machine passes are long and shown between the iterations, as is the time left.
+    monkeypatch.setattr(fit_progress, "_LONG", np.inf)
+    monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", np.inf)
     alone = UnsupervisedIKDR(3, n_init=1).fit(X)
     with progress_bar(console=terminal.console):
         fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
     assert_array_equal(fitted.components_, alone.components_)
-    rounds = [text for text in texts[:-1] if re.match(r"round \d+, objective", text)]
-    assert [
-        f"objective {each.objective:.5g}, movement {each.movement:.2g}" for each in fitted.rounds_
-    ] == [re.sub(r"round \d+, (.*) [<>] 0.01", r"\1", text) for text in rounds]
+    texts = [text for _, text, _ in shown[:-1]]
+    rounds = [text for text in texts if re.match(r"round \d+, objective", text)]
+    known = [f"objective {r.objective:.5g}, movement {r.movement:.2g}" for r in fitted.rounds_]
+    assert [re.sub(r"round \d+, (.*) [<>] 0.01", r"\1", text) for text in rounds] == known
     assert re.match(r"round 1, iteration 1, objective", texts[1])
     assert re.match(rf"{re.escape(rounds[-1])} ━+ 100%", terminal.lines[-1])
 
 
 def test_every_fit_of_a_search_is_counted(terminal):
-    search = GridSearchCV(
-        make_pipeline(hsic_model(2), SVC()),
-        {"supervisedikdr__kernel": [MEDIAN, 0.5 * Gaussian() + 0.5 * Polynomial()]},
-        cv=2,
-    )
+    kernels = {"supervisedikdr__kernel": [MEDIAN, 0.5 * Gaussian() + 0.5 * Polynomial()]}
+    search = GridSearchCV(make_pipeline(hsic_model(2), SVC()), kernels, cv=2)
     with progress_bar("search", console=terminal.console):
         search.fit(X, Y)
     assert terminal.lines[-1].startswith("search, fit 5, iteration ")
     assert search.best_score_ > 0.95
 
 
-def test_long_passes_are_shown_within_an_iteration(terminal, texts, monkeypatch):
+def test_long_passes_are_shown_within_an_iteration(terminal, shown, monkeypatch):
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 400)
     rows = np.random.default_rng(0).normal(size=(1200, 4))
     with progress_bar(console=terminal.console):
         hsic_model(2, kernel=MEDIAN, engine="exact", solver=ISM(tol=1e-3)).fit(rows, rows[:, 0] > 0)
-    assert any(re.match(r"preparing, rows \d+%$", text) for text in texts)
-    assert any(re.match(r"iteration 2, rows \d+%$", text) for text in texts)
+    for begun in ("preparing", "iteration 2"):
+        assert any(re.match(rf"{begun}, rows \d+%$", text) for _, text, _ in shown), begun
 
 
-def test_an_error_comes_through_and_later_fits_are_not_shown(terminal, texts):
+def test_an_error_comes_through_and_later_fits_are_not_shown(terminal, shown):
     with pytest.raises(ValueError, match="`solver`"), progress_bar(console=terminal.console):
         hsic_model(2, solver="newton").fit(X, Y)
     hsic_model(2, kernel=MEDIAN).fit(X, Y)
-    assert texts == []
+    assert shown == []
 
 
 def test_logs_stay_clean(capfd, monkeypatch):

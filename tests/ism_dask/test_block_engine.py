@@ -9,26 +9,18 @@ import numpy as np
 import pytest
 from definition import Definition, dense_gamma
 from distributed import Client
-from models import first_engine, hsic_model, problem_of, stored
+from models import curved, first_engine, hsic_model, problem_of, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.metrics import normalized_mutual_info_score as nmi
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.criteria.dependence import AllPairs
-from ism_dask.engines import (
-    Auto,
-    BlockEngine,
-    Blocks,
-    DeclinedError,
-    Problem,
-    as_engine,
-)
+from ism_dask.engines import Auto, BlockEngine, Blocks, DeclinedError, as_engine
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.rows.shards import cut
 
 RNG = np.random.default_rng(3)
 N, D, Q = 36, 4, 2
@@ -48,11 +40,6 @@ TARGETS = {
     # Neither centred nor positive, as with labels to avoid.
     "embedding": Dependence(ThinGamma(np.array([1.0, -0.6])), RNG.normal(size=(N, 2)) + 0.3),
 }
-
-
-def _problem(kernel, target, rows=None):
-    shards = cut(X, rows)
-    return Problem.from_dependence(shards, KERNELS[kernel].resolve(X), TARGETS[target])
 
 
 def _centred_without_diagonal(M):
@@ -91,11 +78,9 @@ def test_the_mean_over_all_deals_is_the_sum_over_all_pairs(size):
         own = block.U * block.signs @ block.U.T + np.diag(block.missing)
         return float((own * f[np.ix_(rows, rows)]).sum())
 
-    deals = [
-        (list(first), [row for row in range(n) if row not in first])
-        for first in combinations(range(n), size)
-    ]
-    sums = [sum(sum_in(rows) for rows in deal if rows) for deal in deals]
+    firsts = map(list, combinations(range(n), size))
+    deals = [(first, np.setdiff1d(range(n), first)) for first in firsts]
+    sums = [sum(sum_in(rows) for rows in deal if len(rows)) for deal in deals]
     assert np.mean(sums) == pytest.approx((Gamma * f).sum(), rel=1e-12)
     assert size == n or np.std(sums) > 0.1
 
@@ -103,17 +88,15 @@ def test_the_mean_over_all_deals_is_the_sum_over_all_pairs(size):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_blocks_are_the_definition(kernel, target):
-    engine = BlockEngine(_problem(kernel, target, 10), Q, rows=12)
+    resolved = KERNELS[kernel].resolve(X)
+    engine = first_engine(Blocks(rows=12), problem_of(X, TARGETS[target], resolved, 10), Q)
     dealt = engine._dealt.shards
     assert dealt.bounds == (0, 12, 24, 36)
     Gamma = dense_gamma(TARGETS[target])
     # The rows of a block are found by their numbers.
     order = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in dealt.rows(np.arange(N))]
-    resolved = KERNELS[kernel].resolve(X)
-    blocks = [
-        Definition(X[rows], _block_gamma(Gamma, rows), resolved)
-        for rows in (order[:12], order[12:24], order[24:])
-    ]
+    thirds = order[:12], order[12:24], order[24:]
+    blocks = [Definition(X[rows], _block_gamma(Gamma, rows), resolved) for rows in thirds]
     phi, values = sum(block.phi(W) for block in blocks), [block.objective(W) for block in blocks]
     near = {"rtol": 1e-10, "atol": 1e-10 * np.abs(phi).max()}
     evaluation = engine.phi(W)
@@ -127,20 +110,16 @@ def test_blocks_are_the_definition(kernel, target):
     assert evaluation.error == pytest.approx(share / (1 - share) if share < 1 else np.inf, rel=1e-6)
 
 
-def _designed(n, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(n, 6))
-    y = np.digitize(rows[:, 0] + rows[:, 1] ** 2, [0.0, 1.0, 2.0])
-    return rows, y
+def _designed():
+    rows, score = curved(1500, 6, noise=0)
+    return rows, np.digitize(score, [0.0, 1.0, 2.0])
 
 
 @pytest.mark.parametrize("kernel", [RelativeGaussian(), Gaussian(0.4)])
 def test_fits_agree_with_exact_ones_within_the_stated_error(kernel):
-    rows, y = _designed(1500)
-    blocks, exact = (
-        hsic_model(2, kernel=kernel, engine=engine).fit(rows, y)
-        for engine in (Blocks(rows=375), "exact")
-    )
+    rows, y = _designed()
+    engines = (Blocks(rows=375), "exact")
+    blocks, exact = (hsic_model(2, kernel=kernel, engine=e).fit(rows, y) for e in engines)
     assert blocks.converged_
     assert blocks.engine_ == "blocks"
     assert "J over the pairs within blocks" in blocks.certificate_.reason
@@ -150,10 +129,8 @@ def test_fits_agree_with_exact_ones_within_the_stated_error(kernel):
     assert subspace_sine(blocks.components_.T, exact.components_.T) < 0.05
 
 
-def _evaluated(rows, y, engine_rows=100):
-    kernel = Gaussian(0.8)
-    problem = problem_of(rows, y, kernel, 300, seed=5)
-    engine = BlockEngine(problem, 2, engine_rows)
+def _evaluated(rows, y):
+    engine = BlockEngine(problem_of(rows, y, Gaussian(0.8), 300, seed=5), 2, 100)
     V = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 2)))[0]
     return engine.phi(V).phi, engine.gradient(V).product
 
@@ -164,7 +141,7 @@ def test_the_same_bits_wherever_the_rows_are(
 ):
     if numbers_in_memory is not None:  # then blocks are dealt within shards
         monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", numbers_in_memory)
-    rows, y = _designed(1500)
+    rows, y = _designed()
     known = _evaluated(rows, y)
     places = da.from_array(rows, chunks=(300, 6)), stored(rows, tmp_path, 300).X
     found = [_evaluated(place, y) for place in places]
@@ -180,8 +157,8 @@ def test_the_same_bits_wherever_the_rows_are(
 def test_sorted_rows_that_are_not_in_memory_are_declined(monkeypatch):
     for name, limit in (("MEMORY_NUMBERS", 0), ("RANGE_ROWS", 300)):
         monkeypatch.setattr(f"ism_dask.rows.blocks.{name}", limit)
-    rows, y = _designed(1500)
-    order = np.argsort(y, kind="stable")
+    rows, y = _designed()
+    order = np.argsort(y)
     with pytest.raises(DeclinedError, match=r"sorted by their target.*random order"):
         _evaluated(rows[order], y[order])
 
@@ -189,8 +166,7 @@ def test_sorted_rows_that_are_not_in_memory_are_declined(monkeypatch):
 def test_auto_takes_blocks_where_there_is_no_low_rank_factor():
     def names(kernel, n, engine="auto", rows=None):
         rows = np.random.default_rng(0).normal(size=(n, 3)) if rows is None else rows
-        known = target_dependence(np.arange(n) % 3)
-        problem = problem_of(rows, known, kernel)
+        problem = problem_of(rows, np.arange(n) % 3, kernel)
         return [each.name for each in as_engine(engine).engines(problem, 2)]
 
     relative = RelativeGaussian().resolve(X[:, :3])
@@ -205,32 +181,24 @@ def test_auto_takes_blocks_where_there_is_no_low_rank_factor():
         names(Gaussian(0.1), 10_000, "blocks", sparse)
 
 
-def test_rows_of_a_block_are_an_option():
-    assert first_engine(Blocks(rows=50), _problem("gaussian", "classes"), Q).rows == 50
-
-
-def _clouds(n):
-    """Return rows around four centres, whose first two coordinates split them in two ways."""
-    rng = np.random.default_rng(1)
-    labels = rng.integers(0, 4, n)
-    centres = 3.0 * np.array([[1, 1, 0, 0], [1, -1, 0, 0], [-1, 1, 0, 0], [-1, -1, 0, 0]])
-    return centres[labels] + rng.normal(size=(n, 4)), labels
-
-
-CLOUDS = _clouds(800)
+# Rows around four centres, whose first two coordinates split them in two ways.
+DRAWN = np.random.default_rng(1)
+LABELS = DRAWN.integers(0, 4, 800)
+CENTRES = 3.0 * np.array([[1, 1, 0, 0], [1, -1, 0, 0], [-1, 1, 0, 0], [-1, -1, 0, 0]])
+CLOUDS = CENTRES[LABELS] + DRAWN.normal(size=(800, 4))
 
 
 @pytest.mark.parametrize(
     ("make", "labels"),
     [
         (partial(UnsupervisedIKDR, 4, 2), None),
-        (partial(SemiSupervisedIKDR, 4, 2), np.where(np.arange(800) < 200, CLOUDS[1], -1)),
+        (partial(SemiSupervisedIKDR, 4, 2), np.where(np.arange(800) < 200, LABELS, -1)),
         # Of directions that say nothing of the labels there is one.
-        (partial(AlternativeIKDR, 2, 1), CLOUDS[1] < 2),
+        (partial(AlternativeIKDR, 2, 1), LABELS < 2),
     ],
 )
 def test_clusterers_by_blocks(make, labels):
-    rows = CLOUDS[0][:, :2] if make.func is AlternativeIKDR else CLOUDS[0]
+    rows = CLOUDS[:, :2] if make.func is AlternativeIKDR else CLOUDS
     blocks, exact = (make(engine=each).fit(rows, labels) for each in (Blocks(rows=200), "exact"))
     assert blocks.engine_ == "blocks"
     assert blocks.converged_
@@ -240,6 +208,5 @@ def test_clusterers_by_blocks(make, labels):
 
 def test_a_block_of_a_few_rows_has_no_more_than_its_share():
     """The last chunk of stored rows may have one row."""
-    pairs = AllPairs(10, np.zeros(1), np.ones(1), 4.0)
-    alone = pairs.in_block(np.array([[0.7]]))
+    alone = AllPairs(10, np.zeros(1), np.ones(1), 4.0).in_block(np.array([[0.7]]))
     assert_allclose(alone.U * alone.signs @ alone.U.T + np.diag(alone.missing), 0.49)

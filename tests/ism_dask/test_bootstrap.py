@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
-from models import hsic_model
+from models import CULTIVAR, WINE, curved, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import subspace_angles
 from sklearn.base import clone
-from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, bootstrap, intervals
@@ -31,13 +30,11 @@ SCALES = np.array([1.0, 3.0, 0.2, 1.0, 10.0])
 
 def _rows(n=150, seed=0):
     """Draw rows (n, 5) of columns in different units; y depends on the first two."""
-    rng = np.random.default_rng(seed)
-    Z = rng.normal(size=(n, 5))
-    return Z * SCALES + 7, Z[:, 0] + Z[:, 1] ** 2 + 0.3 * rng.normal(size=n)
+    Z, y = curved(n, seed=seed)
+    return Z * SCALES + 7, y
 
 
 def _line(n, seed=0):
-    """Return rows (n, 5) and numbers that depend on the first column."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 5))
     return X, np.sin(X[:, 0]) + 0.5 * rng.normal(size=n)
@@ -56,11 +53,6 @@ def fitted():
 
 
 @pytest.fixture(scope="module")
-def refits(fitted):
-    return bootstrap(fitted, *_rows(), 39)
-
-
-@pytest.fixture(scope="module")
 def sure(fitted):
     return intervals(fitted, *_rows())
 
@@ -68,11 +60,10 @@ def sure(fitted):
 def test_the_distance_is_that_of_the_projectors():
     V, W = np.random.default_rng(0).normal(size=(2, 7, 3))
     P, Q = (each @ np.linalg.pinv(each) for each in (V, W))
-    expected = np.linalg.norm(P - Q) / np.sqrt(6)
-    assert subspace_distance(V, W) == pytest.approx(expected)
-    assert subspace_distance(V, V + 1e-10 * W) == pytest.approx(
-        np.sqrt(np.mean(np.sin(subspace_angles(V, V + 1e-10 * W)) ** 2)), rel=1e-4
-    )
+    assert subspace_distance(V, W) == pytest.approx(np.linalg.norm(P - Q) / np.sqrt(6))
+    sines = np.sin(subspace_angles(V, V + 1e-10 * W))
+    near = pytest.approx(np.sqrt(np.mean(sines**2)), rel=1e-4)
+    assert subspace_distance(V, V + 1e-10 * W) == near
 
 
 def _check_refit(fitted, X, y, sides):
@@ -84,9 +75,8 @@ def _check_refit(fitted, X, y, sides):
     expected.fit(X[drawn], y[drawn], **{side: each[drawn] for side, each in sides.items()})
     refit = plan_refits(fitted, X, y, random_state=5, **sides).refit(1)
     moved = subspace_distance(fitted.weights_, refit.weights.T)
-    apart = subspace_distance(expected.weights_, refit.weights.T)
     assert refit.converged
-    assert apart < 0.05 * moved
+    assert subspace_distance(expected.weights_, refit.weights.T) < 0.05 * moved
     return refit
 
 
@@ -103,8 +93,7 @@ def _check_refit(fitted, X, y, sides):
     ],
 )
 def test_a_refit_is_a_fit_to_repeated_rows(model):
-    X, y = _rows()
-    X = X / SCALES
+    X, y = curved(150)
     _check_refit(clone(model).fit(X, y), X, y, {})
 
 
@@ -134,15 +123,13 @@ def test_rows_that_had_weights_are_drawn_with_them(fitted):
     ones = plan_refits(fitted, X[repeated], y[repeated], sample_weight=counts[repeated])
     # Give both refits the same rows: once by weights, once repeated, each drawn once.
     object.__setattr__(ones, "_resample", lambda _: np.ones(len(repeated)))
-    apart = subspace_distance(plan.refit(0).weights.T, ones.refit(0).weights.T)
-    assert apart < 1e-3
+    assert subspace_distance(plan.refit(0).weights.T, ones.refit(0).weights.T) < 1e-3
 
 
 @pytest.mark.parametrize("converged", [0, 39])
 def test_what_is_said_of_refits(fitted, converged):
-    rng = np.random.default_rng(2)
     W = fitted.components_
-    near = [W + 0.1 * rng.normal(size=W.shape) for _ in range(39)]
+    near = W + 0.1 * np.random.default_rng(2).normal(size=(39, *W.shape))
     # Its features in another order and with other signs are the same ones.
     given = [each[::-1] * [[-1], [2]] for each in near] if converged else near
     result = summarise_refits(fitted, [Refit(W / fitted.scale_, converged > 0) for W in given])
@@ -167,20 +154,16 @@ def test_what_is_said_of_refits(fitted, converged):
 
 
 def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
-    rng = np.random.default_rng(3)
     W = fitted.components_
-    near = [W + 0.05 * rng.normal(size=W.shape) for _ in range(39)]
+    near = W + 0.05 * np.random.default_rng(3).normal(size=(39, *W.shape))
     turn = np.array([[0.6, -0.8], [0.8, 0.6]])
-    plain, turned = (
-        summarise_refits(fitted, [Refit(each / fitted.scale_, True) for each in kind])
-        for kind in (near, [turn @ each for each in near])
-    )
+    units = (kind / fitted.scale_ for kind in (near, turn @ near))
+    plain, turned = (summarise_refits(fitted, [Refit(W, True) for W in each]) for each in units)
     assert_allclose(turned.components_low, plain.components_low)
     assert (plain.components_low <= W).all()
     assert (plain.components_high >= W).all()
     # Of 90% of a normal deviation of .05, less what a rotation takes.
-    widths = plain.components_high - plain.components_low
-    assert 0.1 < widths.mean() < 0.2
+    assert 0.1 < (plain.components_high - plain.components_low).mean() < 0.2
 
 
 def test_refits_keep_the_chosen_features():
@@ -203,18 +186,16 @@ def test_features_that_mix_are_retained_and_not_stable(fitted):
 
 
 def test_the_intervals_hold_the_truth():
-    covered, separated = 0, 0
-    B = np.eye(5)[:, :1]
+    covered = 0
     for seed in range(10):
         X, y = _line(70, seed)
         fitted = hsic_model(1).fit(X, y)
         result = bootstrap(fitted, X, y, 19)
         low, high = result.distance_interval
-        covered += low <= subspace_distance(B, fitted.weights_) <= high
-        separated += result.separated.tolist() == [0]
+        covered += low <= subspace_distance(np.eye(5)[:, :1], fitted.weights_) <= high
+        assert result.separated.tolist() == [0]
     # At 90%, fewer than 7 of 10 have a probability of 1%.
     assert covered >= 7
-    assert separated == 10
 
 
 def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
@@ -228,15 +209,14 @@ def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
             steps.append((done, total))
 
     X, y = _rows()
-    names = ["one", "two", "three", "four", "five"]
-    frame = pd.DataFrame(X, columns=names)
+    frame = pd.DataFrame(X, columns=list("abcde"))
     named = SupervisedIKDR(2).fit(frame, y)
     with watching_fits(Seen()):
         here = bootstrap(fitted, X, y, 19, random_state=4)
     assert steps == [(k, 19) for k in range(20)]
     other = bootstrap(named, frame, y, 19, random_state=4)
     assert_array_equal(here.distances, other.distances)
-    assert other.feature_names == tuple(names)
+    assert other.feature_names == tuple("abcde")
     assert here.feature_names[0] == "feature 0"
     lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), y, 19, random_state=4)
     assert_allclose(lazy.distances, here.distances, rtol=0.02)
@@ -246,11 +226,10 @@ def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
     assert_array_equal(spread.shares_high, here.shares_high)
 
 
-def test_a_resample_has_all_classes(fitted):
+def test_a_resample_has_all_classes():
     X, _ = _rows(60)
     y = np.repeat([0, 1, 2], [29, 29, 2])
-    model = SupervisedIKDR(2).fit(X, y)
-    plan = plan_refits(model, X, y)
+    plan = plan_refits(SupervisedIKDR(2).fit(X, y), X, y)
     for number in range(30):
         counts = plan._resample(np.random.default_rng(number))
         assert counts.sum() == 60
@@ -279,7 +258,7 @@ def test_bad_input_is_named(fitted):
         bootstrap(fitted, X, y, sample_weight=[1.0])
 
 
-_N, _D, _Q, _RIDGE = 40, 4, 2, 1e-2
+_N, _RIDGE = 40, 1e-2
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -290,12 +269,12 @@ _N, _D, _Q, _RIDGE = 40, 4, 2, 1e-2
 )
 def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, weighted):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(_N, _D))
+    X = rng.normal(size=(_N, 4))
     Y = np.stack([np.sin(X[:, 0]) + 0.1 * rng.normal(size=_N), X[:, 1] ** 2], axis=1)
     weights = rng.uniform(0.5, 2.0, size=_N) if weighted else None
     counts = np.ones(_N) if weights is None else weights
     each_sign = np.ones(2) if signs is None else signs
-    tangents = Tangents.at(np.linalg.qr(rng.normal(size=(_D, _Q)))[0])
+    tangents = Tangents.at(np.linalg.qr(rng.normal(size=(4, 2)))[0])
     regression = RidgeRegression(kernel, _RIDGE, signs)
     hessian, squares, size = curvature(regression, tangents, Block(X, Y, weights))
 
@@ -306,30 +285,21 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
         alpha = np.linalg.solve(kernel_matrix(kernel, Z, Z) + np.diag(noise), Y[rows])
         return float(counts.sum() * _RIDGE * ((Y[rows] * alpha).sum(axis=0) @ each_sign))
 
-    everything, p, h = np.arange(_N), tangents.size, 1e-4
-    steps = h * np.eye(p)
-    second = [
-        [
-            sum(a * b * loss(a * first + b * other, everything) for a in (1, -1) for b in (1, -1))
-            for other in steps
-        ]
-        for first in steps
-    ]
-    influences = np.array(
-        [
-            [
-                loss(step, everything) - loss(step, rows)
-                - loss(-step, everything) + loss(-step, rows)
-                for step in steps
-            ]
-            for rows in (np.delete(everything, i) for i in everything)
-        ]
-    ) / (2 * h)  # fmt: skip
+    everything, h = np.arange(_N), 1e-4
+    steps = h * np.eye(tangents.size)
+
+    def slope(rows):
+        return np.array([loss(step, rows) - loss(-step, rows) for step in steps]) / (2 * h)
+
+    def bend(one, other):
+        corners = [(1, 1), (-1, -1), (1, -1), (-1, 1)]
+        return sum(a * b * loss(a * one + b * other, everything) for a, b in corners) / (4 * h**2)
+
+    second = [[bend(one, other) for other in steps] for one in steps]
+    influences = slope(everything) - [slope(np.delete(everything, i)) for i in everything]
     assert size == pytest.approx(counts.sum())
-    scale = np.abs(hessian).max()
-    assert_allclose(hessian, np.array(second) / (4 * h**2), atol=1e-5 * scale)
-    scale = np.abs(squares).max()
-    assert_allclose(squares, influences.T @ influences, atol=1e-5 * scale)
+    assert_allclose(hessian, second, atol=1e-5 * np.abs(hessian).max())
+    assert_allclose(squares, influences.T @ influences, atol=1e-5 * np.abs(squares).max())
 
 
 def test_blocks_of_shards_add_up_like_blocks_in_memory():
@@ -345,7 +315,8 @@ def test_blocks_of_shards_add_up_like_blocks_in_memory():
         assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-def test_intervals_agree_with_refits(fitted, refits, sure):
+def test_intervals_agree_with_refits(fitted, sure):
+    refits = bootstrap(fitted, *_rows(), 39)
     for name in ("distance_interval", "standardized_interval"):
         ratio = np.divide(getattr(sure, name), getattr(refits, name))
         assert ((ratio > 0.6) & (ratio < 1.6)).all(), name
@@ -358,12 +329,9 @@ def test_intervals_agree_with_refits(fitted, refits, sure):
 def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
     X, y = _rows()
     order = np.random.default_rng(1).permutation(150)
-    others = [
-        intervals(fitted, X[order], y[order]),
-        intervals(fitted, da.from_array(X, chunks=(75, 5)), y),
-        intervals(SupervisedIKDR(2).fit(10 * X, y), 10 * X, y),
-    ]
-    for other in others:
+    lazy, scaled = da.from_array(X, chunks=(75, 5)), SupervisedIKDR(2).fit(10 * X, y)
+    for given in ((fitted, X[order], y[order]), (fitted, lazy, y), (scaled, 10 * X, y)):
+        other = intervals(*given)
         assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
         assert_allclose(sure.standard_errors, other.standard_errors, atol=1e-6)
 
@@ -388,7 +356,7 @@ def test_features_outside_of_the_support_have_no_uncertainty():
 @pytest.fixture(scope="module")
 def a_start():
     """A fit that no W which was fitted improves."""
-    model = SupervisedIKDR(2, kernel=Gaussian(sigma=2.0)).fit(*load_wine(return_X_y=True))
+    model = SupervisedIKDR(2, kernel=Gaussian(sigma=2.0)).fit(WINE, CULTIVAR)
     assert model.status_ is Status.START
     return model
 
@@ -400,7 +368,7 @@ def test_what_intervals_refuse(fitted, a_start):
     with pytest.raises(ValueError, match="`intervals` has avoid"):
         intervals(fitted, X, y, avoid=y)
     with pytest.raises(ValueError, match=r"has not converged \(start kept\)"):
-        intervals(a_start, *load_wine(return_X_y=True))
+        intervals(a_start, WINE, CULTIVAR)
 
 
 def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch):
@@ -412,7 +380,7 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
     other = fitted.certify(*_rows(seed=1))
     assert not other.is_certified
     assert other.reason.startswith("not certified: ")
-    assert not a_start.certify(*load_wine(return_X_y=True)).is_certified
+    assert not a_start.certify(WINE, CULTIVAR).is_certified
     assert np.isnan(a_start.deal_error_)
     monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 5)
     with pytest.raises(ValueError, match=r"W has 6 free weights.*for up to 5\."):

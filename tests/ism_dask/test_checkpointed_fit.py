@@ -1,24 +1,23 @@
 """Fits that are cut off after any of their steps, and go on: the same bits, and little lost."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from models import hsic_model
-from sklearn.datasets import load_breast_cancer, load_wine
+from models import CULTIVAR, WINE, hsic_model
+from sklearn.datasets import load_breast_cancer
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.observe.fit_progress import FitProgress
-from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
+from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
 from ism_dask.records.iteration import Solution, State
 from ism_dask.solvers import ISM
 from ism_dask.status import Status
 
-WINE, CLASSES = load_wine(return_X_y=True)
+WIDE = Gaussian(sigma=2.0)
+SOME = np.where(np.arange(178) % 4, -1, CULTIVAR)
 TUMOURS, KINDS = (each[:300] for each in load_breast_cancer(return_X_y=True))
 ROWS = np.random.default_rng(0).normal(size=(200, 5))
 WAVES = np.sin(2 * ROWS[:, 0]) + ROWS[:, 1] * ROWS[:, 2]
@@ -28,13 +27,13 @@ class CutOffError(Exception):
     """The process is gone."""
 
 
-def in_pieces(make: Callable[[], Any], X: Any, y: Any, every: int) -> tuple[Any, list[Checkpoint]]:
+def in_pieces(make, X, y, every):
     """Fit, cut off after each so many steps; return the model and its checkpoints."""
-    checkpoints: list[Checkpoint] = []
+    checkpoints = []
     while True:
-        steps: list[Checkpoint] = []
+        steps = []
 
-        def keep(checkpoint: Checkpoint, steps: list[Checkpoint] = steps) -> None:
+        def keep(checkpoint, steps=steps):
             steps.append(checkpoint)
             if len(steps) >= every:
                 raise CutOffError
@@ -50,35 +49,27 @@ def in_pieces(make: Callable[[], Any], X: Any, y: Any, every: int) -> tuple[Any,
             return model, checkpoints + steps
 
 
-def supervised(**given: Any) -> Callable[[], SupervisedIKDR]:
+def supervised(**given):
     given = {"kernel": Gaussian("median"), **given}
     return lambda: hsic_model(2, random_state=0, **given)
 
 
 FITS = {
-    "exact": (supervised(solver=ISM(tol=1e-9)), WINE, CLASSES),
-    "landmarks": (supervised(engine="landmarks", solver=ISM(tol=1e-6)), WINE, CLASSES),
-    "monomials": (supervised(kernel="polynomial", solver=ISM(tol=1e-9)), WINE, CLASSES),
-    "closed": (supervised(kernel="linear"), WINE, CLASSES),
-    "starts": (supervised(kernel=Polynomial(degree=3), solver=ISM(restarts=2)), WINE, CLASSES),
-    "continuation": (
-        supervised(kernel=Gaussian(sigma=2.0), solver=ISM(continuation=True)),
-        WINE,
-        CLASSES,
-    ),
-    "refine": (supervised(solver=ISM(refine=True)), WINE, CLASSES),
+    "exact": (supervised(solver=ISM(tol=1e-9)), WINE, CULTIVAR),
+    "landmarks": (supervised(engine="landmarks", solver=ISM(tol=1e-6)), WINE, CULTIVAR),
+    "monomials": (supervised(kernel="polynomial", solver=ISM(tol=1e-9)), WINE, CULTIVAR),
+    "closed": (supervised(kernel="linear"), WINE, CULTIVAR),
+    "starts": (supervised(kernel=Polynomial(degree=3), solver=ISM(restarts=2)), WINE, CULTIVAR),
+    "continuation": (supervised(kernel=WIDE, solver=ISM(continuation=True)), WINE, CULTIVAR),
+    "refine": (supervised(solver=ISM(refine=True)), WINE, CULTIVAR),
     # Swings at q = 2, and goes on along the slope.
     "climb": (supervised(), TUMOURS, KINDS),
-    "rival": (supervised(solver="stiefel"), WINE, CLASSES),
+    "rival": (supervised(solver="stiefel"), WINE, CULTIVAR),
     "prediction": (lambda: SupervisedIKDR(2, random_state=0), ROWS, WAVES),
     "unsupervised": (lambda: UnsupervisedIKDR(3, 2, outer_tol=1e-6, max_outer=6), WINE, None),
-    "semisupervised": (
-        lambda: SemiSupervisedIKDR(3, 2, outer_tol=1e-4),
-        WINE,
-        np.where(np.arange(len(CLASSES)) % 4, -1, CLASSES),
-    ),
+    "semisupervised": (lambda: SemiSupervisedIKDR(3, 2, outer_tol=1e-4), WINE, SOME),
     # Its rounds do not settle, and the Gammas of two cannot be compared.
-    "alternative": (lambda: AlternativeIKDR(3, 2, max_outer=3), WINE, CLASSES),
+    "alternative": (lambda: AlternativeIKDR(3, 2, max_outer=3), WINE, CULTIVAR),
 }
 EVERY = {"alternative": 3, "prediction": 2}
 # Those that climb along the gradient, and how many runs, which swing, come before.
@@ -89,8 +80,7 @@ ARRAYS = ("components_", "eigenvalues_", "embedding_", "labels_")
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    ("name", "every"),
-    [*((name, EVERY.get(name, 1)) for name in FITS), ("exact", 4), ("starts", 4)],
+    ("name", "every"), [*((name, EVERY.get(name, 1)) for name in FITS), ("exact", 4), ("starts", 4)]
 )
 def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name, every):
     make, X, y = FITS[name]
@@ -117,11 +107,11 @@ def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name, every):
         assert all(step.curvature for step in steps)
 
 
-def _history(model: Any) -> tuple[Any, ...]:
+def _history(model):
     return model.rounds_ if hasattr(model, "rounds_") else model.history_
 
 
-def _steps(checkpoint: Checkpoint) -> tuple[object, ...]:
+def _steps(checkpoint):
     """Return what tells checkpoints apart."""
     rounds = 0 if checkpoint.outer is None else len(checkpoint.outer.rounds)
     legs = [(isinstance(leg, Solution), leg and len(leg.history)) for leg in checkpoint.runs]
@@ -129,7 +119,7 @@ def _steps(checkpoint: Checkpoint) -> tuple[object, ...]:
 
 
 def test_steps_along_the_gradient_have_their_name():
-    names: list[str] = []
+    names = []
 
     class Names(FitWatcher):
         def begun(self, plan):
@@ -148,8 +138,7 @@ def test_steps_along_the_gradient_have_their_name():
 
 
 def test_only_the_first_fit_of_a_block_is_journaled():
-    saved: list[Checkpoint] = []
-    make, X, y = FITS["exact"]
+    saved, (make, X, y) = [], FITS["exact"]
     with saving_checkpoints(CheckpointedFit(keep=saved.append)):
         make().fit(X, y)
         first = len(saved)
@@ -163,11 +152,7 @@ def test_the_time_before_a_fit_was_cut_off_counts():
     _, checkpoints = in_pieces(make, X, y, 1)
     seconds = [leg.history[-1].seconds for each in checkpoints for leg in each.runs if leg]
     assert seconds == sorted(seconds)
-    state = checkpoints[1].runs[0]
-    assert state is not None
-    assert CheckpointedFit(checkpoints[1]).seconds < state.history[-1].seconds
+    assert CheckpointedFit(checkpoints[1]).seconds < checkpoints[1].runs[0].history[-1].seconds
     solution = in_pieces(make, X, y, 100)[1][-1]
-    assert (
-        CheckpointedFit(solution).run_or_restore(lambda *_: pytest.fail("it is known"))
-        is solution.runs[0]
-    )
+    known = CheckpointedFit(solution).run_or_restore(lambda *_: pytest.fail("it is known"))
+    assert known is solution.runs[0]

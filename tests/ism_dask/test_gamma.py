@@ -7,17 +7,11 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
-from definition import (
-    MULTISCALE,
-    centred,
-    dense_gamma,
-    equal_classes,
-    gaussian_kernel,
-    standardised,
-)
+from definition import MULTISCALE, centred, dense_gamma, equal_classes, gaussian_kernel
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_wine
 from sklearn.exceptions import DataConversionWarning
+from sklearn.preprocessing import scale
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR
 from ism_dask.estimators.partial_targets import centred_labels, partial_scores
@@ -31,14 +25,15 @@ RNG = np.random.default_rng(1)
 LABELS = RNG.choice(["ant", "bee", "cat"], size=31)
 NUMBERS = RNG.normal(size=31)
 MANY = RNG.normal(size=(31, 3))
+WHOLE = np.arange(60)
 
 
 @pytest.mark.parametrize(
     ("target", "y", "K"),
     [
         ("classes", LABELS, equal_classes(LABELS)),
-        ("linear", NUMBERS, standardised(NUMBERS) @ standardised(NUMBERS).T),
-        ("linear", MANY, standardised(MANY) @ standardised(MANY).T),
+        ("linear", NUMBERS, np.outer(scale(NUMBERS), scale(NUMBERS))),
+        ("linear", MANY, scale(MANY) @ scale(MANY).T),
     ],
 )
 def test_gamma_is_the_centred_kernel_of_y(target, y, K):
@@ -59,8 +54,7 @@ PAIRS = np.random.default_rng(4).normal(size=(300, 2))
     ],
 )
 def test_the_factor_of_gaussians_leaves_out_next_to_nothing(y, target, shares, most):
-    known = target_dependence(y, target)
-    n = len(y)
+    known, n = target_dependence(y, target), len(y)
     missing = centred(gaussian_kernel(y, *shares)) - dense_gamma(known)
     # What is missing is definite, so that no entry of it is larger than its trace.
     assert np.linalg.eigvalsh(missing).min() > -1e-12 * n
@@ -83,9 +77,9 @@ def test_auto_takes_numbers_under_gaussians_and_few_whole_ones_as_classes():
     for target in ("auto", "numbers"):
         several = target_dependence(MANY, target)
         assert_array_equal(several.facts, target_dependence(MANY, "gaussian").facts)
-    assert len(target_dependence(np.arange(60) % 20).classes) == 20
-    assert len(target_dependence(np.arange(60) % 21, "classes").classes) == 21
-    assert target_dependence(np.arange(60), "linear").classes is None
+    assert len(target_dependence(WHOLE % 20).classes) == 20
+    assert len(target_dependence(WHOLE % 21, "classes").classes) == 21
+    assert target_dependence(WHOLE, "linear").classes is None
 
 
 NUMERIC = sorted(set(TARGETS) - {"classes", "labels"})
@@ -96,12 +90,9 @@ CONSTANT = [np.full(n, value) for n in (100, 300, 777) for value in (0.1, 0.3, 1
 @pytest.mark.parametrize(
     ("y", "target", "message"),
     [
-        *(
-            (np.arange(60).astype(kind), "auto", "60 different whole .*='numbers'")
-            for kind in "lfB"
-        ),
+        *((WHOLE.astype(kind), "auto", "60 different whole .*='numbers'") for kind in "lfB"),
         (np.arange(600) % 21, "auto", "21 different whole numbers.*target='classes'"),
-        (np.arange(60), "classes", '60 different labels for 60 rows.*target="numbers"'),
+        (WHOLE, "classes", '60 different labels for 60 rows.*target="numbers"'),
         (np.array(["ant"] * 5), "auto", "one class only .*ant"),
         (LABELS, "cubic", "auto, numbers, classes, .*; got 'cubic'"),
         (MANY, "classes", "one label for each row"),
@@ -118,19 +109,7 @@ def test_targets_that_cannot_be(y, target, message):
 
 # From the embedding of a round.
 
-N, K = 40, 3
-
-
-@pytest.fixture(params=[40, 9])
-def embedded(request):
-    """Shards with an embedding U and `D^-1/2`, and these."""
-    rng = np.random.default_rng(0)
-    U = np.linalg.qr(rng.normal(size=(N, K)))[0]
-    roots = rng.uniform(0.1, 1.0, N)
-    shards = cut(rng.normal(size=(N, 5)), request.param).with_rows(ROW_WEIGHTS, np.ones(N))
-    return shards.with_rows(EMBEDDING, np.column_stack([U, roots])), U, roots
-
-
+N = 40
 H = np.eye(N) - 1 / N
 
 
@@ -148,8 +127,12 @@ def _extended(y, U):
     return np.where(has_score[:, None], y, predicted)
 
 
-def test_gamma_of_experts_who_score_different_rows(embedded):
-    shards, U, roots = embedded
+@pytest.mark.parametrize("size", [40, 9])
+def test_gamma_of_experts_who_score_different_rows(size):
+    rng = np.random.default_rng(0)
+    U, D = np.linalg.qr(rng.normal(size=(N, 3)))[0], np.diag(rng.uniform(0.1, 1.0, N))
+    shards = cut(rng.normal(size=(N, 5)), size).with_rows(ROW_WEIGHTS, np.ones(N))
+    shards = shards.with_rows(EMBEDDING, np.column_stack([U, np.diag(D)]))
     rng, row = np.random.default_rng(3), np.arange(N)
     numbers = np.where(row % 3 == 0, rng.normal(size=N), np.nan)
     labels = np.where(row % 2 == 0, rng.choice(["ant", "bee", "cat"], size=N), None)
@@ -157,7 +140,6 @@ def test_gamma_of_experts_who_score_different_rows(embedded):
     one_hot = np.array([[each == name for name in ("ant", "bee", "cat")] for each in labels], float)
     one_hot[labels == None] = np.nan  # noqa: E711
     parts = [_extended(each - np.nanmean(each, axis=0), U) for each in (one_hot, numbers[:, None])]
-    D = np.diag(roots)
     expected = _with_trace_one(D @ U @ U.T @ D)
     for mu, part in zip([0.5, 2.0], parts, strict=True):
         expected += mu * _with_trace_one(H @ part @ part.T @ H)
@@ -171,8 +153,8 @@ def test_gamma_of_experts_who_score_different_rows(embedded):
 
 
 def test_rows_of_zeros_stay():
-    unit = normalise_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
-    assert_array_equal(unit, [[0.6, 0.8], [0, 0]])
+    rows = np.array([[3.0, 4.0], [0.0, 0.0]])
+    assert_array_equal(normalise_rows(rows), [[0.6, 0.8], [0, 0]])
 
 
 X, Y = load_wine(return_X_y=True)
@@ -183,10 +165,7 @@ NAMES = np.array(["barbera", "grignolino", "barolo"])
 
 def entries(values, gap):
     """Return a list of `values` at the rows LABELLED, and `gap` at others."""
-    return [
-        value if labelled else gap
-        for value, labelled in zip(values.tolist(), LABELLED, strict=True)
-    ]
+    return np.where(LABELLED, values.astype(object), gap).tolist()
 
 
 def same(first, second):
@@ -301,11 +280,7 @@ def test_a_column_is_flat_with_a_warning(column, target):
         ([np.inf, None, *Y[2:]], "classes", "infinity"),
         ([10**400, *X[1:, 0]], "auto", "must be numbers"),
         ([Decimal("1e999"), *X[1:, 0]], "auto", "infinity"),
-        (
-            np.column_stack([Y, np.full(178, 0.1)]),
-            "auto",
-            "column 1 of `y` is constant, 0.1 in all",
-        ),
+        (np.c_[Y, np.full(178, 0.1)], "auto", "column 1 of `y` is constant, 0.1 in all"),
         (np.where(LABELLED, 0.1, np.nan), "linear", "`y` is constant, 0.1 in all 18 rows"),
         ([None] * 178, "auto", "no scores: every row is NaN, None"),
         ([None, -1] * 89, "auto", "no labels: -1"),

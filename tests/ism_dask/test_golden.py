@@ -89,16 +89,15 @@ def test_start(data, kernel, rows):
         W0 = spectral_state(engine, q).current.W
         evaluation = engine.phi(W0)
         assert evaluation.objective == pytest.approx(expected["at_W0"]["J"], rel=1e-8)
-        norm = expected["at_W0"]["phi_frobenius"]
-        assert np.linalg.norm(evaluation.phi) == pytest.approx(norm, rel=1e-8)
+        norm = pytest.approx(expected["at_W0"]["phi_frobenius"], rel=1e-8)
+        assert np.linalg.norm(evaluation.phi) == norm
 
 
 @each_case
 def test_published_tolerance(data, kernel, rows):
     golden, expected, known = _golden(data, kernel)
     fitted = hsic_model(golden["q"], kernel=known, solver=ISM(tol=0.01)).fit(*rows)
-    iterations = expected["tol_0.01"]["n_iter"] - ((data, kernel) in FEWER)
-    assert fitted.n_iter_ == iterations
+    assert fitted.n_iter_ == expected["tol_0.01"]["n_iter"] - ((data, kernel) in FEWER)
     # Stopped at 1%, so that the two trajectories end near each other and not at one point.
     assert fitted.objective_ == pytest.approx(expected["tol_0.01"]["J"], rel=2e-3)
 

@@ -16,7 +16,6 @@ from ism_dask.kernels import (
     RelativeGaussian,
     Squared,
     ValueAsSlope,
-    as_kernel,
 )
 from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import INNER
@@ -39,16 +38,14 @@ walked = pytest.mark.parametrize("kernel", WALKED, ids=repr)
 
 def test_every_exported_kernel_is_walked():
     exported = [getattr(ism_dask.kernels, name) for name in ism_dask.kernels.__all__]
-    kinds = {
-        kind for kind in exported if isinstance(kind, type) and issubclass(kind, PointwiseKernel)
-    }
+    kinds = {each for each in exported if isinstance(each, type)}
+    kinds = {each for each in kinds if issubclass(each, PointwiseKernel)}
     kinds -= {PointwiseKernel, ValueAsSlope}  # one to derive from, one of another
     assert kinds == {type(kernel) for kernel in WALKED} >= set(KERNELS.values())
 
 
 def _points(kernel):
-    low = -2.0 if kernel.pairing is INNER else 0.05
-    return np.linspace(low, 6.0, 97).reshape(1, -1)
+    return np.linspace(-2.0 if kernel.pairing is INNER else 0.05, 6.0, 97).reshape(1, -1)
 
 
 @walked
@@ -62,14 +59,12 @@ def test_slope_is_the_derivative_of_value(kernel):
 @walked
 def test_flat_kernel_has_the_slope_at_zero(kernel):
     kernel = kernel.resolve(ROWS)
-    zero = np.zeros((1, 1))
-    flat = kernel.linearised()
+    zero, flat = np.zeros((1, 1)), kernel.linearised()
     expected = kernel.slope(zero)
     if not expected.any():  # a polynomial without offset: the sign of f' beside 0 takes its place
         expected = np.sign(kernel.slope(zero + 1e-3))
     assert_allclose(flat.slope(zero), expected)
-    beta = _points(kernel)
-    assert_allclose(np.ptp(flat.slope(beta)), 0.0, atol=1e-15)
+    assert_allclose(np.ptp(flat.slope(_points(kernel))), 0.0, atol=1e-15)
     assert flat.constant_slope
     assert flat.pairing is kernel.pairing
 
@@ -144,14 +139,6 @@ def test_parameters_are_checked(kind, values):
 def test_numbers_whose_squares_are_none_are_refused(made, size):
     with pytest.raises(ValueError, match=r"must be from 1e-150 to 1e\+150, .* got 1e.160"):
         made(size)
-
-
-def test_names():
-    assert as_kernel("gaussian") == Gaussian()
-    kernel = Polynomial(2)
-    assert as_kernel(kernel) is kernel
-    with pytest.raises(ValueError, match=r"gaussian, linear.*got 'rbf'"):
-        as_kernel("rbf")
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,8 @@ def _assert_same_bits(one, other):
 
 @pytest.mark.parametrize("name", HSIC_SOLVERS)
 def test_a_solver_by_name_and_by_object_gives_the_same_bits(name):
-    limited = HSIC_SOLVERS[name](max_iter=5, max_seconds=600.0)
-    by_name, by_object, short = (
-        _fitted(kernel=Gaussian("median"), solver=each)
-        for each in (name, HSIC_SOLVERS[name](), limited)
-    )
+    solvers = name, HSIC_SOLVERS[name](), HSIC_SOLVERS[name](max_iter=5, max_seconds=600.0)
+    by_name, by_object, short = (_fitted(kernel=Gaussian("median"), solver=s) for s in solvers)
     _assert_same_bits(by_name, by_object)
     assert short.n_iter_ <= 10
 
@@ -117,8 +114,7 @@ def test_options_out_of_range_are_refused_at_once(kind, options, message):
 
 def test_all_that_is_exported_is_there():
     assert set(ism_dask.__all__) <= set(dir(ism_dask))
-    for name in ism_dask.__all__:
-        assert getattr(ism_dask, name) is not None
+    assert all(getattr(ism_dask, name) is not None for name in ism_dask.__all__)
     assert ism_dask.kernels.KERNELS["gaussian"] is ism_dask.kernels.Gaussian
 
 
@@ -130,8 +126,6 @@ def test_a_missing_name_is_the_usual_error():
 
 
 def test_nothing_heavy_is_imported_before_it_is_used():
-    code = (
-        "import sys, ism_dask, ism_dask.rows.source, ism_dask.rows.standardise; print(*sys.modules)"
-    )
+    code = "import sys, ism_dask.rows.source, ism_dask.rows.standardise; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"dask", "sklearn", "scipy"} & set(said.stdout.split())

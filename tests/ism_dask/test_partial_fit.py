@@ -27,8 +27,7 @@ BLOCKS = [slice(start, start + 50) for start in range(0, len(X), 50)]
 def test_blocks_give_the_fit_to_all_rows(y, forgetting):
     """Rows that are not forgotten, all of them, or with weights that fall from call to call."""
     blocks = _in_blocks(X, y, forgetting=forgetting)
-    calls_ago = len(BLOCKS) - 1 - np.arange(len(X)) // 50
-    falling = (1 - forgetting) ** calls_ago
+    falling = (1 - forgetting) ** (len(BLOCKS) - 1 - np.arange(len(X)) // 50)
     assert_same_fit(blocks, SupervisedIKDR(1, **PLAIN).fit(X, y, falling), 1e-10, 1e-8)
     assert blocks.n_samples_seen_ == len(X)
     assert blocks.sampling_error() == 0
@@ -45,21 +44,14 @@ def test_a_fit_begins_anew():
     assert_same_fit(model, SupervisedIKDR(1).fit(X[60:], Y[60:]), 1e-10, 1e-8)
 
 
-def _stream(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(600, 4))
-    return rows, np.sin(rows[:, 0]) + 0.5 * rng.normal(size=600)
-
-
-def _residual(model: SupervisedIKDR, rows: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
+def _residual(model, rows, y, weights):
     """Return how far W is from being stationary for all rows."""
     standardised, W = (rows - model.mean_) / model.scale_, model.components_.T
-    dependence = target_dependence(y, "linear", weights)
-    problem = problem_of(standardised, dependence, model.kernel_)
+    problem = problem_of(standardised, target_dependence(y, "linear", weights), model.kernel_)
     return relative_residual(W, ExactEngine(problem, 1).product(W).product)
 
 
-def _distance(model: SupervisedIKDR, rows: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
+def _distance(model, rows, y, weights):
     """Return how far W is from that of the fit to all rows.
 
     J is near its maximum over the scale of W, so that its residual would be near 1.
@@ -83,7 +75,9 @@ def test_the_error_that_a_sample_states_is_that_for_all_rows(
     weights = (1 - forgetting) ** (2 - np.arange(600) // 200)
     stated, seen = [], []
     for seed in range(3):
-        rows, y = _stream(seed)
+        rng = np.random.default_rng(seed)
+        rows = rng.normal(size=(600, 4))
+        y = np.sin(rows[:, 0]) + 0.5 * rng.normal(size=600)
         model = make(1, **PLAIN, target="linear", random_state=seed)
         for start in range(0, 600, 200):
             block = slice(start, start + 200)
@@ -108,11 +102,9 @@ def test_sums_over_a_sample_are_those_over_all_rows(monkeypatch, weights):
     for _ in range(400):
         held = block(slice(80)).limited().forgotten(0.5).joined(block(slice(80, 200))).limited()
         assert len(held.X) == 50
-        counts = np.maximum(held.weights, held.threshold)
-        sums.append(counts @ held.y)
+        sums.append(np.maximum(held.weights, held.threshold) @ held.y)
     expected = 0.5 * weights[:80] @ numbers[:80] + weights[80:] @ numbers[80:]
-    error = np.std(sums) / np.sqrt(len(sums))
-    assert abs(np.mean(sums) - expected) < 4 * error
+    assert abs(np.mean(sums) - expected) < 4 * np.std(sums) / np.sqrt(len(sums))
 
 
 def test_columns_of_later_blocks_are_those_of_the_first():

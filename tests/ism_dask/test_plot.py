@@ -70,17 +70,14 @@ def test_bars_are_the_largest_weights_under_their_names(fitted):
         largest = weights.sort_values(key=abs, ascending=False).head(4)
         assert [label.get_text() for label in ax.get_yticklabels()] == list(largest.index)
         assert_allclose([bar.get_width() for bar in ax.patches], largest)
-        signs = [
-            same_color(bar.get_facecolor(), ax.patches[0].get_facecolor()) for bar in ax.patches
-        ]
-        assert signs == list(largest > 0)
+        first, *_ = colours = [bar.get_facecolor() for bar in ax.patches]
+        assert [same_color(each, first) for each in colours] == list(largest > 0)
         assert ax.get_title() == f"supervisedikdr{k}, eigenvalue {fitted.eigenvalues_[k]:.3g}"
         assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the largest at the top
 
 
 def test_images_are_centred_on_zero():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(60, 12))
+    rows = np.random.default_rng(0).normal(size=(60, 12))
     model = hsic_model(5).fit(rows, rows[:, 0] > 0)
     panels = plot.components(model, image_shape=(3, 4))
     assert len(panels) == 5
@@ -95,8 +92,7 @@ def test_images_are_centred_on_zero():
 def test_convergence_is_the_history(fitted):
     left, right = plot.convergence(fitted)
     (objective,) = left.lines
-    numbers = [record.iteration for record in fitted.history_]
-    assert list(objective.get_xdata()) == numbers
+    assert list(objective.get_xdata()) == [record.iteration for record in fitted.history_]
     assert list(objective.get_ydata()) == [record.objective for record in fitted.history_]
     change, tolerance = right.lines
     assert list(change.get_ydata()) == [record.change for record in fitted.history_]
@@ -124,8 +120,7 @@ def test_the_spectrum_shows_the_gap(fitted):
     ax = plot.spectrum(fitted)
     chosen, following = ax.lines
     assert_allclose(chosen.get_ydata(), fitted.eigenvalues_)
-    last = fitted.eigenvalues_[-1]
-    assert_allclose(following.get_xydata(), [[3, last - fitted.eigengap_]])
+    assert_allclose(following.get_xydata(), [[3, fitted.eigenvalues_[-1] - fitted.eigengap_]])
     (gap,) = ax.collections
     assert_allclose(np.ptp(gap.get_segments()[0][:, 1]), fitted.eigengap_)
     assert names_in(ax) == ["new features", "the next one", f"eigengap {fitted.eigengap_:.4g}"]
@@ -142,17 +137,14 @@ def test_classes_get_a_legend_and_a_look_each(fitted):
     # More classes than colours differ by marker.
     ax = plot.scatter(fitted, X, [f"lot {number % 12:02d}" for number in range(len(X))])
     assert names_in(ax) == [f"lot {number:02d}" for number in range(12)]
-    looks = {
-        (to_hex(dots.get_facecolor()[0]), dots.get_paths()[0].vertices.tobytes())
-        for dots in ax.collections
-    }
-    assert len(looks) == 12
+    colours = [to_hex(dots.get_facecolor()[0]) for dots in ax.collections]
+    markers = [dots.get_paths()[0].vertices.tobytes() for dots in ax.collections]
+    assert len(set(zip(colours, markers, strict=True))) == 12
 
 
 @pytest.mark.parametrize("gap", [np.nan, None, pd.NA])
 def test_rows_of_which_nothing_is_known_are_grey(fitted, gap):
-    known = Y.astype(object).where(Y.index % 3 > 0, gap)
-    ax = plot.scatter(fitted, X, known)
+    ax = plot.scatter(fitted, X, Y.astype(object).where(Y.index % 3 > 0, gap))
     assert names_in(ax) == ["unknown", "0", "1", "2"]
     grey = ax.collections[0]
     assert same_color(grey.get_facecolor()[0][:3], "#999999")
@@ -175,8 +167,7 @@ def test_minus_one_is_a_class_where_the_model_has_it():
     signs = np.where(Y > 0, 1, -1)
     known = SemiSupervisedIKDR(3, 2, n_init=1).fit(X, np.where(Y.index % 4, -1, Y))
     assert names_in(plot.scatter(known, X, np.where(Y.index % 2, -1, Y)))[0] == "unknown"
-    fitted = hsic_model(2).fit(X, signs)
-    assert names_in(plot.scatter(fitted, X, signs)) == ["-1", "1"]
+    assert names_in(plot.scatter(hsic_model(2).fit(X, signs), X, signs)) == ["-1", "1"]
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
@@ -223,8 +214,7 @@ def test_a_response_is_the_mean_of_y_along_each_feature(fitted):
 def test_rows_without_a_number_are_no_part_of_a_response(fitted):
     numbers = X["proline"].where(X["proline"] > 400)
     panels = plot.response(fitted, X, numbers)
-    rows = panels[0].collections[0].get_offsets()
-    assert_array_equal(rows[:, 1], numbers.dropna())
+    assert_array_equal(panels[0].collections[0].get_offsets()[:, 1], numbers.dropna())
     mean = panels[0].lines[0].get_ydata()
     assert numbers.min() <= mean.min() < mean.max() <= numbers.max()
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -10,9 +9,9 @@ import pytest
 from definition import kernel_matrix
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from models import CULTIVAR, WINE, curved
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
-from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 from benchmarks.designs import DESIGNS, distance, seeded
@@ -49,7 +48,6 @@ KERNELS = (
 )
 few = settings(max_examples=25, deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
-WINE, CULTIVAR = load_wine(return_X_y=True)
 
 
 def _problem(seed: int) -> tuple[RidgeRegression, Block, np.ndarray]:
@@ -199,15 +197,10 @@ def test_blocks_share_the_rows_of_all_keys(keys, n_blocks, seed):
     for key in keys:
         below = [int((keys[rows] <= key).sum()) for rows in blocks]
         assert max(below) - min(below) <= 2
-    names = deal(10.0 * keys - 3, n_blocks, seed)
-    assert all(map(np.array_equal, blocks, names))
+    assert all(map(np.array_equal, blocks, deal(10.0 * keys - 3, n_blocks, seed)))
 
 
-def _blocks(weighted: bool) -> tuple[RidgeRegression, Block, np.ndarray]:
-    rng = np.random.default_rng(3)
-    X, Y = rng.normal(size=(90, 4)), rng.normal(size=(90, 2))
-    weights = rng.integers(0, 3, size=90).astype(float) if weighted else None
-    return RidgeRegression(Gaussian(1.0), 0.01), Block(X, Y, weights), np.eye(4)[:, :2]
+REGRESSION, AXES = RidgeRegression(Gaussian(1.0), 0.01), np.eye(4)[:, :2]
 
 
 def _weights_and_signs(regression: RidgeRegression, block: Block) -> tuple[np.ndarray, np.ndarray]:
@@ -219,33 +212,35 @@ def _weights_and_signs(regression: RidgeRegression, block: Block) -> tuple[np.nd
 @pytest.mark.parametrize("weighted", [False, True])
 def test_j_over_blocks_is_their_mean_wherever_they_are(monkeypatch, weighted):
     monkeypatch.setattr("ism_dask.engines.blocks.RANGE_ROWS", 30)
-    regression, rows, W = _blocks(weighted)
+    rng = np.random.default_rng(3)
+    X, Y = rng.normal(size=(90, 4)), rng.normal(size=(90, 2))
+    rows = Block(X, Y, rng.integers(0, 3, size=90).astype(float) if weighted else None)
     parts = tuple(rows.part(np.arange(start, start + 30)).counted for start in (0, 30, 60))
-    values, sizes = [regression.explained(part, W) for part in parts], [part.size for part in parts]
-    here = BlocksInMemory(parts).explained(regression, W)
-    mean = np.average([value.objective for value in values], weights=sizes)
-    assert here.objective == pytest.approx(mean, rel=1e-12)
-    product = np.average([value.product for value in values], weights=sizes, axis=0)
+    values = [REGRESSION.explained(part, AXES) for part in parts]
+    mean = partial(np.average, weights=[part.size for part in parts], axis=0)
+    here = BlocksInMemory(parts).explained(REGRESSION, AXES)
+    assert here.objective == pytest.approx(mean([value.objective for value in values]), rel=1e-12)
+    product = mean([value.product for value in values])
     assert_allclose(here.product, product, rtol=1e-12)
-    shards = cut(da.from_array(rows.X, chunks=(30, 4)), 30)
-    blocks = BlocksOfShards.of(shards, rows.Y, rows.weights, 0)
-    there = blocks.explained(regression, W)
+    lazy = da.from_array(X, chunks=(30, 4))
+    blocks = BlocksOfShards.of(cut(lazy, 30), Y, rows.weights, 0)
+    there = blocks.explained(REGRESSION, AXES)
     assert there.objective == pytest.approx(here.objective, rel=1e-12)
     assert_allclose(there.product, here.product, rtol=1e-10)
-    two = BlocksInMemory(parts[:2]).explained(regression, W)
-    assert_allclose(blocks.first(45).explained(regression, W).product, two.product, rtol=1e-10)
+    two = BlocksInMemory(parts[:2]).explained(REGRESSION, AXES)
+    first = blocks.first(45).explained(REGRESSION, AXES)
+    assert_allclose(first.product, two.product, rtol=1e-10)
 
 
 def test_the_noise_between_blocks_is_that_of_other_rows():
-    regression, _, W = _blocks(False)
     slopes, noises = [], []
     for seed in range(30):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(320, 4))
-        parts = np.split(np.arange(320), 16)
         rows = Block(X, X[:, :1] + rng.normal(size=(320, 1)))
-        value = BlocksInMemory(tuple(rows.part(p) for p in parts)).explained(regression, W)
-        slopes.append(value.product - W @ (W.T @ value.product))
+        parts = tuple(map(rows.part, np.split(np.arange(320), 16)))
+        value = BlocksInMemory(parts).explained(REGRESSION, AXES)
+        slopes.append(value.product - AXES @ (AXES.T @ value.product))
         noises.append(value.noise)
     spread = np.sqrt(np.var(slopes, axis=0).sum())
     assert spread == pytest.approx(np.sqrt(np.mean(np.square(noises))), rel=0.3)
@@ -257,13 +252,9 @@ def test_the_noise_between_blocks_is_that_of_other_rows():
 def _sample(kind: str, seed: int = 0, n: int = 200) -> tuple[Sample, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 5))
-    means = {
-        "line": X[:, 0],
-        "cosine": np.cos(2 * X[:, 0]),
-        "square": X[:, 0] ** 2,
-        "nothing": 0 * X[:, 0],
-        "two lines": X[:, 0] + X[:, 1],
-    }
+    x, other, *_ = X.T
+    means = {"line": x, "cosine": np.cos(2 * x), "square": x**2, "nothing": 0 * x}
+    means["two lines"] = x + other
     y = means[kind] + 0.3 * rng.normal(size=n)
     y = (y - y.mean()) / y.std()
     regression = RidgeRegression(Gaussian(1.5), 1.0)
@@ -275,7 +266,7 @@ def test_the_grid_is_searched_up_to_a_cell_that_no_neighbour_beats(rows, columns
     rng = np.random.default_rng(seed)
     heights = rng.permutation(rows * columns).reshape(rows, columns).astype(float)
     cells = [[(i, j) for j in range(columns)] for i in range(rows)]
-    evaluated: list[tuple[int, int]] = []
+    evaluated = []
 
     def values(some):
         evaluated.extend(some)
@@ -290,9 +281,8 @@ def test_the_grid_is_searched_up_to_a_cell_that_no_neighbour_beats(rows, columns
 @pytest.mark.parametrize(("kind", "is_as_good"), [("two lines", True), ("line", False)])
 def test_other_features_are_named_if_rows_cannot_decide_between_them(kind, is_as_good):
     sample, W = _sample(kind)
-    best, other = (
-        Choice(each, sample.best_setting(each), 0.0, "") for each in (W, np.eye(5)[:, [1]])
-    )
+    ends = (W, np.eye(5)[:, [1]])
+    best, other = (Choice(each, sample.best_setting(each), 0.0, "") for each in ends)
     assert (other_maximum(sample, best, other) == 1.0) == is_as_good
     assert other_maximum(sample, best, best) == 0.0
 
@@ -303,12 +293,8 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     regression, rows = RidgeRegression(Gaussian(1.0), 0.01), sample.rows
     W = np.linalg.qr(np.random.default_rng(1).normal(size=(5, q)))[0]
     precondition = inverse_covariance(rows.X.T @ rows.X / rows.n_rows)
-    seen: list[Any] = []
-
-    def climbed(W, **limits):
-        return ascend(partial(regression.explained, rows), W, precondition, **limits)
-
-    result = climbed(W, max_iter=200, on_iteration=seen.append)
+    J, seen = partial(regression.explained, rows), []
+    result = ascend(J, W, precondition, max_iter=200, on_iteration=seen.append)
     assert result.status is Status.CONVERGED
     assert_allclose(result.W.T @ result.W, np.eye(q), atol=1e-12)
     heights = [_objective(regression, rows, W), *(each.objective for each in result.state.history)]
@@ -316,9 +302,9 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     assert len(seen) == len(result.state.history)
     assert heights[-1] == pytest.approx(_objective(regression, rows, result.W), rel=1e-9)
     assert _measured_residual(regression, rows, result.W) <= 1.1 * result.limit
-    short = climbed(W, max_iter=2)
+    short = ascend(J, W, precondition, max_iter=2)
     assert (short.status, len(short.state.history)) == (Status.MAX_ITER, 2)
-    late = climbed(short.W, max_iter=9, max_seconds=1e-9, state=short.state)
+    late = ascend(J, short.W, precondition, max_iter=9, max_seconds=1e-9, state=short.state)
     assert (late.status, len(late.state.history)) == (Status.OVER_CAP, 2)
 
 
@@ -333,16 +319,11 @@ def _measured_residual(regression: RidgeRegression, rows: Block, W: np.ndarray) 
     return relative_residual(W, gradient / 2)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("line", "linear"),
-        ("line", "partial least squares"),
-        ("cosine", "gradient"),
-        ("cosine", "gradients"),
-        ("square", "directional regression"),
-    ],
-)
+KINDS = {"linear": "line", "partial least squares": "line", "gradient": "cosine"}
+KINDS |= {"gradients": "cosine", "directional regression": "square"}
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS.items())
 def test_each_start_detects_its_kind_of_dependence(kind, name):
     sample, truth = _sample(kind)
     assert distance(truth, sample.starts[name]) < 0.25
@@ -364,11 +345,8 @@ def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind)
 
     def loss(W):
         settings = [choice.setting, *(choice.setting.times(w, 1.0) for w in (0.5, 2.0))]
-        losses = (
-            ((unseen.Y - sample.at(each).predicted(sample.rows, W, unseen.X)) ** 2).sum(axis=1)
-            for each in settings
-        )
-        return min(float(each.mean()) for each in losses)
+        predicted = (sample.at(each).predicted(sample.rows, W, unseen.X) for each in settings)
+        return min(float(((unseen.Y - each) ** 2).sum(axis=1).mean()) for each in predicted)
 
     assert loss(choice.W) <= min(loss(sample.starts[name]) for name in START_NAMES) + 0.03
     shares = [trial.explained for trial in choice.trials]
@@ -390,15 +368,9 @@ def test_stages_hold_the_rows_of_those_before():
 # Fits.
 
 
-def _rows(n: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 5))
-    return X, X[:, 0] + X[:, 1] ** 2 + 0.3 * rng.normal(size=n)
-
-
 @cache
 def _fitted() -> SupervisedIKDR:
-    return SupervisedIKDR(2).fit(*_rows())
+    return SupervisedIKDR(2).fit(*curved())
 
 
 def _apart(one: SupervisedIKDR, other: SupervisedIKDR) -> float:
@@ -407,7 +379,7 @@ def _apart(one: SupervisedIKDR, other: SupervisedIKDR) -> float:
 
 @pytest.mark.parametrize(("kind", "weighted"), [("numbers", True), ("classes", False)])
 def test_a_fit_is_stationary_by_the_definition(kind, weighted):
-    X, y = _rows()
+    X, y = curved()
     weights = np.random.default_rng(2).integers(1, 4, size=120) if weighted else np.ones(120)
     labels = (y > 0.5).astype(int)
     model = SupervisedIKDR(2).fit(X, labels if kind == "classes" else y, weights)
@@ -438,21 +410,21 @@ def test_known_subspaces_are_found(name, draw, most):
 
 
 def test_the_number_of_new_features_is_the_true_one():
-    model = SupervisedIKDR().fit(*_rows(200))
+    model = SupervisedIKDR().fit(*curved(200))
     assert len(model.components_) == 2
     taken = [(trial.q, trial.is_taken) for trial in model.dimension_path_]
     assert taken == [(1, True), (2, True), (3, False)]
 
 
 def test_fits_have_the_same_bits_whatever_the_order_of_the_rows():
-    X, y = _rows()
+    X, y = curved()
     mixed = np.random.default_rng(1).permutation(len(X))
     fitted = SupervisedIKDR(2).fit(X[mixed], y[mixed])
     assert_array_equal(fitted.components_, _fitted().components_)
 
 
 def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
-    X, y = _rows(200)
+    X, y = curved(200)
     here = SupervisedIKDR(2).fit(X, y)
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
     lazy = da.from_array(X, chunks=(100, 5))
@@ -460,19 +432,16 @@ def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
     assert _apart(here, there) < 0.05
     assert there.objective_ == pytest.approx(here.objective_, rel=0.02)
     half = SupervisedIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 100))
-    other = SupervisedIKDR(2).fit(lazy[1::2], y[1::2])
-    assert _apart(half, other) < 1e-6
+    assert _apart(half, SupervisedIKDR(2).fit(lazy[1::2], y[1::2])) < 1e-6
 
 
 def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
     """A stage of 250 rows in this process, then one of 1,000 rows in shards, then all."""
-    rng = np.random.default_rng(8)
     for room in ("selection.growth", "estimators.prediction_steps"):
         monkeypatch.setattr(f"ism_dask.{room}.FIRST_ROWS", 250)
     monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
     monkeypatch.setattr("ism_dask.rows.shards.RANGE_ROWS", 256)
-    X = rng.normal(size=(1500, 5))
-    y = X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X))
+    X, y = curved(1500, seed=8, noise=0.5)
     here = SupervisedIKDR(2, target="linear").fit(X, y)
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
     monkeypatch.setattr(prediction_steps, "_STAGE_NUMBERS", 0)
@@ -490,7 +459,7 @@ def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
 
 
 def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
-    X, y = _rows()
+    X, y = curved()
     weights = np.random.default_rng(4).integers(0, 3, size=120)
     rows, some = np.repeat(np.arange(120), weights), weights > 0
     weighted = SupervisedIKDR(2).fit(X, y, weights)
@@ -516,7 +485,7 @@ def test_rows_of_tiny_weight_decide_nothing():
 
 @pytest.mark.parametrize("sides", [{}, {"avoid": np.arange(120.0) % 9}])
 def test_functions_of_y_are_those_of_repeated_rows(sides):
-    X, y = _rows()
+    X, y = curved()
     y = np.column_stack([y, X[:, 0] ** 2])
     weights = np.random.default_rng(4).integers(0, 9, size=120)
     rows, model = np.repeat(np.arange(120), weights), SupervisedIKDR(2)
@@ -528,7 +497,7 @@ def test_functions_of_y_are_those_of_repeated_rows(sides):
 
 
 def test_contributions_are_j_of_each_feature_and_of_the_others():
-    model, (X, y) = _fitted(), _rows()
+    model, (X, y) = _fitted(), curved()
     rows = Block((X - model.mean_) / model.scale_, ((y - y.mean()) / y.std())[:, None])
     J = partial(_objective, RidgeRegression(model.kernel_, model.setting_.ridge), rows)
     W = model.components_.T
@@ -556,7 +525,7 @@ def test_single_precision_is_for_values_up_to_1_and_ridges_above_its_rounding(ke
     if ridge < 1e-4 or isinstance(kernel, Polynomial):
         assert regression.in_single is regression
         return
-    (X, y), W = _rows(), np.linalg.qr(np.random.default_rng(3).normal(size=(5, 2)))[0]
+    (X, y), W = curved(), np.linalg.qr(np.random.default_rng(3).normal(size=(5, 2)))[0]
     block = Block(X, (y - y.mean())[:, None])
     single, double = (each.explained(block, W) for each in (regression.in_single, regression))
     assert single.objective == pytest.approx(double.objective, rel=1e-4)
@@ -564,13 +533,11 @@ def test_single_precision_is_for_values_up_to_1_and_ridges_above_its_rounding(ke
 
 
 def test_steps_in_single_precision_end_in_double(monkeypatch):
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(1300, 4))
-    y = X[:, 0] + X[:, 1] ** 2 + 2.0 * rng.normal(size=1300)
-    double = SupervisedIKDR(2, kernel=Gaussian(1.0), target="linear").fit(X, y)
+    (X, y), options = curved(1300, 4, 4, 2.0), {"kernel": Gaussian(1.0), "target": "linear"}
+    double = SupervisedIKDR(2, **options).fit(X, y)
     monkeypatch.setattr(prediction_steps, "MANY_ROWS", 1200)
-    single = SupervisedIKDR(2, kernel=Gaussian(1.0), target="linear").fit(X, y)
+    single = SupervisedIKDR(2, **options).fit(X, y)
     assert single.history_[0].objective != double.history_[0].objective
     assert single.status_ is Status.CONVERGED
     assert single.objective_ == pytest.approx(double.objective_, rel=1e-4)
-    assert subspace_distance(single.components_.T, double.components_.T) < single.tolerance_
+    assert _apart(single, double) < single.tolerance_

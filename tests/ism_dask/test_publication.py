@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -39,8 +40,7 @@ def fitted():
 def test_weights_in_units_are_transform(model):
     rows = X.to_numpy() + 1000.0
     model.fit(rows, Y)
-    new = rows @ model.weights_ + model.offset_
-    assert_allclose(new, model.transform(rows), atol=1e-9)
+    assert_allclose(rows @ model.weights_ + model.offset_, model.transform(rows), atol=1e-9)
 
 
 def test_the_table_has_the_largest_share_first(fitted):
@@ -56,9 +56,7 @@ def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
     result = bootstrap(fitted, X, Y, 19)
     table = fitted.weights_table(result).loc[X.columns]
     new = fitted.get_feature_names_out()
-    assert list(table) == [
-        (name, part) for name in (*new, "share") for part in ("estimate", "low", "high")
-    ]
+    assert list(table) == [*product((*new, "share"), ("estimate", "low", "high"))]
     assert_array_equal(table["share", "high"], result.shares_high)
     assert_array_equal(table[new[1], "low"], result.components_low[1])
     with pytest.raises(ValueError, match="`result` is of another fit; give that of `intervals`"):

@@ -19,6 +19,7 @@ LABELS = np.eye(3, dtype=int)[Y]
 GAP = np.where(X.max() == X, np.nan, X)
 DEFAULT = SupervisedIKDR()
 CLASSES = SupervisedIKDR(target="classes")
+BALANCED, AVOID = SupervisedIKDR(class_weight="balanced"), {"avoid": Y > 0}
 
 
 def _but_one(value):
@@ -52,27 +53,17 @@ TARGETS = [
     (SemiSupervisedIKDR(3), {"y": Y[:100]}, "X has 178 rows, y has shape"),
     (SemiSupervisedIKDR(3, target="gaussian"), {}, "`target` must be one of"),
 ]
+ESTIMATORS = (SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
 WEIGHTS = [
-    *(
-        (make(3), {"sample_weight": -np.ones(N)}, "-1 in row 0")
-        for make in (SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
-    ),
+    *((make(3), {"sample_weight": -np.ones(N)}, "-1 in row 0") for make in ESTIMATORS),
     (DEFAULT, {"sample_weight": np.ones(3)}, "shape"),
     (DEFAULT, {"sample_weight": np.ones((N, 2))}, "shape"),
     (DEFAULT, {"sample_weight": _but_one(-1.0)}, "-1 in row 7"),
     (DEFAULT, {"sample_weight": _but_one(np.nan)}, "weight 0"),
     (DEFAULT, {"sample_weight": np.zeros(N)}, "zero"),
     (DEFAULT, {"sample_weight": "a"}, "real numbers"),
-    (
-        SupervisedIKDR(),
-        {"sample_weight": np.ones(N) * 1j},
-        "real numbers, one for each row; got dtype complex128",
-    ),
-    (
-        DEFAULT,
-        {"sample_weight": np.ma.masked_equal(Y, 1)},
-        "masked numb.* give these rows the weight 0",
-    ),
+    (DEFAULT, {"sample_weight": np.ones(N) * 1j}, "real .* one for each row; got dtype complex128"),
+    (DEFAULT, {"sample_weight": np.ma.masked_equal(Y, 1)}, "masked .*give these rows the weight 0"),
     (DEFAULT, {"sample_weight": (Y == 1) * 1.0}, "one class only"),
     (SupervisedIKDR(class_weight="even"), {}, "balanced"),
     (SupervisedIKDR(class_weight={"dolcetto": 2}), {"y": NAMES}, "dolcetto"),
@@ -80,26 +71,15 @@ WEIGHTS = [
     (SupervisedIKDR(class_weight={0: "a"}), {}, "'a' for the class 0; expected numbers from 0 up"),
     (SupervisedIKDR(class_weight={0: -1}), {}, "-1 for the class 0; expected numbers from 0 up"),
     (SupervisedIKDR(class_weight={0: 0, 1: 0, 2: 0}), {}, "zero"),
-    (SupervisedIKDR(class_weight="balanced"), {"y": X[:, 0]}, "read as numb.* target='classes'"),
-    (
-        SupervisedIKDR(class_weight="balanced"),
-        {"y": LABELS},
-        "several labels; give `sample_weight`$",
-    ),
+    (BALANCED, {"y": X[:, 0]}, "read as numb.* target='classes'"),
+    (BALANCED, {"y": LABELS}, "several labels; give `sample_weight`$"),
     *(
-        (
-            SupervisedIKDR(1, avoid_weight=weight),
-            {"avoid": Y > 0},
-            "`avoid_weight` must be a positive finite num",
-        )
-        for weight in (-1, np.nan, "much", True)
+        (SupervisedIKDR(avoid_weight=each), AVOID, "`avoid_weight` must be a positive finite num")
+        for each in (-1, np.nan, "much", True)
     ),
-    (
-        SupervisedIKDR(1, avoid_weight=1e300),
-        {"avoid": Y > 0},
-        r"`avoid_weight` is 1e\+300; expected at most 1,000,000",
-    ),
+    (SupervisedIKDR(avoid_weight=1e300), AVOID, r"`avoid_weight` is 1e\+300; .* at most 1,000,000"),
 ]
+CLUSTERS = "`n_clusters` must be a whole number from 1 to 177"
 NUMBERS = [
     (SupervisedIKDR(13), {}, "from 1 to 12 for 13 features, .* got 13"),
     (SupervisedIKDR(0), {}, '`n_components` must be .*, "auto" or None; got 0'),
@@ -109,35 +89,26 @@ NUMBERS = [
     (SupervisedIKDR(2, max_features=True), {}, '13 for 13 features, "auto" or None; got True'),
     *((SupervisedIKDR(2, max_features=k), {}, f"got {k!r}") for k in (14, 2.5, "all")),
     (SupervisedIKDR(2, max_features=1), {}, "is 1, but 2 new features need 2 .* n_components=1"),
-    *(
-        (SupervisedIKDR(2, rotation=kind), {}, f"`rotation` must be one of varimax; got {kind!r}")
-        for kind in ("quartimax", True)
-    ),
+    (SupervisedIKDR(rotation="quartimax"), {}, "`rotation` must be .* varimax; got 'quartimax'"),
+    (SupervisedIKDR(rotation=True), {}, "`rotation` must be one of varimax; got True"),
     (SupervisedIKDR(2, max_features=3, whiten=True), {}, "`whiten` mixes them"),
     (hsic_model(2, max_features=3), {}, '`max_features` is for criterion="prediction"'),
     (SemiSupervisedIKDR(3, mu=0), {}, "`mu` must be a positive"),
     (SemiSupervisedIKDR(3, mu=[1.0, 2.0]), {}, r"`mu` has shape \(2,\), but `y` has 1 column;"),
     (SemiSupervisedIKDR(3, mu=[1.0, 0.0]), {"y": X[:, :2]}, "each weight in `mu` must be"),
     (AlternativeIKDR(3, mu=-1.0), {}, "`mu` must be a positive"),
-    *(
-        (AlternativeIKDR(3, **{name: 0}), {}, f"`{name}` must be")
-        for name in ("outer_tol", "max_outer", "n_init")
-    ),
-    *(
-        (UnsupervisedIKDR(k), {}, "`n_clusters` must be a whole number from 1 to 177")
-        for k in (0, 178, 2.5, "3", True)
-    ),
+    (AlternativeIKDR(3, outer_tol=0), {}, "`outer_tol` must be"),
+    (AlternativeIKDR(3, max_outer=0), {}, "`max_outer` must be"),
+    (AlternativeIKDR(3, n_init=0), {}, "`n_init` must be"),
+    *((UnsupervisedIKDR(k), {}, CLUSTERS) for k in (0, 178, 2.5, "3", True)),
 ]
+ELSEWHERE = SupervisedIKDR(engine=Blocks(device="cuda:97"))
 NOT_DEFINITE = r"is not positive definite.*criterion='dependence'"
+INDEFINITE = ("distance", "multiquadric", "squared", "relative_gaussian")
 CHOICES = [
-    *(
-        (SupervisedIKDR(kernel=each), {}, f"`kernel` must be .* got {each!r}")
-        for each in ("rbf", 3)
-    ),
-    *(
-        (SupervisedIKDR(kernel=kernel), {}, NOT_DEFINITE)
-        for kernel in ("distance", "multiquadric", "squared", "relative_gaussian")
-    ),
+    (SupervisedIKDR(kernel="rbf"), {}, "must be a Kernel or one of .*gaussian, linear,.*got 'rbf'"),
+    (SupervisedIKDR(kernel=3), {}, "`kernel` must be .* got 3"),
+    *((SupervisedIKDR(kernel=each), {}, NOT_DEFINITE) for each in INDEFINITE),
     (SupervisedIKDR(criterion="hsic"), {}, "`criterion` must be one of prediction, dependence"),
     (SupervisedIKDR(engine="exact"), {}, "`engine`='exact' is for criterion='dependence'"),
     (SupervisedIKDR(solver="ism"), {}, "'ism' does not serve criterion='pred.*'dependence'"),
@@ -148,17 +119,13 @@ CHOICES = [
     (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
     (hsic_model(engine="closed"), {}, "`engine`='closed' cannot serve"),
     (hsic_model(engine=ENGINES["closed"]()), {}, "`engine`='closed' cannot serve this problem"),
-    (
-        SupervisedIKDR(engine=Blocks(device="cuda:97")),
-        {},
-        r"`device`='cuda:97' (needs PyTorch|is not there)",
-    ),
+    (ELSEWHERE, {}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
     (hsic_model(engine=Blocks(device="cuda:0")), {}, "`device`='cuda:0' is for criterion='predict"),
     (SupervisedIKDR(engine=Blocks(rows=500)), {}, r"or Blocks\(device=...\) without `rows`"),
     (UnsupervisedIKDR(3, kernel="cubic"), {}, "`kernel` must be"),
     (UnsupervisedIKDR(3, engine="fast"), {}, "`engine` must be one of"),
 ]
-FRAME = pd.DataFrame(X)
+A, B = (pd.DataFrame(X).add_prefix(each) for each in "ab")
 SOURCES = [
     (SupervisedIKDR(1), {"source": X}, r"`source` must be a tuple \(X, y\)"),
     (SupervisedIKDR(1), {"source": (X,)}, r"`source` must be a tuple \(X, y\)"),
@@ -169,11 +136,7 @@ SOURCES = [
     (SupervisedIKDR(1, max_features=3), {"source": (X, Y)}, "without .*`max_features`"),
     (SupervisedIKDR(1, warm_start=True), {"source": (X, Y)}, "without .*`warm_start`"),
     (SupervisedIKDR(1), {"given": X[:, 3], "source": (X, Y)}, "without `avoid`, `given`"),
-    (
-        SupervisedIKDR(1),
-        {"X": FRAME.add_prefix("a"), "source": (FRAME.add_prefix("b"), Y)},
-        "feature names should match",
-    ),
+    (SupervisedIKDR(1), {"X": A, "source": (B, Y)}, "feature names should match"),
 ]
 
 

@@ -33,19 +33,14 @@ ROWS = RNG.normal(size=(N, 5))
 CLASSES, NUMBERS = RNG.integers(0, 3, N), RNG.normal(size=N)
 SEX = RNG.choice(["f", "m"], N)
 AGE = RNG.integers(18, 80, N)
-SIDES = {
-    "classes": SEX,
-    "whole numbers": AGE,
-    "numbers": RNG.normal(size=(N, 2)),
-    "both": pd.DataFrame({"sex": SEX, "age": AGE}),
-}
+SIDES = {"classes": SEX, "whole numbers": AGE, "numbers": RNG.normal(size=(N, 2))}
+SIDES["both"] = pd.DataFrame({"sex": SEX, "age": AGE})
 
 
 def _confounded(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows, y and s; y and s have a column each, and the other columns tell both."""
     rng = np.random.default_rng(seed)
-    y, s = rng.integers(0, 2, n), rng.integers(0, 2, n)
-    X = rng.normal(size=(n, 6))
+    y, s, X = rng.integers(0, 2, n), rng.integers(0, 2, n), rng.normal(size=(n, 6))
     X[:, 0] += 2.0 * y + 1.5 * s
     X[:, 1] += 1.5 * y
     X[:, 2] *= np.where(s, 2.0, 0.7)
@@ -59,34 +54,27 @@ def test_gamma_is_the_difference_in_units_of_the_norms(side, y):
     explained = target_dependence(y)
     avoided = SideInformation.of("avoid", SIDES[side], N).dependence()
     G, S = dense_gamma(explained), dense_gamma(avoided)
-    ratio = 3.0 * np.linalg.norm(G) / np.linalg.norm(S)
-    whole = avoiding(explained, avoided, 3.0)
-    assert_allclose(dense_gamma(whole), G - ratio * S, atol=1e-12)
-    some = np.arange(0, N, 3)
-    rest = np.ix_(some, some)
-    assert_allclose(dense_gamma(whole.part(some)), centred((G - ratio * S)[rest]), atol=1e-12)
+    difference = G - 3.0 * np.linalg.norm(G) / np.linalg.norm(S) * S
+    whole, some = avoiding(explained, avoided, 3.0), np.arange(0, N, 3)
+    assert_allclose(dense_gamma(whole), difference, atol=1e-12)
+    part = centred(difference[np.ix_(some, some)])
+    assert_allclose(dense_gamma(whole.part(some)), part, atol=1e-12)
     assert not whole.gamma.is_psd
 
 
 def test_columns_of_classes_are_combined_and_count_like_numbers():
     sides = np.column_stack([SEX, CLASSES.astype(str)]), np.char.add(SEX, CLASSES.astype(str))
-    pair, combined, both, *parts = (
-        dense_gamma(SideInformation.of("avoid", s, N).dependence())
-        for s in (*sides, SIDES["both"], SEX, AGE)
-    )
+    read = (SideInformation.of("avoid", s, N) for s in (*sides, SIDES["both"], SEX, AGE))
+    pair, combined, both, *parts = (dense_gamma(each.dependence()) for each in read)
     assert_allclose(pair, combined, atol=1e-12)
     assert_allclose(both, sum(part / np.linalg.norm(part) for part in parts), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("engine", "kernel"),
-    [
-        ("exact", Gaussian(1.5)),
-        ("landmarks", Gaussian(1.5)),
-        ("monomials", Polynomial(degree=2)),
-        ("closed", Linear()),
-    ],
-)
+WIDE = Gaussian(1.5)
+SERVED = {"exact": WIDE, "landmarks": WIDE, "monomials": Polynomial(2), "closed": Linear()}
+
+
+@pytest.mark.parametrize(("engine", "kernel"), SERVED.items())
 def test_every_engine_takes_negative_weights(engine, kernel):
     """The error bound of each engine holds for the difference, relative to its J."""
     avoided = SideInformation.of("avoid", AGE, N).dependence()
@@ -99,17 +87,13 @@ def test_every_engine_takes_negative_weights(engine, kernel):
 
 def test_new_features_do_not_tell_what_they_avoid():
     (X, y, s), (X_other, y_other, s_other) = _confounded(250, 0), _confounded(2000, 1)
-    models = plain, fair = SupervisedIKDR(1).fit(X, y), SupervisedIKDR(1).fit(X, y, avoid=s)
+    plain, fair = SupervisedIKDR(1).fit(X, y), SupervisedIKDR(1).fit(X, y, avoid=s)
 
-    def accuracies(labels, others):
-        for model in models:
-            classifier = SVC().fit(model.transform(X), labels)
-            yield classifier.score(model.transform(X_other), others)
+    def accuracy(model, labels, others):
+        return SVC().fit(model.transform(X), labels).score(model.transform(X_other), others)
 
-    of_y, of_s = [*accuracies(y, y_other)], [*accuracies(s, s_other)]
-    assert of_s[0] > 0.56
-    assert of_s[1] < 0.55
-    assert of_y[1] > of_y[0] - 0.03
+    assert accuracy(fair, s, s_other) < 0.55 < 0.56 < accuracy(plain, s, s_other)
+    assert accuracy(fair, y, y_other) > accuracy(plain, y, y_other) - 0.03
     assert fair.converged_
     assert fair.avoided_.features > 0.1
     assert abs(fair.avoided_.new_features) < 0.01
@@ -152,24 +136,20 @@ def test_weights_are_repetitions(argument, side):
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 def test_chunked_rows_are_those_in_memory(argument):
     X, y, s = _confounded(120, 5)
-    model = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0))
-    chunked = clone(model).fit(da.from_array(X, chunks=(60, 6)), y, **{argument: s})
-    whole = clone(model).fit(X, y, **{argument: s})
+    model, lazy = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0)), da.from_array(X, chunks=(60, 6))
+    chunked, whole = (clone(model).fit(each, y, **{argument: s}) for each in (lazy, X))
     assert_allclose(chunked.components_, whole.components_, atol=1e-4)
 
 
 def test_given_finds_the_direct_effect():
     """y follows from s, of which x_0 is a noisy copy, and from x_1, which depends on s as well."""
     rng = np.random.default_rng(6)
-    s = rng.normal(size=400)
-    X = rng.normal(size=(400, 6))
+    s, X = rng.normal(size=400), rng.normal(size=(400, 6))
     X[:, 0] = s + 0.3 * X[:, 0]
     X[:, 1] += 0.8 * s
     y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=400)
-    plain = SupervisedIKDR(1).fit(X, y).feature_importances_
-    given = SupervisedIKDR(1).fit(X, y, given=s).feature_importances_
-    assert plain[1] < 0.7
-    assert given[1] > 0.95
+    assert SupervisedIKDR(1).fit(X, y).feature_importances_[1] < 0.7
+    assert SupervisedIKDR(1).fit(X, y, given=s).feature_importances_[1] > 0.95
 
 
 def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression():
@@ -196,12 +176,10 @@ def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression():
 @pytest.mark.parametrize("weights", [None, np.arange(1, N + 1)])
 def test_something_of_y_has_to_be_left(argument, weights):
     fit = partial(SupervisedIKDR(1).fit, ROWS, CLASSES, weights)
-    with pytest.raises(ValueError, match=f"`{argument}` explains y completely"):
-        fit(**{argument: CLASSES})
-    # Also where y follows from it.
-    parts = 2 * CLASSES + (SEX == "f")
-    with pytest.raises(ValueError, match=f"`{argument}` explains y completely"):
-        fit(**{argument: parts})
+    parts = 2 * CLASSES + (SEX == "f")  # y follows from it
+    for side in (CLASSES, parts):
+        with pytest.raises(ValueError, match=f"`{argument}` explains y completely"):
+            fit(**{argument: side})
     # One row that tells y from it is enough.
     parts[0] = parts[np.argmax(CLASSES[0] != CLASSES)]
     fit(**{argument: parts})
@@ -221,9 +199,8 @@ def test_searches_pass_on_what_to_avoid():
 
 @pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
 def test_a_weight_of_zero_avoids_nothing(make):
-    plain = make(1).fit(ROWS, NUMBERS)
     zero = make(1, avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
-    assert_allclose(zero.objective_, plain.objective_, rtol=1e-9)
+    assert_allclose(zero.objective_, make(1).fit(ROWS, NUMBERS).objective_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
@@ -275,18 +252,16 @@ def test_correlations_have_no_bias():
 
 
 def test_columns_of_classes_add_up_and_an_indicator_is_the_classes():
-    expected = dense_gamma(target_dependence(CLASSES))
-    one_hot = np.eye(3, dtype=int)[CLASSES]
-    assert_allclose(dense_gamma(target_dependence(one_hot)), expected, atol=1e-12)
-    y = np.column_stack([SEX, CLASSES.astype(str)])
-    expected = sum(dense_gamma(target_dependence(column)) for column in y.T)
-    assert_allclose(dense_gamma(target_dependence(y)), expected, atol=1e-12)
+    one_hot, y = np.eye(3, dtype=int)[CLASSES], np.column_stack([SEX, CLASSES.astype(str)])
+    for labels, columns in ((one_hot, [CLASSES]), (y, y.T)):
+        expected = sum(dense_gamma(target_dependence(column)) for column in columns)
+        assert_allclose(dense_gamma(target_dependence(labels)), expected, atol=1e-12)
 
 
 def test_a_sparse_indicator_is_the_dense_one():
     labels = np.column_stack([ROWS[:, 0] > 0, ROWS[:, 1] > 0.5, np.zeros(N)]).astype(int)
-    dense = SupervisedIKDR(2).fit(ROWS, labels)
-    sparse = SupervisedIKDR(2).fit(ROWS, scipy.sparse.csr_array(labels))
+    given = (labels, scipy.sparse.csr_array(labels))
+    dense, sparse = (SupervisedIKDR(2).fit(ROWS, each) for each in given)
     assert_array_equal(dense.components_, sparse.components_)
     assert dense.feature_importances_[:2].sum() > 0.9
 

@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import replace
 from itertools import islice
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -36,8 +37,7 @@ from ism_dask.kernels import (
 )
 from ism_dask.linalg.eigen import largest_eigenvalue_outside, leading_eigenpairs
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.checkpoint import Round
-from ism_dask.records.iteration import Record, State
+from ism_dask.records.iteration import Record
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers import ISM, DimensionGrowth, Stiefel, multistart
 from ism_dask.solvers.ism import restart_from, solution_at, solve
@@ -110,20 +110,14 @@ def test_slow_damping_is_no_swing(damping, swinging, tol):
     values = 1.0 + 0.01 * turns if tol else 1.0 + 1e-8 * turns
     changes = np.abs(np.diff(values)) / values[1:]
     angles = 0.5 * np.abs(turns[1:])
-    history = [
-        Record(number, 0.0, (value,), change, angle, 0.0, True)
-        for number, (value, change, angle) in enumerate(
-            zip(values[1:], changes, angles, strict=True), start=1
-        )
-    ]
+    steps = enumerate(zip(values[1:], changes, angles, strict=True), start=1)
+    history = [Record(k, 0.0, (value,), *moved, 0.0, True) for k, (value, *moved) in steps]
     assert Stopping(tol=tol).is_stuck(history) == swinging
 
 
 def _history(residuals, heights, angle):
-    return [
-        Record(k, height, (k + 1.0,), 0.5, angle, 0.0, True, residual=residual)
-        for k, (residual, height) in enumerate(zip(residuals, heights, strict=False), start=1)
-    ]
+    steps = enumerate(zip(residuals, heights, strict=False), start=1)
+    return [Record(k, J, (k + 1.0,), 0.5, angle, 0.0, True, residual=r) for k, (r, J) in steps]
 
 
 def _crawl(count, *, falls, wanders):
@@ -185,8 +179,8 @@ def test_where_the_iteration_swings_steps_along_the_slope_find_a_maximum(load, q
 
 
 def test_a_kernel_that_sees_nothing_is_flat():
-    apart = 100.0 * np.arange(180).reshape(60, 3)
-    problem = problem_of(apart, np.arange(60) % 3, Gaussian(0.01))
+    rows = 100.0 * np.arange(180).reshape(60, 3)
+    problem = problem_of(rows, np.arange(60) % 3, Gaussian(0.01))
     assert solve(first_engine("exact", problem, 1), 1, Stopping(None)).status is Status.FLAT
 
 
@@ -218,15 +212,12 @@ def test_refining_leaves_a_saddle():
     end = solve(operator, 2, Stopping())
     noise = 1e-3 * np.random.default_rng(0).normal(size=(5, 2))
     saddle = np.linalg.qr(operator.turn[:, [0, 3]] + noise)[0]
-    from_there = refine_by_newton(operator, _at(operator, saddle, end))
+    at = solution_at(operator, saddle, end.status)
+    at = replace(end, W=at.W, objective=at.objective, product=at.product)
+    from_there = refine_by_newton(operator, at)
     assert subspace_sine(from_there.W, operator.turn[:, :2]) < 1e-6
     assert_allclose(from_there.eigenvalues, [5.0, 4.0], rtol=1e-10)
     assert from_there.eigengap == pytest.approx(3.0)
-
-
-def _at(operator, W, like):
-    there = solution_at(operator, W, like.status)
-    return replace(like, W=there.W, objective=there.objective, product=there.product)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -251,10 +242,8 @@ def test_refining_serves_engines_of_large_data(engine):
 
 def test_more_starts_find_more():
     X, y = (each[:300] for each in load_digits(return_X_y=True))
-    kernel = Polynomial(3)
-    one, five, again = (
-        hsic_model(2, kernel=kernel, solver=ISM(restarts=k)).fit(X, y) for k in (0, 4, 4)
-    )
+    solvers, kernel = (ISM(restarts=k) for k in (0, 4, 4)), Polynomial(3)
+    one, five, again = (hsic_model(2, kernel=kernel, solver=s).fit(X, y) for s in solvers)
     assert five.objective_ > 1.2 * one.objective_
     assert_array_equal(again.components_, five.components_)
 
@@ -269,16 +258,14 @@ def test_what_looks_further_never_finds_less(seed):
     X = rng.normal(size=(int(rng.integers(20, 60)), 6))
     y = np.digitize(X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X)), [0.0, 1.5])
     kernel = [Gaussian(0.3), Gaussian("median"), Polynomial(2, 0.0)][seed % 3]
-    plain, *more = (
-        hsic_model(1 + seed % 4, kernel=kernel, solver=solver).fit(X, y).objective_
-        for solver in (ISM(), *LOOKING_FURTHER)
-    )
+    model = hsic_model(1 + seed % 4, kernel=kernel)
+    fits = (clone(model).set_params(solver=each).fit(X, y) for each in (ISM(), *LOOKING_FURTHER))
+    plain, *more = (each.objective_ for each in fits)
     assert min(more) >= plain * (1 - 1e-12)
 
 
 def test_continuation_begins_with_what_wider_kernels_find():
-    seen: list[State] = []
-    plain = hsic_model(4, kernel=Gaussian(0.5), solver=ISM(tol=1e-3))
+    seen, plain = [], hsic_model(4, kernel=Gaussian(0.5), solver=ISM(tol=1e-3))
     model = clone(plain).set_params(solver=ISM(tol=1e-3, continuation=True))
     with watching_iterations(seen.append):
         model.fit(WINE, CULTIVAR)
@@ -290,27 +277,22 @@ def test_continuation_begins_with_what_wider_kernels_find():
 
 @pytest.mark.parametrize("kernel", [Linear(), RelativeGaussian(), Polynomial(2)])
 def test_what_has_no_width_begins_as_it_is(kernel):
-    wider, own = (
-        hsic_model(2, kernel=kernel, solver=ISM(continuation=c)).fit(IRIS, SPECIES).history_
-        for c in (True, False)
-    )
-    assert [each.objective for each in wider] == [each.objective for each in own]
+    def heights(solver):
+        fitted = hsic_model(2, kernel=kernel, solver=solver).fit(IRIS, SPECIES)
+        return [each.objective for each in fitted.history_]
+
+    assert heights(ISM(continuation=True)) == heights(ISM())
 
 
 def test_the_cap_is_for_all_starts_together_and_for_the_last_steps(monkeypatch):
-    begun = []
-    solve_once = multistart._SearchRun._solve_once
-
-    def counted(*given):
-        begun.append(given)
-        return solve_once(*given)
-
-    monkeypatch.setattr(multistart._SearchRun, "_solve_once", counted)
+    once = multistart._SearchRun._solve_once
+    begun = create_autospec(once, side_effect=once)
+    monkeypatch.setattr(multistart._SearchRun, "_solve_once", begun)
     for options in (ISM(restarts=999), ISM(refine=True)):
         search = MultistartSearch("exact", Stopping(tol=1e-12, max_seconds=1e-9), options)
         found = search.run(_problem(Polynomial(3)), 2)
         assert (found.status, found.n_iter) == (Status.OVER_CAP, 1)
-    assert len(begun) == 2
+    assert begun.call_count == 2
     engine = _engine(Gaussian(0.5), "exact")
     solution = solve(engine, 2, Stopping(tol=1e-12, max_iter=2))
     unrefined = refine_by_newton(engine, solution, Stopping(max_seconds=1e-9))
@@ -334,16 +316,8 @@ def test_a_step_to_no_number_is_not_taken():
 RIVALS = [name for name in HSIC_SOLVERS if name != "ism"]
 # Those that move all columns of W at once, and so end where all are stationary.
 WHOLE = [name for name in RIVALS if name != "dimension-growth"]
-ALL_KERNELS = [
-    Linear(),
-    Squared(),
-    Polynomial(1),
-    WIDE,
-    Polynomial(3),
-    Multiquadric(),
-    RelativeGaussian(7),
-    0.5 * Gaussian(2.0) + 0.1 * Polynomial(2),
-]
+ALL_KERNELS = [Linear(), Squared(), Polynomial(1), WIDE, Polynomial(3), Multiquadric()]
+ALL_KERNELS += [RelativeGaussian(7), 0.5 * WIDE + 0.1 * Polynomial(2)]
 
 
 def _solved(name, engine, state=None, **options):
@@ -383,10 +357,9 @@ def test_a_state_is_where_it_begins(name):
     engine = _engine()
     ended = _solved("ism", engine)
     again = _solved(name, engine, restart_from(ended))
-    near = 1e-8 if name in WHOLE else 1e-4
+    near, most = (1e-8, 10) if name in WHOLE else (1e-4, np.inf)
     assert again.objective == pytest.approx(ended.objective, rel=near)
-    if name in WHOLE:
-        assert again.n_iter <= 10
+    assert again.n_iter <= most
 
 
 @quiet
@@ -403,19 +376,15 @@ def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
 @pytest.mark.parametrize("engine", ["monomials", "landmarks"])
 def test_on_engines_of_large_data_it_ends_where_it_does_on_exact(name, engine):
     kernel = Polynomial(3) if engine == "monomials" else Gaussian(2.0)
-    fast, true = (
-        _solved(name, _engine(kernel, engine, 40)),
-        _solved(name, _engine(kernel, "exact")),
-    )
+    engines = _engine(kernel, engine, 40), _engine(kernel, "exact")
+    fast, true = (_solved(name, each) for each in engines)
     assert fast.objective == pytest.approx(true.objective, rel=1e-4)
     assert fast.error < 1e-2
 
 
 def test_growing_columns_come_one_after_the_other():
-    seen: list[State] = []
-    solver = DimensionGrowth()
-    engine = _engine()
-    found = solver.solve(engine, 2, solver.stopping, on_iteration=seen.append)
+    seen, solver = [], DimensionGrowth()
+    found = solver.solve(_engine(), 2, solver.stopping, on_iteration=seen.append)
     widths = [state.current.W.shape[1] for state in seen]
     assert sorted(widths) == widths
     assert set(widths) == {1, 2}
@@ -426,8 +395,7 @@ def test_growing_columns_come_one_after_the_other():
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_iterations_can_be_counted_out(name):
-    seen: list[State] = []
-    solver = HSIC_SOLVERS[name](max_iter=2)
+    seen, solver = [], HSIC_SOLVERS[name](max_iter=2)
     found = solver.solve(_engine(Polynomial(3)), 2, solver.stopping, on_iteration=seen.append)
     assert found.status is Status.MAX_ITER
     assert found.n_iter == len(seen) == (4 if name == "dimension-growth" else 2)
@@ -479,8 +447,7 @@ def test_a_kernel_that_overflows_is_an_error(solver, engine, kernel):
 
 
 def test_a_cap_in_a_later_round_is_a_warning_as_well(monkeypatch):
-    spent: list[Round] = []
-    clock = time.perf_counter
+    spent, clock = [], time.perf_counter
     # Each round takes an hour.
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600.0 * len(spent))
     options = {"solver": Stiefel(max_seconds=1800.0), "outer_tol": 1e-12}
@@ -499,9 +466,7 @@ def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
 
 def test_each_column_of_dimension_growth_has_steps_of_its_own():
     """A column that ends because J stands still does not make the next ones look settled."""
-    sigma = Gaussian("median").resolve(scale(WINE)).sigma
-    grown, whole = (
-        hsic_model(3, kernel=Gaussian(sigma / 4), solver=solver).fit(WINE, CULTIVAR)
-        for solver in ("dimension-growth", "ism")
-    )
-    assert grown.objective_ >= 0.95 * whole.objective_
+    kernel = Gaussian("median").resolve(scale(WINE)).widened(0.25)
+    models = (hsic_model(3, kernel=kernel, solver=s) for s in ("dimension-growth", "ism"))
+    grown, whole = (model.fit(WINE, CULTIVAR).objective_ for model in models)
+    assert grown >= 0.95 * whole

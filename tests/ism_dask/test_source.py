@@ -44,8 +44,7 @@ def test_a_source_with_the_same_direction_and_another_link_helps(helped):
 
 
 def test_the_number_of_features_is_that_of_the_source():
-    rng = np.random.default_rng(2)
-    y_first = X_FIRST[:, 0] + X_FIRST[:, 1] ** 2 + 0.1 * rng.normal(size=120)
+    y_first = X_FIRST[:, 0] + X_FIRST[:, 1] ** 2 + 0.1 * np.random.default_rng(2).normal(size=120)
     assert len(SupervisedIKDR().fit(X, Y, source=(X_FIRST, y_first)).components_) == 2
 
 
@@ -86,8 +85,7 @@ def test_j_of_both_samples_is_that_of_a_block_diagonal_gamma():
     all_rows = np.vstack([rows for rows, _ in samples])
     apart = all_rows[:, None] - all_rows
     product = np.einsum("ij,ijd,ijq->dq", Psi, apart, apart @ W)
-    source = Source(W, samples[1][1], phi=lambda W: W, weight=weight)
-    value = source.beside(samples[0][1], W)
+    value = Source(W, samples[1][1], lambda W: W, weight).beside(samples[0][1], W)
     assert_allclose(value.product, product, atol=1e-12)
     assert value.objective == pytest.approx((1 - weight) * objectives[0] + weight * objectives[1])
 

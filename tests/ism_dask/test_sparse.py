@@ -1,6 +1,5 @@
 """Sparse X: few columns give what dense rows give; with many, W is stationary in all of them."""
 
-import types
 from unittest.mock import Mock
 
 import numpy as np
@@ -21,7 +20,7 @@ N, D = 300, 60
 GIVEN = {"kernel": Gaussian(sigma=3.0)}
 
 
-def _texts(n: int = N, d: int = D) -> tuple[scipy.sparse.csr_array, np.ndarray]:
+def _texts(n=N, d=D):
     """Return counts of words, of which each class has some of its own, and one word in no text."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, n)
@@ -61,9 +60,9 @@ def test_many_columns_give_the_fit_of_dense_rows(kernel, standardize):
 def test_a_fit_with_many_columns_ends_where_the_definition_is_stationary():
     texts, y = _texts(120)
     fitted = hsic_model(2).fit(texts, y)
-    W = fitted.components_.T
     rows = (texts.toarray() - fitted.mean_) / fitted.scale_
-    residual = Definition(rows, dense_gamma(class_dependence(y)), fitted.kernel_).residual(W)
+    definition = Definition(rows, dense_gamma(class_dependence(y)), fitted.kernel_)
+    residual = definition.residual(fitted.components_.T)
     assert fitted.converged_
     assert residual <= 1e-4
     assert_allclose(fitted.residual_, residual, rtol=1e-3, atol=1e-8)
@@ -95,8 +94,7 @@ def test_wide_rows_in_single_precision():
     wide = scipy.sparse.random_array((60, 2500), density=0.01, rng=np.random.default_rng(0))
     wide = scipy.sparse.csr_array(wide.astype(np.float32))
     y = np.arange(60) % 2
-    fitted = hsic_model(1, **GIVEN).fit(wide, y)
-    dense = hsic_model(1, **GIVEN).fit(wide.toarray(), y)
+    fitted, dense = (hsic_model(1, **GIVEN).fit(each, y) for each in (wide, wide.toarray()))
     assert fitted.transform(wide).dtype == np.float32
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-4)
 
@@ -142,7 +140,6 @@ def test_clusterers_refuse_sparse_rows_of_many_columns():
 
 @pytest.mark.usefixtures("_many_columns")
 def test_too_little_memory_is_an_error_before_the_work(monkeypatch):
-    memory = types.SimpleNamespace(available=2**10)
-    monkeypatch.setattr(execution.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(execution.psutil, "virtual_memory", lambda: Mock(available=2**10))
     with pytest.raises(MemoryError, match="sparse rows of 60 columns"):
         hsic_model(2).fit(X, Y)

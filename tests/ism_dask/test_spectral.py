@@ -24,22 +24,16 @@ N, D, K = 150, 6, 3
 @pytest.fixture(scope="module")
 def blobs():
     rng = np.random.default_rng(0)
-    centres = 4 * rng.normal(size=(3, D))
-    X = rng.normal(size=(N, D)) + centres[np.arange(N) % 3]
-    W = np.linalg.qr(rng.normal(size=(D, 2)))[0]
-    return X - X.mean(axis=0), W
+    X = 4 * rng.normal(size=(3, D))[np.arange(N) % 3] + rng.normal(size=(N, D))
+    return X - X.mean(axis=0), np.linalg.qr(rng.normal(size=(D, 2)))[0]
 
 
 def dense(K_matrix, k, share=0.3):
-    """Eigenvalues and vectors of `H D^-1/2 K D^-1/2 H`, degrees having their share added.
-
-    Without a share, there is no H either.
-    """
+    """Return eigenpairs of `H D^-1/2 K D^-1/2 H`; if degrees get no share more, without H."""
     degrees = K_matrix.sum(axis=1)
     roots = (degrees + share * len(degrees) * K_matrix[0, 0]) ** -0.5
     H = np.eye(len(K_matrix)) - bool(share) / len(K_matrix)
-    matrix = H @ (roots[:, None] * K_matrix * roots) @ H
-    found, vectors = scipy.linalg.eigh(matrix)
+    found, vectors = scipy.linalg.eigh(H @ (roots[:, None] * K_matrix * roots) @ H)
     return found[::-1][:k], vectors[:, ::-1][:, :k], roots
 
 
@@ -77,9 +71,9 @@ def test_every_engine_embeds_as_dense_eigenvectors_do(blobs, kernel, rows, engin
 def test_tiles_embed_as_one_matrix_does(blobs, monkeypatch):
     X, W = blobs
     monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", 10)
-    embedding = graph(X, 40, Gaussian(2.0), "exact").embedded(W, K)
-    check(embedding, kernel_matrix(Gaussian(2.0), X @ W), K, 1e-9)
-    start = graph(X, 40, Gaussian(2.0), "exact").start(K)
+    tiles = graph(X, 40, Gaussian(2.0), "exact")
+    check(tiles.embedded(W, K), kernel_matrix(Gaussian(2.0), X @ W), K, 1e-9)
+    start = tiles.start(K)
     check(start, kernel_matrix(Gaussian(2.0), X), K, 1e-9)
     assert start.extension is None
 
@@ -116,8 +110,7 @@ def test_the_affinity_of_a_sum():
 
 @pytest.mark.parametrize("n", [4, 30, 100])
 def test_eigenpairs_by_products(n):
-    rng = np.random.default_rng(n)
-    A = rng.normal(size=(n, n))
+    A = np.random.default_rng(n).normal(size=(n, n))
     A = A @ A.T
     found = leading_eigenpairs_by_products(lambda V: A @ V, n, 3, 1e-11)
     expected, U = np.linalg.eigh(A)
@@ -213,9 +206,8 @@ def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):
     A = np.diag(np.concatenate([[3.0, 3.0, 2.0, 2.0], np.linspace(1, 0, 296)]))
     assert_allclose(leading_eigenpairs(A, 4).values, [3, 3, 2, 2], rtol=1e-10)
     # Zeros are eigenvalues, too, where all others but these two are below them.
-    spectrum = leading_eigenpairs(
-        np.diag(np.concatenate([[2.0, 1.0], np.zeros(8), -np.ones(290)])), 5
-    )
+    values = np.concatenate([[2.0, 1.0], np.zeros(8), -np.ones(290)])
+    spectrum = leading_eigenpairs(np.diag(values), 5)
     assert_array_equal(spectrum.values, [2, 1, 0, 0, 0])
     assert spectrum.following == 0
     assert_array_equal(np.abs(spectrum.vectors[:10]).sum(axis=0), np.ones(5))
@@ -226,7 +218,6 @@ def test_sine_is_that_of_the_largest_principal_angle():
     V = np.linalg.qr(rng.normal(size=(8, 3)))[0]
     for size in (1e-9, 1e-3, 1.0):
         U = np.linalg.qr(V + size * rng.normal(size=(8, 3)))[0]
-        assert subspace_sine(V, U) == pytest.approx(
-            np.sin(subspace_angles(V, U)[0]), rel=1e-6, abs=1e-15
-        )
+        expected = np.sin(subspace_angles(V, U)[0])
+        assert subspace_sine(V, U) == pytest.approx(expected, rel=1e-6, abs=1e-15)
     assert subspace_sine(V, V[:, :2]) == 1.0

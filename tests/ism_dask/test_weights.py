@@ -14,6 +14,9 @@ from ism_dask.solvers import ISM
 
 X, CLASSES = load_wine(return_X_y=True)
 NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
+WIDE = Gaussian(sigma=2.0)
+SERVED = [(WIDE, "exact"), (WIDE, "landmarks"), (Multiquadric(), "exact")]
+SERVED += [(Polynomial(degree=3), "monomials"), (Linear(), "closed")]
 WEIGHTS = np.random.default_rng(0).integers(0, 4, len(X))
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -23,16 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
     ("target", "y"), [("classes", CLASSES), ("linear", NUMBERS), ("multiscale", NUMBERS)]
 )
 @pytest.mark.parametrize("whiten", [False, True])
-@pytest.mark.parametrize(
-    ("kernel", "engine"),
-    [
-        (Gaussian(sigma=2.0), "exact"),
-        (Gaussian(sigma=2.0), "landmarks"),
-        (Multiquadric(), "exact"),
-        (Polynomial(degree=3), "monomials"),
-        (Linear(), "closed"),
-    ],
-)
+@pytest.mark.parametrize(("kernel", "engine"), SERVED)
 def test_weights_are_repetitions(kernel, engine, target, y, whiten):
     options = {"target": target, "whiten": whiten, "solver": ISM(max_iter=3)}
     model = hsic_model(1, kernel=kernel, engine=engine, **options)
@@ -47,8 +41,7 @@ both = pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
 @both
 def test_the_unit_of_weights_does_not_matter(make):
     weights = np.random.default_rng(2).random(len(X))
-    ones = make(2).fit(X, CLASSES, sample_weight=weights)
-    thousands = make(2).fit(X, CLASSES, sample_weight=1000.0 * weights)
+    ones, thousands = (make(2).fit(X, CLASSES, unit * weights) for unit in (1.0, 1000.0))
     # HSIC is a sum over pairs, the explained share of y a mean.
     factor = 1e6 if make is hsic_model else 1.0
     assert_allclose(thousands.objective_, factor * ones.objective_, rtol=1e-9)
@@ -58,8 +51,8 @@ def test_the_unit_of_weights_does_not_matter(make):
 @both
 def test_contributions_count_fractional_weights(make):
     """Quarters of whole weights, with J in units of them: no rounding to repeated rows."""
-    whole = make(2, kernel=Gaussian(sigma=2.0)).fit(X, CLASSES, WEIGHTS)
-    quarters = make(2, kernel=Gaussian(sigma=2.0)).fit(X, CLASSES, WEIGHTS / 4)
+    model = make(2, kernel=WIDE)
+    whole, quarters = (clone(model).fit(X, CLASSES, each) for each in (WEIGHTS, WEIGHTS / 4))
     scale = whole.objective_ / quarters.objective_
     for name in ("alone", "lost"):
         of_quarters = getattr(quarters.contributions_, name)
