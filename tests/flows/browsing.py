@@ -5,7 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from types import TracebackType
 from typing import Any, Self
 
 
@@ -19,13 +18,7 @@ class Visit:
 
 
 class Browsing:
-    """A browser in a thread of its own: it keeps an event loop running, which no other can share.
-
-    Parameters
-    ----------
-    program : str
-        The browser's executable.
-    """
+    """A browser in a thread of its own: its event loop keeps running, which no other can share."""
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -35,12 +28,7 @@ class Browsing:
         self._thread.submit(self._start).result()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.submit(self._stop).result()
         self._thread.shutdown()
 

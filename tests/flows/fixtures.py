@@ -72,13 +72,12 @@ def _compute_runs(folder: Path) -> None:
     wine: Any = {"dataset": "wine", "criterion": "dependence"}
     digits = ClusterSettings(dataset="digits", n_clusters=4, run="cluster")
     tables = TablesSettings(parts="table-4", data="wine", methods="ism", folds=2, run="tables")
+    cut_short = FitSettings(**wine, n_components=3, max_iter=1, run="unfinished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(folder / "home"))
         results = {
             "fit": run_fit(FitSettings(**wine, run="fit")),
-            "unfinished": run_fit(
-                FitSettings(**wine, n_components=3, max_iter=1, run="unfinished")
-            ),
+            "unfinished": run_fit(cut_short),
             "mine": run_fit(FitSettings(dataset="wine", run="mine")),
             "cluster": run_cluster(digits),
             "crossval": run_crossval(CrossvalSettings(**wine, sigma="median", run="crossval")),

@@ -92,31 +92,25 @@ class PrefectApi:
         """Return the answer of the API, which has to be a good one."""
         return answer_of(self.api, method, what, **more).raise_for_status()
 
-    def deployed(self, pool: str, **more: Any) -> str:
-        """Let the flow `fit` be started from the UI, by a pool; return the id of the deployment."""
+    def deployed(self, pool: str, flow: str = "fit", **more: Any) -> str:
+        """Let a flow be started from the UI, by a pool; return the id of the deployment."""
         from prefect.client.orchestration import get_client
         from prefect.client.schemas.actions import WorkPoolCreate
         from prefect.flows import EntrypointType
         from prefect.settings import PREFECT_API_URL, temporary_settings
 
-        from flows.run_flows import fit
+        from flows import run_flows
 
         by_module: dict[str, Any] = {"entrypoint_type": EntrypointType.MODULE_PATH, **more}
         with temporary_settings({PREFECT_API_URL: self.api}):
             with get_client(sync_client=True) as client:
                 client.create_work_pool(WorkPoolCreate(name=pool, type="process"), overwrite=True)
-            return str(fit.to_deployment(pool, work_pool_name=pool, **by_module).apply())
+            by_module["work_pool_name"] = pool
+            return str(getattr(run_flows, flow).to_deployment(pool, **by_module).apply())
 
 
 class Serving(PrefectApi):
-    """A server that can be started more than once, on the same port and database.
-
-    Parameters
-    ----------
-    folder : Path
-        Its home.
-    port : int
-    """
+    """A server that can be started more than once, on the same port and database in its folder."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder, self.port = folder, port
@@ -156,7 +150,6 @@ class Serving(PrefectApi):
 
     def leave(self) -> int:
         """Leave it to others to end it; return the number of its process."""
-        assert self._process is not None
         self._process.returncode = 0  # no warning that it still runs
         return self._process.pid
 
@@ -241,7 +234,6 @@ def ended(up: RunningUp) -> Iterator[RunningUp]:
 def start_up(*options: object) -> RunningUp:
     """Start `ism-dask up` in a process of its own, and wait until it says that all is up."""
     process = begun("up", *options, "--json")
-    assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
         raise AssertionError(process.communicate())
@@ -261,20 +253,21 @@ def own_ports() -> tuple[object, ...]:
     return tuple(each for name in names for each in (name, free_port()))
 
 
-def begun(*arguments: object) -> subprocess.Popen[str]:
+def begun(*arguments: object, **more: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "flows.cli", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        **more,
     )
 
 
 @contextmanager
-def running(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: object, **more: Any) -> Iterator[subprocess.Popen[str]]:
     """Run a command beside the block, and kill it if it outlives that."""
-    with begun(*arguments) as command:
+    with begun(*arguments, **more) as command:
         try:
             yield command
         finally:
@@ -283,7 +276,6 @@ def running(*arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 def flow_run_of(command: subprocess.Popen[str]) -> str:
     """Wait until a command has begun its flow run; return the id."""
-    assert command.stdout is not None
     line = command.stdout.readline()
     assert "/runs/flow-run/" in line, line
     return line.strip().rpartition("/")[2]
@@ -336,13 +328,7 @@ def shared_process(
 ) -> Iterator[dict[str, Any]]:
     """Yield what `start` returned, with the "pid" of the process that it started.
 
-    Parameters
-    ----------
-    folder : Path
-        That of the run of tests.
-    name : str
-    start : callable
-        The first user calls it; the last one kills the process.
+    The first user calls it, the last one kills the process; `folder` is that of the run of tests.
     """
     file = folder / f"{name}{_SUFFIX}"
     with lock_file(folder / f"{name}.lock"):

@@ -69,46 +69,29 @@ def third_class(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return frame.assign(churned=frame["churned"].where(rng.random(len(frame)) > 0.2, "maybe"))
 
 
-def doubled(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
-    return pd.concat([frame, frame], ignore_index=True)
-
-
-def shifted(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
-    return frame.assign(x=frame["x"] + 2 * frame["x"].std())
-
-
-def renamed(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
-    return frame.rename(columns={"y": "why", "z": "zed"})
-
-
 def more_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     drawn = frame.sample(len(frame) // 20, random_state=rng)
-    noise = rng.normal(size=(len(drawn), 5))
-    return pd.concat(
-        [
-            frame,
-            drawn.assign(
-                **dict(zip("vwxyz", noise.T, strict=True)),
-                churned=(np.where(noise[:, 0] * noise[:, 1] > 0, "yes", "no")),
-            ),
-        ],
-        ignore_index=True,
-    )
+    drawn[list("vwxyz")] = rng.normal(size=(len(drawn), 5))
+    drawn["churned"] = np.where(drawn["v"] * drawn["w"] > 0, "yes", "no")
+    return pd.concat([frame, drawn], ignore_index=True)
 
 
-def small_drift(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
-    return frame.assign(x=frame["x"] + 0.1 * frame["x"].std())
+def shifted(frame: pd.DataFrame, deviations: float) -> pd.DataFrame:
+    return frame.assign(x=frame["x"] + deviations * frame["x"].std())
 
 
 # Changes of a part that make a refresh suspicious, each with what it names; and sound changes.
 BAD = {
     "half of all labels at random": (half_random_labels, "max_fall: "),
     "a third class in a fifth of a file": (third_class, "max_class_changes: "),
-    "all rows doubled": (doubled, "max_rows: "),
-    "a column shifted by two deviations": (shifted, "max_psi: "),
-    "two columns renamed": (renamed, "the data lack columns: y, z"),
+    "all rows doubled": (lambda part, _: pd.concat([part, part], ignore_index=True), "max_rows: "),
+    "a column shifted by two deviations": (lambda part, _: shifted(part, 2.0), "max_psi: "),
+    "two columns renamed": (
+        lambda part, _: part.rename(columns={"y": "why", "z": "zed"}),
+        "the data lack columns: y, z",
+    ),
 }
-SOUND = {"5% more rows": more_rows, "a small drift": small_drift}
+SOUND = {"5% more rows": more_rows, "a small drift": lambda part, _: shifted(part, 0.1)}
 
 
 def killed_at(moment: str, code: str) -> None:

@@ -3,9 +3,11 @@
 import math
 import os
 import pickle
+import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,9 +29,7 @@ def end():
     os.kill(os.getpid(), signal.SIGKILL)
 def hook(event, given):
     global calls
-    if event.startswith(("os.", "open")) and any(
-        folder in str(each) for each in given[:2]
-    ):
+    if event.startswith(("os.", "open")) and any(folder in str(each) for each in given[:2]):
         calls -= 1
         if calls == 0:
             end()
@@ -67,26 +67,16 @@ EXACT = ("--criterion", "dependence", "--engine", "exact")
 
 
 # How a fit ended, as runs save it.
-ENDING: dict[str, Any] = {
-    "converged": False,
-    "engine": "exact",
-    "engine_error": math.inf,
-    "engine_note": "",
-    "iterations": 1,
-    "residual": 0.0018,
-    "residual_rows": 178,
-    "seconds": 0.3,
-    "solver": "ism",
-    "status": "max_iter",
-    "tolerance": 1e-4,
-    "measure": "residual",
-    "certificate": {
-        "is_certified": False,
-        "is_global": False,
-        "reason": "not certified: the Hessian was not measured",
-        "largest_eigenvalue": math.nan,  # as earlier versions have saved what was not measured
-        "distance": math.nan,
-    },
+ENDING: dict[str, Any] = {"solver": "ism", "converged": False, "status": "max_iter"}
+ENDING |= {"iterations": 1, "seconds": 0.3, "tolerance": 1e-4, "measure": "residual"}
+ENDING |= {"engine": "exact", "engine_error": math.inf, "engine_note": ""}
+ENDING |= {"residual": 0.0018, "residual_rows": 178}
+ENDING["certificate"] = {
+    "is_certified": False,
+    "is_global": False,
+    "reason": "not certified: the Hessian was not measured",
+    # As earlier versions have saved what was not measured.
+    **dict.fromkeys(("largest_eigenvalue", "distance"), math.nan),
 }
 # Data and W among the metrics of a saved fit or clustering.
 DATA: dict[str, Any] = {
@@ -156,18 +146,9 @@ def store_own(rows: int, columns: int = 4, **labels: np.ndarray) -> None:
 
 def exact_fit(run: str, iterations: int = 1000) -> FitSettings:
     """Return a fit of "own" of many iterations, each of them a checkpoint."""
-    return FitSettings(
-        dataset="own",
-        sigma="median",
-        criterion="dependence",
-        engine="exact",
-        tol=1e-12,
-        max_iter=iterations,
-        n_components=3,
-        checkpoint=0.0,
-        force=True,
-        run=run,
-    )
+    fit: Any = {"criterion": "dependence", "sigma": "median", "engine": "exact", "n_components": 3}
+    limits: Any = {"tol": 1e-12, "max_iter": iterations, "checkpoint": 0.0}
+    return FitSettings(dataset="own", run=run, force=True, **fit, **limits)
 
 
 def undisturbed(iterations: int) -> Model:
@@ -184,26 +165,25 @@ def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def noted_calls(patch: pytest.MonkeyPatch, *functions: str) -> list[tuple[Any, ...]]:
+    """Return a list to which each call of some functions adds their name and first argument."""
+    calls: list[tuple[Any, ...]] = []
+    for place in functions:
+        patch.setattr(place, partial(_noted, calls, place, pkgutil.resolve_name(place)))
+    return calls
+
+
+def _noted(
+    calls: list[tuple[Any, ...]], place: str, function: Callable[..., Any], *given: Any, **more: Any
+) -> Any:
+    calls.append((place.rpartition(".")[2], *given[:1]))
+    return function(*given, **more)
+
+
 def is_held(run: str) -> bool:
     """Return whether a process computes a run."""
     lease = find_lease(run)
     return lease is not None and lease.held
-
-
-def unbounded() -> FitSettings:
-    """Return a fit, to labels that say nothing, whose engine bounds the error of J by infinity."""
-    store_own(400, 8, y=np.random.default_rng(0).integers(0, 2, 400))
-    return FitSettings(
-        dataset="own",
-        criterion="dependence",
-        kernel="multiquadric",
-        offset=4.0,
-        n_components=3,
-        engine="landmarks",
-        engine_tol=0.99,
-        tol=0.01,
-        run="unbounded",
-    )
 
 
 def flown(flow: str, settings: Any) -> tuple[Any, Any, dict[str, Any]]:

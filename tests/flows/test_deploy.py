@@ -6,7 +6,6 @@ import ssl
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
 from importlib.resources import files
@@ -93,13 +92,10 @@ def test_a_password_of_postgres_may_have_any_characters(by_name):
 
 
 def test_compose_has_another_address_if_there_is_one():
+    host = "ism.example.org"
     for public, name, url in (
         ({}, "localhost", "http://127.0.0.1:4200"),
-        (
-            {"PUBLIC_HOST": "ism.example.org", "PUBLIC_URL": "https://ism.example.org"},
-            "ism.example.org",
-            "https://ism.example.org",
-        ),
+        ({"PUBLIC_HOST": host, "PUBLIC_URL": f"https://{host}"}, host, f"https://{host}"),
     ):
         services = composed_services(**public)
         assert services["server"]["environment"]["PREFECT_SERVER_UI_API_URL"] == f"{url}/api"
@@ -122,27 +118,21 @@ def test_the_proxy_serves_the_reports_over_tls(tmp_path, services):
     ):
         assert there in text, there
         text = text.replace(there, here)
-    file = tmp_path / "Caddyfile"
-    file.write_text(text)
+    (tmp_path / "Caddyfile").write_text(text)
     trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     own = {"PUBLIC_HOST": name, "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     # As in the container, but for the ports.
     command = [*services["reports"]["command"][1:5], "--port", reports, "--allow-host", name]
     with (
         process(sys.executable, *command, ISM_DASK_REPORTS_AUTH="ism:three"),
-        process(caddy, "run", "--config", file, "--adapter", "caddyfile", **own),
+        process(caddy, "run", "--config", tmp_path / "Caddyfile", "--adapter", "caddyfile", **own),
         httpx.Client(verify=trusted, timeout=60) as client,
     ):
 
         def status(**given: Any) -> int:
-            request = client.build_request(
-                "GET",
-                f"https://127.0.0.1:{front}/",
-                headers={"Host": f"{name}:{front}"},
-                extensions={"sni_hostname": name},
-            )
+            given |= {"headers": {"Host": f"{name}:{front}"}, "extensions": {"sni_hostname": name}}
             with suppress(httpx.TransportError):
-                return client.send(request, **given).status_code
+                return client.get(f"https://127.0.0.1:{front}/", **given).status_code
             return 0
 
         wait(lambda: status() == httpx.codes.UNAUTHORIZED)
@@ -231,7 +221,10 @@ def _closed(schema: Any) -> Any:
 
 
 def test_no_pod_has_more_than_it_needs(manifests):
-    pods = list(_pods(manifests))
+    specs = [each["spec"] for each in manifests if "spec" in each]
+    pods = [spec["template"]["spec"] for spec in specs if "template" in spec]
+    (cluster,) = [spec for spec in specs if "scheduler" in spec]
+    pods += [cluster["scheduler"]["spec"], cluster["worker"]["spec"]]
     assert len(pods) == 6
     for pod in pods:
         assert pod["automountServiceAccountToken"] is False
@@ -295,11 +288,7 @@ SECRETS: dict[str, Any] = {
 VALUES: dict[str, Any] = {
     "image": {"repository": "example.net/other", "tag": "9.8.7"},
     "secrets": {"existing": "own-secret"},
-    "public": {
-        "url": "https://a.example.net:8443",
-        "host": "a.example.net",
-        "reportsHost": "b.example.net",
-    },
+    "public": {"url": "https://a.net:8443", "host": "a.net", "reportsHost": "b.net"},
     "ingress": {"enabled": True, "tlsSecret": "own-certificate"},
     "namespaces": {"ingressController": "front", "prometheus": "watch", "daskOperator": "dask"},
     "storage": {"data": "71Gi", "postgres": "72Gi"},
@@ -309,14 +298,13 @@ VALUES: dict[str, Any] = {
 
 
 def charted(
-    folder: Path, values: dict[str, Any], command: str = "template"
+    folder: Path, values: dict[str, Any], *command: str
 ) -> subprocess.CompletedProcess[str]:
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values))
-    what = {"template": ["template", "release", CHART], "lint": ["lint", "--strict", CHART]}
     folders = {"HELM_CACHE_HOME": str(folder), "HELM_CONFIG_HOME": str(folder)}
-    options = ("--namespace", "ism-dask", "--values", file)
-    return ran(needs("helm"), *what[command], *options, **folders)
+    options = (CHART, "--namespace", "ism-dask", "--values", file)
+    return ran(needs("helm"), *(command or ("template", "release")), *options, **folders)
 
 
 def _objects(text: str) -> dict[Name, Any]:
@@ -331,27 +319,23 @@ def _objects(text: str) -> dict[Name, Any]:
 
 
 def test_the_chart_makes_what_kustomize_makes(by_name, tmp_path):
-    secrets = dict(
-        line.split("=", 1)
-        for line in (DEPLOY / "kubernetes/secrets.env.example").read_text().split()
-    )
+    lines = (DEPLOY / "kubernetes/secrets.env.example").read_text().split()
+    secrets = dict(line.split("=", 1) for line in lines)
     names = {"POSTGRES_PASSWORD": "postgresPassword", "PREFECT_AUTH": "prefectAuth"}
     names["REPORTS_AUTH"] = "reportsAuth"
     values = {"secrets": {names[key]: value for key, value in secrets.items()}}
-    linted = charted(tmp_path, values, "lint")
+    linted = charted(tmp_path, values, "lint", "--strict")
     assert linted.returncode == 0, linted.stdout
     by_helm = _objects(charted(tmp_path, values).stdout)
-    by_kustomize = {**by_name}
     # Helm has the namespace made before.
-    del by_kustomize["Namespace", "ism-dask"]
-    assert by_helm == by_kustomize
+    made_before = "Namespace", "ism-dask"
+    assert by_helm == {name: each for name, each in by_name.items() if name != made_before}
 
 
 def test_each_value_of_the_chart_has_its_effect(tmp_path):
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert {key: set(part) for key, part in defaults.items() if key != "secrets"} == {
-        key: set(part) for key, part in VALUES.items() if key != "secrets"
-    }
+    keys, ours = ({key: set(part) for key, part in each.items()} for each in (defaults, VALUES))
+    assert {**keys, "secrets": ours["secrets"]} == ours
     done = charted(tmp_path, VALUES)
     assert done.returncode == 0, done.stderr
     objects = _objects(done.stdout)
@@ -390,14 +374,6 @@ def test_the_chart_refuses_wrong_values(wrong, said, tmp_path):
     assert said in done.stderr
 
 
-def _pods(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for each in manifests:
-        if each["kind"] == "DaskCluster":
-            yield from (each["spec"][part]["spec"] for part in ("scheduler", "worker"))
-        elif "template" in each.get("spec", {}):
-            yield each["spec"]["template"]["spec"]
-
-
 @pytest.mark.parametrize("script", ["slurm/driver.sbatch", "tls/make-certificates"])
 def test_scripts_are_scripts(script):
     subprocess.run(["bash", "-n", DEPLOY / script], check=True)
@@ -422,19 +398,15 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
     assert "gently" in verified(odd, tmp_path)
 
 
-def test_the_jobs_of_a_cluster_file(here, tmp_path, monkeypatch):
+def test_the_jobs_of_a_cluster_file(here, monkeypatch):
     # Without sbatch, which would have to know the partitions.
-    bin_only = tmp_path / "bin"
-    bin_only.mkdir()
-    monkeypatch.setenv("PATH", str(bin_only))
-    file = DEPLOY / "slurm/cluster.toml"
-    answer = here("check-cluster", file, "--json").answer
-    monkeypatch.undo()
+    monkeypatch.setattr("flows.compute.jobqueue.shutil.which", lambda _: None)
+    answer = here("check-cluster", DEPLOY / "slurm/cluster.toml", "--json").answer
     subprocess.run(["bash", "-n"], input=answer["script"], text=True, check=True)
     assert answer["jobs"] == {"minimum": 1, "maximum": 8}
     lines = answer["script"].splitlines()
-    for line in ("#SBATCH -p compute", "#SBATCH -A project", "#SBATCH --mem=64G", "module purge"):
-        assert line in lines
+    job = {"#SBATCH -p compute", "#SBATCH -A project", "#SBATCH --mem=64G", "module purge"}
+    assert job <= set(lines)
     assert "--nthreads 4 --memory-limit 16.00GiB --nworkers 4" in lines[-1]
     assert "--protocol tls://" in lines[-1]
     assert answer["answer"] is None

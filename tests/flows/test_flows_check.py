@@ -7,14 +7,7 @@ from support import Diary, store_own
 
 from flows.progress.watching import watch_progress
 from flows.runs.inventory import check_files
-from storage import (
-    PartialResults,
-    dataset_path,
-    datasets_folder,
-    lease_path,
-    run_folder,
-    save_results,
-)
+from storage import PartialResults, dataset_path, lease_path, run_folder, save_results
 
 
 @pytest.fixture
@@ -36,10 +29,8 @@ def test_what_is_whole(here):
     assert table.count("whole") == 3
     assert "damaged" not in table
     checked = here("check", "own", "--json").answer["checked"]
-    assert [(each["kind"], each["name"]) for each in checked] == [
-        ("data set", "own"),
-        ("run", "own"),
-    ]
+    own = [("data set", "own"), ("run", "own")]
+    assert [(each["kind"], each["name"]) for each in checked] == own
     for each in checked:
         files = [path for path in Path(each["path"]).rglob("*") if path.is_file()]
         # The manifest is read, but not listed.
@@ -88,15 +79,14 @@ def test_all_splits_of_a_data_set_go_by_its_name(here):
         dataset_path("own").rename(dataset_path(f"mnist-{split}"))
         store_own(50)
     checked = here("check", "mnist", "mnist-test", "--json").answer["checked"]
-    names = [each["name"] for each in checked]
-    assert names == ["mnist-test", "mnist-train"]
+    assert [each["name"] for each in checked] == ["mnist-test", "mnist-train"]
 
 
 @pytest.mark.usefixtures("_filled")
 def test_what_leads_out_of_the_home_is_named(tmp_path, here):
     outside = tmp_path / "outside"
     dataset_path("own").rename(outside)
-    (datasets_folder() / "own").symlink_to(outside)
+    dataset_path("own").symlink_to(outside)
     run_folder("own").rename(tmp_path / "run")
     run_folder("other").with_name("own").symlink_to(tmp_path / "run")
     before = [*outside.iterdir(), *(tmp_path / "run").iterdir()]

@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,7 +15,9 @@ import psutil
 import pytest
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
+from distributed import LocalCluster, default_client
 from serving import heard, living
+from serving import running as a_command
 from support import EXACT, Diary, store_own
 from waiting import wait
 
@@ -28,7 +28,7 @@ from flows.compute.session import joined_cluster, joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.services.leases import LiveNumbers, find_lease
+from flows.services.leases import find_lease
 from flows.services.service import ServiceRecord, services_folder
 from flows.settings.runs import FitSettings
 from ism_dask.observe import fit_progress
@@ -37,6 +37,9 @@ from storage import StorageError, run_folder
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
 JOBS = 'kind = "jobqueue"\ninterface = "lo"\ncores = 1\nmemory = "1 GiB"\njobs = 1\n'
 SLURM = f'{JOBS}system = "slurm"\n'
+AT = 'kind = "address"\naddress = '
+PLAIN = ("--plain", "--json", "--sigma", "median")
+PEMS = 'tls = {ca_file = "a", cert = "b", key = "c"}'
 
 
 @pytest.mark.parametrize(
@@ -53,23 +56,11 @@ SLURM = f'{JOBS}system = "slurm"\n'
         ('kind = "local"\nworkers = "2"', "`workers` is '2'; expected a whole number"),
         ('kind = "local"\nworkers = true', "`workers` is True; expected a whole number"),
         ('kind = "local"\nworkers = 0', "`workers` is 0; expected 1 or more"),
-        (
-            'kind = "local"\nmemory = "much"',
-            "memory: 'much' is no size; expected one",
-        ),
+        ('kind = "local"\nmemory = "much"', "memory: 'much' is no size; expected one"),
         ('kind = "address"', "`address` is missing"),
-        (
-            'kind = "address"\naddress = "file:///etc/passwd"',
-            "`address` is 'file:///etc/passwd'; expected one such as tcp://",
-        ),
-        (
-            'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "odd.toml"}',
-            "`tls.cert` is missing",
-        ),
-        (
-            'kind = "address"\naddress = "tls://a:1"\ntls = {ca_file = "a", cert = "b", key = "c"}',
-            "tls.ca_file: there is no file .*/a",
-        ),
+        (f'{AT}"file:/etc/passwd"', "`address` is 'file:/etc/passwd'; expected one such as tcp://"),
+        (f'{AT}"tls://a:1"\ntls = {{ca_file = "odd.toml"}}', "`tls.cert` is missing"),
+        (f'{AT}"tls://a:1"\n{PEMS}', "tls.ca_file: there is no file .*/a"),
         (SLURM + "directives = [1]", r"`directives\[0\]` is 1; expected text"),
         (SLURM.replace("jobs = 1", "jobs = 1.5"), "`jobs` is 1.5; expected a whole number or a ta"),
         (SLURM.replace("jobs = 1", "jobs = {minimum = 1}"), "`jobs.maximum` is missing"),
@@ -160,8 +151,7 @@ def local(tmp_path):
 
 @pytest.mark.long
 def test_workers_of_our_own_give_the_same(here, local):
-    wine = ("crossval", "wine", "--criterion", "dependence", "--sigma", "median", "--first", 2)
-    command = (*wine, "--plain", "--json")
+    command = ("crossval", "wine", *PLAIN, "--criterion", "dependence", "--first", 2)
     alone = here(*command).answer
     with_workers = here(*command, "--cluster", local)
     assert with_workers.err == ""
@@ -170,8 +160,6 @@ def test_workers_of_our_own_give_the_same(here, local):
 
 @pytest.mark.long
 def test_workers_of_our_own_are_here_only(local):
-    from distributed import default_client
-
     before, diary = _listening(), Diary()
     with watch_progress(diary), joined_cluster(str(local)):
         client = default_client()
@@ -194,23 +182,14 @@ def _listening() -> set[tuple[str, int]]:
 @pytest.mark.long
 def test_an_interruption_ends_the_workers(local):
     command = ("crossval", "wine", "--plain", "--cluster", str(local), "--tol", "1e-14")
-    run = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *command, "--max-iter", "9999", *EXACT],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # as a terminal has it: the interruption goes to all of them
-    )
-    try:
+    # As a terminal has it: the interruption goes to all of them.
+    with a_command(*command, "--max-iter", 9999, *EXACT, start_new_session=True) as run:
         family = _family(run.pid, 3)
         os.killpg(run.pid, signal.SIGINT)
         out, err = run.communicate(timeout=120)
-    finally:
-        run.kill()
     # The second is how Python ends where `exec`, of a dataclass say, was what was interrupted.
     assert run.returncode in (130, -signal.SIGINT)
-    assert out == ""
-    assert err.splitlines()[-1] == "ism-dask: interrupted"
+    assert (out, err.splitlines()[-1]) == ("", "ism-dask: interrupted")
     assert "KeyboardInterrupt" not in err
     assert psutil.wait_procs(family, timeout=120)[1] == []
 
@@ -342,15 +321,14 @@ def scheduler(cluster):
 
 @pytest.mark.long
 def test_rows_that_workers_read_themselves(here, scheduler, monkeypatch):
-    median = ("--plain", "--json", "--sigma", "median")
-    command = ("crossval", "wine", *median, "--first", 2)
+    command = ("crossval", "wine", *PLAIN, "--first", 2)
     alone = here(*command).answer
     monkeypatch.setattr("flows.runs.data._IN_TASKS", 0)
     _same(here(*command, "--scheduler", scheduler).answer, alone)
     # In a container, where `ism-dask up` does not run.
     monkeypatch.setenv("ISM_DASK_SCHEDULER", scheduler)
-    fitted = here("fit", "wine", *median, "--scheduler", "up").answer
-    again = here("fit", "wine", *median, "--force").answer
+    fitted = here("fit", "wine", *PLAIN, "--scheduler", "up").answer
+    again = here("fit", "wine", *PLAIN, "--force").answer
     assert fitted["objective"] == pytest.approx(again["objective"], rel=1e-9)
 
 
@@ -368,17 +346,10 @@ def test_progress_comes_from_the_workers(here, scheduler, monkeypatch):
 
 
 def test_workers_with_too_little_memory(here, tmp_path):
-    from distributed import LocalCluster
-
     store_own(3000, 1500)
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        memory_limit="300 MiB",
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        local_directory=str(tmp_path),
-    ) as narrow:
+    size = {"n_workers": 1, "threads_per_worker": 2, "memory_limit": "300 MiB"}
+    place = {"dashboard_address": "127.0.0.1:0", "local_directory": str(tmp_path)}
+    with LocalCluster(host="127.0.0.1", **size, **place) as narrow:
         ended = here("fit", "own", "--plain", *EXACT, "--scheduler", narrow.scheduler_address)
     assert re.search(r"^ism-dask: a .* needs \d+ MiB, but .* may take 20 MiB here", ended.failed(1))
 
@@ -425,7 +396,7 @@ def test_a_cluster_that_hangs(settings, this, diary):
     clusters = []
 
     def work() -> int:
-        client = _client()
+        client = default_client()
         clusters.append(client.scheduler.address)
         return client.submit(time.sleep, 1_000 if len(clusters) == 1 else 0).result() or 7
 
@@ -441,7 +412,7 @@ def test_a_cluster_that_hangs(settings, this, diary):
     assert f"no task was done for 2 s on the Dask cluster at {clusters[0]}" in noted
     assert str(dump) in noted
     this.lease.renew()
-    assert _numbers().clusters_lost == 1
+    assert find_lease("lost").numbers.clusters_lost == 1
 
 
 @pytest.mark.long
@@ -451,7 +422,7 @@ def test_losses_without_progress_end(settings, this, diary, monkeypatch):
     # On a busy machine the next worker may take longer to start than a stall is allowed.
     patient = replace(settings, stall=60)
     with pytest.raises(FlowError, match=said) as error:
-        fit_on_cluster(patient, this, lambda: _client().submit(_end_process).result(), 100)
+        fit_on_cluster(patient, this, lambda: default_client().submit(_end_process).result(), 100)
     assert len(diary.notes) == 2
     assert error.value.transient
 
@@ -459,7 +430,7 @@ def test_losses_without_progress_end(settings, this, diary, monkeypatch):
 def test_workers_that_go_and_come_are_counted_and_work_elsewhere_is_no_stall(settings, this, diary):
     def work() -> None:
         time.sleep(settings.stall + 1)  # without a task of the cluster
-        client = _client()
+        client = default_client()
         (pid,) = client.run(os.getpid).values()
         os.kill(pid, signal.SIGKILL)
         # Its nanny starts another.
@@ -472,28 +443,16 @@ def test_workers_that_go_and_come_are_counted_and_work_elsewhere_is_no_stall(set
     assert re.fullmatch(r"1 worker lost, tcp://\S+: [01] workers? now", lost)
     assert re.fullmatch(r"1 worker joined, tcp://\S+: 1 worker now", back)
     this.lease.renew()
-    assert _numbers().workers_lost == 1
+    assert find_lease("lost").numbers.workers_lost == 1
 
 
 @pytest.mark.chaos  # half a minute: `make long`
 def test_an_error_of_ours_is_no_loss_of_a_cluster(settings, this, diary):
     def work() -> None:
         # Even where the cluster goes away just then.
-        _client().shutdown()
+        default_client().shutdown()
         raise StorageError("the disk is full")
 
     with pytest.raises(StorageError, match="the disk is full"):
         fit_on_cluster(settings, this, work, 100)
     assert diary.notes == []
-
-
-def _numbers() -> LiveNumbers:
-    lease = find_lease("lost")
-    assert lease is not None
-    return lease.numbers
-
-
-def _client() -> Any:
-    from distributed import default_client
-
-    return default_client()

@@ -23,15 +23,9 @@ def _as_a_command():
         signal.signal(number, handler)
 
 
-class Watched:
-    """An object that a weak reference may be made to."""
-
-
 def call_while_deleting(callback: Callable[[object], None]) -> None:
     """Call back from where Python drops all exceptions."""
-    watched = Watched()
-    reference = weakref.ref(watched, callback)
-    del watched
+    reference = weakref.ref(set(), callback)
     assert reference() is None
 
 

@@ -43,13 +43,10 @@ def _every_pass(monkeypatch):
 
 def state(*changes: float, limit: float = 0.0, tol: float = 0.01) -> SimpleNamespace:
     current = SimpleNamespace(objective=2.0)
-    shared: Any = {"limit": limit, "objective": 2.0, "seconds": 0.0}
-    history = [
-        SimpleNamespace(
-            change=change, residual=change, iteration=number, settled=change < tol, **shared
-        )
-        for number, change in enumerate(changes, start=1)
-    ]
+    history = []
+    for number, change in enumerate(changes, start=1):
+        size = {"change": change, "residual": change, "settled": change < tol, "limit": limit}
+        history.append(SimpleNamespace(iteration=number, objective=2.0, seconds=0.0, **size))
     return SimpleNamespace(history=history, iteration=len(changes), current=current)
 
 
@@ -93,8 +90,7 @@ def test_a_part_tells_of_the_whole():
 class Clock:
     """A clock that a test moves on."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    now = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -236,10 +232,8 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier():
     for fold in ("fold 1 of 2", "fold 2 of 2"):
         own = [text for text, _ in groupby(diary.texts) if text.startswith(fold)]
         assert any(re.search(r"iteration \d+, (pass \d+, )?rows \d+%", text) for text in own)
-        assert own[-3:-1] == [
-            f"{fold}, training the classifier",
-            f"{fold}, judging the held-out rows",
-        ]
+        steps = ("training the classifier", "judging the held-out rows")
+        assert own[-3:-1] == [f"{fold}, {step}" for step in steps]
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] == 1.0
 
@@ -265,10 +259,10 @@ def test_the_log_of_a_long_fit_is_short(iterations, lines):
     diary, slow = Diary(), FitPlan(Stopping(1e-9, max_iter=6000))
     changes = np.geomspace(1.0, 1e-6, iterations).tolist()
     with watch_progress(diary), watched_fit(ProgressShare(), slow) as reports:
-        history = state(*changes).history
-        for number in range(1, iterations + 1):
-            current = SimpleNamespace(objective=2.0)
-            done = SimpleNamespace(history=history[:number], iteration=number, current=current)
+        done = state(*changes)
+        whole = done.history
+        for done.iteration in range(1, iterations + 1):
+            done.history = whole[: done.iteration]
             reports.on_iteration(done)
     assert diary.log[0] == "phase: iterations"
     steps = [line for line in diary.log if not line.startswith("phase: ")]

@@ -3,7 +3,6 @@
 import pickle
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +15,8 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from support import store_own
+from support import noted_calls, store_own
 
-import flows.runs.clustering
-import flows.runs.crossval
-import flows.runs.data
-import flows.runs.fit
-import flows.runs.resumable
-import flows.runs.unfolding
-import storage.dataset
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare
 from flows.reports.summary import summarise
@@ -65,32 +57,26 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit():
 @pytest.mark.parametrize(
     ("run", "settings", "once"),
     [
-        (run_crossval, replace(PLAIN, first=1), (flows.runs.crossval, "plan_folds")),
-        (run_fit, FIT, (flows.runs.fit, "label_of")),
-        (run_cluster, ClusterSettings(dataset="wine"), (flows.runs.clustering, "count_clusters")),
-        (run_unfold, UnfoldSettings(dataset="wine"), (flows.runs.unfolding, "side_information")),
+        (run_crossval, replace(PLAIN, first=1), "crossval.plan_folds"),
+        (run_fit, FIT, "fit.label_of"),
+        (run_cluster, ClusterSettings(dataset="wine"), "clustering.count_clusters"),
+        (run_unfold, UnfoldSettings(dataset="wine"), "unfolding.side_information"),
     ],
 )
 def test_data_are_opened_once_and_the_name_is_checked_once(monkeypatch, run, settings, once):
     ensure_stored("wine", None)
-    calls: list[str] = []
-    names = ((storage.dataset, "_open"), (flows.runs.resumable, "check_name_is_free"), once)
-    for module, name in names:
-        function = getattr(module, name)
-
-        def counted(*given: Any, name: str = name, function: Any = function, **more: Any) -> Any:
-            calls.append(name)
-            return function(*given, **more)
-
-        monkeypatch.setattr(module, name, counted)
+    names = ("storage.dataset._open", "flows.runs.resumable.check_name_is_free")
+    calls = noted_calls(monkeypatch, *names, f"flows.runs.{once}")
     run(settings)
-    assert sorted(calls) == sorted(name for _, name in names)
+    assert sorted(name for name, _ in calls) == sorted(
+        ("_open", "check_name_is_free", once.partition(".")[2])
+    )
 
 
 def test_first_folds_of_rows_too_many_for_memory_are_read_from_disk(monkeypatch):
     settings = replace(PLAIN, folds=3)
     expected = run_crossval(settings).results[:2]
-    monkeypatch.setattr(flows.runs.data, "_IN_MEMORY", 0)
+    monkeypatch.setattr("flows.runs.data._IN_MEMORY", 0)
     results = run_crossval(replace(settings, first=2)).results
     for one, two in zip(results, expected, strict=True):
         assert one.accuracy == two.accuracy
@@ -162,25 +148,15 @@ def test_fit_keeps_the_model_that_it_tells_of():
 def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes():
     X, y = load_wine(return_X_y=True)
     given = {"dataset": "wine", "criterion": "dependence", "n_components": 2, "force": True}
-    for settings, parameters in (
-        ({"sigma": "root"}, {}),
-        ({"sigma": "median", "whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
-        (
-            {"sigma": "median", "balanced": True},
-            {"kernel": Gaussian("median"), "class_weight": "balanced"},
-        ),
+    for sigma, settings, parameters in (
+        ("root", {}, {}),
+        ("median", {"whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
+        ("median", {"balanced": True}, {"kernel": Gaussian("median"), "class_weight": "balanced"}),
     ):
-        run_fit(FitSettings(**given, **settings))
+        run_fit(FitSettings(**given, sigma=sigma, **settings))
         expected = SupervisedIKDR(2, criterion="dependence", random_state=0, **parameters).fit(X, y)
         model = load_model("wine-gaussian-q2")
         np.testing.assert_allclose(model.components, expected.components_, atol=1e-9)
-
-
-def test_a_run_says_what_its_fit_says_of_the_number_of_features():
-    settings = FitSettings(dataset="wine", n_components=3, criterion="dependence")
-    words = run_fit(settings).components_advice
-    assert words.startswith("new feature 3 has an eigenvalue of ")
-    assert words.endswith("2 new features would do")
 
 
 @pytest.mark.long
@@ -240,17 +216,11 @@ def test_relative_gaussian_keeps_its_rows_out_of_the_summary():
 
 
 def test_tolerances_reach_the_fit():
-    given = {"dataset": "wine", "criterion": "dependence", "sigma": "median", "tol": 0.01}
-    loose = run_fit(FitSettings(run="loose", **given))
-    tight = run_fit(FitSettings(run="tight", angle_tol=1e-6, **given))
+    given = replace(FIT, tol=0.01)
+    loose = run_fit(replace(given, run="loose"))
+    tight = run_fit(replace(given, run="tight", angle_tol=1e-6))
     assert tight.iterations > loose.iterations
     store_own(600)
-    rough, fine = (
-        run_fit(
-            FitSettings(
-                **{**given, "dataset": "own"}, run=str(tol), engine="landmarks", engine_tol=tol
-            )
-        )
-        for tol in (0.1, 1e-8)
-    )
+    own = replace(given, dataset="own", engine="landmarks")
+    rough, fine = (run_fit(replace(own, run=str(tol), engine_tol=tol)) for tol in (0.1, 1e-8))
     assert 0 < fine.engine_error < rough.engine_error

@@ -10,18 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
+    temporary_settings,
+)
 from support import EXACT, artifacts_of, flown, store_own
 from waiting import served, wait
 
 from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
+from flows.paper.measure import run_tables
+from flows.paper.settings import TablesSettings
 from flows.reports.summary import summarise
 from flows.runs.crossval import run_crossval
+from flows.runs.data import store_dataset
 from flows.runs.fit import run_fit
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.text import number
+from flows.tracking import flow_run
+from flows.tracking.alerts import describe_alert
+from flows.tracking.client import ServerUnreachable, prefect_client
+from flows.tracking.live import LiveRun
+from flows.tracking.schedules import list_schedules
 from storage import home
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -29,20 +43,18 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
-def test_crossval_shows_what_it_computes():
+def test_crossval_shows_what_it_computes(serving):
     result, run, artifacts = flown("crossval", WINE)
     plain = run_crossval(WINE)
     for one, two in zip(result.results, plain.results, strict=True):
-        assert _without_times(one.to_json()) == _without_times(two.to_json())
+        assert {**one.to_json(), "seconds": 0} == {**two.to_json(), "seconds": 0}
     assert run.state.is_completed()
-    assert run.name == (
-        "wine-gaussian-q2-crossval: wine gaussian q=2, by prediction, on this machine"
-    )
-    place = {"by prediction", "this machine"}
-    assert set(run.tags) == {"wine-gaussian-q2-crossval", "wine", "gaussian", "q=2"} | place
+    assert run.name == f"{result.run}: wine gaussian q=2, by prediction, on this machine"
+    tags = {"wine", "gaussian", "q=2", "by prediction", "this machine"}
+    assert set(run.tags) == {"wine-gaussian-q2-crossval", *tags}
     assert run.parameters == {"settings": WINE.to_json()}
     folds = {f"fold {number} of 10" for number in (1, 2, 3)}
-    assert _task_names(run.id) == {"ingest wine", "deal folds", *folds, "aggregate"}
+    assert set(serving.tasks_of(str(run.id))) == {"ingest wine", "deal folds", *folds, "aggregate"}
     rows = json.loads(artifacts["crossval-wine-gaussian-folds"].data)
     assert [row["fold"] for row in rows] == ["1", "2", "3", "mean", "sd"]
     assert rows[3]["accuracy"] == number(result.mean.accuracy)
@@ -56,10 +68,7 @@ def test_crossval_shows_what_it_computes():
     assert artifacts["crossval-wine-gaussian-progress"].data == 100
 
 
-def test_tables_show_each_cell_and_go_on_where_they_were():
-    from flows.paper.measure import run_tables
-    from flows.paper.settings import TablesSettings
-
+def test_tables_show_each_cell_and_go_on_where_they_were(serving):
     settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
     result, run, artifacts = flown("tables", settings)
     json.dumps(result.to_json(), allow_nan=False)
@@ -67,8 +76,9 @@ def test_tables_show_each_cell_and_go_on_where_they_were():
     assert run.name == "tables table-4 wine ism,stiefel"
     assert set(run.tags) == {"paper"}
     assert run.parameters == {"settings": settings.to_json()}
-    assert "supervised wine gaussian stiefel" in _task_names(run.id)
-    assert len(_task_names(run.id)) == 8
+    tasks = serving.tasks_of(str(run.id))
+    assert "supervised wine gaussian stiefel" in tasks
+    assert len(tasks) == 8
     assert "| wine, gaussian, Stiefel (SM) | 2 of 2 |" in artifacts["tables-paper"].data
     assert "0.950 ± 0.050" in artifacts["tables-paper"].data
     assert artifacts["tables-paper-progress"].data == 100
@@ -76,9 +86,7 @@ def test_tables_show_each_cell_and_go_on_where_they_were():
     assert run_tables(settings).cells == result.cells
 
 
-def test_ingest_shows_what_is_stored(monkeypatch):
-    from prefect.client.orchestration import SyncPrefectClient
-
+def test_ingest_shows_what_is_stored(serving, monkeypatch):
     create, names = SyncPrefectClient.create_flow_run, []
 
     def watched(*given: Any, **more: Any) -> Any:
@@ -91,19 +99,14 @@ def test_ingest_shows_what_is_stored(monkeypatch):
     assert names == ["wine"]  # from birth
     assert result.rows == 178
     assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
-    assert _task_names(run.id) == {"store wine"}
+    assert set(serving.tasks_of(str(run.id))) == {"store wine"}
     assert result.data_hash in artifacts["ingest-wine"].data
-    assert (
-        "178 rows were read with 13 columns of numbers and the label cultivar (3 classes); no "
-        "check speaks against it." in artifacts["ingest-wine"].data
-    )
+    opening = "178 rows were read with 13 columns of numbers and the label cultivar (3 classes); "
+    assert f"{opening}no check speaks against it." in artifacts["ingest-wine"].data
     assert artifacts["ingest-wine-progress"].data == 100
 
 
 def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(monkeypatch):
-    from flows.tracking.client import ServerUnreachable
-    from flows.tracking.live import LiveRun
-
     show, failed = LiveRun._show_progress, []
 
     def busy(live: LiveRun, client: Any, text: str) -> None:
@@ -119,14 +122,7 @@ def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(monkeypatch
 
 
 def test_an_ingestion_that_loses_its_cluster_is_tried_again(monkeypatch):
-    from flows import run_flows
-    from flows.runs.data import store_dataset
-    from flows.tracking import flow_run
-
-    losses: list[Exception] = [
-        ClusterLost("the scheduler was lost", "start it again"),
-        DownloadError("no network"),
-    ]
+    losses = [ClusterLost("the scheduler was lost", "start it again"), DownloadError("no network")]
 
     def store_at_last(settings: IngestSettings) -> Any:
         if losses:
@@ -135,7 +131,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(monkeypatch):
 
     at_once = flow_run.step_task.with_options(retry_delay_seconds=0)
     monkeypatch.setattr(flow_run, "step_task", at_once)
-    monkeypatch.setattr(run_flows, "store_dataset", store_at_last)
+    monkeypatch.setattr("flows.run_flows.store_dataset", store_at_last)
     assert flown("ingest", IngestSettings(dataset="wine"))[0].rows == 178
     assert losses == []
     for error in (FlowError("no such thing"), ValueError("wrong")):
@@ -144,15 +140,15 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(monkeypatch):
             flown("ingest", IngestSettings(dataset="wine", force=True))
 
 
-def test_fit_shows_what_it_keeps():
+def test_fit_shows_what_it_keeps(serving):
     own: Any = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
     settings = FitSettings(**own, n_components=2, run="two")
     result, run, artifacts = flown("fit", settings)
     plain = run_fit(replace(settings, run="plain"))
     assert result.objective == plain.objective
     assert result.loadings == plain.loadings
-    phases = {"iterations", "checking"}
-    assert _task_names(run.id) == {"ingest breast_cancer", "fit W", *phases}
+    tasks = {"ingest breast_cancer", "fit W", "iterations", "checking"}
+    assert set(serving.tasks_of(str(run.id))) == tasks
     name = "two: breast_cancer linear q=2, engine auto, on this machine"
     assert (run.name, run.state.is_completed()) == (name, True)
     page = artifacts["fit-breast-cancer-linear"].data
@@ -175,17 +171,13 @@ def test_the_log_is_a_diary_of_the_run(apart, serving):
     logs = serving.logs_of(run)
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
     diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
-    assert diary[0].startswith(
-        "fit: dataset=own, run=told, sigma=median, engine=exact, tol=1e-12, "
-    )
+    assert diary[0].startswith("fit: dataset=own, run=told, sigma=median, engine=exact, tol=1e-12")
     assert diary[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
     assert diary[1].endswith("label y, 3 classes; new features q: 2")
     assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in diary)
     assert "checkpoint saved: to go on at iteration 2" in diary
-    assert [line for line in lines if line.startswith("phase: ")] == [
-        "phase: iterations",
-        "phase: checking",
-    ]
+    phases = [line for line in lines if line.startswith("phase: ")]
+    assert phases == ["phase: iterations", "phase: checking"]
     assert diary[-1].startswith("result: told: W of all rows of own: 3,000 rows, 4 columns, ")
     assert {each["level"] for each in logs} == {logging.INFO}
     assert 10 < len(lines) < 60
@@ -206,10 +198,7 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving):
 
 
 def test_the_progress_says_how_much_is_left(monkeypatch):
-    from prefect.client.orchestration import get_client
-
     from flows.run_flows import fit
-    from flows.tracking.live import LiveRun
 
     monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", 0.0)
     with get_client(sync_client=True) as client:
@@ -241,16 +230,6 @@ class _Busy(BaseHTTPRequestHandler):
 
 
 def test_a_call_before_a_run_waits_for_a_busy_server():
-    from prefect.settings import (
-        PREFECT_API_URL,
-        PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
-        temporary_settings,
-    )
-
-    from flows.tracking.alerts import describe_alert
-    from flows.tracking.client import ServerUnreachable, prefect_client
-    from flows.tracking.schedules import list_schedules
-
     with served(HTTPServer(("127.0.0.1", 0), _Busy)) as address:
         changed: Any = {PREFECT_API_URL: f"{address}/api"}
         changed[PREFECT_CLIENT_CSRF_SUPPORT_ENABLED] = False
@@ -264,19 +243,6 @@ def test_a_call_before_a_run_waits_for_a_busy_server():
             assert list_schedules() == []
             assert describe_alert() == ""
             assert _Busy.calls == 6
-
-
-def _without_times(result: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key != "seconds"}
-
-
-def _task_names(run: Any) -> set[str]:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-
-    only = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
-    with get_client(sync_client=True) as client:
-        return {task.name for task in client.read_task_runs(flow_run_filter=only)}
 
 
 def _shown(run: Any) -> str:

@@ -53,8 +53,6 @@ HOSTILE = ("<script>alert(1)</script>", "a|b `c` **d**", "\x00 bell \x07", "]]>&
 ESCAPES = ("\x1b[31mred", "\x1b[2J", "\x1b]0;title\x07", "\x9b5m", "a\rb", "\x1b]8;;http://x\x1b\\")
 LINK = "](javascript:alert(1))"
 
-Results = dict[str, Any]
-
 
 @pytest.fixture(scope="module")
 def rendered(home_of_runs):
@@ -188,38 +186,28 @@ def _is_neutral(line: Any) -> bool:
 @pytest.mark.usefixtures("results")
 def test_the_report_shows_what_plot_shows(canvases):
     data = open_dataset("wine")
-    X = data.X.read(0, len(data.X))
-    fitted = SupervisedIKDR(criterion="dependence").fit(X, data.labels["cultivar"])
+    X, y = data.X.read(0, len(data.X)), data.labels["cultivar"]
+    fitted = SupervisedIKDR(criterion="dependence").fit(X, y)
     render_run("fit")
-    spectrum, rows, *features, objective, residual = canvases
-    responses, features = features[:2], features[2:]
-    left, right = plot.convergence(fitted)
-    pairs = [
-        (spectrum, plot.spectrum(fitted)),
-        (rows, plot.scatter(fitted, X, data.labels["cultivar"])),
-        (objective, left),
-        (residual, right),
-        *zip(responses, plot.response(fitted, X, data.labels["cultivar"]), strict=True),
-        *zip(features, plot.components(fitted, top=figures.WEIGHTS), strict=True),
-    ]
-    _assert_same(pairs)
+    known = [plot.spectrum(fitted), plot.scatter(fitted, X, y), *plot.response(fitted, X, y)]
+    known += [*plot.components(fitted, top=figures.WEIGHTS), *plot.convergence(fitted)]
+    _assert_same(canvases, known)
 
 
 def test_pictures_of_dimensions_are_those_of_plot(canvases):
-    trials = [DimensionTrial(q, q + 0.1, q + 0.2, q + 0.3) for q in (1, 2)]
-    X, y = load_iris(return_X_y=True)
-    fitted = SupervisedIKDR(2, criterion="dependence").fit(X, y)
-    fitted.dimension_path_ = tuple(trials)
+    trials = tuple(DimensionTrial(q, q + 0.1, q + 0.2, q + 0.3) for q in (1, 2))
+    fitted = SupervisedIKDR(2, criterion="dependence").fit(*load_iris(return_X_y=True))
+    fitted.dimension_path_ = trials
     record = {**FITTED, "kernel": "gaussian", "dimensions": [vars(trial) for trial in trials]}
     blocks = summarise(FitResult.from_json({**record, "run": "x"})).blocks
     (block,) = (each for each in blocks if each.title == "How many new features")
     assert all(each.content for each in block.pictures)
-    _assert_same(list(zip(canvases, plot.dimensions(fitted), strict=True)))
+    _assert_same(canvases, plot.dimensions(fitted))
 
 
-def _assert_same(pairs: list[tuple[Figure, Any]]) -> None:
-    """Check that each figure shows what the Axes beside it show."""
-    for figure, ax in pairs:
+def _assert_same(drawings: list[Figure], axes: list[Any]) -> None:
+    """Check that each figure shows what the Axes in its place show."""
+    for figure, ax in zip(drawings, axes, strict=True):
         (own,) = figure.axes
         (shown, looks), (known, known_looks) = _data(own), _data(ax)
         np.testing.assert_allclose(shown, known, rtol=1e-4, atol=1e-6)
@@ -229,13 +217,11 @@ def _assert_same(pairs: list[tuple[Figure, Any]]) -> None:
 
 def test_images_of_components_have_the_colours_of_plot(results):
     mpl.use("Agg")
-    view = View.of("cluster")
-    assert view.model is not None
-    fitted = SupervisedIKDR(4)
-    fitted.components_, fitted.eigenvalues_ = view.model.components, view.model.eigenvalues
+    model, fitted = View.of("cluster").model, SupervisedIKDR(4)
+    fitted.components_, fitted.eigenvalues_ = model.components, model.eigenvalues
     fitted.n_features_in_ = 64
     panels = plot.components(fitted, image_shape=(8, 8))
-    images = [Image.open(BytesIO(each.content)) for each in figures.components(view.model)]
+    images = [Image.open(BytesIO(each.content)) for each in figures.components(model)]
     sheet = Image.open(results["cluster"].pictures["components"])
     for place, (ax, image) in enumerate(zip(panels, images, strict=True)):
         (drawn,) = ax.images
@@ -271,22 +257,21 @@ def _brightness(colour: str) -> int:
     return sum(map(int, re.findall(r"\d+", colour)[:3]))
 
 
+# The captions of the tables that are wider than their place.
+_CUT = """all => all.filter(each => each.scrollWidth > each.clientWidth)
+  .map(each => each.querySelector('caption').textContent)"""
+
+
 def _look(page: Any) -> dict[str, Any]:
+    drawings = page.locator("img[src*=svg]")
     return {
         "broken": page.evaluate(_BROKEN),
         "tables": page.locator("table caption").count(),
-        "drawings": page.locator("img[src*=svg]").count(),
-        "images": page.evaluate(
-            "[...document.images].map(each => each.complete && each.naturalWidth)"
-        ),
-        "heights": page.evaluate(
-            "[...document.querySelectorAll('img[src*=svg]')].map(each => each.clientHeight)"
-        ),
+        "drawings": drawings.count(),
+        "images": page.evaluate("[...document.images].map(e => e.complete && e.naturalWidth)"),
+        "heights": drawings.evaluate_all("all => all.map(each => each.clientHeight)"),
         "width": page.evaluate("document.documentElement.scrollWidth"),
-        "cut": page.evaluate(
-            "[...document.querySelectorAll('.wide')].filter(each => each.scrollWidth > "
-            "each.clientWidth).map(each => each.querySelector('caption').textContent)"
-        ),
+        "cut": page.locator(".wide").evaluate_all(_CUT),
         "paper": page.evaluate("getComputedStyle(document.body).backgroundColor"),
         "scripts": page.evaluate("document.scripts.length"),
         "title": page.locator("h1").inner_text(),
@@ -323,15 +308,14 @@ def test_a_browser_shows_the_report(browser, rendered, tmp_path, kind):
 
 def test_a_browser_shows_the_tables_of_the_paper(here, browser):
     settings = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
-    result = run_tables(settings)
-    name = "<i>line</i>"
+    result, line = run_tables(settings), {"line": "<i>line</i>"}
     features = [{"count": q, "score": 0.1 * q} for q in (1, 3, 9)]
     growth = [{"rows": n, "seconds": 1e-6 * n**2} for n in (500, 1000, 2000)]
-    others = [
-        SeriesResult(part="features", subject={"line": name}, results=features),
-        SeriesResult(part="figure-1b", subject={"line": name, "kernel": "k"}, results=growth),
-    ]
-    result = replace(result, others=tuple(others))
+    others = (
+        SeriesResult(part="features", subject=line, results=features),
+        SeriesResult(part="figure-1b", subject={**line, "kernel": "k"}, results=growth),
+    )
+    result = replace(result, others=others)
     save_results("paper", "tables", config=settings.to_json(), metrics=result.metrics, versions={})
     path = Path(here("report", "paper", "--json").answer["path"])
     for width in (1000, 400):

@@ -45,6 +45,7 @@ MEDIAN = ("--criterion", "dependence", "--sigma", "median")
 FIT = ("fit", "own", *MEDIAN, "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
 UNFOLD = ("unfold", "own", "--raw", "--nu", "100")
 CLUSTER = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6")
+CROSSVAL = ("crossval", "own", *MEDIAN, "--folds", "4")
 OFTEN = ("--checkpoint", "0")
 
 
@@ -69,11 +70,7 @@ def _without_seconds(value: Any) -> Any:
         (partial(store_own, 900, 12), FIT, "partial/checkpoint-00000004"),
         (_tumours, ("fit", "own", "-q", "2", *MEDIAN), "partial/checkpoint-00000012"),
         (partial(store_own, 300, 6), CLUSTER, "partial/checkpoint-00000012"),
-        (
-            partial(store_own, 300, 6),
-            ("crossval", "own", *MEDIAN, "--folds", "4"),
-            "partial/fold-3",
-        ),
+        (partial(store_own, 300, 6), CROSSVAL, "partial/fold-3"),
         (partial(store_own, 200), ("fit", "own", *MEDIAN, "--bootstrap", "19"), "partial/refit-9"),
         (partial(store_own, 300), UNFOLD, "partial/eigenvectors"),
         (partial(store_own, 300), UNFOLD, "partial/program"),
@@ -102,11 +99,9 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
 
     later: list[str] = []
     steps: list[int] = []
-    save, climb = PartialResults.save, unfold.climb
-    monkeypatch.setattr(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
-    monkeypatch.setattr(
-        PartialResults, "save", lambda *given: later.append(given[1]) or save(*given)
-    )
+    save, climb, patch = PartialResults.save, unfold.climb, monkeypatch.setattr
+    patch(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
+    patch(PartialResults, "save", lambda *given: later.append(given[1]) or save(*given))
     resumed = here("resume", "cut", "--plain")
     assert resumed.status == 0
     assert known
@@ -154,9 +149,8 @@ def test_what_cannot_be_resumed_is_named(here, name, message):
 def test_interrupted_a_fit_keeps_what_it_has(here):
     store_own(4_000, 20)
     arguments = ("--plain", "--checkpoint", "1000", "--max-iter", "40", "--run", "cut")
-    with subprocess.Popen(
-        doomed_command("", 0, *FIT, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    command, pipe = doomed_command("", 0, *FIT, *arguments), subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe) as process:
         # It says what it has come to before it takes note of it: the first is noted for certain
         # when it has said the second.
         assert [process.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
@@ -173,19 +167,8 @@ def test_interrupted_a_fit_keeps_what_it_has(here):
 @pytest.fixture
 def settings():
     store_own(300, 6)
-    return FitSettings(
-        dataset="own",
-        criterion="dependence",
-        sigma="median",
-        n_components=2,
-        run="mine",
-        checkpoint=0.0,
-        tol=1e-9,
-    )
-
-
-class CutOffError(Exception):
-    pass
+    fit = FitSettings(dataset="own", criterion="dependence", sigma="median", n_components=2)
+    return replace(fit, run="mine", checkpoint=0.0, tol=1e-9)
 
 
 def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +177,10 @@ def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
 
         def seen(_self: Any, state: Any) -> None:
             if state.iteration == 3:
-                raise CutOffError("no more")
+                raise LookupError("no more")
 
         patch.setattr("flows.progress.fits.FitReports.on_iteration", seen)
-        with pytest.raises(CutOffError):
+        with pytest.raises(LookupError, match="no more"):
             run_fit(settings)
 
 
@@ -219,9 +202,7 @@ def notes(settings: FitSettings) -> list[str]:
         ({}, {}, 301, False),
     ],
 )
-def test_the_same_command_alone_goes_on_by_itself(
-    settings, monkeypatch, before, after, rows, goes_on
-):
+def test_the_same_command_goes_on_by_itself(settings, monkeypatch, before, after, rows, goes_on):
     cut_off(replace(settings, **before), monkeypatch)
     store_own(rows, 6)
     begun, *going_on = notes(replace(settings, **after))
@@ -245,7 +226,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(settings, monkeyp
     cut_off(settings, monkeypatch)
     checkpoints = Checkpoints.of_run("mine")
     newest = checkpoints.results.path(checkpoint_key(checkpoints.numbers[-1]))
-    chunk = newest / "float64" / "c" / "0"
+    chunk = newest / "float64/c/0"
     chunk.write_bytes(chunk.read_bytes()[:-1])
     _, damaged, going_on = notes(settings)
     assert "float64/c/0" in damaged

@@ -39,14 +39,15 @@ out = "new.parquet"
 source = "shop"
 out = "same.npy"
 """
+TERMS = ["1*gaussian(sigma=2)", "0.5*polynomial(degree=2, offset=1)"]
 SCHEMA = Path(__file__).parents[2] / "docs" / "run-file.schema.json"
 
 
 @pytest.fixture
 def run_file(tmp_path, monkeypatch):
     """Write a table and a run file, in a folder that is not the current one."""
-    rng = np.random.default_rng(3)
-    frame = pd.DataFrame(rng.normal(size=(N, 3)), columns=["age", "income", "visits"])
+    rows = np.random.default_rng(3).normal(size=(N, 3))
+    frame = pd.DataFrame(rows, columns=["age", "income", "visits"])
     frame["left us"] = np.where(frame["age"] * frame["income"] > 0, "yes", "no")
     frame.insert(0, "id", range(N))
     folder, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
@@ -67,14 +68,10 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
     assert "nothing was stored" in shown
     assert here("show", "churn").status == 2
     result = here("run", run_file, "--plain", "--json").answer
-    assert result["written"] == [
-        str(folder / name) for name in ("new.parquet", "same.npy", "churn.html")
-    ]
+    written = [folder / name for name in ("new.parquet", "same.npy", "churn.html")]
+    assert result["written"] == [*map(str, written)]
     assert open_dataset("shop").class_names == {"left_us": ("no", "yes")}
-    assert result["fitted_kernel"] == {
-        "name": "sum",
-        "terms": ["1*gaussian(sigma=2)", "0.5*polynomial(degree=2, offset=1)"],
-    }
+    assert result["fitted_kernel"] == {"name": "sum", "terms": TERMS}
     new = pd.read_parquet(folder / "new.parquet")
     model = load_model("churn")
     expected = model.transform(pd.read_csv(folder / "sales.csv"))
@@ -131,10 +128,9 @@ def test_what_is_wrong_is_named_with_its_line(run_file, line, instead, at, messa
 
 def test_a_fit_is_cross_validated_in_one_file(here, run_file):
     """Terms may be tables, labels a list; [crossval] has the settings of [fit] but for its own."""
-    frame = pd.read_csv(run_file.parent / "sales.csv")
-    frame.assign(spent=frame["age"] ** 2, lost=frame["visits"]).to_csv(
-        run_file.parent / "sales.csv", index=False
-    )
+    table = run_file.parent / "sales.csv"
+    frame = pd.read_csv(table)
+    frame.assign(spent=frame["age"] ** 2, lost=frame["visits"]).to_csv(table, index=False)
     run_file.write_text(
         """
 run = "two"
@@ -162,21 +158,16 @@ degree = 2
     jsonschema.validate(tomllib.loads(run_file.read_text()), json.loads(SCHEMA.read_text()))
     assert "folds=2" in here("run", run_file, "--dry-run", "--force").out
     answer = here("run", run_file, "--plain", "--force", "--json").answer
-    assert answer["fitted_kernel"]["terms"] == [
-        "1*gaussian(sigma=2)",
-        "0.5*polynomial(degree=2, offset=1)",
-    ]
+    assert answer["fitted_kernel"]["terms"] == TERMS
     assert (answer["run"], answer["crossval"]["run"]) == ("two", "two-crossval")
     fitted, validated = answer["settings"], answer["crossval"]["settings"]
-    assert validated["folds"] == 2
-    assert validated["max_iter"] == 9
+    assert (validated["folds"], validated["max_iter"]) == (2, 9)
     assert all(validated[key] == fitted[key] for key in ("terms", "n_components"))
 
 
 @pytest.mark.parametrize("flow", list(FLOWS))
 def test_the_file_that_init_writes_has_every_default(here, run_file, flow):
-    file = run_file.parent / "own.toml"
-    table = run_file.parent / "sales.csv"
+    file, table = run_file.with_name("own.toml"), run_file.with_name("sales.csv")
     assert here("init", file, "--data", table, "--label", "left us", "--flow", flow).status == 0
     plain = read_run_file(file).settings
     # Defaults without their comment sign: the file means the same.

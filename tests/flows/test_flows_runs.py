@@ -16,16 +16,7 @@ from flows.runs.crossval import run_crossval
 from flows.runs.data import ensure_stored
 from flows.runs.fit import run_fit
 from flows.settings.runs import CrossvalSettings, FitSettings
-from storage import (
-    Model,
-    list_runs,
-    load_model,
-    open_run,
-    report_path,
-    run_folder,
-    runs_folder,
-    save_model,
-)
+from storage import Model, list_runs, load_model, open_run, run_folder, runs_folder, save_model
 
 WINE = CrossvalSettings(
     dataset="wine", criterion="dependence", first=1, sigma="median", n_components=2
@@ -36,14 +27,8 @@ DEPENDENCE = ("--criterion", "dependence")
 def test_every_run_is_listed_the_newest_first(here, results, monkeypatch):
     lines = here("runs", "--json").answer["runs"]
     assert [line["name"] for line in lines] == [*results][::-1]
-    assert [line["kind"] for line in lines] == [
-        "tables",
-        "crossval",
-        "cluster",
-        "fit",
-        "fit",
-        "fit",
-    ]
+    kinds = ["tables", "crossval", "cluster", "fit", "fit", "fit"]
+    assert [line["kind"] for line in lines] == kinds
     for line in lines:
         age = datetime.now(UTC) - datetime.fromisoformat(line["created"])
         assert timedelta(0) < age < timedelta(minutes=60)
@@ -75,8 +60,7 @@ def test_a_damaged_run_is_listed_with_its_problem(here):
 def test_what_is_no_run_of_ours_is_in_nobodys_way(here, tmp_path):
     assert here("runs", "--json").answer["runs"] == []
     assert "no runs yet" in here("runs").out
-    model = Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1))
-    save_model("foreign", model)
+    save_model("foreign", Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1)))
     for folder in ("empty", "not a name", ".hidden"):
         (runs_folder() / folder).mkdir()
     (runs_folder() / "file").touch()
@@ -103,7 +87,7 @@ def test_what_is_no_run_of_ours_is_in_nobodys_way(here, tmp_path):
 @pytest.mark.parametrize("kind", ["fit", "cluster", "crossval"])
 def test_a_run_is_shown(here, results, kind):
     made = results[kind]
-    words = " ".join(here("show", kind).out.split())
+    words = here("show", kind).words
     assert f"{kind} ({kind}, saved " in words
     assert f"{made.rows:,} rows, {made.columns} columns, gaussian kernel" in words
     assert made.path in words
@@ -153,12 +137,12 @@ def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it():
 def test_no_run_of_another_kind_is_replaced_unasked(here):
     name = "wine-gaussian-q2-crossval"
     run_fit(FitSettings(dataset="wine", run=name, sigma="median", criterion="dependence"))
-    report_path(name).touch()
+    (report := run_folder(name) / "report.html").touch()
     crossval = ("crossval", "wine", "-q", 2, "--plain", *DEPENDENCE)
     assert "--force" in here(*crossval).failed(1)
     assert here(*crossval, "--first", 1, "--force").status == 0
     assert open_run(name).kind == "crossval"
-    assert not report_path(name).exists()
+    assert not report.exists()
     assert "has results but no model" in here("transform", name, "wine", "-o", "x.csv").failed(2)
     assert "--force" in here("fit", "wine", "--plain", "--run", name).failed(1)
     again = ("fit", "wine", "--plain", "--sigma", "median", *DEPENDENCE, "--run", name)

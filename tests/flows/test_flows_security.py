@@ -10,14 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from commandline import Ended
-from serving import (
-    begun,
-    ended,
-    heard_of,
-    home_for_up,
-    own_ports,
-    start_up,
-)
+from serving import begun, ended, heard_of, home_for_up, own_ports, start_up
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 from waiting import ask, wait
@@ -150,8 +143,6 @@ async def _opened(dashboard: httpx.URL, origin: str) -> bool:
 def test_what_dies_is_started_again_with_the_same_certificates(up, apart):
     key = (certificates_folder() / "key.pem").read_bytes()
     before = live_record("dask-scheduler")
-    assert before is not None
-    assert before.process is not None
     before.process.kill()
 
     def again() -> Ended | None:
@@ -221,10 +212,9 @@ def _known(api: str) -> list[str]:
 
 def _assert_untold(*texts: str) -> None:
     """Fail where a secret is in a text, or in any file of the home."""
-    secrets = (*FORMS, "wrong77")
     folders = {home(), Path(prefect_environment()["PREFECT_HOME"])}
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert len(files) > 10
-    for secret in secrets:
+    for secret in (*FORMS, "wrong77"):
         assert not [text for text in texts if secret in text]
         assert not [path for path in files if secret.encode() in path.read_bytes()]

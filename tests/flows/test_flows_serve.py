@@ -8,9 +8,11 @@ import sys
 import time
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
+from itertools import product
 from typing import Any
 
 import pytest
@@ -22,12 +24,7 @@ from waiting import answers, ask, served, wait
 from flows.reports.server import HOST, ReportHandler
 from flows.services.leases import Lease, LiveNumbers
 from flows.tracking.server import is_report_server
-from storage import (
-    home,
-    open_run,
-    run_folder,
-    save_results,
-)
+from storage import home, open_run, run_folder, save_results
 
 SECRET = "for nobody's eyes"
 
@@ -43,14 +40,11 @@ def port(fitted_wine):
 
 def answer_of(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     """Return status and page for a path that nobody has put in order before."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=60)
-    try:
+    with closing(http.client.HTTPConnection(HOST, port, timeout=60)) as connection:
         connection.request(method, path, headers=headers)
         reply = connection.getresponse()
         assert reply.headers["Content-Security-Policy"].startswith("default-src 'none'")
         return reply.status, reply.read().decode()
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -225,10 +219,7 @@ def server(unused_port):
         yield address
 
 
-Sample = tuple[str, str]
-
-
-def samples(address: str) -> Mapping[Sample, float]:
+def samples(address: str) -> Mapping[tuple[str, str], float]:
     """Return what Prometheus would read: by name, and by run with its state if it has one."""
     reply = ask("GET", f"{address}/metrics").raise_for_status()
     assert reply.headers["Content-Type"].startswith("text/plain; version=")
@@ -291,10 +282,9 @@ def test_metrics_of_finished_runs_and_of_leases(server, fitted_wine):
     now = time.time()
     odd = Lease(run="a", kind='fit"}\n\\ 1', settings={}, host="elsewhere", taken=now - 9)
     numbers = LiveNumbers(7, 3, -0.5, None, 2, 1)
-    for number, (ended, state) in enumerate(
-        (("", "computing"), ("was interrupted", "interrupted"), ("failed: no disk", "failed"))
-    ):
-        lease = replace(odd, run=f"run-{number}", ended=ended, numbers=numbers)
+    endings = {"computing": "", "interrupted": "was interrupted", "failed": "failed: no disk"}
+    for state, ended in endings.items():
+        lease = replace(odd, run=f"is-{state}", ended=ended, numbers=numbers)
         run_folder(lease.run).mkdir(parents=True)
         lease.write()
         found = samples(server)
@@ -302,20 +292,14 @@ def test_metrics_of_finished_runs_and_of_leases(server, fitted_wine):
         assert found["objective", lease.run] == -0.5
         assert found["workers_lost_total", lease.run] == 2
         assert ("rows_per_second", lease.run) not in found
-    for number in range(50):
-        lease = replace(odd, run=f"later-{number}")
-        run_folder(lease.run).mkdir()
+    later = {f"later-{number}" for number in range(50)}
+    for run in later:
+        lease = replace(odd, run=run)
+        run_folder(run).mkdir()
         lease.write()
         os.utime(lease.path, (now + 1000, now + 1000))
-    later = {f"later-{number}" for number in range(50)}
     assert {of for name, of in samples(server) if name == "seconds"} == {"mine", *later}
-    for name, status in (
-        ("reports.example.org", 200),
-        ("Reports.Example.org:443", 200),
-        ("localhost", 200),
-        ("example.org", 403),
-        ("0.0.0.0", 403),
-    ):
-        for path in ("/", "/metrics"):
-            reply = ask("GET", f"{server}{path}", headers={"Host": name})
-            assert reply.status_code == status, (name, path)
+    ours = ("reports.example.org", "Reports.Example.org:443", "localhost")
+    for name, path in product((*ours, "example.org", "0.0.0.0"), ("/", "/metrics")):
+        reply = ask("GET", f"{server}{path}", headers={"Host": name})
+        assert reply.status_code == (200 if name in ours else 403), (name, path)

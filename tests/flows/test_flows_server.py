@@ -27,12 +27,8 @@ def _own_server(monkeypatch, tmp_path, unused_port, prefect_home):
 
 @pytest.mark.usefixtures("_own_server")
 @pytest.mark.chaos  # half a minute: `make long`
-def test_crossval_starts_a_server_that_shows_the_run(
-    apart,
-    here,
-    _serving,  # noqa: PT019 - `serving` would make it the server in use
-    monkeypatch,
-):
+# `serving` would make it the server in use.
+def test_crossval_starts_a_server_that_shows_the_run(apart, here, _serving, monkeypatch):  # noqa: PT019
     """Beside a server of somebody else at the usual port, which learns nothing of it."""
     theirs = urlsplit(_serving.page).port
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(theirs))
@@ -43,7 +39,6 @@ def test_crossval_starts_a_server_that_shows_the_run(
         assert in_use.startswith(f"port {theirs} is in use by process ")
         assert how.endswith(f"to use that, set PREFECT_API_URL={_serving.api}")
         own = live_record("prefect-server")
-        assert own is not None
         address = str(own.page)
         assert urlsplit(address).port != theirs
         assert started == f"starting the Prefect server at {address} (process {own.pid})"
@@ -102,14 +97,8 @@ def test_a_stale_record_is_not_another_process():
     services_folder().mkdir(parents=True)
     record = ServiceRecord(name="prefect-server").path
     mine = {"name": "prefect-server", "pid": os.getpid(), "created": 1.0, "address": "a"}
-    for text in (
-        to_sealed_json(mine),
-        to_sealed_json({**mine, "pid": "1"}),
-        json.dumps(mine),
-        "{}",
-        "[1]",
-        "no json",
-    ):
+    sealed = (to_sealed_json(mine), to_sealed_json({**mine, "pid": "1"}))
+    for text in (*sealed, json.dumps(mine), "{}", "[1]", "no json"):
         record.write_text(text)
         assert live_record("prefect-server") is None
     assert stop_all() == []
@@ -123,10 +112,8 @@ def test_a_service_takes_its_last_port_again(monkeypatch, unused_port):
     monkeypatch.setattr("flows.tracking.server._USUAL_PORT", unused_port)
     with socket.create_server(("127.0.0.1", unused_port)):
         # Else the next one, so that it stays the same as long as the other stays.
-        first, second = (
-            prefect_server().with_ports(print, set()).options["port"] for _ in range(2)
-        )
-    assert unused_port < first == second < unused_port + 10
+        first, again = (prefect_server().with_ports(print, set()).options for _ in range(2))
+    assert unused_port < first["port"] == again["port"] < unused_port + 10
 
 
 def test_a_full_disk_is_named_under_prefect(here, tmp_path, monkeypatch):

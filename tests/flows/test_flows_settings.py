@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from inspect import signature
 
 import pytest
+from pydantic import TypeAdapter
 
 from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
@@ -11,14 +12,7 @@ from flows.settings.fields import command_words, deciding
 from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
 from flows.settings.unsupervised import LABEL_SETTINGS
 from ism_dask.engines import ENGINES
-from ism_dask.kernels import (
-    KERNELS,
-    DistanceKernel,
-    Gaussian,
-    Kernel,
-    Multiquadric,
-    Polynomial,
-)
+from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Kernel, Multiquadric, Polynomial
 from storage import open_run
 
 
@@ -29,10 +23,8 @@ def test_every_kernel_can_be_had_by_name(name):
 
 def test_kernel_parameters_reach_the_kernel():
     wine = SavedRunSettings(dataset="wine")
-    for sigma in (2.5, "2.5"):
-        assert replace(wine, sigma=sigma).build_kernel() == Gaussian(sigma=2.5)
-    for sigma in ("median", "root"):
-        assert replace(wine, sigma=sigma).build_kernel() == Gaussian(sigma)
+    for given, sigma in ((2.5, 2.5), ("2.5", 2.5), ("median", "median"), ("root", "root")):
+        assert replace(wine, sigma=given).build_kernel() == Gaussian(sigma)
     assert wine.build_kernel() == Gaussian("root")
     assert replace(wine, kernel="distance", offset=0.5).build_kernel() == DistanceKernel(0.5)
     polynomial = replace(wine, kernel="polynomial", degree=2, offset=0.5)
@@ -68,8 +60,6 @@ def test_name_place_and_pace_of_a_run_decide_no_number():
 
 
 def test_the_form_of_the_prefect_ui_explains_every_setting():
-    from pydantic import TypeAdapter
-
     adapter = TypeAdapter(CrossvalSettings)
     schema = adapter.json_schema()["properties"]
     assert schema.keys() == {field.name for field in fields(CrossvalSettings)}

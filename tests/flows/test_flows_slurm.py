@@ -1,12 +1,11 @@
 """A SLURM cluster of one node, this machine: jobs are submitted, run and cancelled for real."""
 
 import os
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from daskparts import needs, process
+from daskparts import needs, process, ran
 from serving import free_port
 from support import Diary
 from waiting import wait
@@ -67,13 +66,9 @@ def _slurm(tmp_path_factory):
         patch.setenv("SLURM_CONF", str(file))
         stack.enter_context(process(controller, "-D"))
         stack.enter_context(process(node, "-D", "-N", "localhost"))
-        wait(lambda: "idle" in _said("sinfo", "--noheader"))
+        wait(lambda: "idle" in ran("sinfo", "--noheader").stdout)
         yield
-        _said("scancel", "--user=root")
-
-
-def _said(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        ran("scancel", "--user=root")
 
 
 @pytest.fixture
@@ -86,8 +81,8 @@ def file(tmp_path):
 @pytest.mark.long
 def test_workers_in_jobs_give_the_same(here, file):
     file.write_text(FILE.replace("jobs = 2", "jobs = {minimum = 1, maximum = 2}"))
-    wine, diary = ("crossval", "wine", "--criterion", "dependence", "--first", 2), Diary()
-    command = (*wine, "--plain", "--json")
+    diary, plain = Diary(), ("--plain", "--json", "--criterion", "dependence")
+    command = ("crossval", "wine", *plain, "--first", 2)
     alone = here(*command).answer
     with watch_progress(diary):
         far = here(*command, "--cluster", file)
@@ -95,7 +90,7 @@ def test_workers_in_jobs_give_the_same(here, file):
     for one, two in zip(far.answer["results"], alone["results"], strict=True):
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
     assert "waiting for 1 to 2 SLURM jobs to start: 0 running" in diary.texts
-    wait(lambda: _said("squeue", "--noheader") == "")
+    wait(lambda: ran("squeue", "--noheader").stdout == "")
     logs = Path(os.environ["ISM_DASK_HOME"]) / "jobs"
     texts = [log.read_text() for log in logs.glob("*.err")]
     # The folds share them; and the certificates are gone when it is over.
@@ -123,4 +118,4 @@ def test_jobs_that_do_not_start(here, file):
     file.write_text(FILE + 'directives = ["--hold"]\nwait = 1\n')
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
     assert "has 0 workers, and no more came within 1 s; see `squeue --me`" in said
-    wait(lambda: _said("squeue", "--noheader") == "")
+    wait(lambda: ran("squeue", "--noheader").stdout == "")

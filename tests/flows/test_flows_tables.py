@@ -10,7 +10,7 @@ from browsing import Page
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import scale
-from support import Diary
+from support import Diary, interrupted, noted_calls
 
 from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
@@ -107,12 +107,8 @@ def test_published_figures_are_as_printed():
 def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch):
     first = run_tables(WINE)
     assert [cell.folds for cell in first.cells] == [3] * 6 + [1] * 4
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("measured again")
-
     for name in ("fold_score", "cluster_score"):
-        monkeypatch.setattr(cells, name, refuse)
+        monkeypatch.setattr(cells, name, lambda *_, **__: pytest.fail("measured again"))
     assert run_tables(WINE).cells == first.cells
     # What is not asked for now, but was before, stays in the tables.
     part = run_tables(replace(WINE, methods="ism"))
@@ -129,26 +125,20 @@ def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch):
         assert figure in files["table-4.md"]
         assert any(figure in row for row in page.rows)
     assert len(page.all("table")) == 4
-    with pytest.raises(AssertionError, match="measured again"):
-        run_tables(replace(WINE, seed=1))
-    with pytest.raises(AssertionError, match="measured again"):
-        run_tables(replace(WINE, force=True))
+    for changed in ({"seed": 1}, {"force": True}):
+        with pytest.raises(pytest.fail.Exception, match="measured again"):
+            run_tables(replace(WINE, **changed))
 
 
 def test_a_run_of_tables_has_a_lease_and_is_resumed(here, monkeypatch):
     settings = replace(WINE, methods="ism", folds=2)
-    measure, numbers = cells.fold_score, []
+    folds = noted_calls(monkeypatch, "flows.paper.cells.fold_score")
+    counted = cells.fold_score
 
-    def counted(*given: Any, **named: Any) -> Any:
-        numbers.append(given[0])
-        return measure(*given, **named)
+    def interrupted_later(*given: Any, **named: Any) -> Any:
+        return interrupted() if folds else counted(*given, **named)
 
-    def interrupted(*given: Any, **named: Any) -> Any:
-        if numbers:
-            raise KeyboardInterrupt
-        return counted(*given, **named)
-
-    monkeypatch.setattr(cells, "fold_score", interrupted)
+    monkeypatch.setattr(cells, "fold_score", interrupted_later)
     with pytest.raises(KeyboardInterrupt):
         run_tables(settings)
     (entry,) = here("runs", "--json").answer["unfinished"]
@@ -157,7 +147,8 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(here, monkeypatch):
 
     monkeypatch.setattr(cells, "fold_score", counted)
     assert here("resume", "tables", "--plain").status == 0
-    assert numbers == [1, 2, 1, 2]  # two folds of two kernels, none of them twice
+    # Two folds of two kernels, none of them twice.
+    assert [number for _, number in folds] == [1, 2, 1, 2]
     assert here("runs", "--json").answer["unfinished"] == []
     held = hold_lease("tables", "tables", {}, lambda: True)
     with held, pytest.raises(FlowError, match="is being computed"):
@@ -173,8 +164,7 @@ def test_an_altered_result_is_measured_again_and_told():
     diary = Diary()
     with watch_progress(diary):
         again = run_tables(settings)
-    scores = [cell.score for cell in again.cells]
-    assert scores == [cell.score for cell in first.cells]
+    assert [cell.score for cell in again.cells] == [cell.score for cell in first.cells]
     assert len(diary.notes) == 1
     assert "bytes, expected" in diary.notes[0]
     assert diary.shares == sorted(diary.shares)
@@ -250,34 +240,25 @@ def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(monkeypatch):
 
 
 def _found(
-    method: str,
-    *objectives: float,
-    seconds: float = 1.0,
-    score: float = 0.95,
-    paradigm: str = "supervised",
+    method: str, *objectives: float, paradigm: str = "supervised", **changes: float
 ) -> SeriesResult:
     subject = {"paradigm": paradigm, "data": "wine", "kernel": "gaussian", "method": method}
-    results = [
-        {"objective": each, "seconds": seconds, "score": score, "status": "converged"}
-        for each in objectives
-    ]
+    result = {"seconds": 1.0, "score": 0.95, "status": "converged", **changes}
+    results = [{**result, "objective": each} for each in objectives]
     return SeriesResult(part="table-4", subject=subject, results=results, steps=3)
 
 
 def test_what_is_lost_is_marked():
-    rival = _found("stiefel", 2.0, 1.0, seconds=20.0)
-    won, _ = cells_of([_found("ism", 2.0, 1.0), rival])
-    assert won.lost == ()
-    below, _ = cells_of([_found("ism", 2.0, 0.9), rival])
-    assert below.lost == ("J 3.3e-02 below that of Stiefel (SM)",)
-    slow, _ = cells_of([_found("ism", 2.0, 1.0, seconds=4.0), rival])
-    assert slow.lost == ("5.0 times as fast as Stiefel (SM)",)
-    # The published 0.95 - 0.05.
-    worse, _ = cells_of([_found("ism", 2.0, 1.0, score=0.89), rival])
-    assert worse.lost == ("accuracy below the published 0.950 - 0.050",)
-    # What a rival has of fewer folds is held against the same folds.
-    fewer, _ = cells_of([_found("ism", 2.0, 1.0), _found("stiefel", 2.0, seconds=20.0)])
-    assert fewer.lost == ()
+    rival, fewer = (_found("stiefel", *each, seconds=20.0) for each in ((2.0, 1.0), (2.0,)))
+    for own, other, *lost in (
+        (_found("ism", 2.0, 1.0), rival),
+        (_found("ism", 2.0, 0.9), rival, "J 3.3e-02 below that of Stiefel (SM)"),
+        (_found("ism", 2.0, 1.0, seconds=4.0), rival, "5.0 times as fast as Stiefel (SM)"),
+        (_found("ism", 2.0, 1.0, score=0.89), rival, "accuracy below the published 0.950 - 0.050"),
+        # What a rival has of fewer folds is held against the same folds.
+        (_found("ism", 2.0, 1.0), fewer),
+    ):
+        assert cells_of([own, other])[0].lost == tuple(lost)
 
 
 def test_the_published_graph_is_held_to_the_published_agreement():

@@ -58,11 +58,8 @@ def test_certificates_are_never_replaced(certificates):
 
 
 def test_certificates_for_wrong_names_are_not_made(tmp_path):
-    for arguments, environment in (
-        (["a b"], {}),
-        ([], {"DAYS": "0"}),
-        ([], {"DAYS": "10", "CA_DAYS": "9"}),
-    ):
+    wrong = ((["a b"], {}), ([], {"DAYS": "0"}), ([], {"DAYS": "10", "CA_DAYS": "9"}))
+    for arguments, environment in wrong:
         done = made(tmp_path / "new", *arguments, **environment)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert not (tmp_path / "new").exists()

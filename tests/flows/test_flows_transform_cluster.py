@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commandline import Ended
+from distributed import Client
 
 import storage.tables.sources
 from flows.compute.session import Session
@@ -73,16 +74,12 @@ def _hive_folder(folder: Path) -> Path:
     return folder
 
 
-Make = Callable[[Path], Path]
-
-
 @pytest.fixture
 def source(tmp_path, monkeypatch, request):
     """Write a table in many pieces, by the function that is the parameter, and return its path."""
     monkeypatch.setattr(storage.tables.sources, "_PIECE_ROWS", 100)
     (tmp_path / "table").mkdir()
-    make: Make = getattr(request, "param", _csv_folder)
-    return make(tmp_path / "table")
+    return getattr(request, "param", _csv_folder)(tmp_path / "table")
 
 
 def _contents(path: Path) -> dict[str, bytes]:
@@ -156,8 +153,6 @@ def _die_in_the_next_piece() -> None:
 def test_a_piece_of_a_killed_worker_is_projected_again(
     transform, cluster, tmp_path, monkeypatch, out, small
 ):
-    from distributed import Client
-
     monkeypatch.setattr("flows.compute.session._SMALL_WORK", small)
     alone = transform(out, "--json").answer
     with Client(cluster) as client:
@@ -172,34 +167,26 @@ def test_a_piece_of_a_killed_worker_is_projected_again(
         os.kill(before[min(before)], 0)
 
 
-def _unseen(frame: pd.DataFrame) -> pd.DataFrame:
-    frame.loc[7, ["level", "a"]] = ["west", np.nan]
-    return frame
-
-
-def _text(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(b=["much", *["1"] * (ROWS - 1)])
-
-
-def _huge(frame: pd.DataFrame) -> pd.DataFrame:
-    frame.loc[[4, 11], list("abcd")] = 1.7e308
-    return frame
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("rows", "changes", "message"),
     [
-        (_unseen, "'level' has 'west', which it did not have before; 'a' has no value in 2 rows"),
-        (_text, "the column 'b' has 'much' among values of type double"),
-        (_huge, "'the projection' is infinite or too large in 4 rows"),
+        (
+            [7],
+            {"level": "west", "a": np.nan},
+            "'level' has 'west', which it did not have before; 'a' has no value in 2 rows",
+        ),
+        ([0], {"b": "much"}, "the column 'b' has 'much' among values of type double"),
+        ([4, 11], dict.fromkeys("abcd", 1.7e308), "'the projection' is infinite or too large in 4"),
     ],
 )
 @pytest.mark.parametrize("out", ["new.parquet", "new"])
 def test_rows_that_do_not_fit_give_the_same_error(
-    transform, source, tmp_path, change, message, out
+    transform, source, tmp_path, rows, changes, message, out
 ):
     for part in (6, 7):
-        change(_frame(part)).to_csv(source / f"part-{part}.csv", index=False)
+        frame = _frame(part).astype(object)
+        frame.loc[rows, [*changes]] = [*changes.values()]
+        frame.to_csv(source / f"part-{part}.csv", index=False)
     paths = [tmp_path / out, tmp_path / "far" / out]
     for path in paths:
         if path.suffix:

