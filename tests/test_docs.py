@@ -55,7 +55,7 @@ class Block:
         assert not failures, "".join(failures)
 
 
-def blocks_of(page: Path) -> list[Block]:
+def blocks_of(page):
     text = page.read_text()
     return [
         Block(page, found["kind"], text.count("\n", 0, found.start("code")), dedent(found["code"]))
@@ -97,21 +97,21 @@ SMALL, FACTOR = 1e-3, 30.0
 PREFECT = ("starting the Prefect server", "it stays up", "run: http")
 
 
-def _lines(output: str) -> list[str]:
+def _lines(output):
     """Return the lines of an output but for empty ones, rules, and what Prefect adds."""
     lines = [" ".join(line.split()) for line in output.splitlines()]
     drawn = (line for line in lines if line.strip("─"))
     return [line for line in drawn if not line.startswith(PREFECT)]
 
 
-def _number(word: str) -> float | None:
+def _number(word):
     try:
         return float(word.replace(",", ""))
     except ValueError:
         return None
 
 
-def _is_alike(known: str, found: str, *, timed: int | None) -> bool:
+def _is_alike(known, found, *, timed):
     """Return whether a line shows what the page does; `timed` is the place of its seconds."""
     if known.endswith("..."):
         return found.startswith(known.removesuffix("...").strip())
@@ -129,7 +129,7 @@ def _is_alike(known: str, found: str, *, timed: int | None) -> bool:
     return True
 
 
-def _differences(shown: str, output: str) -> list[str]:
+def _differences(shown, output):
     """Return the lines of a page that an output lacks, where it should have them."""
     timed, missing, place, skips = None, [], 0, False
     found = _lines(output)

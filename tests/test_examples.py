@@ -11,7 +11,7 @@ import pytest
 HOUSE = Path(__file__).resolve().parents[1]
 
 
-def printed(script: str, *options: str) -> str:
+def printed(script, *options):
     """Run an example in a process of its own, warnings being errors; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(HOUSE / "examples" / script), *options],

@@ -38,15 +38,15 @@ def test_a_notebook_shows_nothing_of_the_machine_that_ran_it(path):
         assert len(base64.b64decode(picture)) < 60_000
 
 
-def _lines(text: str) -> list[str]:
+def _lines(text):
     return [line for line in text.splitlines() if not line.lstrip().startswith(_OF_THE_MACHINE)]
 
 
-def _words(text: str) -> list[str]:
+def _words(text):
     """Return the words of an output; tables may have other widths."""
     return [_NUMBER.sub("#", word) for line in _lines(text) for word in line.strip(" ─").split()]
 
 
-def _numbers(text: str) -> list[float]:
+def _numbers(text):
     found = (number for line in _lines(text) for number in _NUMBER.findall(line))
     return [float(number.replace(",", "")) for number in found]

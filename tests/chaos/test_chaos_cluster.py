@@ -8,10 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -19,7 +17,7 @@ import pytest
 from daskparts import dask, ran, scheduler_options, worker_options
 from serving import ended, free_port, own_ports, start_up
 from support import EXACT, doomed_command, store_own
-from tally import Tally, few_and_many
+from tally import few_and_many
 from waiting import wait
 
 from flows.services.dask import scheduler_environment
@@ -33,7 +31,7 @@ ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "10
 OFTEN = ("--plain", "--checkpoint", "0")
 
 
-def saved_iterations(run: str, *, of_all_starts: bool = False) -> int:
+def saved_iterations(run, *, of_all_starts=False):
     """Return how many iterations a run has saved, of its last start or of all."""
     newest = Checkpoints.of_run(run).find()
     if newest is None or not newest.runs:
@@ -46,9 +44,7 @@ def saved_iterations(run: str, *, of_all_starts: bool = False) -> int:
 class Fit:
     """A fit in a process of its own, whose words go to a file in a folder."""
 
-    def __init__(
-        self, name: str, scheduler: object, folder: Path, *options: object, fit: Sequence[str] = FIT
-    ) -> None:
+    def __init__(self, name, scheduler, folder, *options, fit=FIT):
         self.name, self._said = name, folder / f"{name}.said"
         wanted = (*fit, *OFTEN, "--scheduler", scheduler, "--run", name, *options)
         command = [sys.executable, "-m", "flows.cli", *map(str, wanted)]
@@ -56,10 +52,10 @@ class Fit:
             self.process = psutil.Popen(command, stdout=said, stderr=subprocess.STDOUT)
 
     @property
-    def said(self) -> str:
+    def said(self):
         return self._said.read_text()
 
-    def reach(self, iteration: int, within: float = 120.0, **which: bool) -> None:
+    def reach(self, iteration, within=120.0, **which):
         """Wait until it has come to an iteration, or has made so many of all starts."""
         until = time.monotonic() + within
         while saved_iterations(self.name, **which) < iteration:
@@ -67,12 +63,12 @@ class Fit:
             assert time.monotonic() < until, self.said
             time.sleep(0.02)
 
-    def workers(self) -> list[psutil.Process]:
+    def workers(self):
         """Return the workers that it has started."""
         children = self.process.children(recursive=True)
         return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
 
-    def ended(self, within: float) -> bool:
+    def ended(self, within):
         """Say whether it comes to a good end in so many seconds."""
         try:
             return self.process.wait(within) == 0
@@ -80,7 +76,7 @@ class Fit:
             self.stop()
             return False
 
-    def stop(self) -> None:
+    def stop(self):
         """End it with what it has started, whatever state that is in."""
         family = [self.process, *self.process.children(recursive=True)]
         for each in family:
@@ -92,19 +88,19 @@ class Fit:
 class Whole:
     """What an undisturbed fit comes to."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         model = load_model(name)
         self.components = model.components
         self.objectives = [each["objective"] for each in model.history]
 
-    def differs(self, name: str) -> bool:
+    def differs(self, name):
         """Return whether another run has other bits."""
         other = Whole(name)
         same = np.array_equal(self.components, other.components)
         return not same or self.objectives != other.objectives
 
 
-def kill_one(rng: random.Random, among: Callable[[], list[psutil.Process]]) -> None:
+def kill_one(rng, among):
     """Kill one of some processes, in a while."""
     time.sleep(rng.random() * 0.3)
     with suppress(psutil.NoSuchProcess):
@@ -114,7 +110,7 @@ def kill_one(rng: random.Random, among: Callable[[], list[psutil.Process]]) -> N
 class Supervisor:
     """Starts a scheduler and two workers, and again whatever of them has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         port = free_port()
         self.address = f"tcp://127.0.0.1:{port}"
         parts = [dask("scheduler", *scheduler_options(port))]
@@ -126,23 +122,23 @@ class Supervisor:
         self._thread.start()
 
     @property
-    def scheduler(self) -> psutil.Popen:
+    def scheduler(self):
         return self.parts[0]
 
-    def workers(self) -> list[psutil.Process]:
+    def workers(self):
         """Return the workers that run now, without their nannies."""
         nannies = [each for each in self.parts[1:] if each.poll() is None]
         found = [child for nanny in nannies for child in nanny.children(recursive=True)]
         return [each for each in found if "spawn_main" in " ".join(each.cmdline())]
 
-    def end_workers(self) -> None:
+    def end_workers(self):
         self._keeps_workers = False
         for part in self.parts[1:]:
             for each in [part, *part.children(recursive=True)]:
                 with suppress(psutil.NoSuchProcess):
                     each.kill()
 
-    def close(self) -> None:
+    def close(self):
         self._ended.set()
         self._thread.join()
         for part in reversed(self.parts):
@@ -150,7 +146,7 @@ class Supervisor:
         for part in self.parts:
             part.wait(30)
 
-    def _look_after(self) -> None:
+    def _look_after(self):
         while not self._ended.wait(0.2):
             for number, command in enumerate(self._commands):
                 wanted = number == 0 or self._keeps_workers
@@ -158,13 +154,13 @@ class Supervisor:
                     self.parts[number] = self._start(command)
 
     @staticmethod
-    def _start(command: list[str]) -> psutil.Popen:
+    def _start(command):
         nowhere = subprocess.DEVNULL
         settings = {**os.environ, **scheduler_environment()}
         return psutil.Popen(command, stdout=nowhere, stderr=nowhere, cwd="/", env=settings)
 
 
-def stop_for(process: psutil.Process, seconds: float) -> None:
+def stop_for(process, seconds):
     """Let a process stand still for so many seconds."""
     process.send_signal(signal.SIGSTOP)
     time.sleep(seconds)
@@ -193,7 +189,7 @@ def local(tmp_path):
     return _local(tmp_path)
 
 
-def _local(folder: Path) -> Path:
+def _local(folder):
     file = folder / "local.toml"
     file.write_text(LOCAL)
     return file
@@ -230,9 +226,7 @@ def test_the_scheduler_is_killed(tally, count, whole, local, tmp_path, prefect_h
                 _kill_scheduler(row, fit, whole, lambda: live_record("dask-scheduler").process)
 
 
-def _kill_scheduler(
-    row: Tally, fit: Fit, whole: Whole, scheduler: Callable[[], psutil.Process]
-) -> None:
+def _kill_scheduler(row, fit, whole, scheduler):
     fit.reach(4)
     kill_one(random.Random(fit.name), lambda: [scheduler()])
     survived = fit.ended(60)
@@ -266,7 +260,7 @@ def test_all_workers_are_killed_at_once(tally, count, whole, local, tmp_path):
                 row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
-def _kill_all(workers: list[psutil.Process]) -> None:
+def _kill_all(workers):
     assert len(workers) == 2
     for each in workers:
         each.kill()
@@ -324,7 +318,7 @@ def test_the_folds_after_a_loss(tally, apart, serving, tmp_path):
     row.add(survived=True, wrong=scores[0] != scores[1], times=2)
 
 
-def _await_piece(run: str, fold: int) -> None:
+def _await_piece(run, fold):
     """Wait until a fold, counted from 0, is under way."""
     saved = PartialResults.of_run(run)
     wait(lambda: len(saved.keys("fold-")) >= fold and saved_iterations(run), every=0.05)
@@ -370,11 +364,11 @@ def test_the_driver_is_killed_at_any_moment(tally, count, apart):
         assert not Checkpoints.of_run(name).numbers
 
 
-def _driver(name: str, calls: int) -> list[str]:
+def _driver(name, calls):
     return doomed_command("checkpoint-", calls, *FIT, *OFTEN, "--quiet", "--run", name)
 
 
-def _killed(name: str, rng: random.Random) -> int:
+def _killed(name, rng):
     """Kill the driver of a run; return how many iterations that it had come to are lost."""
     saving = rng.random() < 0.5
     with subprocess.Popen(

@@ -7,7 +7,6 @@ import string
 import subprocess
 import sys
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -80,7 +79,7 @@ def test_a_file_is_altered_cut_or_deleted(tally, count):
     assert not any(map(said_by, READS.values()))
 
 
-def _damaged(rng: random.Random, content: bytes, deletable: bool) -> bytes | None:
+def _damaged(rng, content, deletable):
     at = rng.randrange(len(content))
     flipped = bytes([content[at] ^ 1 << rng.randrange(8)])
     ways = [content[:at] + flipped + content[at + 1 :], content[:at], None]
@@ -121,7 +120,7 @@ def test_ingests_at_once_and_one_is_killed(tally, count):
         )
 
 
-def _begun(code: str, calls: int, *words: object) -> subprocess.Popen[str]:
+def _begun(code, calls, *words):
     """Begin a program that ends itself at a call to the disk that names the data sets; 0: never."""
     command = [sys.executable, "-c", code, str(datasets_folder()), str(calls), *map(str, words)]
     pipe = subprocess.PIPE
@@ -131,14 +130,14 @@ def _begun(code: str, calls: int, *words: object) -> subprocess.Popen[str]:
 PARTS = 9
 
 
-def _parts(folder: Path, suffix: str, seed: int = 0) -> list[Path]:
+def _parts(folder, suffix, seed=0):
     paths = [folder / f"part-{number}.{suffix}" for number in range(PARTS)]
     for number, path in enumerate(paths):
         write_table(random_table(100, seed + number), path)
     return paths
 
 
-def _error(source: object, name: str = "own", **options: object) -> str:
+def _error(source, name="own", **options):
     """Return the error with which an ingestion ends, empty if it ends well."""
     return said_by(lambda: ingest_table(source, name, label="y", force=True, **options))
 
@@ -248,7 +247,7 @@ def test_an_ingestion_is_killed(tally, tmp_path, count):
         old = again
 
 
-def _die_at_batch(number: int) -> None:
+def _die_at_batch(number):
     """Kill this worker when it has read a number of files."""
     from storage.tables.sources import Part
 
@@ -315,7 +314,7 @@ def test_hostile_names_of_data_sets(tally, tmp_path):
         row.add(survived="name" in said, wrong=files_below(tmp_path) != before)
 
 
-def _columns(names: list[str]) -> pd.DataFrame:
+def _columns(names):
     values = np.random.default_rng(0).normal(size=(60, len(names)))
     return pd.DataFrame(values, columns=names).assign(y=["no", "yes"] * 30)
 

@@ -4,11 +4,9 @@ import io
 import json
 import shutil
 import struct
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +37,7 @@ from storage.records import dumps, loads, to_sealed_json
 from storage.store import commit_arrays
 
 
-def later(use: Callable[..., object]) -> Callable[..., Callable[[], object]]:
+def later(use):
     """Return a function that returns a call of `use`, with its arguments, for later."""
     return lambda *given, **named: partial(use, *given, **named)
 
@@ -47,19 +45,19 @@ def later(use: Callable[..., object]) -> Callable[..., Callable[[], object]]:
 OBJECTS = np.array([[Payload(), 1.0, 2.0]], dtype=object)
 
 
-def saved(array: np.ndarray, save: Callable[..., None] = np.save) -> bytes:
+def saved(array, save=np.save):
     content = io.BytesIO()
     save(content, array)
     return content.getvalue()
 
 
-def npy(header: str, body: bytes = bytes(24)) -> bytes:
+def npy(header, body=bytes(24)):
     """Return a .npy file with a header of our own."""
     text = header.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + body
 
 
-def shaped(shape: object, descr: str = "<f8") -> bytes:
+def shaped(shape, descr="<f8"):
     return npy(f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}")
 
 
@@ -96,7 +94,7 @@ DEEP = "[" * 50_000
 
 
 @later
-def _metadata(**changes: Any) -> None:
+def _metadata(**changes):
     """Open a data set whose rows' metadata are others, and all digests right."""
     root = dataset_path("small")
     _rewritten(root / "X" / "zarr.json", **changes)
@@ -104,20 +102,20 @@ def _metadata(**changes: Any) -> None:
     read_data()
 
 
-def _rewritten(path: Path, **changes: Any) -> None:
+def _rewritten(path, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def _resealed(root: Path) -> None:
+def _resealed(root):
     (root / MANIFEST).unlink()
     write_manifest(root, "0" * 64)
 
 
-def _grid(*shape: int) -> dict[str, Any]:
+def _grid(*shape):
     return {"name": "regular", "configuration": {"chunk_shape": shape}}
 
 
-def _recorded(root: Path, change: Callable[[str], str]) -> None:
+def _recorded(root, change):
     """Let a group have another record, and all digests right."""
     attributes = json.loads((root / "zarr.json").read_text())["attributes"]
     changed = {**attributes, "record": change(attributes["record"])}
@@ -126,19 +124,19 @@ def _recorded(root: Path, change: Callable[[str], str]) -> None:
 
 
 @later
-def _attributes(**changes: Any) -> None:
+def _attributes(**changes):
     _recorded(dataset_path("small"), lambda record: dumps({**loads(record), **changes}))
     open_dataset("small")
 
 
 @later
-def _record(text: str) -> None:
+def _record(text):
     _recorded(run_folder("fitted") / "result", lambda _: text)
     load_model("fitted")
 
 
 @later
-def _listed(name: str) -> None:
+def _listed(name):
     """Open a data set whose manifest lists that file as well."""
     path = dataset_path("small") / MANIFEST
     known = json.loads(path.read_text())
@@ -149,7 +147,7 @@ def _listed(name: str) -> None:
 
 
 @later
-def _written(file: str, text: str, *, is_sealed: bool = False) -> None:
+def _written(file, text, *, is_sealed=False):
     """Read a data set or run of the home of which a file has another content."""
     path = Path("home", file)
     path.write_text(text)
@@ -158,7 +156,7 @@ def _written(file: str, text: str, *, is_sealed: bool = False) -> None:
     READS[path.parts[2]]()
 
 
-def _values_of_another() -> None:
+def _values_of_another():
     _resealed(dataset_path("small"))
     (checked,) = check_files(["small"])
     if checked.problems:
@@ -166,7 +164,7 @@ def _values_of_another() -> None:
 
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
-STORES: dict[str, Callable[[], object]] = {
+STORES = {
     "zarr: a codec that unpickles": _metadata(codecs=[{"name": "numcodecs.pickle"}]),
     "zarr: a codec of nobody": _metadata(codecs=[BYTES, {"name": "os.system"}]),
     "zarr: a codec of others": _metadata(codecs=[BYTES, {"name": "gzip"}]),
@@ -198,7 +196,7 @@ STORES: dict[str, Callable[[], object]] = {
 
 
 @later
-def _checkpoint(**changes: Any) -> None:
+def _checkpoint(**changes):
     """Read a checkpoint whose record has other values, and all digests right."""
     record, arrays = to_json(checkpoint(0))
     checkpoints = Checkpoints.of_run("odd")
@@ -210,13 +208,13 @@ def _checkpoint(**changes: Any) -> None:
 LEASE, FOLD = "runs/under-way/lease.json", "runs/under-way/partial/fold-1/manifest.json"
 
 
-def _leased(**changes: Any) -> Callable[[], object]:
+def _leased(**changes):
     """Return what reads a lease with other values, and the digest right."""
     return _written(LEASE, to_sealed_json({**asdict(lease()), **changes}))
 
 
 @later
-def _resumed(**changes: Any) -> None:
+def _resumed(**changes):
     """Go on with a run whose lease has other settings, and the digest right."""
     known = FitSettings(dataset="small", n_components=2).to_json()
     replace(lease(), settings={**known, **changes}).write()
@@ -224,7 +222,7 @@ def _resumed(**changes: Any) -> None:
 
 
 @later
-def _linked(link: str, use: Callable[[], object]) -> None:
+def _linked(link, use):
     """Use a folder that is a link to one outside the home."""
     outside, place = Path("outside"), Path("home", link)
     outside.mkdir()
@@ -236,12 +234,12 @@ def _linked(link: str, use: Callable[[], object]) -> None:
 STATE = to_json(checkpoint(0))[0]["runs"][0]
 
 
-def _array(*shape: float, start: int = 0) -> Callable[[], object]:
+def _array(*shape, start=0):
     array = {"__kind__": "array", "of": "float64", "start": start, "shape": shape}
     return _checkpoint(runs=[array])
 
 
-RUNS: dict[str, Callable[[], object]] = {
+RUNS = {
     "name: a run above": lambda: load_model("../x"),
     "name: a run anywhere": lambda: open_run("/etc"),
     "name: a report above": lambda: write_report("../../x"),
@@ -279,7 +277,7 @@ RUNS: dict[str, Callable[[], object]] = {
 
 
 @later
-def _transformed(file: str, content: bytes) -> None:
+def _transformed(file, content):
     Path(file).write_bytes(content)
     try:
         transform_rows("fitted", TransformSettings(source=file, out=Path("out.csv")))
@@ -287,7 +285,7 @@ def _transformed(file: str, content: bytes) -> None:
         assert not Path("out.csv").exists()
 
 
-GROUPS: dict[str, dict[str, Callable[[], object]]] = {
+GROUPS = {
     "rows to transform": {
         **{f"npy: {name}": _transformed("a.npy", each) for name, each in MATRICES.items()},
         **{f"csv: {name}": _transformed("a.csv", each) for name, each in TABLES.items()},

@@ -4,11 +4,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import psutil
@@ -19,7 +17,7 @@ from tally import LONG, few_and_many
 from waiting import wait
 
 from flows.services.leases import find_lease
-from storage import Checkpoints, Model, home, load_model, run_folder, saved_run_path
+from storage import Checkpoints, home, load_model, run_folder, saved_run_path
 
 POOL = "taking-over"
 RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
@@ -79,19 +77,19 @@ def test_a_cancelled_run_that_is_retried_goes_on(tally, count, serving):
             row.add(survived=survived, wrong=saved and not _alike(load_model(str(mine.run)), whole))
 
 
-def _wait_for_iterations(run: str) -> None:
+def _wait_for_iterations(run):
     wait(lambda: max(Checkpoints.of_run(run).numbers, default=0) >= 3, every=0.02)
 
 
 @contextmanager
-def _worker(serving: Serving) -> Iterator[str]:
+def _worker(serving):
     """Keep a worker that takes up scheduled fits; yield the id of their deployment."""
     deployment = serving.deployed(POOL)
     with running_worker(serving.api, POOL):
         yield deployment
 
 
-def _killed(run: str) -> list[dict[str, Any]]:
+def _killed(run):
     """Kill the process of a run when it has come some way; return the iterations that it kept."""
     _wait_for_iterations(run)
     psutil.Process(find_lease(run).pid).kill()
@@ -99,11 +97,11 @@ def _killed(run: str) -> list[dict[str, Any]]:
     return [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in history]
 
 
-def _state(serving: Serving, run: str) -> str:
+def _state(serving, run):
     return str(serving.run(run)["state_type"])
 
 
-def _alike(one: Model, other: Model) -> bool:
+def _alike(one, other):
     return np.array_equal(one.components, other.components)
 
 
@@ -139,9 +137,7 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
             row.add(survived=survived, wrong=wrong)
 
 
-def _fit(
-    stack: ExitStack, run: str, patience: float, iterations: int, *more: str, **environment: str
-) -> subprocess.Popen[str]:
+def _fit(stack, run, patience, iterations, *more, **environment):
     """Start a fit that takes some seconds, and ends with the stack at the latest."""
     own = ("fit", "own", "--run", run, "--max-iter", str(iterations), *FIT, *more)
     process = subprocess.Popen(
@@ -156,7 +152,7 @@ def _fit(
     return process
 
 
-def _completed(serving: Serving, run: str) -> bool:
+def _completed(serving, run):
     return _state(serving, run) == "COMPLETED" and bool(serving.artifacts_of(run, "markdown"))
 
 

@@ -5,21 +5,18 @@ import shutil
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from daskparts import ran
-from serving import OVER, Serving, running_worker
+from serving import OVER, running_worker
 from shop import BAD, RUN_FILE, change_part, open_shop
 from support import small_disk
 from tally import few_and_many
 from waiting import wait
 
 from flows.refreshes.refresh import refresh
-from flows.results.refresh import RefreshResult
 from flows.runs.published import History, publishing
 from flows.settings.refresh import RefreshSettings
 from storage import StorageError, load_model, model_hash
@@ -46,7 +43,7 @@ def shop(tmp_path):
     return run_file
 
 
-def _night(run_file: Path) -> RefreshResult:
+def _night(run_file):
     return refresh(RefreshSettings(file=str(run_file)))
 
 
@@ -167,31 +164,31 @@ def test_the_machine_is_off_at_night(tally, count, doomed, tmp_path):
         row.add(survived=survived, wrong="failed" in states)
 
 
-def _own_shop(folder: Path, name: str) -> Path:
+def _own_shop(folder, name):
     (folder / name).mkdir()
     text = WITHOUT_OUTPUTS.replace('"sales"', f'"{name}"').replace('"shop"', f'"{name}"')
     return open_shop(folder / name, text)
 
 
-def _shorten(run_file: Path, rows: int) -> None:
+def _shorten(run_file, rows):
     change_part(run_file.parent, "a", lambda frame, _: frame.iloc[rows:])
 
 
-def _schedule(serving: Serving, run_file: Path, cron: str) -> None:
+def _schedule(serving, run_file, cron):
     command = (sys.executable, "-m", "flows.cli", "schedule", run_file, "--cron", cron)
     ran(*command, PREFECT_API_URL=serving.api).check_returncode()
 
 
-def _ended(serving: Serving, name: str) -> list[Any]:
+def _ended(serving, name):
     return [each for each in serving.runs_of(name) if each["state_type"] in OVER]
 
 
-def _next_end(serving: Serving, name: str, known: int) -> Any:
+def _next_end(serving, name, known):
     """Return the run of a schedule that ends after so many others."""
     return wait(lambda: _ended(serving, name)[known:], 240)[0]
 
 
-def _all_over(serving: Serving, when: datetime, known: set[str]) -> list[Any]:
+def _all_over(serving, when, known):
     """Return the new runs that were due at a time; none if one of them goes on."""
     due = [
         each

@@ -4,12 +4,10 @@ import contextlib
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -17,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from daskparts import cluster_file, dask, made, options, process, scheduler, worker
-from distributed import Client, Security
+from distributed import Client
 from serving import ended, own_ports, start_up
 from tally import few_and_many
 
@@ -74,7 +72,7 @@ def test_whoever_has_no_certificate_is_turned_away(tally, count, targets, here, 
     row.wrong += any(each != pytest.approx(alone, rel=1e-9) for each in costs)
 
 
-def _serves(target: Target) -> bool:
+def _serves(target):
     """Say whether those with a certificate are served, by one worker, and nobody else is."""
     certificates = target.admitted
     assert _said(target.port, _context(certificates.cert, certificates.key))
@@ -84,7 +82,7 @@ def _serves(target: Target) -> bool:
         return len(client.scheduler_info(n_workers=-1)["workers"]) == 1
 
 
-def _of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool:
+def _of_another_authority(target, folder, held):
     others = folder / "others"
     if not others.exists():
         assert made(others).returncode == 0
@@ -95,7 +93,7 @@ def _of_another_authority(target: Target, folder: Path, held: ExitStack) -> bool
     return not joined and not _said(target.port, _context(*theirs))
 
 
-def _silent(target: Target, folder: Path, held: ExitStack) -> bool:
+def _silent(target, folder, held):
     """Connect, say nothing, and stay."""
     connection = held.enter_context(socket.create_connection(("127.0.0.1", target.port)))
     connection.settimeout(1)
@@ -104,7 +102,7 @@ def _silent(target: Target, folder: Path, held: ExitStack) -> bool:
     return True
 
 
-CLIENTS: dict[str, Callable[[Target, Path, ExitStack], bool]] = {
+CLIENTS = {
     "without TLS": lambda target, *_: _cannot_join(f"tcp://127.0.0.1:{target.port}", None),
     "of another authority": _of_another_authority,
     "without certificate": lambda target, *_: not _said(target.port, _context()),
@@ -126,7 +124,7 @@ CLIENTS: dict[str, Callable[[Target, Path, ExitStack], bool]] = {
 }
 
 
-def _cannot_join(address: str, security: Security | None) -> bool:
+def _cannot_join(address, security):
     try:
         with quiet_logs(), Client(address, security=security, timeout=3):
             return False
@@ -134,7 +132,7 @@ def _cannot_join(address: str, security: Security | None) -> bool:
         return True
 
 
-def _worker_ends(address: str, *more: object) -> bool:
+def _worker_ends(address, *more):
     size = ("--nthreads", 1, "--host", "127.0.0.1", "--no-nanny", "--death-timeout", 3)
     pages = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
     with process(*dask("worker", address, *size, *pages, *more)) as started:
@@ -144,7 +142,7 @@ def _worker_ends(address: str, *more: object) -> bool:
             return False
 
 
-def _said(port: int, context: ssl.SSLContext | None, sent: bytes = b"") -> bytes:
+def _said(port, context, sent=b""):
     """Return what the scheduler says to a client, but for what TLS says itself."""
     try:
         with (
@@ -159,7 +157,7 @@ def _said(port: int, context: ssl.SSLContext | None, sent: bytes = b"") -> bytes
     return b"" if alert else found
 
 
-def _context(*certificate: Path) -> ssl.SSLContext:
+def _context(*certificate):
     """Return what trusts everybody and shows a certificate, if there is one to show."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -168,13 +166,11 @@ def _context(*certificate: Path) -> ssl.SSLContext:
     return context
 
 
-def _certificate(
-    folder: Path, authority: tuple[Path, Path] | None = None, until: int = 30
-) -> tuple[Path, Path]:
+def _certificate(folder, authority=None, until=30):
     """Make a certificate, signed by an authority or itself; return the files of it and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dask-internal")])
-    signing: Any = key
+    signing = key
     if authority is not None:
         issuer = x509.load_pem_x509_certificate(authority[0].read_bytes()).subject
         signing = serialization.load_pem_private_key(authority[1].read_bytes(), None)
@@ -193,5 +189,5 @@ def _certificate(
     return files
 
 
-def _port(address: str) -> int:
+def _port(address):
     return int(address.rpartition(":")[2])

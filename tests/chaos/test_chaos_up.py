@@ -3,12 +3,11 @@
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from serving import OVER, RunningUp, ended, home_for_up, own_ports, running_worker, start_up
+from serving import OVER, ended, home_for_up, own_ports, running_worker, start_up
 from support import exact_fit, store_own, undisturbed
 from tally import few_and_many
 from waiting import wait
@@ -55,7 +54,7 @@ def test_missed_runs_give_way_to_a_later_one(tally, count, up, monkeypatch):
         row.add(survived=_catch_up(up, f"missed-{number}"))
 
 
-def _catch_up(up: RunningUp, run: str) -> bool:
+def _catch_up(up, run):
     """Return whether, of runs that were missed, all but the last gave way."""
     settings = {
         name: value for name, value in exact_fit(run, 300).to_json().items() if value is not None
@@ -75,7 +74,7 @@ def _catch_up(up: RunningUp, run: str) -> bool:
     return len(missed) > 0 and explained and "COMPLETED" in {ends[run]["type"] for run in late}
 
 
-def _due(up: RunningUp, deployment: str) -> Any:
+def _due(up, deployment):
     """Return the runs of a deployment that nobody has begun though they are due, in order."""
     due = {
         "state": {"type": {"any_": ["SCHEDULED"]}},
@@ -85,14 +84,14 @@ def _due(up: RunningUp, deployment: str) -> Any:
     return up.find("flow_runs", deployments=mine, flow_runs=due, sort="EXPECTED_START_TIME_ASC")
 
 
-def _kill(service: str) -> None:
+def _kill(service):
     # One that ends right after its start, again and again, is given up.
     record = wait(lambda: live_record(service))
     wait(lambda: time.time() - record.process.create_time() > 12)
     record.process.kill()
 
 
-def _end(up: RunningUp, run: str) -> str | None:
+def _end(up, run):
     with suppress(httpx.TransportError):  # the server is being started again
         state = up.run(run)["state_type"]
         return state if state in OVER else None

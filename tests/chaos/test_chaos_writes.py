@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -42,13 +41,13 @@ from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import Checkpoints, PartialResults, home, ingest_table, save_results, write_history
 
 
-def fit(run: str) -> FitSettings:
+def fit(run):
     return FitSettings(
         dataset="wine", criterion="dependence", n_components=2, run=run, checkpoint=0.0, force=True
     )
 
 
-def furnish() -> None:
+def furnish():
     """Fill the home, and the folder beside it, with what is there before anything is written."""
     stock()
     ingest("wine")
@@ -65,24 +64,24 @@ def furnish() -> None:
     (home() / "raw" / "own" / "file").write_bytes(b"old")
 
 
-def beside() -> Path:
+def beside():
     """Return a folder that people have chosen, on the same disk."""
     return home().with_name("out")
 
 
-def _lease() -> None:
+def _lease():
     with hold_lease("under-way", "fit", {}, lambda: True):
         pass
 
 
-def _download() -> None:
+def _download():
     folder = partial(SimpleHTTPRequestHandler, directory=beside())
     with served(ThreadingHTTPServer(("127.0.0.1", 0), folder)) as address:
         fetch(f"{address}/own.csv", home() / "raw" / "own" / "file")
 
 
 API, PAGES = "http://127.0.0.1", (ArtifactPage("a", "b", "c"),)
-WRITES: dict[str, Callable[[], object]] = {
+WRITES = {
     "a data set": lambda: store_small(1),
     "an ingest": lambda: ingest("wine", force=True),
     "a table": lambda: ingest_table(beside() / "own.csv", "table", label="y", force=True),
@@ -145,7 +144,7 @@ def test_the_disk_is_full(tally, disk, count):
 
 
 @contextmanager
-def _filled(ballast: Path, room: int) -> Iterator[None]:
+def _filled(ballast, room):
     """Fill the disk in the block, but for some pages."""
     with ballast.open("wb", buffering=0) as handle:
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
@@ -185,12 +184,12 @@ def test_writing_is_forbidden(tally, public_home):
             row.add(survived=_clear(said, public_home), wrong=not _as_before(public_home, before))
 
 
-def _clear(said: str, folder: Path) -> bool:
+def _clear(said, folder):
     """Say whether an error names the file, and tells what to do."""
     return str(folder) in said and ADVICE.search(said) is not None
 
 
-def _as_before(folder: Path, before: dict[Path, bytes]) -> bool:
+def _as_before(folder, before):
     """Say whether all that was there is there, whole, and nothing beside it."""
     now = files_below(folder)
     own = [home() / each for each in NEW]

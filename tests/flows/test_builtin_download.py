@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()
 PACKED = gzip.compress(BODY)
 # Status, headers and body by path.
-ANSWERS: dict[str, tuple[int, dict[str, Any], bytes]] = {
+ANSWERS = {
     "/good.bin": (200, {"Content-Length": len(BODY)}, BODY),
     "/unsized": (200, {"Connection": "close"}, BODY),
     "/packed": (200, {"Content-Encoding": "gzip", "Content-Length": len(PACKED)}, PACKED),
@@ -33,7 +32,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         if self.path not in ANSWERS:
             self.rfile.read(1)  # until the other side has gone away
             return
@@ -44,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Say nothing."""
 
 

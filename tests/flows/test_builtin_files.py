@@ -7,10 +7,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +30,7 @@ FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.
 PGM = b"P5\n32 30\n255\n" + bytes(range(240)) * 4
 
 
-def member(name: str, content: bytes = PGM, **more: Any) -> tuple[tarfile.TarInfo, bytes]:
+def member(name, content=PGM, **more):
     info = tarfile.TarInfo(name)
     info.size = len(content)
     for key, value in more.items():
@@ -41,7 +38,7 @@ def member(name: str, content: bytes = PGM, **more: Any) -> tuple[tarfile.TarInf
     return info, content
 
 
-def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+def tar_of(*members):
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         for info, content in members:
@@ -49,12 +46,12 @@ def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
     return made.getvalue()
 
 
-def beside(*given: Any, **more: Any) -> bytes:
+def beside(*given, **more):
     """Return a tar archive, packed, of a good picture and one more member."""
     return tar_of(member(FACE), member(*given, **more))
 
 
-def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
+def png(width, height, *chunks):
     """Return a PNG of that size, without its pixels."""
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = [(b"IHDR", head), *chunks, (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
@@ -65,14 +62,14 @@ def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def zipped(name: str) -> bytes:
+def zipped(name):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, bytes(2**24))
     return content.getvalue()
 
 
-def idx(*sizes: int, body: bytes | None = None, kind: int = 8) -> bytes:
+def idx(*sizes, body=None, kind=8):
     head = struct.pack(f">BBBB{len(sizes)}I", 0, 0, kind, len(sizes), *sizes)
     return head + (bytes(math.prod(sizes)) if body is None else body)
 
@@ -85,7 +82,7 @@ DIGITS = partial(read_raw, read_idx, ndim=3)
 LINE = b"1,5,1,1,1,2,1,3,1,1"
 
 
-RAW: dict[str, tuple[Callable[[Path], object], Callable[[], bytes]]] = {
+RAW = {
     "tar: a way up": (FACES, lambda: beside("../ann/ann_up_sad_open_4.pgm")),
     "tar: an absolute path": (FACES, lambda: beside("/ann/ann_up_sad_open_4.pgm")),
     "tar: a name twice": (FACES, lambda: beside(f"again/{FACE}")),
@@ -133,7 +130,7 @@ RAW: dict[str, tuple[Callable[[Path], object], Callable[[], bytes]]] = {
 }
 
 
-def put(path: Path, data: bytes) -> Path:
+def put(path, data):
     path.write_bytes(data)
     return path
 

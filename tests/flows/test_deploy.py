@@ -10,7 +10,6 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import httpx
 import jsonschema
@@ -30,11 +29,11 @@ Name = tuple[str, str]  # kind and name of a manifest
 PASSWORDS = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
 
 
-def composed(**environment: str) -> subprocess.CompletedProcess[str]:
+def composed(**environment):
     return ran(needs("docker-compose"), "--file", COMPOSE, "config", **environment)
 
 
-def composed_services(**environment: str) -> dict[str, Any]:
+def composed_services(**environment):
     done = composed(**PASSWORDS, **environment)
     assert done.returncode == 0, done.stderr
     return dict(yaml.safe_load(done.stdout)["services"])
@@ -66,7 +65,7 @@ def test_compose_has_all_parts(services):
 PASSWORD = "p@ss:w/ord %40?#"
 
 
-def _connects_with(environment: dict[str, Any]) -> str | None:
+def _connects_with(environment):
     """Return the password with which a Prefect server of this environment would connect."""
     code = (
         "from prefect.settings import get_current_settings as now; from sqlalchemy import make_url;"
@@ -129,7 +128,7 @@ def test_the_proxy_serves_the_reports_over_tls(tmp_path, services):
         httpx.Client(verify=trusted, timeout=60) as client,
     ):
 
-        def status(**given: Any) -> int:
+        def status(**given):
             given |= {"headers": {"Host": f"{name}:{front}"}, "extensions": {"sni_hostname": name}}
             with suppress(httpx.TransportError):
                 return client.get(f"https://127.0.0.1:{front}/", **given).status_code
@@ -193,7 +192,7 @@ def test_manifests_keep_to_their_schemas(manifests):
     _keeps_to_the_operator(cluster)
 
 
-def _keeps_to_the_operator(cluster: dict[str, Any]) -> None:
+def _keeps_to_the_operator(cluster):
     """Hold a DaskCluster against the definition that comes with the operator."""
     package = files("dask_kubernetes") / "operator/deployment/helm/dask-kubernetes-operator"
     definition = yaml.safe_load((package / "crds/daskcluster.yaml").read_text())
@@ -208,7 +207,7 @@ def _keeps_to_the_operator(cluster: dict[str, Any]) -> None:
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)
 
 
-def _closed(schema: Any) -> Any:
+def _closed(schema):
     """Return a schema that allows no other keys than it names; a server would drop them."""
     if isinstance(schema, list):
         return [_closed(each) for each in schema]
@@ -281,11 +280,11 @@ def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name):
 
 
 CHART = DEPLOY / "helm/ism-dask"
-SECRETS: dict[str, Any] = {
+SECRETS = {
     "secrets": {"postgresPassword": "one", "prefectAuth": "ism:two", "reportsAuth": "ism:three"}
 }
 # Another one for each value of the chart.
-VALUES: dict[str, Any] = {
+VALUES = {
     "image": {"repository": "example.net/other", "tag": "9.8.7"},
     "secrets": {"existing": "own-secret"},
     "public": {"url": "https://a.net:8443", "host": "a.net", "reportsHost": "b.net"},
@@ -297,9 +296,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-def charted(
-    folder: Path, values: dict[str, Any], *command: str
-) -> subprocess.CompletedProcess[str]:
+def charted(folder, values, *command):
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     folders = {"HELM_CACHE_HOME": str(folder), "HELM_CONFIG_HOME": str(folder)}
@@ -307,7 +304,7 @@ def charted(
     return ran(needs("helm"), *(command or ("template", "release")), *options, **folders)
 
 
-def _objects(text: str) -> dict[Name, Any]:
+def _objects(text):
     """Return manifests by kind and name, without namespaces and the digests in names."""
     text = re.sub(r"\b(prefect|public)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
     objects = {}
@@ -379,7 +376,7 @@ def test_scripts_are_scripts(script):
     subprocess.run(["bash", "-n", DEPLOY / script], check=True)
 
 
-def verified(file: Path, home: Path) -> str:
+def verified(file, home):
     """Return what systemd has against a unit of a user."""
     folders = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
     done = ran(needs("systemd-analyze"), "--user", "verify", file, **folders)

@@ -3,7 +3,6 @@
 import signal
 import time
 from dataclasses import replace
-from typing import Any
 
 import psutil
 import pytest
@@ -116,9 +115,9 @@ def test_a_run_of_a_worker_stops_when_it_is_suspended_or_cancelled(serving, sche
         wait(lambda: serving.run(run)["state_type"] == "CANCELLED")
 
 
-def _working(client: Any) -> bool:
+def _working(client):
     return bool(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
 
 
-def _gone(family: list[psutil.Process]) -> bool:
+def _gone(family):
     return not psutil.wait_procs(family, timeout=120)[1]

@@ -124,7 +124,7 @@ def test_fit_for_people(here):
     assert here(*words, "--force").status == 0
 
 
-def _figure(ended: Ended, name: str) -> str:
+def _figure(ended, name):
     """Return the value of a figure in the table at the end of a command."""
     (value,) = re.findall(rf"^ {name}  +(\S.*?) *$", ended.out, re.MULTILINE)
     return value
@@ -174,10 +174,10 @@ def test_options_for_a_better_optimum(here):
 
 @pytest.mark.parametrize("command", ["fit", "cluster"])
 def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(here, request, command):
-    def ended(*options: object) -> str:
+    def ended(*options):
         words = (command, "wine", "--plain", "--json", "--force", "--sigma", "median")
         criterion = DEPENDENCE if command == "fit" else ()
-        status: str = here(*words, *criterion, "--run", "one", *options).answer["status"]
+        status = here(*words, *criterion, "--run", "one", *options).answer["status"]
         assert load_model("one").metrics["status"] == status
         return status
 
@@ -221,7 +221,7 @@ def test_ctrl_c_before_the_command_begins_is_one_line(here, monkeypatch, place, 
 
 
 def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
-    def half_imported(*_: object) -> None:
+    def half_imported(*_):
         try:
             signal.raise_signal(signal.SIGINT)
         except BaseException:
@@ -341,7 +341,7 @@ def test_the_traceback_is_there_for_who_asks(here, monkeypatch):
 
 
 def test_an_error_that_nobody_foresaw_is_one_line(here, monkeypatch):
-    def broken(*_: object, **__: object) -> None:
+    def broken(*_, **__):
         raise RuntimeError("first\nsecond")
 
     monkeypatch.setattr("flows.runs.data.open_dataset", broken)

@@ -9,7 +9,6 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -175,7 +174,7 @@ def test_workers_of_our_own_are_here_only(local):
     assert _listening() - before == set()
 
 
-def _listening() -> set[tuple[str, int]]:
+def _listening():
     return {address for member in living(os.getpid()) for address in heard(member)}
 
 
@@ -194,14 +193,14 @@ def test_an_interruption_ends_the_workers(local):
     assert psutil.wait_procs(family, timeout=120)[1] == []
 
 
-def _hoard() -> None:
+def _hoard():
     held = []
     while True:  # slowly, for the nanny looks five times a second
         held.append(b"1" * 2**23)
         time.sleep(0.02)
 
 
-def _end_process() -> None:
+def _end_process():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -241,15 +240,15 @@ def test_workers_that_are_gone_for_good(local, monkeypatch):
         _without_workers(session.client)
 
 
-def _without_workers(client: Any) -> None:
+def _without_workers(client):
     client.retire_workers(list(client.scheduler_info(n_workers=-1)["workers"]))
     client.submit(abs, -1).result()
 
 
-def _family(pid: int, size: int) -> list[psutil.Process]:
+def _family(pid, size):
     """Return the processes that one has started, when it has started so many."""
 
-    def family() -> list[psutil.Process]:
+    def family():
         started = psutil.Process(pid).children(recursive=True)
         return started if len(started) >= size else []
 
@@ -354,7 +353,7 @@ def test_workers_with_too_little_memory(here, tmp_path):
     assert re.search(r"^ism-dask: a .* needs \d+ MiB, but .* may take 20 MiB here", ended.failed(1))
 
 
-def _same(found: dict, expected: dict) -> None:
+def _same(found, expected):
     for one, two in zip(found["results"], expected["results"], strict=True):
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
         assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
@@ -395,7 +394,7 @@ def test_a_cluster_that_hangs(settings, this, diary):
     """Its state is saved, and another is opened, on which the work is begun again."""
     clusters = []
 
-    def work() -> int:
+    def work():
         client = default_client()
         clusters.append(client.scheduler.address)
         return client.submit(time.sleep, 1_000 if len(clusters) == 1 else 0).result() or 7
@@ -428,7 +427,7 @@ def test_losses_without_progress_end(settings, this, diary, monkeypatch):
 
 
 def test_workers_that_go_and_come_are_counted_and_work_elsewhere_is_no_stall(settings, this, diary):
-    def work() -> None:
+    def work():
         time.sleep(settings.stall + 1)  # without a task of the cluster
         client = default_client()
         (pid,) = client.run(os.getpid).values()
@@ -448,7 +447,7 @@ def test_workers_that_go_and_come_are_counted_and_work_elsewhere_is_no_stall(set
 
 @pytest.mark.chaos  # half a minute: `make long`
 def test_an_error_of_ours_is_no_loss_of_a_cluster(settings, this, diary):
-    def work() -> None:
+    def work():
         # Even where the cluster goes away just then.
         default_client().shutdown()
         raise StorageError("the disk is full")

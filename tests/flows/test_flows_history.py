@@ -4,7 +4,6 @@ import shutil
 from datetime import UTC, datetime
 
 import pytest
-from commandline import Command
 from shop import QUICK_FILE, killed_at, open_shop, refreshed, write_part
 from support import interrupted
 
@@ -32,7 +31,7 @@ def run_file(tmp_path):
     return open_shop(tmp_path, KEEP_TWO)
 
 
-def _saved() -> set[str]:
+def _saved():
     """Return the numbers of the runs of the history that have files."""
     return {name[-1] for name in History("sales").runs if saved_run_path(name) is not None}
 
@@ -126,7 +125,7 @@ def test_a_check_names_what_a_history_lacks(here, run_file):
     assert "published run" not in here("check", "sales").out
 
 
-def _night(here: Command, *options: object) -> str:
+def _night(here, *options):
     """Fit W quickly as the run of a night, of which two stay; return its name."""
     words = ("fit", "wine", "-q", 1, "--max-iter", 1, *DEPENDENCE, "--json")
     answer = here(*words, "--run", "night", "--keep-runs", 2, *options).answer

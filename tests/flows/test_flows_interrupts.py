@@ -3,7 +3,6 @@
 import signal
 import time
 import weakref
-from collections.abc import Callable
 
 import pytest
 
@@ -23,13 +22,13 @@ def _as_a_command():
         signal.signal(number, handler)
 
 
-def call_while_deleting(callback: Callable[[object], None]) -> None:
+def call_while_deleting(callback):
     """Call back from where Python drops all exceptions."""
     reference = weakref.ref(set(), callback)
     assert reference() is None
 
 
-def interrupt(_: object) -> None:
+def interrupt(_):
     signal.raise_signal(signal.SIGINT)
 
 
@@ -37,11 +36,11 @@ def interrupt(_: object) -> None:
 def test_an_interruption_that_python_drops_comes_again(lost):
     left = [lost]
 
-    def ended(_: object) -> None:
+    def ended(_):
         left[0] -= 1
         interrupt(_)
 
-    def lose_and_wait() -> None:
+    def lose_and_wait():
         for _ in range(lost):
             call_while_deleting(ended)
         time.sleep(10)
@@ -54,7 +53,7 @@ def test_an_interruption_that_python_drops_comes_again(lost):
 
 
 def test_what_was_heard_within_does_not_come_again():
-    def lose_and_hear() -> None:
+    def lose_and_hear():
         call_while_deleting(interrupt)
         raise KeyboardInterrupt
 
@@ -67,7 +66,7 @@ def test_what_was_heard_within_does_not_come_again():
 def test_an_interruption_that_is_caught_with_all_there_is_comes_again():
     caught = []
 
-    def deaf() -> None:
+    def deaf():
         try:
             signal.raise_signal(signal.SIGINT)
         except BaseException as interruption:
@@ -83,7 +82,7 @@ def test_an_interruption_that_is_caught_with_all_there_is_comes_again():
 def test_an_interruption_on_its_way_up_does_not_come_again():
     seen = []
 
-    def slow_to_end() -> None:
+    def slow_to_end():
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
@@ -96,10 +95,10 @@ def test_an_interruption_on_its_way_up_does_not_come_again():
 
 
 def test_what_else_python_drops_is_told_as_before(monkeypatch):
-    told: list[str] = []
+    told = []
     monkeypatch.setattr("sys.unraisablehook", lambda lost: told.append(str(lost.exc_value)))
 
-    def ended(_: object) -> None:
+    def ended(_):
         raise ValueError("not an interruption")
 
     with resend_lost_interrupts():

@@ -3,13 +3,11 @@
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from commandline import Command
 from numpy.testing import assert_allclose
 from serving import folder_of_the_run, made_once
 from sklearn.base import clone
@@ -40,7 +38,7 @@ def sales(tmp_path):
     return frame
 
 
-def _fit(here: Command, tmp_path: Path, *options: object) -> Any:
+def _fit(here, tmp_path, *options):
     path = tmp_path / "sales.csv"
     ingested = here("ingest", path, "--label", "churned", "--keep", "id", "--plain", "--json")
     assert here("fit", "sales", "-q", 2, "--run", "two", "--plain", *options).status == 0
@@ -52,7 +50,7 @@ def fitted(here, sales, tmp_path, tmp_path_factory):
     """Return the rows of sales.csv, which is stored and fitted as the run "two"."""
     home = Path(os.environ["ISM_DASK_HOME"])
 
-    def make(folder: Path) -> None:
+    def make(folder):
         _fit(here, tmp_path)
         shutil.move(home, folder / "home")
 

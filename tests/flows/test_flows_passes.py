@@ -2,11 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable
 from io import StringIO
 from itertools import groupby, pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +39,7 @@ def _every_pass(monkeypatch):
     monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
 
 
-def state(*changes: float, limit: float = 0.0, tol: float = 0.01) -> SimpleNamespace:
+def state(*changes, limit=0.0, tol=0.01):
     current = SimpleNamespace(objective=2.0)
     history = []
     for number, change in enumerate(changes, start=1):
@@ -67,7 +65,7 @@ def test_the_share_of_a_fit_follows_the_change(values, most, share):
 
 
 def test_the_limit_of_a_fit_may_be_the_noise_between_rows():
-    def share(limit: float) -> float:
+    def share(limit):
         progress = FitProgress(FitPlan(Stopping(None)))
         progress.on_iteration(state(1.0, 0.1, limit=limit, tol=limit))
         return progress.share
@@ -92,11 +90,11 @@ class Clock:
 
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def texts_after(ticks: Iterable[tuple[float, float]]) -> list[str]:
+def texts_after(ticks):
     """Return the text after each tick, a time and a share."""
     clock = Clock()
     left, texts = TimeLeft(clock), []
@@ -174,7 +172,7 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check():
     diary = Diary()
     progress = FitReports(ProgressShare(), PLAN)
 
-    def pass_of(tasks: int) -> None:
+    def pass_of(tasks):
         for done in range(1, tasks + 1):
             progress.on_task(done, tasks)
             progress.report_pass()
@@ -219,7 +217,7 @@ def test_short_passes_are_not_reported():
 def test_a_fold_tells_of_its_passes_and_of_its_classifier():
     store_own(6000)
     diary = Diary()
-    exact: Any = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 12}
+    exact = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 12}
     settings = CrossvalSettings(dataset="own", sigma="median", folds=2, **exact)
     outer = Diary()
     with watch_progress(outer), watch_progress(diary):
@@ -241,7 +239,7 @@ def test_a_fold_tells_of_its_passes_and_of_its_classifier():
 @pytest.mark.usefixtures("_every_pass")
 def test_a_watcher_that_fails_does_not_stop_the_fit_from_aside():
     class Gone(Diary):
-        def tick(self, share: float, text: str) -> None:
+        def tick(self, share, text):
             super().tick(share, text)
             raise OSError("nobody there")
 
@@ -291,7 +289,7 @@ def test_the_share_of_a_fit_in_rounds_never_falls():
     progress = FitProgress(ROUNDS)
     shares, stages = [progress.share], [progress.stage]
 
-    def seen() -> None:
+    def seen():
         shares.append(progress.share)
         stages.append(progress.stage)
 
@@ -316,7 +314,7 @@ def test_rounds_of_a_fit_that_has_none_are_an_error():
         FitProgress(PLAN).on_round(ended_round(1, 0.5))
 
 
-def ended_round(number: int, change: float) -> Round:
+def ended_round(number, change):
     return Round(number, 1.0, 1.0, (1.0,), change, change / 2, 3, 0.1, last=change < 0.01)
 
 

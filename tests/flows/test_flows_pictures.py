@@ -5,14 +5,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 
-from flows.reports.pictures import Figure, drawn
+from flows.reports.pictures import drawn
 from ism_dask.pictures import drawing
 from ism_dask.pictures.colours import BLUE, COLOURS, RED, class_style, weight_colours
 
@@ -30,8 +29,8 @@ HOSTILE = (
 )
 SHOWN = (*HOSTILE[:-3], "bell", "0.123456", "x" * 29 + "…")
 POINTS = np.random.default_rng(0).normal(size=(1000, 2))
-AXES: dict[str, Any] = {"axis_names": ("x", "y")}
-ROWS: dict[str, Any] = {"points": POINTS, **AXES}
+AXES = {"axis_names": ("x", "y")}
+ROWS = {"points": POINTS, **AXES}
 LINES = [(name, np.array([[1.0, 2.0], [100.0, 0.1]])) for name in HOSTILE]
 SETTLING = {"numbers": [1, 2, 3], "values": [1e-2, 0.0, 1e-5], "unit": "iteration"}
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,7 +53,7 @@ PICTURES = {
 }
 
 
-def texts(picture: Figure) -> list[str]:
+def texts(picture):
     root = ElementTree.fromstring(picture.content)
     return [each.text or "" for each in root.iter(f"{SVG}text")]
 
@@ -104,11 +103,11 @@ def test_colours_of_weights_are_those_of_their_bars():
 def test_threads_draw_at_the_same_time():
     known = {name: picture().content for name, picture in PICTURES.items()}
 
-    def redrawn(name: str) -> tuple[str, bytes]:
+    def redrawn(name):
         return name, PICTURES[name]().content
 
     with ThreadPoolExecutor(8) as threads:
-        again: Any = threads.map(redrawn, [*PICTURES] * 3)
+        again = threads.map(redrawn, [*PICTURES] * 3)
     assert all(known[name] == content for name, content in again)
 
 

@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -89,7 +88,7 @@ def test_tables_show_each_cell_and_go_on_where_they_were(serving):
 def test_ingest_shows_what_is_stored(serving, monkeypatch):
     create, names = SyncPrefectClient.create_flow_run, []
 
-    def watched(*given: Any, **more: Any) -> Any:
+    def watched(*given, **more):
         made = create(*given, **more)
         names.append(made.name)
         return made
@@ -109,7 +108,7 @@ def test_ingest_shows_what_is_stored(serving, monkeypatch):
 def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(monkeypatch):
     show, failed = LiveRun._show_progress, []
 
-    def busy(live: LiveRun, client: Any, text: str) -> None:
+    def busy(live, client, text):
         if live._ended.is_set() and not failed:
             failed.append(text)
             raise ServerUnreachable("it is busy")
@@ -124,7 +123,7 @@ def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(monkeypatch
 def test_an_ingestion_that_loses_its_cluster_is_tried_again(monkeypatch):
     losses = [ClusterLost("the scheduler was lost", "start it again"), DownloadError("no network")]
 
-    def store_at_last(settings: IngestSettings) -> Any:
+    def store_at_last(settings):
         if losses:
             raise losses.pop()
         return store_dataset(settings)
@@ -141,7 +140,7 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(monkeypatch):
 
 
 def test_fit_shows_what_it_keeps(serving):
-    own: Any = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
+    own = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
     settings = FitSettings(**own, n_components=2, run="two")
     result, run, artifacts = flown("fit", settings)
     plain = run_fit(replace(settings, run="plain"))
@@ -218,7 +217,7 @@ class _Busy(BaseHTTPRequestHandler):
 
     calls = 0
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         type(self).calls += 1
         self.send_response(503 if self.calls % 2 else 200)
         self.send_header("Retry-After", "0")
@@ -231,7 +230,7 @@ class _Busy(BaseHTTPRequestHandler):
 
 def test_a_call_before_a_run_waits_for_a_busy_server():
     with served(HTTPServer(("127.0.0.1", 0), _Busy)) as address:
-        changed: Any = {PREFECT_API_URL: f"{address}/api"}
+        changed = {PREFECT_API_URL: f"{address}/api"}
         changed[PREFECT_CLIENT_CSRF_SUPPORT_ENABLED] = False
         with temporary_settings(changed):
             with pytest.raises(ServerUnreachable, match="has trouble"), prefect_client() as client:
@@ -245,6 +244,6 @@ def test_a_call_before_a_run_waits_for_a_busy_server():
             assert _Busy.calls == 6
 
 
-def _shown(run: Any) -> str:
+def _shown(run):
     artifact = artifacts_of(run.id).get("key-progress")
     return "" if artifact is None else artifact.description

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import boto3
 import numpy as np
@@ -54,7 +53,7 @@ def run_file(tmp_path):
     return open_shop(tmp_path, QUICK_FILE)
 
 
-def _states() -> list[str]:
+def _states():
     return [each.state for each in History("sales").records]
 
 
@@ -91,7 +90,7 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(here, run_file):
     assert all(f"{datetime.now(UTC):%Y-%b-%d}" in b64decode(each).decode() for each in pictures)
 
 
-def _compared_by_the_definition(comparison: dict[str, Any], before: Any, after: Any) -> None:
+def _compared_by_the_definition(comparison, before, after):
     """Check the comparison of two models of the same columns against what its fields mean."""
     data = open_dataset("shop")
     X, y = np.asarray(data.X.read(0, len(data.X)), dtype=float), data.labels["churned"]
@@ -112,7 +111,7 @@ def _compared_by_the_definition(comparison: dict[str, Any], before: Any, after: 
     assert listed == pytest.approx(expected, abs=1e-6)
 
 
-def _explained(Z: Any, y: Any) -> float:
+def _explained(Z, y):
     """Return the share of classes that the nearest neighbours in Z explain, by its definition."""
     k = round(len(Z) ** 0.5)
     Y = np.eye(2)[y]
@@ -419,7 +418,7 @@ def test_schedules_are_made_replaced_listed_paused_and_removed(here, run_file, s
     other.write_text(RUN_FILE)
     assert f"which has a schedule by {run_file}" in here("schedule", other, *NIGHTLY).failed(2)
 
-    def listed(*options: str) -> list[Any]:
+    def listed(*options):
         return list(here("schedules", *options, "--json").answer["schedules"])
 
     wanted = {"name": "sales", "cron": cron, "timezone": zone, "paused": False}
@@ -460,15 +459,15 @@ def test_an_alert_calls_a_webhook(here, run_file, serving, hook):
 @pytest.fixture
 def hook():
     """Serve a webhook; yield its address, and what it was called with."""
-    called: list[dict[str, Any]] = []
+    called = []
 
     class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             called.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Print nothing."""
 
     with served(ThreadingHTTPServer(("127.0.0.1", 0), Hook)) as address:

@@ -4,19 +4,16 @@ import html
 import re
 import shutil
 from base64 import b64decode
-from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from browsing import Browsing, Page
+from browsing import Page
 from matplotlib.colors import same_color, to_rgba
-from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.datasets import load_iris
 from support import FITTED
@@ -90,7 +87,7 @@ def test_a_page_is_sound_and_needs_nothing_but_the_folder_of_the_run(rendered, h
     assert DRAWN[kind] <= {text for each in drawings(images) for text in each}
 
 
-def drawings(addresses: list[str]) -> Iterator[list[str]]:
+def drawings(addresses):
     """Yield the texts of each drawing among the addresses of pictures."""
     kind = "data:image/svg+xml;base64,"
     for each in addresses:
@@ -159,12 +156,12 @@ def test_a_model_without_history_or_sample_has_a_page():
 def canvases(monkeypatch):
     """Return a list to which each drawing adds its figure of matplotlib."""
     mpl.use("Agg")
-    drawn: list[Figure] = []
+    drawn = []
     monkeypatch.setattr(pictures, "svg_document", lambda figure, _: drawn.append(figure) or "-")
     return drawn
 
 
-def _data(ax: Any) -> tuple[np.ndarray, list[Any]]:
+def _data(ax):
     """Return what is drawn into Axes: values and colours as numbers, marks, text."""
     values = [
         *(line.get_xydata() for line in ax.lines),
@@ -178,7 +175,7 @@ def _data(ax: Any) -> tuple[np.ndarray, list[Any]]:
     return np.concatenate([np.ravel(each) for each in values]), [marks, texts]
 
 
-def _is_neutral(line: Any) -> bool:
+def _is_neutral(line):
     """Return whether a line has the colour of the frame, which is that of text on a page."""
     return same_color(line.get_color(), line.axes.spines["left"].get_edgecolor())
 
@@ -205,7 +202,7 @@ def test_pictures_of_dimensions_are_those_of_plot(canvases):
     _assert_same(canvases, plot.dimensions(fitted))
 
 
-def _assert_same(drawings: list[Figure], axes: list[Any]) -> None:
+def _assert_same(drawings, axes):
     """Check that each figure shows what the Axes in its place show."""
     for figure, ax in zip(drawings, axes, strict=True):
         (own,) = figure.axes
@@ -252,7 +249,7 @@ _BROKEN = """() => [...document.querySelectorAll('.numbers td:not(.words), .glan
   .map(each => each.textContent)"""
 
 
-def _brightness(colour: str) -> int:
+def _brightness(colour):
     """Return the sum of red, green and blue."""
     return sum(map(int, re.findall(r"\d+", colour)[:3]))
 
@@ -262,7 +259,7 @@ _CUT = """all => all.filter(each => each.scrollWidth > each.clientWidth)
   .map(each => each.querySelector('caption').textContent)"""
 
 
-def _look(page: Any) -> dict[str, Any]:
+def _look(page):
     drawings = page.locator("img[src*=svg]")
     return {
         "broken": page.evaluate(_BROKEN),
@@ -278,7 +275,7 @@ def _look(page: Any) -> dict[str, Any]:
     }
 
 
-def _looked_at(browser: Browsing, path: Path, width: int = 1000, scheme: str = "light") -> Any:
+def _looked_at(browser, path, width=1000, scheme="light"):
     """Return how a saved page looks, which loads nothing and of which a browser complains not."""
     screen = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
     visit = browser.visit(path.as_uri(), _look, **screen)

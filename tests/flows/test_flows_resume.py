@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,13 +48,13 @@ CROSSVAL = ("crossval", "own", *MEDIAN, "--folds", "4")
 OFTEN = ("--checkpoint", "0")
 
 
-def _tumours() -> None:
+def _tumours():
     """Store rows and classes for which the iterations swing: steps along the gradient follow."""
     X, y = (each[:300] for each in load_breast_cancer(return_X_y=True))
     write_dataset(dataset_path("own"), DatasetInfo("own", default_label="y"), [X], {"y": y})
 
 
-def _without_seconds(value: Any) -> Any:
+def _without_seconds(value):
     """Return metrics without the times that they took."""
     if isinstance(value, Mapping):
         pairs = value.items()
@@ -97,8 +96,8 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
     assert "ended without a word" in output
     assert "`ism-dask resume cut` goes on with it" in output
 
-    later: list[str] = []
-    steps: list[int] = []
+    later = []
+    steps = []
     save, climb, patch = PartialResults.save, unfold.climb, monkeypatch.setattr
     patch(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
     patch(PartialResults, "save", lambda *given: later.append(given[1]) or save(*given))
@@ -171,11 +170,11 @@ def settings():
     return replace(fit, run="mine", checkpoint=0.0, tol=1e-9)
 
 
-def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut_off(settings, monkeypatch):
     """Run a fit that fails when it has come to its third iteration."""
     with monkeypatch.context() as patch:
 
-        def seen(_self: Any, state: Any) -> None:
+        def seen(_self, state):
             if state.iteration == 3:
                 raise LookupError("no more")
 
@@ -184,7 +183,7 @@ def cut_off(settings: FitSettings, monkeypatch: pytest.MonkeyPatch) -> None:
             run_fit(settings)
 
 
-def notes(settings: FitSettings) -> list[str]:
+def notes(settings):
     diary = Diary()
     with watch_progress(diary):
         run_fit(settings)
@@ -234,7 +233,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(settings, monkeyp
     assert "resuming at iteration 3" in going_on
 
 
-def left_behind(settings: FitSettings, **process: Any) -> Lease:
+def left_behind(settings, **process):
     """Return the lease of a process, by default this one, which it has written."""
     lease = Lease(run="mine", kind="fit", settings=settings.to_json(), **process)
     lease.path.parent.mkdir(parents=True)
@@ -295,7 +294,7 @@ def test_the_lease_of_a_process_that_lives_is_renewed(settings, monkeypatch):
 def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings):
     """Its run has another holder by then, whose lease and checkpoints stay as they are."""
 
-    def work() -> None:
+    def work():
         with resumable_run("mine", "fit", settings, {}) as this:
             mine = find_lease("mine")
             replace(mine, host="elsewhere", taken=mine.taken + 100).write()
@@ -314,15 +313,15 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings):
 
 def test_a_run_that_is_dropped_is_not_taken_with_it(settings, monkeypatch):
     """Who waits for the lock of a folder that goes away finds another one."""
-    taken: list[Lease] = []
+    taken = []
 
-    def take() -> None:
+    def take():
         with hold_lease("mine", "fit", settings.to_json(), lambda: False):
             taken.append(find_lease("mine"))
 
     remove = shutil.rmtree
 
-    def slowly(path: Any, **given: Any) -> None:
+    def slowly(path, **given):
         if other.ident is None:  # it removes its own, in the end
             other.start()
             time.sleep(0.3)
@@ -338,7 +337,7 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(settings, monkeypatch):
 
 
 def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(settings):
-    def work() -> None:
+    def work():
         seldom = replace(settings, checkpoint=1e6)
         with resumable_run("mine", "fit", seldom, {}) as this, this.fit(1) as keeper:
             keeper.offer(Checkpoint())

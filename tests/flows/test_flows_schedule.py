@@ -4,14 +4,12 @@ from datetime import timedelta
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
-from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
-from commandline import Command
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from serving import OVER, RunningUp
+from serving import OVER
 from shop import open_shop, write_part
 from waiting import served, wait
 
@@ -70,7 +68,7 @@ class _Mailbox(StreamRequestHandler):
 
     mails: ClassVar[list[EmailMessage]] = []
 
-    def handle(self) -> None:
+    def handle(self):
         self.wfile.write(b"220 here\r\n")
         for line in self.rfile:
             if line.upper().startswith(b"DATA"):
@@ -102,18 +100,18 @@ def test_a_missed_refresh_sends_a_mail(doomed, here, tmp_path, monkeypatch):
     assert missed["id"] in sent.get_body(("plain", "html")).get_content()
 
 
-def _schedule(apart: Command, run_file: Path, cron: str) -> None:
+def _schedule(apart, run_file, cron):
     answer = apart("schedule", run_file, "--cron", cron, "--json").answer
     assert (answer["name"], answer["cron"]) == ("sales", cron)
 
 
-def _over(up: RunningUp, **features: object) -> Any:
+def _over(up, **features):
     """Return the first run that has ended and has these features, None if there is none yet."""
     over = (run for run in up.runs_of("sales") if run["state_type"] in OVER)
     return next((run for run in over if features.items() <= run.items()), None)
 
 
-def _run_now(up: RunningUp) -> Any:
+def _run_now(up):
     """Begin a run of the schedule by hand, as in the UI, and return it when it has ended."""
     begun = up.begin(up.deployment("refresh/sales")["id"])
     return wait(lambda: _over(up, id=begun), 240)

@@ -5,11 +5,9 @@ import base64
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from commandline import Ended
 from serving import begun, ended, heard_of, home_for_up, own_ports, start_up
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
@@ -129,7 +127,7 @@ def test_pages_of_elsewhere_cannot_use_what_listens_here(up):
         assert asyncio.run(_opened(dashboard, origin)) is (origin == ours)
 
 
-async def _opened(dashboard: httpx.URL, origin: str) -> bool:
+async def _opened(dashboard, origin):
     """Say whether a page of that origin may open a websocket to the dashboard."""
     socket = f"ws://{dashboard.host}:{dashboard.port}/status/ws"
     try:
@@ -145,7 +143,7 @@ def test_what_dies_is_started_again_with_the_same_certificates(up, apart):
     before = live_record("dask-scheduler")
     before.process.kill()
 
-    def again() -> Ended | None:
+    def again():
         now = live_record("dask-scheduler")
         if now is None or now.pid == before.pid:
             return None
@@ -195,22 +193,20 @@ def test_local_processes_encrypt_if_asked(here, tmp_path):
     assert heard_of(fitted) == {"127.0.0.1"}
 
 
-def _only(address: str) -> dict[str, str]:
+def _only(address):
     """Return an environment in which the address has the password, and nothing else."""
     return {"PREFECT_API_URL": address, GIVEN: "", REQUEST: ""}
 
 
-def _known(api: str) -> list[str]:
+def _known(api):
     """Return what the server knows of all runs."""
     kinds = ("flow_runs", "task_runs", "artifacts", "logs", "work_pools", "deployments")
-    told: list[Any] = [
-        ask("POST", f"{api}/{kind}/filter", json={}, auth=(NAME, PASSWORD)) for kind in kinds
-    ]
+    told = [ask("POST", f"{api}/{kind}/filter", json={}, auth=(NAME, PASSWORD)) for kind in kinds]
     assert all(each.is_success for each in told)
     return [each.text for each in told]
 
 
-def _assert_untold(*texts: str) -> None:
+def _assert_untold(*texts):
     """Fail where a secret is in a text, or in any file of the home."""
     folders = {home(), Path(prefect_environment()["PREFECT_HOME"])}
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]

@@ -7,13 +7,11 @@ import socket
 import sys
 import time
 from base64 import b64decode
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from itertools import product
-from typing import Any
 
 import pytest
 from daskparts import process
@@ -38,7 +36,7 @@ def port(fitted_wine):
         yield server.server_port
 
 
-def answer_of(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+def answer_of(port, path, method="GET", **headers):
     """Return status and page for a path that nobody has put in order before."""
     with closing(http.client.HTTPConnection(HOST, port, timeout=60)) as connection:
         connection.request(method, path, headers=headers)
@@ -133,7 +131,7 @@ def test_what_is_no_request_of_a_browser_gets_no_page(port, bytes_):
     assert answer_of(port, "/")[0] == 200
 
 
-def save_crossval(run: str, J: float, seconds: float) -> None:
+def save_crossval(run, J, seconds):
     """Save a run with one fold."""
     means = {"accuracy": 0.9, "cost": -J, "seconds": seconds, "iterations": 1}
     fold = {**ENDING, "fold": 1, "accuracy": 0.9, "cost": -J, "baselines": {}, "seconds": seconds}
@@ -151,16 +149,16 @@ def test_the_list_of_runs_is_sorted_and_filtered(port, browser):
     lease.write()
     os.utime(lease.path, (9, 9))
 
-    def look(page: Any) -> dict[str, Any]:
-        def names() -> list[str]:
+    def look(page):
+        def names():
             rows = page.locator("tbody tr:visible th").all_inner_texts()
             return [each[-1] for each in rows if each.startswith("n-")]
 
-        def after(title: str) -> list[str]:
+        def after(title):
             page.get_by_role("button", name=title, exact=True).click()
             return names()
 
-        def rows_with(words: str) -> list[str]:
+        def rows_with(words):
             page.get_by_role("searchbox").fill(words)
             return page.locator("tbody tr:visible th").all_inner_texts()
 
@@ -195,7 +193,7 @@ def test_the_list_of_runs_is_sorted_and_filtered(port, browser):
 
 
 def test_no_script_runs_but_the_one_of_the_list(port, browser):
-    def look(page: Any) -> Any:
+    def look(page):
         page.evaluate("document.body.innerHTML = '<p></p>'")
         page.evaluate(
             "() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1';"
@@ -219,7 +217,7 @@ def server(unused_port):
         yield address
 
 
-def samples(address: str) -> Mapping[tuple[str, str], float]:
+def samples(address):
     """Return what Prometheus would read: by name, and by run with its state if it has one."""
     reply = ask("GET", f"{address}/metrics").raise_for_status()
     assert reply.headers["Content-Type"].startswith("text/plain; version=")

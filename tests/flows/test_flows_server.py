@@ -143,5 +143,5 @@ def test_the_environment_of_the_user_wins(monkeypatch):
     assert os.environ["NO_PROXY"] == "example.org,127.0.0.1"
 
 
-def _keep_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _keep_environment(monkeypatch):
     monkeypatch.setattr(os, "environ", os.environ.copy())

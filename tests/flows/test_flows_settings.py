@@ -12,7 +12,7 @@ from flows.settings.fields import command_words, deciding
 from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
 from flows.settings.unsupervised import LABEL_SETTINGS
 from ism_dask.engines import ENGINES
-from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Kernel, Multiquadric, Polynomial
+from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Multiquadric, Polynomial
 from storage import open_run
 
 
@@ -91,7 +91,7 @@ def test_a_paradigm_takes_the_settings_that_its_estimator_has():
 
 
 def test_a_term_takes_parameters_of_any_name():
-    def built(term: str) -> Kernel:
+    def built(term):
         return SavedRunSettings(dataset="wine", kernel="sum", terms=[term]).build_kernel()
 
     assert built("multiquadric(offset=0.5)") == Multiquadric(0.5)

@@ -5,20 +5,16 @@ import math
 import platform
 import re
 import shlex
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from browsing import Page
-from commandline import Ended
 from support import DATA, ENDING, FITTED
 
 from flows.progress.watching import in_context
 from flows.reports import blocks
-from flows.reports.blocks import Block, Fact, Summary, Table
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import certainty_block
 from flows.reports.html import render_view
@@ -36,7 +32,7 @@ KINDS = ("fit", "cluster", "crossval", "tables")
 # Metrics as runs save them.
 FIT = {**FITTED, "label": "cultivar"}
 _NUMBERS = dict.fromkeys(("affinity", "change", "turn", "objective", "seconds"), 0.75)
-CLUSTERED: dict[str, Any] = {
+CLUSTERED = {
     **FITTED,
     "n_clusters": 3,
     "nmi": {"cultivar": 0.865},
@@ -45,8 +41,8 @@ CLUSTERED: dict[str, Any] = {
     "sizes": [61, 53, 64],
     "run": "x",
 }
-_MEANS: dict[str, Any] = {"accuracy": 1.0, "cost": -3451.8, "iterations": 1.0, "seconds": 0.3}
-CROSSED: dict[str, Any] = {
+_MEANS = {"accuracy": 1.0, "cost": -3451.8, "iterations": 1.0, "seconds": 0.3}
+CROSSED = {
     **DATA,
     "n_components": 2,
     "folds": 10,
@@ -57,15 +53,15 @@ CROSSED: dict[str, Any] = {
 }
 
 
-def _fit(**changes: Any) -> FitResult:
+def _fit(**changes):
     return FitResult.from_json({**FIT, **changes, "run": "x"})
 
 
-def _clustered(**changes: Any) -> ClusterResult:
+def _clustered(**changes):
     return ClusterResult.from_json({**CLUSTERED, **changes})
 
 
-def _crossed(*folds: dict[str, Any]) -> CrossvalResult:
+def _crossed(*folds):
     """Return a cross-validation with a fold for each of some changes."""
     fold = {**ENDING, "accuracy": 1.0, "cost": -3451.8, "baselines": {"PCA": 0.9}}
     results = [{**fold, **changes, "fold": k} for k, changes in enumerate(folds, start=1)]
@@ -77,32 +73,32 @@ def _wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")  # no table is wrapped
 
 
-def facts(summary: Summary) -> list[Fact]:
+def facts(summary):
     return [*summary.facts, *(fact for block in summary.blocks for fact in block.facts)]
 
 
-def values(found: Iterable[Fact]) -> dict[str, str]:
+def values(found):
     return {fact.name: fact.value for fact in found}
 
 
-def notes(summary: Summary) -> list[str]:
+def notes(summary):
     return [note for each in (*facts(summary), *summary.blocks) for note in each.notes]
 
 
-def rows_of(table: Table) -> tuple[tuple[str, ...], ...]:
+def rows_of(table):
     return (table.columns, *table.rows, *table.foot)
 
 
-def block_of(summary: Summary, title: str) -> Block:
+def block_of(summary, title):
     (block,) = (each for each in summary.blocks if each.title == title)
     return block
 
 
-def quality(result: Any, name: str) -> Fact:
+def quality(result, name):
     return next(fact for fact in fit_quality(result) if fact.name == name)
 
 
-def in_terminal(printed: str) -> Callable[[tuple[str, ...]], bool]:
+def in_terminal(printed):
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     return lambda cells: any(line.startswith(" ".join(filter(None, cells))) for line in lines)
 
@@ -152,7 +148,7 @@ def test_every_figure_is_in_all_renderings(here, results, tmp_path, kind):
 def test_a_command_ends_with_its_figures_and_notes(here, results, monkeypatch, kind):
     result = results[kind]
     monkeypatch.setattr("flows.cli.compute.run_flow", lambda *_, **__: result)
-    ended: Ended = here(*(("tables",) if kind == "tables" else (kind, "wine")), "--plain")
+    ended = here(*(("tables",) if kind == "tables" else (kind, "wine")), "--plain")
     summary, printed = summarise(result), in_terminal(ended.out)
     assert all(printed((fact.name, fact.value)) for fact in facts(summary))
     assert all(f"\n{note}\n" in ended.out for note in notes(summary))
@@ -252,7 +248,7 @@ def test_folds_that_kept_a_start_need_no_warning():
         assert converged.notes == (("1 fold kept a start",) if value == "yes" else ())
 
 
-CERTAINTY: dict[str, Any] = {
+CERTAINTY = {
     "refits": 100,
     "converged": 80,
     "distance_interval": [0.2, 0.3],

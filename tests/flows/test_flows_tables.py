@@ -1,7 +1,6 @@
 """The paper's tables: what is measured, what is kept, what is shown, and where ISM loses."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import psutil
@@ -135,7 +134,7 @@ def test_a_run_of_tables_has_a_lease_and_is_resumed(here, monkeypatch):
     folds = noted_calls(monkeypatch, "flows.paper.cells.fold_score")
     counted = cells.fold_score
 
-    def interrupted_later(*given: Any, **named: Any) -> Any:
+    def interrupted_later(*given, **named):
         return interrupted() if folds else counted(*given, **named)
 
     monkeypatch.setattr(cells, "fold_score", interrupted_later)
@@ -188,7 +187,7 @@ def test_cells_of_few_rows_are_measured_side_by_side_with_the_same_result(monkey
 
 @pytest.mark.long
 def test_processes_of_cells_end_with_a_run_that_fails(monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise FlowError("taken over")
 
     monkeypatch.setattr(measure, "_LITTLE_WORK", 0.0)
@@ -200,10 +199,10 @@ def test_processes_of_cells_end_with_a_run_that_fails(monkeypatch):
     assert PartialResults.of_run("tables").keys()
 
 
-def _slow(calls: list[int], error: str = "", **result: object) -> series.Series:
+def _slow(calls, error="", **result):
     """Return a cell that notes its steps, and fails at the second one with an error."""
 
-    def measure(step: int, _part: ProgressShare) -> dict[str, object]:
+    def measure(step, _part):
         calls.append(step)
         if error and step == 2:
             raise ValueError(error)
@@ -217,7 +216,7 @@ def _slow(calls: list[int], error: str = "", **result: object) -> series.Series:
     ("result", "steps"), [({"status": "over the cap"}, [1]), ({"seconds": 700.0}, [1, 2])]
 )
 def test_a_cell_ends_at_the_cap_or_when_its_budget_is_spent(result, steps):
-    calls: list[int] = []
+    calls = []
     settings = replace(WINE, budget=1000.0)
     (cell,) = cells_of([series.measure_series(_slow(calls, **result), settings, ProgressShare())])
     assert calls == steps
@@ -239,9 +238,7 @@ def test_what_goes_wrong_with_one_is_told_and_leaves_the_others(monkeypatch):
     assert "ZeroDivisionError" in result.problems[0]
 
 
-def _found(
-    method: str, *objectives: float, paradigm: str = "supervised", **changes: float
-) -> SeriesResult:
+def _found(method, *objectives, paradigm="supervised", **changes):
     subject = {"paradigm": paradigm, "data": "wine", "kernel": "gaussian", "method": method}
     result = {"seconds": 1.0, "score": 0.95, "status": "converged", **changes}
     results = [{**result, "objective": each} for each in objectives]
@@ -333,7 +330,7 @@ def test_a_run_of_another_kind_is_not_replaced():
         run_tables(replace(WINE, run="mine"))
 
 
-def _alternative_series(**fit: Any) -> SeriesResult:
+def _alternative_series(**fit):
     """Return the result of a part of Figure 1a with one fit."""
     known = {"clusters": "4 others", "nmi": {"pose": 0.6}, "seconds": 2.0, "png": "cG5n"}
     result = {"fits": [known | fit], "original": ""}

@@ -2,19 +2,15 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
-from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from commandline import Ended
 from distributed import Client
 
 import storage.tables.sources
@@ -27,7 +23,7 @@ PARTS, ROWS = 9, 300
 FORMATS = ("new.parquet", "new.csv", "new")
 
 
-def _frame(part: int) -> pd.DataFrame:
+def _frame(part):
     rng = np.random.default_rng(part)
     frame = pd.DataFrame(rng.normal(size=(ROWS, 4)), columns=list("abcd"))
     frame.insert(0, "id", [f"{part:03}-{row:03}" for row in range(ROWS)])
@@ -54,19 +50,19 @@ def run(here, request):
     return "placed"
 
 
-def _csv_folder(folder: Path) -> Path:
+def _csv_folder(folder):
     for part in range(PARTS):
         _frame(part).to_csv(folder / f"part-{part}.csv", index=False)
     return folder
 
 
-def _row_groups(folder: Path) -> Path:
+def _row_groups(folder):
     whole = pd.concat([_frame(part) for part in range(PARTS)])
     whole.to_parquet(folder / "whole.parquet", row_group_size=100, index=False)
     return folder / "whole.parquet"
 
 
-def _hive_folder(folder: Path) -> Path:
+def _hive_folder(folder):
     for part in range(PARTS):
         inside = folder / f"level={'ns'[part % 2]}"
         inside.mkdir(exist_ok=True)
@@ -82,7 +78,7 @@ def source(tmp_path, monkeypatch, request):
     return getattr(request, "param", _csv_folder)(tmp_path / "table")
 
 
-def _contents(path: Path) -> dict[str, bytes]:
+def _contents(path):
     """Return the bytes of a file, or of the files of a folder by their paths in it."""
     files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     return {str(each.relative_to(path)): each.read_bytes() for each in files}
@@ -93,7 +89,7 @@ def transform(here, cluster, run, source, tmp_path):
     """Project the table by this process or, into the folder "far", by the cluster."""
     (tmp_path / "far").mkdir()
 
-    def command(out: str, *options: str) -> Ended:
+    def command(out, *options):
         where = ("--cluster", cluster.scheduler_address) if out.startswith("far/") else ()
         return here("transform", run, source, "-o", tmp_path / out, *options, *where)
 
@@ -136,13 +132,13 @@ def test_a_stored_data_set_has_the_same_bits(here, cluster, run, tmp_path):
     assert "no such file" in here(*command).failed(2).lower()
 
 
-def _die_in_the_next_piece() -> None:
+def _die_in_the_next_piece():
     """Let this worker be killed after the first batch that it reads."""
     from storage.tables.sources import Part
 
     batches = Part.batches
 
-    def cut_off(self: Part, columns: Any) -> Iterator[Any]:
+    def cut_off(self, columns):
         yield next(batches(self, columns))
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -211,14 +207,14 @@ def test_columns_that_do_not_fit_are_listed_before_any_piece(transform, source, 
 def test_few_pieces_wait_at_one_time():
     waiting, most, lock = 0, 0, Lock()
 
-    def work(number: int) -> int:
+    def work(number):
         nonlocal waiting, most
         with lock:
             waiting += 1
             most = max(most, waiting)
         return number
 
-    client: Any = SimpleNamespace(nthreads=lambda: {"one": 1, "other": 2})
+    client = SimpleNamespace(nthreads=lambda: {"one": 1, "other": 2})
     with ThreadPoolExecutor(3) as executor:
         taken = []
         most_waiting = partial(Session._most_waiting, SimpleNamespace(client=client))

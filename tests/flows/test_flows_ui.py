@@ -1,6 +1,5 @@
 """The pages of Prefect, in a real browser: the form of a run, and what a finished run shows."""
 
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,14 +20,14 @@ def test_a_finished_run_shows_its_tables_and_pictures(serving, apart, browser):
     run = ended.answer["flow_run"]
     (artifact,) = serving.artifacts_of(run["id"], "markdown")
 
-    def shows(page: Any) -> None:
+    def shows(page):
         for text in (NAME, "Completed"):
             page.get_by_text(text, exact=True).first.wait_for(timeout=PATIENCE)
 
     visit = browser.visit(run["url"], shows)
     assert _hosts(visit.requests) == {urlsplit(serving.page).netloc}
 
-    def look(page: Any) -> dict[str, Any]:
+    def look(page):
         page.wait_for_selector("table", timeout=PATIENCE)
         page.wait_for_selector("img", timeout=PATIENCE)
         page.wait_for_function("[...document.images].every(each => each.complete)")
@@ -48,7 +47,7 @@ def test_a_finished_run_shows_its_tables_and_pictures(serving, apart, browser):
 def test_the_form_starts_a_run_as_it_is(serving, browser):
     deployment = serving.deployed("form", "cluster")
 
-    def start(page: Any) -> str:
+    def start(page):
         page.get_by_text("Dask scheduler or cluster file (Optional)").wait_for(timeout=PATIENCE)
         form = page.inner_text("form")
         # With the keyboard: a click that takes no time opens the list and closes it again.
@@ -77,7 +76,7 @@ def test_the_form_starts_a_run_as_it_is(serving, browser):
         assert f"settings.{name}" in reply.json()["detail"]
 
 
-def _submit(page: Any) -> None:
+def _submit(page):
     """Submit the form of a run, again while the database of the server is busy."""
     status = httpx.codes.SERVICE_UNAVAILABLE
     while status == httpx.codes.SERVICE_UNAVAILABLE:
@@ -86,6 +85,6 @@ def _submit(page: Any) -> None:
         status = answer.value.status
 
 
-def _hosts(requests: list[str]) -> set[str]:
+def _hosts(requests):
     """Return what a page asked for something, beside what is inside it."""
     return {urlsplit(each).netloc for each in requests if not each.startswith(("data:", "blob:"))}

@@ -1,15 +1,11 @@
 """`ism-dask unfold`: coordinates of all rows as a saved run."""
 
-import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from commandline import Command
 from daskparts import dask, process, scheduler_options, worker
 from distributed import default_client
 from support import Diary, flown, store_own
@@ -106,7 +102,7 @@ def test_a_run_file_unfolds_a_table(here, tmp_path):
     np.testing.assert_array_equal(placed, result_arrays("own-unfolding-q1")["coordinates"][:, 0])
 
 
-def _sales() -> pd.DataFrame:
+def _sales():
     """Return a table with numbers, levels and a label."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"size": rng.normal(size=60), "kind": rng.choice(["red", "blue"], 60)})
@@ -114,7 +110,7 @@ def _sales() -> pd.DataFrame:
     return frame.assign(sold=rng.choice(["yes", "no"], 60))
 
 
-def _write_sales(here: Command, folder: Path) -> ColoredMVU:
+def _write_sales(here, folder):
     """Unfold a table as the run `sold`, and return the estimator fitted to its encoded rows."""
     _sales().to_parquet(folder / "sales.parquet")
     described = ("--label", "sold", "--keep", "id")
@@ -159,7 +155,7 @@ def test_rows_unlike_the_table_are_refused(here, tmp_path):
     _write_sales(here, tmp_path)
     sales, out = _sales().drop(columns="sold"), ("-o", tmp_path / "out.csv")
 
-    def refused(frame: pd.DataFrame) -> str:
+    def refused(frame):
         frame.to_csv(tmp_path / "bad.csv", index=False)
         return " ".join(here("transform", "sold", tmp_path / "bad.csv", *out).failed(1).split())
 
@@ -189,7 +185,7 @@ def test_rows_of_large_data_sets_are_read_from_them(here, tmp_path, monkeypatch)
 
 
 @contextmanager
-def _cluster(port: int) -> Iterator[subprocess.Popen[bytes]]:
+def _cluster(port):
     """Keep a scheduler with a worker during the block; yield the process of the scheduler."""
     with (
         process(*dask("scheduler", *scheduler_options(port))) as started,
@@ -198,7 +194,7 @@ def _cluster(port: int) -> Iterator[subprocess.Popen[bytes]]:
         yield started
 
 
-def _is_computed() -> bool:
+def _is_computed():
     """Return whether a worker of the cluster that is joined computes something for the client."""
     with suppress(ValueError, AttributeError):  # not joined yet, or not connected
         return any(default_client().processing().values())
@@ -216,7 +212,7 @@ def test_a_lost_cluster_is_joined_again(here, unused_port):
     diary = Diary()
     with ThreadPoolExecutor(1) as pool, ExitStack() as others, _cluster(unused_port) as scheduler:
 
-        def replace_cluster() -> None:
+        def replace_cluster():
             wait(_is_computed, every=0.01)
             scheduler.kill()
             scheduler.wait()

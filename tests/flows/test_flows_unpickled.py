@@ -34,7 +34,7 @@ UNSAFE = re.compile(
 ENCODED = (b"gASV", b"gAWV")
 
 
-def is_pickle(data: bytes) -> bool:
+def is_pickle(data):
     """Say whether bytes are a pickle, or a text that holds one."""
     if any(start in data for start in ENCODED):
         return True

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -118,7 +117,7 @@ def test_prefects_pages_work_on_any_port(up, browser):
     address = urlsplit(up.answer["ui"])
     assert address.port != 4200
 
-    def look(page: Any) -> None:
+    def look(page):
         page.get_by_text("of-a-page").first.wait_for(timeout=60_000)
 
     visit = browser.visit(f"{up.answer['ui']}/deployments", look)
@@ -215,7 +214,7 @@ def test_a_service_that_ends_again_and_again_is_given_up(monkeypatch, capfd):
     monkeypatch.setattr(supervisor, "_PAUSE", 0.01)
     services_folder().mkdir(parents=True)
     (services_folder() / "ending.log").touch()
-    whole: dict[str, Any] = {"name": "ending", "title": "service that ends", "options": {}}
+    whole = {"name": "ending", "title": "service that ends", "options": {}}
     whole |= {"make": lambda: ending, "address": "nowhere", "is_ready": lambda: False}
     ending = Service(command=["no.such.module"], **whole)
     with pytest.raises(FlowError, match=r"the 4th time .* ModuleNotFoundError|No module"):
@@ -261,7 +260,7 @@ def test_nothing_runs(here):
     assert service_records() == []
 
 
-def _deploy(up: Any, file: Path) -> None:
+def _deploy(up, file):
     """Deploy as `make deploy` does, and a copy of one deployment that runs every ten seconds."""
     known = yaml.safe_load(DEPLOYMENTS.read_text())
     nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
@@ -278,7 +277,7 @@ def _deploy(up: Any, file: Path) -> None:
     )
 
 
-def _gone(up: Any) -> None:
+def _gone(up):
     """Wait for the end of an `ism-dask up`, of which nothing is to be left."""
     up.process.communicate(timeout=100)
     assert _left() == (set(), {".json", ".log"})
@@ -286,6 +285,6 @@ def _gone(up: Any) -> None:
         assert not listened(urlsplit(link).port or 0)
 
 
-def _left() -> tuple[set[psutil.Process], set[str]]:
+def _left():
     """Return the processes that are left of services, and the kinds of their files."""
     return service_processes(), {path.suffix for path in services_folder().iterdir()}

@@ -152,7 +152,7 @@ def _table(seed):
     return X, y.astype(int)
 
 
-def _sums(fitted: SupervisedIKDR) -> np.ndarray:
+def _sums(fitted):
     """Return the weights of the sums of indicators in W, per unit of the raw columns."""
     directions = np.zeros((2, 8))
     directions[0, 3:5] = directions[1, 5:] = 1.0

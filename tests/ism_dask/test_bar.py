@@ -32,12 +32,12 @@ MEDIAN = Gaussian("median")
 class Terminal:
     """A terminal, and the lines that it was shown, without what rules the cursor."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._file = StringIO()
         self.console = Console(file=self._file, force_terminal=True, width=120)
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self._file.getvalue())
         return [line for line in re.split(r"[\r\n]+", plain) if line.strip()]
 

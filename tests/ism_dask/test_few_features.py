@@ -31,7 +31,7 @@ def rows(n, d=8):
     return drawn, np.digitize(np.hypot(drawn[:, 1], drawn[:, 4]), [0.9, 1.6])
 
 
-def criterion(loadings: np.ndarray) -> float:
+def criterion(loadings):
     return (loadings**2).var(axis=0).sum()
 
 

@@ -42,11 +42,11 @@ def _closed():
     plt.close("all")
 
 
-def names_in(ax) -> list[str]:
+def names_in(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def points(ax) -> np.ndarray:
+def points(ax):
     return np.concatenate([each.get_offsets() for each in ax.collections])
 
 

@@ -50,7 +50,7 @@ few = settings(max_examples=25, deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def _problem(seed: int) -> tuple[RidgeRegression, Block, np.ndarray]:
+def _problem(seed):
     """Return a regression, a block of rows with or without weights, and any W (d, q)."""
     rng = np.random.default_rng(seed)
     n, d, r = rng.integers(3, 21), rng.integers(2, 6), rng.integers(1, 4)
@@ -63,14 +63,14 @@ def _problem(seed: int) -> tuple[RidgeRegression, Block, np.ndarray]:
     return regression, block, rng.normal(size=(d, q))
 
 
-def _system(regression: RidgeRegression, block: Block, W: np.ndarray) -> np.ndarray:
+def _system(regression, block, W):
     """Return `K + n lambda / w`, where n is the sum of the weights."""
     weights, _ = _weights_and_signs(regression, block)
     noise = weights.sum() * regression.ridge / weights
     return kernel_matrix(regression.kernel, block.X @ W) + np.diag(noise)
 
 
-def _objective(regression: RidgeRegression, block: Block, W: np.ndarray) -> float:
+def _objective(regression, block, W):
     weights, signs = _weights_and_signs(regression, block)
     squares = weights @ block.Y**2 / weights.sum()
     alpha = np.linalg.solve(_system(regression, block, W), block.Y)
@@ -203,7 +203,7 @@ def test_blocks_share_the_rows_of_all_keys(keys, n_blocks, seed):
 REGRESSION, AXES = RidgeRegression(Gaussian(1.0), 0.01), np.eye(4)[:, :2]
 
 
-def _weights_and_signs(regression: RidgeRegression, block: Block) -> tuple[np.ndarray, np.ndarray]:
+def _weights_and_signs(regression, block):
     weights = np.ones(len(block.Y)) if block.weights is None else block.weights
     signs = np.ones(block.Y.shape[1]) if regression.signs is None else regression.signs
     return weights, signs
@@ -249,7 +249,7 @@ def test_the_noise_between_blocks_is_that_of_other_rows():
 # The ascent, the starts and the choices.
 
 
-def _sample(kind: str, seed: int = 0, n: int = 200) -> tuple[Sample, np.ndarray]:
+def _sample(kind, seed=0, n=200):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 5))
     x, other, *_ = X.T
@@ -308,7 +308,7 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     assert (late.status, len(late.state.history)) == (Status.OVER_CAP, 2)
 
 
-def _measured_residual(regression: RidgeRegression, rows: Block, W: np.ndarray) -> float:
+def _measured_residual(regression, rows, W):
     """Return the residual, by differences of J."""
     step, gradient = 1e-5, np.empty_like(W)
     for place in np.ndindex(W.shape):
@@ -369,11 +369,11 @@ def test_stages_hold_the_rows_of_those_before():
 
 
 @cache
-def _fitted() -> SupervisedIKDR:
+def _fitted():
     return SupervisedIKDR(2).fit(*curved())
 
 
-def _apart(one: SupervisedIKDR, other: SupervisedIKDR) -> float:
+def _apart(one, other):
     return subspace_distance(one.components_.T, other.components_.T)
 
 

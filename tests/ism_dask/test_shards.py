@@ -169,8 +169,8 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
 class _TaskNames(SchedulerPlugin):
     """Collects the names of the tasks, as the dashboard shows them."""
 
-    def __init__(self) -> None:
-        self.names: set[str] = set()
+    def __init__(self):
+        self.names = set()
 
     def transition(self, key, start, finish, *args, **kwargs):
         self.names.add(key_split(key))

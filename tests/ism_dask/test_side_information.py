@@ -37,7 +37,7 @@ SIDES = {"classes": SEX, "whole numbers": AGE, "numbers": RNG.normal(size=(N, 2)
 SIDES["both"] = pd.DataFrame({"sex": SEX, "age": AGE})
 
 
-def _confounded(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _confounded(n, seed):
     """Return rows, y and s; y and s have a column each, and the other columns tell both."""
     rng = np.random.default_rng(seed)
     y, s, X = rng.integers(0, 2, n), rng.integers(0, 2, n), rng.normal(size=(n, 6))

@@ -64,7 +64,7 @@ def test_inverse_transform_is_the_row_nearest_to_the_mean(options):
         fitted.inverse_transform(X)
 
 
-def _share_explained(Z: np.ndarray, indicators: np.ndarray) -> float:
+def _share_explained(Z, indicators):
     """Return the largest share over a grid around the setting, each row predicted by the others."""
     n, T = len(Z), indicators - indicators.mean(axis=0)
     distances = squareform(pdist(Z))
@@ -165,7 +165,7 @@ def _bytes(n, d=5):
     return X, np.digitize(score, np.quantile(score, [0.3, 0.6]))
 
 
-def _apart(fits: list[SupervisedIKDR]) -> float:
+def _apart(fits):
     """Return the largest sine of the angle between the first W and another one."""
     return max(subspace_sine(fits[0].components_.T, each.components_.T) for each in fits[1:])
 

@@ -6,7 +6,6 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -16,7 +15,7 @@ import zarr
 from numpy.testing import assert_allclose, assert_array_equal
 from stock import random_table, write_table
 
-from storage import Dataset, StorageError, TableError, ingest_table, open_dataset
+from storage import StorageError, TableError, ingest_table, open_dataset
 from storage.tables.formats import open_table
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import Part
@@ -27,7 +26,7 @@ PIECE_ROWS = "storage.tables.sources._PIECE_ROWS"
 CHUNK_BYTES = "storage.dataset_writing.CHUNK_BYTES"
 
 
-def _gappy(rows: int, seed: int) -> pd.DataFrame:
+def _gappy(rows, seed):
     frame = random_table(rows, seed)
     frame.loc[::7, "a"] = np.nan
     return frame
@@ -54,14 +53,14 @@ def reads(monkeypatch, tmp_path):
     return names
 
 
-def _check_same(data: Dataset, other: Dataset) -> None:
+def _check_same(data, other):
     assert data.data_hash == other.data_hash
     assert_array_equal(data.X.read(0, len(data.X)), other.X.read(0, len(other.X)))
     assert_array_equal(data.labels["y"], other.labels["y"])
     assert _schema_but_sums(data) == _schema_but_sums(other)
 
 
-def _schema_but_sums(data: Dataset) -> dict[str, Any]:
+def _schema_but_sums(data):
     """Return the schema with rounded sums: in another order these differ in their last bits."""
     schema = data.info.table["schema"]
     features = [{**each, "total": round(each["total"], 10)} for each in schema["features"]]

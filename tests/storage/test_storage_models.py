@@ -26,7 +26,7 @@ from storage import (
 from storage.records import dumps, loads
 
 
-def model(**changes: object) -> Model:
+def model(**changes):
     rng = np.random.default_rng(0)
     fields = {
         "components": rng.normal(size=(2, 4)),

@@ -5,7 +5,6 @@ import multiprocessing
 import shutil
 from dataclasses import fields
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-def bits(value: Any) -> Any:
+def bits(value):
     """Return what tells values apart, to the last bit and the type."""
     if isinstance(value, dict):
         return {name: bits(each) for name, each in value.items()}
@@ -104,7 +103,7 @@ def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(monk
         results.find("a", REQUEST)
 
 
-def _save_many(number: int) -> None:
+def _save_many(number):
     results = PartialResults.of_run("tables")
     for step in range(20):
         results.save("shared", REQUEST, {"writer": number, "step": step, "long": "x" * 2000})
@@ -125,14 +124,14 @@ def test_two_that_write_at_once_leave_one_whole_result():
 # Checkpoints: three stay, and a damaged one is reported and passed over.
 
 
-def solution(seed: int, status: Status = Status.CONVERGED) -> Solution:
+def solution(seed, status=Status.CONVERGED):
     rng = np.random.default_rng(seed)
     W = rng.normal(size=(5, 2))
     record = Record(1, rng.normal(), (1.5, -0.0), math.inf, 0.1, 0.2, ascent=True, settled=True)
     return Solution(W, rng.normal(size=2), math.nan, 1.5, 0.0, W * 2, 1, status, (record,))
 
 
-def checkpoint(seed: int = 0) -> Checkpoint:
+def checkpoint(seed=0):
     rng = np.random.default_rng(seed)
     best = Candidate(rng.normal(size=(5, 2)), rng.normal(size=2), 0.3, -math.inf)
     state = State(4, best, best, solution(seed).history, rng.normal())

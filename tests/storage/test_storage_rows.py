@@ -5,7 +5,6 @@ import pickle
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,13 +115,13 @@ def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
     assert [p.name for p in (tmp_path / "sets").iterdir()] == [".lock"]
 
 
-def read_all(path: Path) -> np.ndarray:
+def read_all(path):
     data = open_dataset(path)
     data.X.verify()
     return data.X.read(0, len(data.X))
 
 
-def damaged(good: bytes) -> Iterator[bytes | None]:
+def damaged(good):
     """Yield the content of a file with a bit flipped, cut short, and None for no file."""
     for position in {0, 1, len(good) // 3, len(good) // 2, len(good) - 2, len(good) - 1}:
         for bit in (0, 3, 7):
@@ -236,12 +235,12 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path, monkeypatch):
         open_dataset(tmp_path / "d")
 
 
-def entries(folder: Path) -> list[str]:
+def entries(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
 @contextmanager
-def unchanged(path: Path, beside: int = 1) -> Iterator[None]:
+def unchanged(path, beside=1):
     """Assert that the values of a data set stay, and that so many entries are beside it."""
     before = read_all(path)
     yield

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,13 +43,13 @@ NOT_READING = {
 }
 
 
-async def _gathered(stream: Any) -> list[Any]:
+async def _gathered(stream):
     return [each async for each in stream]
 
 
-async def _ranges(store: CheckedStore, key: str) -> list[Any]:
+async def _ranges(store, key):
     """Return what a store reads of one range; its errors come in groups."""
-    ranges: Any = getattr(store, "get_ranges")  # noqa: B009 - not in Zarr before 3.2
+    ranges = getattr(store, "get_ranges")  # noqa: B009 - not in Zarr before 3.2
     try:
         return [each async for each in ranges(key, [RangeByteRequest(0, 4)], prototype=PROTOTYPE)]
     except BaseExceptionGroup as group:
@@ -58,7 +57,7 @@ async def _ranges(store: CheckedStore, key: str) -> list[Any]:
 
 
 # Every method that reads bytes, called for one file.
-_ANY_READS: dict[str, Any] = {
+_ANY_READS = {
     "get": lambda store, key: asyncio.run(store.get(key, PROTOTYPE)),
     "get_sync": lambda store, key: store.get_sync(key, prototype=PROTOTYPE),
     "get_partial_values": lambda store, key: asyncio.run(
@@ -94,7 +93,7 @@ def root(tmp_path):
     return tmp_path / "group"
 
 
-def opened(root: Path) -> CheckedStore:
+def opened(root):
     return CheckedStore(root, read_manifest(root).files)
 
 

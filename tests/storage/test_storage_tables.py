@@ -3,11 +3,8 @@
 import gzip
 import os
 import pickle
-from collections.abc import Callable
 from dataclasses import asdict
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import boto3
 import fsspec
@@ -34,7 +31,7 @@ from storage.tables.schema import TableOptions, TableSchema
 N = 300
 
 
-def _frame(seed: int = 0) -> pd.DataFrame:
+def _frame(seed=0):
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -48,23 +45,23 @@ def _frame(seed: int = 0) -> pd.DataFrame:
     )
 
 
-def _gappy(seed: int = 0) -> pd.DataFrame:
+def _gappy(seed=0):
     frame = _frame(seed)
     frame.loc[::7, "age"] = np.nan
     frame.loc[::11, "region"] = None
     return frame
 
 
-def _saved(save: Callable[..., Any], path: Path, **options: Any) -> Path:
+def _saved(save, path, **options):
     save(path, **options)
     return path
 
 
-def _csv(frame: pd.DataFrame, folder: Path, name: str = "sales.csv") -> Path:
+def _csv(frame, folder, name="sales.csv"):
     return _saved(frame.to_csv, folder / name, index=False)
 
 
-def _folder(frame: pd.DataFrame, folder: Path) -> Path:
+def _folder(frame, folder):
     for part in range(3):
         frame.iloc[part * 100 : (part + 1) * 100].to_parquet(folder / f"part-{part}.parquet")
     (folder / "_SUCCESS").touch()
@@ -72,24 +69,24 @@ def _folder(frame: pd.DataFrame, folder: Path) -> Path:
     return folder
 
 
-def _halves(frame: pd.DataFrame, folder: Path) -> list[Path]:
+def _halves(frame, folder):
     return [_csv(frame.iloc[:150], folder, "a-1.csv"), _csv(frame.iloc[150:], folder, "a-2.csv")]
 
 
-def _glob(frame: pd.DataFrame, folder: Path) -> str:
+def _glob(frame, folder):
     _halves(frame, folder)
     return str(folder / "a-*.csv")
 
 
-def _arrow(frame: pd.DataFrame, _folder: Path | None = None) -> pa.Table:
+def _arrow(frame, _folder=None):
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
-def _with_categories(frame: pd.DataFrame) -> pl.DataFrame:
+def _with_categories(frame):
     return pl.from_pandas(frame).with_columns(pl.col("region").cast(pl.Categorical))
 
 
-FORMATS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+FORMATS = {
     "csv": _csv,
     "csv.gz": lambda frame, folder: _csv(frame, folder, "sales.csv.gz"),
     "parquet": lambda frame, folder: _saved(
@@ -130,7 +127,7 @@ def test_every_format_comes_to_the_same_rows(kind, tmp_path):
 
 
 # Each returns its value, or writes a file.
-MATRICES: dict[str, Callable[[Any, Path], Any]] = {
+MATRICES = {
     "m.npy": lambda X, path: np.save(path, X),
     "big_endian.npy": lambda X, path: np.save(path, X.astype(">f4")),
     "columns.npy": lambda X, path: np.save(path, np.asfortranarray(X)),
@@ -240,7 +237,7 @@ def test_labels_are_classes_or_numbers(values, target, classes):
         assert data.class_names["y"] == classes
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+REFUSED = {
     "gaps": ({}, {"missing": "refuse"}, r"age \(43\), region \(28\).*drop, mean or indicator"),
     "dates": ({"when": pd.Timestamp("2020-01-01")}, {}, "'when' holds dates"),
     "texts": ({"note": [f"n{k}" for k in range(N)]}, {}, "'note' has 300 different"),
@@ -330,7 +327,7 @@ def test_patterns_choose_columns_and_a_label_may_have_any_name():
     assert data.info.table["schema"]["dropped"] == ["z"]
 
 
-def _values(source: Any, **options: Any) -> pd.DataFrame:
+def _values(source, **options):
     """Ingest a table, and return its encoded rows as a frame."""
     data = ingest_table(source, "t", force=True, **options)
     return pd.DataFrame(data.X.read(0, len(data.X)), columns=list(data.feature_names or ()))
@@ -398,11 +395,11 @@ def test_a_list_keeps_its_order_and_an_index_is_no_feature(tmp_path):
 PEOPLE = [("größe", "born", "city"), ("1,5", "01.02.2020", "Köln"), ("2,25", "29.02.2020", "Ulm")]
 
 
-def _written(delimiter: str, decimal: str = ",") -> str:
+def _written(delimiter, decimal=","):
     return "".join(delimiter.join(row) + "\n" for row in PEOPLE).replace(",", decimal)
 
 
-WRITTEN: dict[str, tuple[str, bytes, dict[str, str], str]] = {
+WRITTEN = {
     "semicolons": ("a.csv", _written(";").encode(), {}, "separated by semicolons"),
     "tabs": ("a.csv", _written("\t").encode(), {}, "decimals have commas"),
     "bars": ("a.csv", _written("|", decimal=".").encode(), {}, "separated by bars"),
@@ -467,7 +464,7 @@ def test_text_that_no_file_can_have(option, message):
     assert TableOptions(delimiter="tab").delimiter == "\t"
 
 
-TIMES: dict[str, tuple[pa.Array, float]] = {
+TIMES = {
     "dates": (pa.array([18293], pa.date32()), 18293),
     "dates in milliseconds": (pa.array([18293 * 86_400_000], pa.date64()), 18293),
     "timestamps": (pa.array([18293 * 86_400 + 43_200], pa.timestamp("s")), 18293.5),
@@ -531,7 +528,7 @@ def test_every_known_suffix_has_a_reader():
     assert set(SUFFIXES) == set(READERS)
 
 
-def _same_as_local(address: str, local: Path) -> None:
+def _same_as_local(address, local):
     data = ingest_table(address, "far", label="churned")
     expected = ingest_table(local, "near", label="churned")
     assert data.feature_names == expected.feature_names
