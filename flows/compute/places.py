@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import storage
 from flows.compute.base import (
     ClusterAddress,
     ClusterPlace,
@@ -60,6 +62,7 @@ class Local(ClusterPlace):
         from distributed import LocalCluster  # noqa: PLC0415
 
         security = temporary_security() if self.tls else None
+        _put_packages_on_path()
         with ExitStack() as stack:
             # The configuration has to hold while workers connect, too: each new connection reads
             # from it how many messages to remember.
@@ -89,6 +92,17 @@ class Local(ClusterPlace):
                 awaited=f"{count_noun(self.workers, 'worker')} to start",
                 none_came="--debug may show why",
             )
+
+
+def _put_packages_on_path() -> None:
+    """Put the folder of our packages on the path, which worker processes inherit, if it is not.
+
+    Dask puts a folder before it that has a folder `storage` of its own. Python takes a package of
+    that name all the same, but only from the path: an editable installation is elsewhere.
+    """
+    ours = str(Path(storage.__file__).parents[1])
+    if ours not in sys.path:
+        sys.path.append(ours)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,8 @@ from storage import PartialResults, save_results
 
 Plan = list[tuple[Series, ProgressShare]]
 KIND = TablesResult.command
+# Seconds between two looks at the results that processes have stored.
+_LOOK_SECONDS = 2.0
 # Below this sum of the efforts of series, a minute or so, processes are not worth their start.
 _LITTLE_WORK = 1e5
 _PARTS: Mapping[str, Callable[[TablesSettings], Iterator[Series]]] = {
@@ -112,7 +114,7 @@ def _measured_side_by_side(planned: Plan, settings: TablesSettings) -> Iterator[
         report_progress(fsum(shares[key] for key in done), words)
 
     place = Local(workers=min(CPU_COUNT, len(planned)), threads=1)
-    with open_session(place) as session, repeated(report):
+    with open_session(place) as session, repeated(report, _LOOK_SECONDS):
         submit = session.executor.submit
         begun = {submit(measure_series, one, settings, part): one for one, part in planned}
         for future in as_completed(begun):
