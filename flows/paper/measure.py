@@ -115,8 +115,10 @@ def _measured_side_by_side(planned: Plan, settings: TablesSettings) -> Iterator[
 
     place = Local(workers=min(CPU_COUNT, len(planned)), threads=1)
     with open_session(place) as session, repeated(report, _LOOK_SECONDS):
+        # The longest first: none is left to one core at the end.
+        longest = sorted(planned, key=lambda each: -each[0].work)
         submit = session.executor.submit
-        begun = {submit(measure_series, one, settings, part): one for one, part in planned}
+        begun = {submit(measure_series, one, settings, part): one for one, part in longest}
         for future in as_completed(begun):
             series = begun[future]
             result: SeriesResult = run_step(series.title, future.result)
