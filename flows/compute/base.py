@@ -11,10 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from flows.services.dask import WORKER_ENVIRONMENT, scheduler_settings
-
-# Where Dask's configuration has the environment variables with which workers start.
-_VARIABLES = "distributed.nanny.pre-spawn-environ"
+from flows.services.dask import scheduler_settings
 
 
 def _memory(text: str) -> str:
@@ -64,13 +61,12 @@ class ClusterPlace(ABC):
 
 @contextmanager
 def scheduler_defaults() -> Iterator[None]:
-    """Apply `scheduler_settings` and `WORKER_ENVIRONMENT` to what is started in the block."""
+    """Apply `scheduler_settings` to schedulers that are started in the block."""
     import dask  # noqa: PLC0415
 
     # distributed adds its defaults to Dask's configuration when it is imported. If that happened
     # within the block, they would vanish with the block.
     import distributed  # noqa: F401, PLC0415
 
-    variables = {f"{_VARIABLES}.{name}": value for name, value in WORKER_ENVIRONMENT.items()}
-    with dask.config.set(scheduler_settings() | variables):
+    with dask.config.set(scheduler_settings()):
         yield

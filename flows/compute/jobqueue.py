@@ -24,7 +24,7 @@ from flows.compute.base import (
 )
 from flows.errors import FlowError
 from flows.progress.interrupts import block_signal_handlers
-from flows.services.dask import WORKER_ENVIRONMENT, Tls, make_certificates
+from flows.services.dask import Tls, make_certificates
 from flows.services.service import HOST
 from flows.settings.fields import check_choice
 from flows.settings.toml_tables import RelativePath
@@ -192,10 +192,7 @@ class JobQueue(ClusterPlace):
             self._system.account or "account": self.account,
             "interface": self.interface,
             "job_extra_directives": directives,
-            "job_script_prologue": [
-                *(f"export {name}={value}" for name, value in WORKER_ENVIRONMENT.items()),
-                *self.prologue,
-            ],
+            "job_script_prologue": list(self.prologue),
             "python": self.python,
             "log_directory": str(self._shared_folder),
             "job_name": "ism-dask",

@@ -90,7 +90,6 @@ def dask_workers(
             *_tls_options(scheduler.address),
         ],
         is_ready=lambda: (_count_workers(scheduler.page) or 0) >= count,
-        environment=WORKER_ENVIRONMENT,
     )
 
 
@@ -178,9 +177,6 @@ def temporary_security() -> Any:
         ) from error
 
 
-# Dask lets its workers return memory to the system at once, upon which glibc maps each array of
-# more than 128 KiB anew: a fit takes twice as long. With this, only larger arrays are mapped.
-WORKER_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(2**25)}
 # The number of messages that each connection remembers for debugging, with the W that is in them.
 CLIENT_SETTINGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
 # The number of workers that may die under one task. By default Dask blames the task at the fourth,
