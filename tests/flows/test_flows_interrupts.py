@@ -95,12 +95,12 @@ def test_an_interruption_on_its_way_up_does_not_come_again():
 
 
 def test_what_else_python_drops_is_told_as_before(monkeypatch):
-    told = []
-    monkeypatch.setattr("sys.unraisablehook", lambda lost: told.append(str(lost.exc_value)))
+    printed = []
+    monkeypatch.setattr("sys.unraisablehook", lambda lost: printed.append(str(lost.exc_value)))
 
     def ended(_):
         raise ValueError("not an interruption")
 
     with resend_lost_interrupts():
         call_while_deleting(ended)
-    assert told == ["not an interruption"]
+    assert printed == ["not an interruption"]

@@ -162,22 +162,22 @@ def test_fit_shows_what_it_keeps(serving):
 def test_the_log_is_a_diary_of_the_run(apart, serving):
     store_own(3000)
     given = (*EXACT, "--sigma", "median", "--tol", "1e-12", "--max-iter", "40")
-    ended = apart("fit", "own", *given, "--checkpoint", "0", "--run", "told")
+    ended = apart("fit", "own", *given, "--checkpoint", "0", "--run", "diary")
     assert (ended.status, ended.err) == (0, "")
     # None of the log is on the terminal.
-    assert re.match(r"run: \S+\ntold: W of all rows of own", ended.out)
+    assert re.match(r"run: \S+\ndiary: W of all rows of own", ended.out)
     run = ended.out.splitlines()[0].rpartition("/")[2]
     logs = serving.logs_of(run)
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
     diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
-    assert diary[0].startswith("fit: dataset=own, run=told, sigma=median, engine=exact, tol=1e-12")
+    assert diary[0].startswith("fit: dataset=own, run=diary, sigma=median, engine=exact, tol=1e-12")
     assert diary[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
     assert diary[1].endswith("label y, 3 classes; new features q: 2")
     assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in diary)
     assert "checkpoint saved: to go on at iteration 2" in diary
     phases = [line for line in lines if line.startswith("phase: ")]
     assert phases == ["phase: iterations", "phase: checking"]
-    assert diary[-1].startswith("result: told: W of all rows of own: 3,000 rows, 4 columns, ")
+    assert diary[-1].startswith("result: diary: W of all rows of own: 3,000 rows, 4 columns, ")
     assert {each["level"] for each in logs} == {logging.INFO}
     assert 10 < len(lines) < 60
 
@@ -188,9 +188,9 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving):
     with pytest.raises(SettingsError, match="`label` is 'colour'"):
         flown("crossval", replace(WINE, label="colour"))
     failed = serving.find("flow_runs", flow_runs={"state": {"type": {"any_": ["FAILED"]}}})
-    told = [run["state"]["message"] for run in failed]
+    messages = [run["state"]["message"] for run in failed]
     said = "Flow run encountered an exception: SettingsError: `label` is 'colour'; wine has"
-    assert len([message for message in told if message.startswith(said)]) == 1
+    assert len([message for message in messages if message.startswith(said)]) == 1
     assert list((home() / "flow-runs").iterdir()) == []
     state = fit({"dataset": "wine", "degree": 3}, return_state=True)
     assert "`degree` is no parameter of the gaussian kernel" in state.message

@@ -201,9 +201,9 @@ def _only(address):
 def _known(api):
     """Return what the server knows of all runs."""
     kinds = ("flow_runs", "task_runs", "artifacts", "logs", "work_pools", "deployments")
-    told = [ask("POST", f"{api}/{kind}/filter", json={}, auth=(NAME, PASSWORD)) for kind in kinds]
-    assert all(each.is_success for each in told)
-    return [each.text for each in told]
+    heard = [ask("POST", f"{api}/{kind}/filter", json={}, auth=(NAME, PASSWORD)) for kind in kinds]
+    assert all(each.is_success for each in heard)
+    return [each.text for each in heard]
 
 
 def _assert_untold(*texts):
