@@ -82,7 +82,7 @@ class RegressionBlocks(ABC):
 
     def _sums(self, regression: RidgeRegression, W: Array) -> Sums:
         """Return the sums of J and Phi W over all blocks."""
-        return self._summed(partial(_sums_of, regression, W))
+        return self._summed(partial(sums_of, regression, W))
 
     def explained(self, regression: RidgeRegression, W: Array) -> Explained:
         """Return J and Phi W (d, q), the means over blocks, with the noise between blocks."""
@@ -162,7 +162,7 @@ def dealt_ranges(keys: Array, weights: Array | None, seed: int, block_rows: int)
 
 
 @dataclass(frozen=True)
-class _DealOfShards:
+class DealOfShards:
     """How ranges of rows are dealt into blocks, up to which row, and whether rows have weights."""
 
     block_rows: int
@@ -170,13 +170,21 @@ class _DealOfShards:
     weighted: bool
     stop: int
 
+    def blocks(self, shard: LoadedShard) -> tuple[Block, Iterator[Array]]:
+        """Return the rows of a shard, and the numbers of the rows of each of its blocks."""
+        facts = shard.facts[_TARGET]
+        X, Y = shard.X, facts[:, :-1] if self.weighted else facts
+        rows = Block(X, Y, facts[:, -1] if self.weighted else None)
+        n, seed = min(rows.n_rows, self.stop - shard.start), self.seed + shard.start
+        return rows, dealt_ranges(Y[:n, 0], rows.weights, seed, self.block_rows)
+
 
 @dataclass(frozen=True, eq=False)
 class BlocksOfShards(RegressionBlocks):
     """Blocks within the shards of rows that are not in memory, or on a cluster."""
 
     shards: Shards
-    dealt: _DealOfShards
+    dealt: DealOfShards
 
     @classmethod
     def of(cls, shards: Shards, rows: Array, weights: Array | None, seed: int) -> BlocksOfShards:
@@ -184,7 +192,7 @@ class BlocksOfShards(RegressionBlocks):
         facts = rows if weights is None else np.column_stack([rows, weights])
         shards = shards.with_rows(_TARGET, facts).persisted()
         n = shards.n_rows
-        return cls(shards, _DealOfShards(rows_of_a_block(n), seed, weights is not None, n))
+        return cls(shards, DealOfShards(rows_of_a_block(n), seed, weights is not None, n))
 
     @property
     def n_rows(self) -> int:
@@ -194,7 +202,7 @@ class BlocksOfShards(RegressionBlocks):
     def first(self, n_rows: int) -> BlocksOfShards:
         """Return the blocks of the first ranges of rows that have this number of rows or more."""
         stop = min(-(-n_rows // RANGE_ROWS) * RANGE_ROWS, self.shards.n_rows)
-        return BlocksOfShards(self.shards.first(stop), replace(self.dealt, stop=stop))
+        return replace(self, shards=self.shards.first(stop), dealt=replace(self.dealt, stop=stop))
 
     def _summed(self, function: Callable[[Block], Arrays]) -> Arrays:
         sums: Arrays = self.shards.fold(_shard_sums, function, self.dealt)
@@ -202,16 +210,13 @@ class BlocksOfShards(RegressionBlocks):
 
 
 def _shard_sums(
-    shard: LoadedShard, function: Callable[[Block], Arrays], dealt: _DealOfShards
+    shard: LoadedShard, function: Callable[[Block], Arrays], dealt: DealOfShards
 ) -> Arrays:
-    facts = shard.facts[_TARGET]
-    rows = Block(shard.X, facts[:, :-1], facts[:, -1]) if dealt.weighted else Block(shard.X, facts)
-    n = min(rows.n_rows, dealt.stop - shard.start)
-    parts = dealt_ranges(rows.Y[:n, 0], rows.weights, dealt.seed + shard.start, dealt.block_rows)
+    rows, parts = dealt.blocks(shard)
     return added([function(rows.part(numbers)) for numbers in [np.arange(0), *parts]])
 
 
-def _sums_of(regression: RidgeRegression, W: Array, block: Block) -> Sums:
+def sums_of(regression: RidgeRegression, W: Array, block: Block) -> Sums:
     if not block.n_rows:
         return _times_size(0.0, np.zeros_like(W), 0.0, 0.0)
     value = regression.explained(block, W)

@@ -17,65 +17,24 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines.blocks import Arrays, RegressionBlocks, Sums, added
+from ism_dask.engines.blocks import (
+    Arrays,
+    BlocksOfShards,
+    DealOfShards,
+    RegressionBlocks,
+    Sums,
+    added,
+    sums_of,
+)
+from ism_dask.engines.device_memory import MemoryPlan, WithinMemory
 from ism_dask.linalg.arrays import beside, namespace, on_host
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import RANGE_ROWS
-from ism_dask.rows.devices import Device, is_out_of_memory
-
-# The share of the free memory of a device that rows may take for good, and that of the rest which
-# a batch may take for its matrices. Batches beyond these bytes are no faster.
-_ROWS_SHARE, _BATCH_SHARE, _BATCH_BYTES = 0.6, 0.5, 4 * 2**30
-# How many matrices (m, m) of a batch exist at a time, and copies of its rows (m, d), all double.
-_SQUARES, _COPIES = 7, 2
-# The batch below which rows do not stay on a device that has no memory for it.
-_SMALL_BATCH = 64 * 2**20
-
-
-@dataclass(frozen=True)
-class MemoryPlan:
-    """What a device holds at a time.
-
-    Attributes
-    ----------
-    resident : bool
-        Whether all rows stay on the device.
-    batch_bytes : float
-        The bytes that a batch may take beside the rows.
-    """
-
-    resident: bool
-    batch_bytes: float
-
-    @classmethod
-    def of(cls, row_bytes: int, free_bytes: int) -> MemoryPlan:
-        """Return the plan for all rows, which take this number of bytes."""
-        resident = row_bytes <= _ROWS_SHARE * free_bytes
-        left = free_bytes - resident * row_bytes
-        return cls(resident, min(_BATCH_SHARE * left, _BATCH_BYTES))
-
-    @classmethod
-    def of_batch(cls, blocks: int, m: int, d: int) -> MemoryPlan:
-        """Return the plan for rows that stay, with this number of blocks of m rows in a batch."""
-        return cls(True, blocks * _block_bytes(m, d))
-
-    def smaller(self, *, loaded: bool) -> MemoryPlan:
-        """Return the plan with batches of half the size; rows that could be `loaded` stay."""
-        size = self.batch_bytes / 2
-        return MemoryPlan(loaded and size >= _SMALL_BATCH, size)
-
-    def most_blocks(self, m: int, d: int) -> int:
-        """Return the most blocks of m rows with d columns in a batch, one at least."""
-        return max(1, int(self.batch_bytes // _block_bytes(m, d)))
-
-
-def _block_bytes(m: int, d: int) -> int:
-    """Return the bytes that a block of m rows with d columns takes beside them."""
-    return 8 * m * (_SQUARES * m + _COPIES * d)
-
+from ism_dask.rows.devices import Device, device_here
+from ism_dask.rows.tasks import LoadedShard
 
 @dataclass(eq=False)
-class BlocksOnDevice(RegressionBlocks):
+class BlocksOnDevice(WithinMemory, RegressionBlocks):
     """Blocks that a device computes in batches of equal ones.
 
     Attributes
@@ -90,6 +49,8 @@ class BlocksOnDevice(RegressionBlocks):
     device: Device
     rows: Callable[[Array], Block]
     dealt: Sequence[Array]
+
+    _by_plan = ("_numbers",)
 
     @property
     def n_rows(self) -> int:
@@ -115,19 +76,15 @@ class BlocksOnDevice(RegressionBlocks):
 
     def _sums(self, regression: RidgeRegression, W: Array) -> Sums:
         """Return the sums over all blocks; these alone come here from the device."""
-        while True:
-            try:
-                sums = added([_sums_of_batch(regression, W, each) for each in self._batches()])
-                objective, product, squares, size = (on_host(each) for each in sums)
-            except Exception as error:
-                is_least = not self._plan.resident and max(map(len, self._numbers)) == 1
-                if is_least or not is_out_of_memory(error):
-                    raise
-            else:
-                return objective, product, squares, size, np.array(float(len(self.dealt)))
-            self._plan = self._plan.smaller(loaded="_resident" in vars(self))
-            for outdated in ("_numbers", "_resident"):
-                self.__dict__.pop(outdated, None)
+        batches = partial(self._sums_of_batches, regression, W)
+        objective, product, squares, size = map(on_host, self._within_memory(batches))
+        return objective, product, squares, size, np.array(float(len(self.dealt)))
+
+    def _sums_of_batches(self, regression: RidgeRegression, W: Array) -> tuple[Any, ...]:
+        return added([_sums_of_batch(regression, W, each) for each in self._batches()])
+
+    def _is_least(self) -> bool:
+        return max(map(len, self._numbers)) == 1
 
     @cached_property
     def _plan(self) -> MemoryPlan:
@@ -171,6 +128,39 @@ class BlocksOnDevice(RegressionBlocks):
         block, put = self.rows(numbers), self.device.put
         weights = None if block.weights is None else put(block.weights)
         return Block(put(block.X), put(block.Y), weights)
+
+
+@dataclass(frozen=True, eq=False)
+class BlocksOnWorkers(BlocksOfShards):
+    """Blocks of shards that the workers of a cluster compute on devices of their own.
+
+    A worker without a device of the name computes on its processor. So cards may come and go.
+
+    Attributes
+    ----------
+    device : str
+    """
+
+    device: str
+
+    @classmethod
+    def of_shards(cls, blocks: BlocksOfShards, device: str) -> BlocksOnWorkers:
+        """Return the same blocks for the devices of a name."""
+        return cls(blocks.shards, blocks.dealt, device)
+
+    def _sums(self, regression: RidgeRegression, W: Array) -> Sums:
+        sums: Sums = self.shards.fold(_sums_of_shard, regression, W, self.dealt, self.device)
+        return sums
+
+
+def _sums_of_shard(
+    shard: LoadedShard, regression: RidgeRegression, W: Array, dealt: DealOfShards, name: str
+) -> Sums:
+    rows, parts = dealt.blocks(shard)
+    device, numbers = device_here(name), list(parts)
+    if device is None or not numbers:
+        return added([sums_of(regression, W, rows.part(each)) for each in [np.arange(0), *numbers]])
+    return BlocksOnDevice(device, rows.part, numbers)._sums(regression, W)
 
 
 def _sums_of_batch(regression: RidgeRegression, W: Array, batch: Block) -> tuple[Any, ...]:

@@ -11,11 +11,12 @@ from ism_dask._validation import check_bool, check_choice, check_open_interval, 
 from ism_dask.engines.base import TOLERANCE, DeclinedError, Engine, Problem
 from ism_dask.engines.blocks import BlockEngine
 from ism_dask.engines.constant import ConstantSlope
+from ism_dask.engines.device_pairs import ExactOnDevice
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
 from ism_dask.rows.blocks import PAIR_ROWS
-from ism_dask.rows.devices import AUTO
+from ism_dask.rows.devices import AUTO, CPU, Device
 
 _Result = TypeVar("_Result")
 # The fewest rows of a block.
@@ -171,11 +172,7 @@ class Blocks(_OneEngine):
                 f"`rows` of an engine must be a whole number from {_FEWEST_ROWS} up; got "
                 f"{self.rows!r}"
             )
-        if not isinstance(self.device, str):
-            raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
-                f'`device` of an engine must be "auto", "cpu" or a name such as "cuda:0"; got '
-                f"{self.device!r}"
-            )
+        _check_device(self.device)
 
     def build(self, problem: Problem, q: int) -> Engine:
         """Return the engine with blocks of this size."""
@@ -184,9 +181,36 @@ class Blocks(_OneEngine):
 
 @dataclass(frozen=True)
 class Exact(_OneEngine):
-    """The sum over all pairs of rows, for every kernel. It has no options."""
+    """The sum over all pairs of rows, for every kernel.
+
+    Parameters
+    ----------
+    device : str or Device, default "auto"
+        Where the pairs are computed, as for `Blocks`; "auto" is here for clusterings.
+    """
+
+    device: str | Device = AUTO
 
     kind = ExactEngine
+
+    def __post_init__(self) -> None:
+        _check_device(self.device)
+
+    def build(self, problem: Problem, q: int) -> Engine:
+        """Return the engine that computes on this device."""
+        if self.device in (AUTO, CPU):
+            return ExactEngine(problem, q)
+        device = Device.named(self.device) if isinstance(self.device, str) else self.device
+        return ExactOnDevice(problem, q, device)
+
+
+def _check_device(device: object) -> None:
+    """Raise a ValueError unless something is the name of a device, or one."""
+    if not isinstance(device, str | Device):
+        raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
+            f'`device` of an engine must be "auto", "cpu" or a name such as "cuda:0"; got '
+            f"{device!r}"
+        )
 
 
 # From cheap to expensive: `Auto` takes the first that does not refuse and is advised.
@@ -239,7 +263,7 @@ def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Resul
     """
     note = ""
     for engine in engines:
-        engine.note = note
+        engine.note = "; ".join(each for each in (engine.note, note) if each)
         try:
             return work(engine)
         except (DeclinedError, MemoryError) as reason:

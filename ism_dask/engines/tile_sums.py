@@ -20,6 +20,7 @@ from ism_dask.engines.tiles import (
     TileArea,
     TileModel,
     TileSide,
+    coupling_of,
     ignore_overflow,
     tile_terms,
 )
@@ -156,7 +157,7 @@ class TileSums:
             if into is not None and index == 0:
                 into[...] = tile
             elif into is not None:
-                into += (weight * _factor(term) / self.model.unit) * tile
+                into += (weight * coupling_of(term) / self.model.unit) * tile
 
     def _add_sums(
         self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea, right: TileSide
@@ -169,7 +170,7 @@ class TileSums:
         sums = _by_strips(tile, columns[area.columns])
         if ratio is not None:
             self.objective += 2 * weight * ratio * float(sums[:, -1].sum())
-        factor, start = weight * _factor(term), self.head.start + area.top
+        factor, start = weight * coupling_of(term), self.head.start + area.top
         self._add_rows(start, sums, factor, degree)
         if degree or self.moves:
             rows = self.left.moving if self.moves else self.left.ones
@@ -208,10 +209,6 @@ def _by_strips(tile: Array, columns: Array) -> Array:
     for top in range(0, height, strip):
         product[top : top + strip] = tile[top : top + strip] @ columns
     return product
-
-
-def _factor(term: PointwiseKernel) -> float:
-    return term.amplitude * term.pairing.coupling
 
 
 @ignore_overflow

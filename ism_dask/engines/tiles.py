@@ -18,6 +18,11 @@ from ism_dask.rows.tasks import LoadedShard
 ignore_overflow = np.errstate(over="ignore", invalid="ignore")
 
 
+def coupling_of(term: PointwiseKernel) -> float:
+    """Return the factor with which the unit slope of a term couples the rows of X in Phi."""
+    return term.amplitude * term.pairing.coupling
+
+
 @dataclass(frozen=True)
 class TileModel:
     """The kernel, Gamma and the number of rows: small objects that travel with each task."""
@@ -30,7 +35,7 @@ class TileModel:
     def unit(self) -> float:
         """The unit of `coupling * Psi` in tiles: the constant factors of the first term."""
         weight, term = self.kernel.terms[0]
-        return weight * term.amplitude * term.pairing.coupling
+        return weight * coupling_of(term)
 
 
 @dataclass(frozen=True)

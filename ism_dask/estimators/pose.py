@@ -11,7 +11,7 @@ from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, is_whole, positive_float
-from ism_dask.engines import Blocks, EngineOptions
+from ism_dask.engines import Blocks, EngineOptions, as_engine
 from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.partial_targets import target_as_array
@@ -28,7 +28,7 @@ from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rows.blocks import PAIR_ROWS, fits_memory
-from ism_dask.rows.devices import AUTO, CPU, Device, on_this_host
+from ism_dask.rows.devices import AUTO, CPU, Device, DevicesOfWorkers, device_here, on_this_host
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
@@ -63,6 +63,8 @@ class SupervisedProblem:
         Other rows, with a y of their own, that help to find W.
     device : Device or None
         Where the steps over all rows are computed, if not here by NumPy.
+    workers : DevicesOfWorkers or None
+        Where those over rows that this process does not have in memory are.
     library : Device or None
         Where the rows came from, and the fitted arrays go, if not NumPy's.
     """
@@ -75,6 +77,7 @@ class SupervisedProblem:
     given: SideInformation | None = None
     source: SupervisedProblem | None = field(default=None, kw_only=True)
     device: Device | None = field(default=None, kw_only=True)
+    workers: DevicesOfWorkers | None = field(default=None, kw_only=True)
     library: Device | None = field(default=None, kw_only=True)
 
     @property
@@ -259,7 +262,7 @@ def as_given(
     """Return the same problem with all rows in the order in which they are given."""
     check_parameters(parameters)
     library = Device.of(row_source(X))
-    device = computing_device(parameters.engine, library)
+    device, workers = computing_devices(parameters, library)
     parameters = parameters.on_host()
     sample_weight, avoid, given = map(on_this_host, (sample_weight, avoid, given))
     X, y = rows_and_target(parameters, X, y)
@@ -277,19 +280,37 @@ def as_given(
         for name, side in (("avoid", avoid), ("given", given))
     )
     return SupervisedProblem(
-        parameters, X, y, weights, avoided, known, device=device, library=library
+        parameters,
+        X,
+        y,
+        weights,
+        avoided,
+        known,
+        device=device,
+        workers=workers,
+        library=library,
     )
 
 
-def computing_device(engine: str | EngineOptions, of_rows: Device | None) -> Device | None:
-    """Return the device that an engine names, None for this machine's processor and NumPy."""
-    name = engine.device if isinstance(engine, Blocks) else AUTO
+def computing_devices(
+    parameters: SupervisedIKDR, of_rows: Device | None
+) -> tuple[Device | None, DevicesOfWorkers | None]:
+    """Return the device of a fit, None for this machine's processor and NumPy, and the workers'.
+
+    It is the one that the engine names, or that of the rows if the engine can compute there.
+    """
+    by_default = AUTO if parameters.criterion == PREDICTION else CPU
+    name = getattr(as_engine(parameters.engine), "device", by_default)
     if name == CPU:
-        return None
-    device = of_rows if name == AUTO else Device.named(name)
+        return None, None
+    workers = None if name == AUTO else DevicesOfWorkers.named(name)
+    if name == AUTO:
+        device = of_rows
+    else:
+        device = Device.named(name) if workers is None else device_here(name)
     if device is not None:
         device.check_single()
-    return device
+    return device, workers
 
 
 def check_parameters(parameters: SupervisedIKDR) -> None:
@@ -329,8 +350,9 @@ def check_criterion(
     if not predicts:
         if options.device not in (AUTO, CPU):
             raise ValueError(
-                f"`device`={options.device!r} is for criterion='prediction'; 'dependence' is "
-                "computed on the processor, with device='auto'"
+                f"the blocks of criterion='dependence' are computed on the processor, not on "
+                f"{options.device!r}; all pairs of rows are computed there: take "
+                f"engine=Exact(device={options.device!r})"
             )
         return
     if not (isinstance(engine, Blocks) or engine in ("auto", "blocks")) or (

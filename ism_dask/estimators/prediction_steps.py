@@ -20,7 +20,7 @@ from ism_dask.engines.blocks import (
     dealt_ranges,
     dealt_rows,
 )
-from ism_dask.engines.device_blocks import BlocksOnDevice
+from ism_dask.engines.device_blocks import BlocksOnDevice, BlocksOnWorkers
 from ism_dask.estimators.fit_rows import seed_of
 from ism_dask.estimators.pose import (
     PREDICTION,
@@ -156,7 +156,7 @@ class PredictionFit:
     def of_fitted(cls, problem: SupervisedProblem) -> Self:
         """Return a fit with the features and the q of the problem's estimator, which is fitted."""
         fitted = problem.parameters
-        problem = replace(problem, device=None)
+        problem = replace(problem, device=None, workers=None)
         support = None if fitted.max_features is None else fitted.get_support()
         prepared = problem.prepared(as_kernel(fitted.kernel), support)
         return cls.of(problem, prepared, len(fitted.components_))
@@ -390,8 +390,15 @@ class PredictionFit:
             residual_rows=self.n_rows,
             in_double=True,
             engine="blocks",
-            engine_note="" if self.problem.device is None else f"on {self.problem.device.title}",
+            engine_note=self._place,
         )
+
+    @property
+    def _place(self) -> str:
+        """Where the steps over all rows were computed, if not by NumPy."""
+        device, workers = self.problem.device, self.problem.workers
+        where = device if workers is None or self._in_memory is not None else workers
+        return "" if where is None else f"on {where.title}"
 
     @property
     def n_rows(self) -> int:
@@ -497,8 +504,10 @@ class PredictionFit:
             most = MEMORY_NUMBERS // shards.n_columns
             rows = _some(target.keys[self._counting], self._counting, self.seed, most)
             return self._dealt(target, rows)
-        if device is None:
-            return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
+        workers = self.problem.workers
+        if device is None or workers is not None:
+            blocks = BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
+            return blocks if workers is None else BlocksOnWorkers.of_shards(blocks, workers.name)
         n = self.n_rows
         parts = dealt_ranges(target.Y[:, 0], self.weights, self.seed, rows_of_a_block(n))
         return BlocksOnDevice(device, partial(self._blocks_of, target), [*parts])

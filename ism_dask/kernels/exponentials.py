@@ -211,6 +211,6 @@ def root_of(beta: Array, offset: float, out: Array | None) -> Array:
     """Return `sqrt(beta + offset^2)`."""
     # Rounding can make beta negative, by more than c^2 if c is small.
     xp = namespace(beta)
-    root = xp.maximum(beta, 0.0, **into(out))
+    root = xp.clip(beta, 0.0, None, **into(out))
     root += offset**2
     return xp.sqrt(root, **into(root))

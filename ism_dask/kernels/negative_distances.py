@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ism_dask._types import Array
 from ism_dask._validation import squarable_float
 from ism_dask.kernels.base import PointwiseKernel, Proportional
 from ism_dask.kernels.exponentials import Laplacian, root_of, scaled_median_distance
 from ism_dask.kernels.pairing import DISTANCE
+from ism_dask.linalg.arrays import into, namespace
 
 # An offset too small to round off the tip of the kernel at beta = 0.
 _NEGLIGIBLE_OFFSET = 1e-6
@@ -56,12 +55,12 @@ class Multiquadric(PointwiseKernel):
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `-sqrt(beta + c^2)`."""
         root = root_of(beta, self.offset, out)
-        return np.negative(root, out=root)
+        return namespace(root).negative(root, **into(root))
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `1 / sqrt(beta + c^2)`."""
         root = root_of(beta, self.offset, out)
-        return np.divide(1.0, root, out=root)
+        return namespace(root).reciprocal(root, **into(root))
 
     @property
     def similarity(self) -> Laplacian:

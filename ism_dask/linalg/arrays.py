@@ -45,11 +45,18 @@ def on_host(array: Any) -> Array:
     return np.asarray(_convert_to_numpy(array, namespace(array)))
 
 
+def on_device(array: Array, xp: Any, device: Any) -> Any:
+    """Return an array of NumPy as one of another library on a device."""
+    # PyTorch takes no negative strides, and warns of memory that is read only.
+    whole = np.asarray(array, order="C", copy=None if array.flags.writeable else True)
+    return xp.asarray(whole, device=device)
+
+
 def beside(array: Any, other: Any) -> Any:
     """Return an array of NumPy in the library and on the device of another array."""
     if isinstance(other, np.ndarray):
         return array
-    return namespace(other).asarray(array, device=other.device)
+    return on_device(array, namespace(other), other.device)
 
 
 def in_type_of(array: Any, other: Any) -> Any:

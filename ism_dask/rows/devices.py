@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -12,8 +13,8 @@ from sklearn._config import get_config
 from sklearn.utils._array_api import array_api_compat
 
 from ism_dask._types import Array
-from ism_dask.linalg.arrays import namespace, on_host
-from ism_dask.rows.execution import is_dask, task_budget
+from ism_dask.linalg.arrays import namespace, on_device, on_host
+from ism_dask.rows.execution import cluster, is_dask, task_budget
 
 # The library that opens a device by its name.
 _OPENER = "torch"
@@ -107,7 +108,7 @@ class Device:
 
     def put(self, array: Array) -> Any:
         """Return an array of NumPy as one on the device."""
-        return self.xp.asarray(array, device=self.device)
+        return on_device(array, self.xp, self.device)
 
     @property
     def free_bytes(self) -> int:
@@ -117,6 +118,54 @@ class Device:
         if ask is None or not str(self.device).startswith("cuda"):
             return task_budget()
         return int(ask(self.device)[0])
+
+
+@cache
+def device_here(name: str) -> Device | None:
+    """Return the device of a name, None if this process has none; products in single are checked.
+
+    A worker asks it for each of its tasks.
+    """
+    try:
+        device = Device.named(name)
+    except ValueError:
+        return None
+    device.check_single()
+    return device
+
+
+@dataclass(frozen=True)
+class DevicesOfWorkers:
+    """The workers of a cluster that have a device of a name.
+
+    Attributes
+    ----------
+    name : str
+    count : int
+        How many workers have one.
+    n_workers : int
+        How many workers there are.
+    """
+
+    name: str
+    count: int
+    n_workers: int
+
+    @classmethod
+    def named(cls, name: str) -> DevicesOfWorkers | None:
+        """Return the workers of the active cluster with this device, None if there are none."""
+        client = cluster()
+        have = [] if client is None else list(client.run(_has_device, name).values())
+        return cls(name, sum(have), len(have)) if any(have) else None
+
+    @property
+    def title(self) -> str:
+        """The device and the number of workers in words."""
+        return f"{self.name} of {self.count} of {self.n_workers} workers"
+
+
+def _has_device(name: str) -> bool:
+    return device_here(name) is not None
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -3,30 +3,44 @@
 `array_api_strict` has the functions of the standard and no others, and devices of its own.
 """
 
+import sys
 from dataclasses import replace
 from functools import cache
 
 import array_api_strict as strict
+import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from models import CULTIVAR, WINE
 from numpy.testing import assert_allclose
 from sklearn import config_context
 
-from ism_dask import SupervisedIKDR, dependence_test, hsic
+from ism_dask import AlternativeIKDR, SupervisedIKDR, dependence_test, hsic
 from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines import Blocks, device_blocks
+from ism_dask.engines import Blocks, Exact, Problem, device_blocks, device_memory, device_pairs
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
-from ism_dask.engines.device_blocks import BlocksOnDevice, MemoryPlan
+from ism_dask.engines.device_blocks import BlocksOnDevice, BlocksOnWorkers
+from ism_dask.engines.device_memory import MemoryPlan
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_steps import PredictionFit
-from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
+from ism_dask.gamma.classes import class_dependence
+from ism_dask.kernels import (
+    Gaussian,
+    Laplacian,
+    Linear,
+    Multiquadric,
+    Polynomial,
+    RelativeGaussian,
+    Squared,
+)
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.arrays import on_host
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows import blocks as dealing
 from ism_dask.rows import devices
-from ism_dask.rows.devices import Device
+from ism_dask.rows.devices import Device, DevicesOfWorkers
+from ism_dask.rows.shards import cut
 
 PLACE = strict.Device("device1")
 DEVICE = Device(strict, PLACE)
@@ -160,7 +174,7 @@ def test_rows_of_which_few_fit_stream_and_those_of_which_many_do_stay():
     small, large = MemoryPlan.of(10**9, 4 * 10**9), MemoryPlan.of(10**10, 4 * 10**9)
     assert (small.resident, large.resident) == (True, False)
     assert small.batch_bytes == 1.5 * 10**9
-    assert MemoryPlan.of(1, 10**12).batch_bytes == device_blocks._BATCH_BYTES
+    assert MemoryPlan.of(1, 10**12).batch_bytes == device_memory._BATCH_BYTES
     assert small.smaller(loaded=True) == MemoryPlan(True, 0.75 * 10**9)
     assert not small.smaller(loaded=False).resident
     assert small.most_blocks(400, 784) > 3 * small.most_blocks(800, 784) / 2
@@ -175,19 +189,111 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
     monkeypatch.setattr(dealing, "MEMORY_NUMBERS", 1000)
     monkeypatch.setattr("ism_dask.estimators.prediction_steps.MEMORY_NUMBERS", 1000)
     kernel, W, sums = Gaussian(1.5), np.linalg.qr(rng.normal(size=(4, 2)))[0], []
-    for device, kind in ((None, BlocksOfShards), (DEVICE, BlocksOnDevice)):
-        posed = replace(problem, device=device)
+    monkeypatch.setattr(device_blocks, "device_here", {"cuda:0": DEVICE, "cuda:1": None}.get)
+    places = [{}, {"device": DEVICE}]
+    places += [{"workers": DevicesOfWorkers(name, 1, 2)} for name in ("cuda:0", "cuda:1")]
+    kinds = [BlocksOfShards, BlocksOnDevice, BlocksOnWorkers, BlocksOnWorkers]
+    for place, kind in zip(places, kinds, strict=True):
+        posed = replace(problem, **place)
         fit = PredictionFit.of(posed, posed.prepared(kernel), 2)
         blocks = fit._all_blocks(fit.targets["mean"])
         assert isinstance(blocks, kind)
         regression = RidgeRegression(kernel, 1e-2)
         sums += [each.explained(regression, W) for each in (blocks, blocks.first(400))]
-    for here, there in zip(sums[:2], sums[2:], strict=True):
+    for here, there in zip(sums[:2] * 3, sums[2:], strict=True):
         assert there.objective == pytest.approx(here.objective, rel=1e-10)
         assert_allclose(there.product, here.product, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["cuda:0", "cuda:1"])
+def test_a_cluster_says_how_many_of_its_workers_have_a_device(thread_cluster, monkeypatch, name):
+    monkeypatch.setattr(devices, "device_here", {"cuda:0": DEVICE}.get)
+    assert DevicesOfWorkers.named(name) is None
+    with Client(thread_cluster):
+        found = DevicesOfWorkers.named(name)
+    if name == "cuda:0":
+        assert found.title == f"cuda:0 of {found.n_workers} of {found.n_workers} workers"
+    else:
+        assert found is None
+
+
+# All pairs of rows on a device.
+
+PAIRED = [*KERNELS, Squared(), Multiquadric(0.5), RelativeGaussian(5)]
+PAIRED += [0.4 * RelativeGaussian(5) + 0.2 * Multiquadric(2.0)]
+
+
+def _all_pairs(kernel, dtype=np.float64, n=150):
+    """Return W, and the engines of all pairs of rows here and on the device."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(n, 5)).astype(dtype)
+    X[3] = X[7]
+    dependence = class_dependence(rng.integers(0, 3, size=n))
+    problem = Problem.from_dependence(cut(X), kernel.resolve(X), dependence)
+    W = np.linalg.qr(rng.normal(size=(5, 2)))[0]
+    return W, Exact().build(problem, 2), Exact(DEVICE).build(problem, 2)
+
+
+@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("kernel", PAIRED)
+def test_all_pairs_on_a_device_are_those_of_numpy(kernel, resident, monkeypatch):
+    monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 8)
+    W, here, there = _all_pairs(kernel)
+    there._plan = MemoryPlan.of_batch(1, 40, 5) if resident else MemoryPlan(False, 90_000)
+    expected, value = here.phi(W), there.phi(W)
+    assert len(there._places) == 4
+    assert value.objective == pytest.approx(expected.objective, rel=1e-12)
+    assert_allclose(value.phi, expected.phi, rtol=1e-10, atol=1e-10 * abs(expected.phi).max())
+    slope = here.product(W).product
+    assert_allclose(there.product(W).product, slope, rtol=1e-9, atol=1e-10 * abs(slope).max())
+    assert there.value(W).objective == pytest.approx(expected.objective, rel=1e-12)
+
+
+def test_all_pairs_in_single_precision_have_sums_in_double():
+    W, here, there = _all_pairs(Gaussian(1.5), np.float32, 400)
+    assert there.phi(W).phi == pytest.approx(here.double.phi(W).phi, rel=1e-4)
+    assert there.double.phi(W).phi == pytest.approx(here.double.phi(W).phi, rel=1e-10)
+    assert there.double.note == f"on array_api_strict on {PLACE}"
+
+
+def test_tiles_are_smaller_on_a_device_that_runs_out_of_memory(monkeypatch):
+    monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 20)
+    W, here, there = _all_pairs(Gaussian(1.5))
+    slopes, sizes = there._slopes, []
+
+    def limited(sums, head, tail):
+        sizes.append(head.X.shape[0])
+        if sizes[-1] > most:
+            raise OutOfMemoryError
+        return slopes(sums, head, tail)
+
+    monkeypatch.setattr(there, "_slopes", limited)
+    most = 50
+    assert there.value(W).objective == pytest.approx(here.value(W).objective)
+    assert sizes[0] == 150
+    assert sizes[-1] <= 50
+    most = 10
+    with pytest.raises(OutOfMemoryError):
+        there.value(W)
+
+
 # Fits.
+
+
+@pytest.mark.usefixtures("dispatching")
+def test_a_fit_to_all_pairs_is_where_the_rows_are(monkeypatch):
+    fitted = _fitted("dependence")
+    model = SupervisedIKDR(2, criterion="dependence", engine="exact")
+    other = model.fit(DEVICE.put(WINE), DEVICE.put(CULTIVAR))
+    assert other.components_.device == PLACE
+    assert other.engine_note_ == f"on array_api_strict on {PLACE}"
+    assert other.objective_ == pytest.approx(fitted.objective_)
+    monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
+    named = model.set_params(engine=Exact("cuda:0")).fit(WINE, CULTIVAR)
+    assert isinstance(named.components_, np.ndarray)
+    assert named.objective_ == pytest.approx(fitted.objective_)
+    clusters = AlternativeIKDR(2, engine=Exact("cuda:0")).fit(WINE, CULTIVAR)
+    assert clusters.engine_note_ == f"on array_api_strict on {PLACE}"
 
 
 @pytest.mark.usefixtures("dispatching")
@@ -253,7 +359,39 @@ def test_single_precision_of_few_digits_is_refused(monkeypatch):
 def test_a_fit_to_tensors_of_pytorch_is_that_of_numpy():
     torch = pytest.importorskip("torch")
     X, y = torch.asarray(WINE), torch.asarray(CULTIVAR)
-    other = SupervisedIKDR(2).fit(X, y)
-    assert isinstance(other.components_, torch.Tensor)
-    assert subspace_sine(other.on_host().components_.T, _fitted().components_.T) < 1e-6
-    assert isinstance(other.transform(X), torch.Tensor)
+    for engine, criterion in (("auto", "prediction"), ("exact", "dependence")):
+        other = SupervisedIKDR(2, criterion=criterion, engine=engine).fit(X, y)
+        assert isinstance(other.components_, torch.Tensor)
+        assert other.engine_note_ == "on torch on cpu"
+        assert subspace_sine(other.on_host().components_.T, _fitted(criterion).components_.T) < 1e-6
+        assert isinstance(other.transform(X), torch.Tensor)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", PAIRED)
+def test_all_pairs_by_pytorch_are_those_of_numpy(kernel, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys.modules[__name__], "DEVICE", Device.named("cpu:0"))
+    W, here, there = _all_pairs(kernel)
+    there._plan = MemoryPlan.of_batch(1, 40, 5)
+    assert_allclose(there.phi(W).phi, here.phi(W).phi, rtol=1e-8, atol=1e-8)
+    assert_allclose(there.product(W).product, here.product(W).product, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.long
+def test_workers_compute_blocks_by_pytorch(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    for name, limit in (("MEMORY_NUMBERS", 0), ("RANGE_ROWS", 2000)):
+        monkeypatch.setattr(f"ism_dask.rows.blocks.{name}", limit)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 5))
+    y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=6000)
+    options = {"n_workers": 2, "threads_per_worker": 1, "local_directory": str(tmp_path)}
+    with LocalCluster(**options) as cluster, Client(cluster):
+        rows = da.from_array(X, chunks=(2000, 5))
+        here, there = (
+            SupervisedIKDR(1, engine=Blocks(device=device)).fit(rows, y)
+            for device in ("cpu", "cpu:0")
+        )
+    assert there.engine_note_ == "on cpu:0 of 2 of 2 workers"
+    assert subspace_sine(there.components_.T, here.components_.T) < 1e-5
