@@ -20,12 +20,15 @@ import numpy as np
 from benchmarks.designs import DESIGNS, Array, Design
 from ism_dask import SupervisedIKDR
 from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines import Blocks
+from ism_dask.engines import Blocks, Exact, Problem
 from ism_dask.engines.blocks import dealt_rows
-from ism_dask.engines.device_blocks import BlocksOnDevice, MemoryPlan
+from ism_dask.engines.device_blocks import BlocksOnDevice
+from ism_dask.engines.device_memory import MemoryPlan
+from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.devices import Device
+from ism_dask.rows.shards import cut
 
 # The designs that both fit, their rows, and the sine of the angle between the two W that may be.
 _COMPARED, _ROWS, _AGREE = 10, 10_000, 1e-5
@@ -48,6 +51,7 @@ def gpu() -> dict[str, Any]:
     steps: dict[str, Callable[[str], list[dict[str, Any]]]] = {
         "Agreement": _agreement,
         "A pass over 60,000 x 784": _passes,
+        "All pairs of rows": _pairs,
         "Fits": _fits,
     }
     for title, step in steps.items():
@@ -146,6 +150,23 @@ def _passes(name: str) -> list[dict[str, Any]]:
                     "share_of_arithmetic": needed / seconds / rate,
                 }
             )
+    return lines
+
+
+def _pairs(name: str) -> list[dict[str, Any]]:
+    """Return the seconds of J and Phi over all pairs, and the largest change of Phi."""
+    W, lines = np.linalg.qr(np.random.default_rng(1).normal(size=(_COLUMNS, _Q)))[0], []
+    for n in (_ROWS, _MANY) if name.startswith("cuda") else (_ROWS,):
+        X, y = pictures(n)
+        rows = cut(((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32))
+        problem = Problem.from_dependence(rows, Gaussian(20.0), class_dependence(y))
+        here, there = Exact().build(problem, _Q), Exact(device=name).build(problem, _Q)
+        line = {"rows": n, "seconds_on_device": _median(lambda e=there: e.phi(W))}
+        if n == _ROWS:
+            phi, other = here.phi(W).phi, there.phi(W).phi
+            line["seconds"] = _median(lambda e=here: e.phi(W))
+            line["change"] = float(np.abs(phi - other).max() / np.abs(phi).max())
+        lines.append(line)
     return lines
 
 

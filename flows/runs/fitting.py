@@ -33,9 +33,9 @@ from flows.results.runs import (
 from flows.runs.data import Array, target_of
 from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
-from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
+from flows.settings.runs import CPU, DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import SupervisedIKDR
-from ism_dask.engines import Auto, EngineOptions, Landmarks, as_engine
+from ism_dask.engines import Auto, Blocks, EngineOptions, Exact, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.pose import CRITERIA
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
@@ -153,6 +153,8 @@ def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
     if criterion == DEPENDENCE:
         with_tol = {"auto": Auto, "landmarks": Landmarks}.get(settings.engine)
         engine = with_tol(settings.engine_tol) if with_tol else as_engine(settings.engine)
+    if settings.device != CPU:
+        engine = (Exact if criterion == DEPENDENCE else Blocks)(device=settings.device)
     return {
         "kernel": settings.build_kernel(),
         "solver": SOLVERS[solver](**settings.solver_options),

@@ -35,6 +35,8 @@ SIDES = ("avoid", "given")
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 # Settings that are options of the solver ism alone.
 _OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
+# The default device, and the engine for dependence that can be on another one.
+CPU, _EXACT = "cpu", "exact"
 # The criteria.
 PREDICTION, DEPENDENCE = "prediction", "dependence"
 
@@ -158,6 +160,11 @@ class SavedRunSettings(NamedRunSettings):
     engine_tol: float = solver_setting(
         1e-4, about="Share of the kernel's trace that landmarks may leave out.", gt=0, lt=1
     )
+    device: str = course_setting(
+        CPU,
+        about="Where a fit by prediction, or with --engine exact, is computed: cpu, or a GPU such "
+        "as cuda:0, of this machine or of the workers of a cluster.",
+    )
     tol: float | None = solver_setting(
         None,
         about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
@@ -193,7 +200,17 @@ class SavedRunSettings(NamedRunSettings):
                 f"`{wrong[0]}` is {getattr(self, wrong[0])!r}, which the solver ism alone has, but "
                 f"`solver` is {self.solver!r}; leave one of them out"
             )
+        if self.device != CPU and not self.runs_on_devices:
+            raise SettingsError(
+                f"`device` is {self.device!r}, but --engine {self.engine} computes dependence and "
+                "clusters on the processor; take --engine exact, or leave --device out"
+            )
         self.build_kernel()
+
+    @property
+    def runs_on_devices(self) -> bool:
+        """Whether other devices than the processor can compute the steps of a fit."""
+        return self.engine == _EXACT
 
     @property
     def solver_options(self) -> dict[str, Any]:
@@ -293,6 +310,11 @@ class SearchSettings(SavedRunSettings):
             import_choices().check_criterion(self.criterion, kernel, self.solver, self.engine)
         except ValueError as error:
             raise SettingsError(str(error)) from error
+
+    @property
+    def runs_on_devices(self) -> bool:
+        """Whether other devices than the processor can compute the steps of a fit."""
+        return self.criterion == PREDICTION or super().runs_on_devices
 
     @property
     def method(self) -> str:
