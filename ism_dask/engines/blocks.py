@@ -217,6 +217,7 @@ def _shard_sums(
 
 
 def sums_of(regression: RidgeRegression, W: Array, block: Block) -> Sums:
+    """Return the sums of J and Phi W over one block, zeros if it has no rows."""
     if not block.n_rows:
         return _times_size(0.0, np.zeros_like(W), 0.0, 0.0)
     value = regression.explained(block, W)

@@ -33,6 +33,7 @@ from ism_dask.rows.blocks import RANGE_ROWS
 from ism_dask.rows.devices import Device, device_here
 from ism_dask.rows.tasks import LoadedShard
 
+
 @dataclass(eq=False)
 class BlocksOnDevice(WithinMemory, RegressionBlocks):
     """Blocks that a device computes in batches of equal ones.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, TypeVar
 
 from ism_dask.rows.devices import is_out_of_memory
@@ -66,19 +68,23 @@ def _block_bytes(m: int, d: int) -> int:
     return 8 * m * (_SQUARES * m + _COPIES * d)
 
 
-class WithinMemory:
+class WithinMemory(ABC):
     """Computes on a device by a plan of its memory, and by a smaller one if that is too large.
 
-    A subclass has its plan as `_plan`, all rows on the device as `_resident`, and what else follows
-    from the plan under the names in `_by_plan`, all of them cached properties.
+    A subclass has all rows on the device as `_resident`, and what else follows from the plan under
+    the names in `_by_plan`, all of them cached properties.
     """
 
     _by_plan: ClassVar[tuple[str, ...]] = ()
-    _plan: MemoryPlan
 
+    @cached_property
+    @abstractmethod
+    def _plan(self) -> MemoryPlan:
+        """The plan of the memory of the device."""
+
+    @abstractmethod
     def _is_least(self) -> bool:
         """Return whether batches cannot be smaller."""
-        raise NotImplementedError
 
     def _within_memory(self, compute: Callable[[], _Result]) -> _Result:
         """Return what `compute` returns, with as small batches as it needs."""

@@ -10,7 +10,7 @@ from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
 from flows.settings.fields import command_words, deciding
 from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
-from flows.settings.unsupervised import LABEL_SETTINGS
+from flows.settings.unsupervised import LABEL_SETTINGS, ClusterSettings
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Multiquadric, Polynomial
 from storage import open_run
@@ -48,10 +48,19 @@ def test_what_belongs_to_dependence_is_refused_for_prediction(changes, message):
     assert FitSettings(dataset="wine", criterion="dependence", **changes).criterion == "dependence"
 
 
+def test_devices_compute_predictions_and_all_pairs():
+    assert FitSettings(dataset="wine", device="cuda:0").device == "cuda:0"
+    assert ClusterSettings(dataset="wine", engine="exact", device="cuda:0").runs_on_devices
+    for kind in (FitSettings, ClusterSettings):
+        dependence = {"criterion": "dependence"} if kind is FitSettings else {}
+        with pytest.raises(SettingsError, match="`device` is 'cuda:0', but --engine auto compu"):
+            kind(dataset="wine", device="cuda:0", **dependence)
+
+
 def test_name_place_and_pace_of_a_run_decide_no_number():
     wine = CrossvalSettings(dataset="wine", n_components=2)
     other = replace(wine, run="x", force=True, afresh=True, keep_runs=3, checkpoint=9.0, stall=9.0)
-    other = replace(other, first=2, scheduler="tcp://127.0.0.1:8786")
+    other = replace(other, first=2, device="cuda:0", scheduler="tcp://127.0.0.1:8786")
     assert deciding(other) == deciding(wine)
     assert deciding(replace(wine, folds=5)) != deciding(wine)
     assert command_words(CrossvalSettings, replace(wine, first=2, run="x").to_json()) == [

@@ -358,6 +358,10 @@ def test_single_precision_of_few_digits_is_refused(monkeypatch):
 @pytest.mark.usefixtures("dispatching")
 def test_a_fit_to_tensors_of_pytorch_is_that_of_numpy():
     torch = pytest.importorskip("torch")
+    reversed_rows, read_only = np.arange(6.0)[::-1], np.arange(6.0)
+    read_only.flags.writeable = False
+    for rows in (reversed_rows, read_only, np.zeros(())):
+        assert_allclose(on_host(Device.named("cpu:0").put(rows)), rows)
     X, y = torch.asarray(WINE), torch.asarray(CULTIVAR)
     for engine, criterion in (("auto", "prediction"), ("exact", "dependence")):
         other = SupervisedIKDR(2, criterion=criterion, engine=engine).fit(X, y)
