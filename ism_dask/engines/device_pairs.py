@@ -94,7 +94,7 @@ class ExactOnDevice(WithinMemory, ExactEngine):
     @ignore_overflow
     def _half_of_phi(self, W: Array) -> tuple[float, Array]:
         """Return J, and the matrix (d, d) whose sum with its transpose is Phi."""
-        sums, half = self._sums, np.zeros((self.problem.d, self.problem.d))
+        sums, half = self._no_sums(), np.zeros((self.problem.d, self.problem.d))
         for head, tails in self._pairs(W):
             crossed = self._device.xp.zeros_like(head.X)
             for tail in tails:
@@ -108,7 +108,7 @@ class ExactOnDevice(WithinMemory, ExactEngine):
     @ignore_overflow
     def _phi_times(self, W: Array) -> tuple[float, Array]:
         """Return J and Phi W (d, k)."""
-        sums, product = self._sums, np.zeros(W.shape)
+        sums, product = self._no_sums(), np.zeros(W.shape)
         moved = self._device.put(np.zeros((self.problem.shards.n_rows, W.shape[1])))
         for head, tails in self._pairs(W):
             for tail in tails:
@@ -124,7 +124,7 @@ class ExactOnDevice(WithinMemory, ExactEngine):
 
     @ignore_overflow
     def _objective(self, W: Array) -> float:
-        sums = self._sums
+        sums = self._no_sums()
         for head, tails in self._pairs(W):
             for tail in tails:
                 self._slopes(sums, head, tail)
@@ -213,8 +213,7 @@ class ExactOnDevice(WithinMemory, ExactEngine):
     def _is_least(self) -> bool:
         return self._plan.most_rows(self.problem.d) <= _LEAST_ROWS
 
-    @property
-    def _sums(self) -> _Sums:
+    def _no_sums(self) -> _Sums:
         return _Sums(self._device, self.problem.shards.n_rows)
 
     @cached_property

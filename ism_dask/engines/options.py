@@ -145,7 +145,7 @@ class Blocks(_OneEngine):
         difference from "exact" and take four times as long. `engine_error_` is the standard error
         of J between blocks, which is larger than the difference from "exact". "prediction" chooses
         the size of its blocks itself.
-    device : str, default "auto"
+    device : str or Device, default "auto"
         With "prediction": where the steps over all rows are computed. "auto" is where the rows are:
         on the device of an array of another library under scikit-learn's `array_api_dispatch`, else
         here. "cpu" is this machine's processor, and a name such as "cuda:0" a device of PyTorch.
@@ -162,7 +162,7 @@ class Blocks(_OneEngine):
     """
 
     rows: int = PAIR_ROWS
-    device: str = AUTO
+    device: str | Device = AUTO
 
     kind = BlockEngine
 
@@ -196,9 +196,19 @@ class Exact(_OneEngine):
     def __post_init__(self) -> None:
         _check_device(self.device)
 
+    @property
+    def _is_here(self) -> bool:
+        return self.device in (AUTO, CPU)
+
+    def refusal(self, problem: Problem, q: int) -> str | None:
+        """Return a reason if rows are sparse and the device is not the processor, else None."""
+        if problem.shards.nonzeros is None or self._is_here:
+            return None
+        return "sparse rows are computed on the processor, with device='cpu'"
+
     def build(self, problem: Problem, q: int) -> Engine:
         """Return the engine that computes on this device."""
-        if self.device in (AUTO, CPU):
+        if self._is_here:
             return ExactEngine(problem, q)
         device = Device.named(self.device) if isinstance(self.device, str) else self.device
         return ExactOnDevice(problem, q, device)

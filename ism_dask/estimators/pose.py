@@ -301,12 +301,13 @@ def computing_devices(
     """
     by_default = AUTO if parameters.criterion == PREDICTION else CPU
     name = getattr(as_engine(parameters.engine), "device", by_default)
-    if name == CPU:
-        return None, None
-    workers = None if name == AUTO else DevicesOfWorkers.named(name)
-    if name == AUTO:
-        device = of_rows
-    else:
+    device, workers = of_rows, None
+    if isinstance(name, Device):
+        device = name
+    elif name == CPU:
+        device = None
+    elif name != AUTO:
+        workers = DevicesOfWorkers.named(name)
         device = Device.named(name) if workers is None else device_here(name)
     if device is not None:
         device.check_single()
