@@ -13,8 +13,8 @@ from benchmarks.parallel import in_processes
 from ism_dask import SupervisedIKDR
 
 Array = np.ndarray[Any, Any]
-# Draws of each cell, and the rows of the two samples in them.
-_DRAWS, _SMALL, _LARGE = 2, (60, 100), (500, 1000)
+# Draws of each cell, and the rows of the two samples in even and in odd ones.
+_DRAWS, _SMALL, _LARGE = 4, (60, 100), (500, 1000)
 _COLUMNS, _CORRELATION = 10, 0.3
 # What the source may cost where it has another subspace, and has to gain where it has the same.
 _HARM, _GAIN = 0.02, 0.5
@@ -58,7 +58,8 @@ def _distances(pair: str, relation: str, draw: int) -> dict[str, float]:
     rng = np.random.default_rng([draw, list(_PAIRS).index(pair)])
     q, first, second = _PAIRS[pair]
     B = np.linalg.qr(rng.normal(size=(_COLUMNS, q)))[0]
-    B_first, sizes = _turned(B, _RELATIONS[relation], rng), (_LARGE[draw], _SMALL[draw])
+    B_first = _turned(B, _RELATIONS[relation], rng)
+    sizes = _LARGE[draw % 2], _SMALL[draw % 2]
     lags = np.abs(np.subtract.outer(np.arange(_COLUMNS), np.arange(_COLUMNS)))
     root = np.linalg.cholesky(_CORRELATION**lags).T
     X_first, X = (rng.normal(size=(n, _COLUMNS)) @ root for n in sizes)

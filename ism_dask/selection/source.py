@@ -20,11 +20,9 @@ from ism_dask.selection.regularisation import Choice
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.solvers.ascent import ascend_roughly
 
-# The weights that are tried, ...
+# The weights that are tried. A larger one that unseen rows hardly tell from the best leads W away
+# from the truth more often than to it, as simulated pairs of samples show.
 _WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
-# ... of which the largest is taken that is worse than the best by so many standard errors at most:
-# W was nearest to the truth by this on ninety simulated pairs of samples.
-_AS_GOOD = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +85,7 @@ class Source:
         sources = [replace(self, weight=weight) for weight in _WEIGHTS]
         trials = [trial(each) for each in sources]
         judged = tuple(sorted([*alone.trials, *trials], key=lambda trial: -trial.explained))
-        best = max(trials, key=lambda trial: trial.explained)
-        as_good = [not best.is_clearly_better(each, _AS_GOOD) for each in trials]
-        source = sources[int(np.flatnonzero(as_good)[-1])]
+        source = sources[int(np.argmax([trial.explained for trial in trials]))]
         if not source.weight:
             return source, replace(alone, trials=judged)
         W = source.climbed(sample, setting, alone.W)
