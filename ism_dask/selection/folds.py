@@ -70,10 +70,10 @@ class Trial:
         """Whether W is a start that no step has changed."""
         return self.width is None
 
-    def is_clearly_better(self, other: Trial, errors: float = _CLEARLY_BETTER) -> bool:
-        """Return whether unseen rows are predicted better, by one or some standard `errors`."""
+    def is_clearly_better(self, other: Trial) -> bool:
+        """Return whether unseen rows are predicted better, by more than a standard error."""
         gains = other.losses - self.losses
-        return float(gains.mean()) > errors * float(gains.std()) / np.sqrt(len(gains))
+        return float(gains.mean()) > _CLEARLY_BETTER * float(gains.std()) / np.sqrt(len(gains))
 
 
 @dataclass(frozen=True, eq=False)
