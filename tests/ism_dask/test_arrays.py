@@ -5,14 +5,14 @@
 
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import array_api_strict as strict
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from models import CULTIVAR, WINE
+from models import CULTIVAR, DEFINITE, WINE
 from numpy.testing import assert_allclose
 from sklearn import config_context
 
@@ -25,15 +25,7 @@ from ism_dask.engines.device_memory import MemoryPlan
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_steps import PredictionFit
 from ism_dask.gamma.classes import class_dependence
-from ism_dask.kernels import (
-    Gaussian,
-    Laplacian,
-    Linear,
-    Multiquadric,
-    Polynomial,
-    RelativeGaussian,
-    Squared,
-)
+from ism_dask.kernels import Gaussian, Linear, Multiquadric, RelativeGaussian, Squared
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.arrays import on_host
 from ism_dask.linalg.subspaces import subspace_sine
@@ -44,8 +36,6 @@ from ism_dask.rows.shards import cut
 
 PLACE = strict.Device("device1")
 DEVICE = Device(strict, PLACE)
-KERNELS = [Gaussian(1.5), Laplacian(2.0), Linear(), Polynomial(3, 1.0)]
-KERNELS += [0.5 * Gaussian(2.0) + 0.1 * Polynomial(2)]
 
 
 @cache
@@ -73,7 +63,7 @@ def _placed(block):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", DEFINITE)
 def test_a_batch_of_another_library_has_the_numbers_of_its_blocks(kernel, weighted, monkeypatch):
     monkeypatch.setattr(cholesky, "_LEAF", 8)
     rng = np.random.default_rng(0)
@@ -149,25 +139,30 @@ class OutOfMemoryError(RuntimeError):
     """What libraries call theirs."""
 
 
-def test_a_device_that_runs_out_of_memory_takes_smaller_batches(monkeypatch):
-    blocks, here, regression, W = _blocks()
-    expected = here.explained(regression, W)
-    sums_of_batch, sizes = device_blocks._sums_of_batch, []
+def _sizes_tried(monkeypatch, place, name, call, expected, most, too_few):
+    """Check that a call has the J expected if so many rows fit, and fails if too few do."""
+    whole, sizes, fitting = getattr(place, name), [], most
 
-    def limited(regression, W, batch):
-        sizes.append(batch.Y.shape[0])
-        if sizes[-1] > most:
+    def limited(*given):
+        sizes.append(given[-1].X.shape[0])
+        if sizes[-1] > fitting:
             raise OutOfMemoryError
-        return sums_of_batch(regression, W, batch)
+        return whole(*given)
 
-    monkeypatch.setattr(device_blocks, "_sums_of_batch", limited)
-    most = 1
-    assert blocks.explained(regression, W).objective == pytest.approx(expected.objective)
+    monkeypatch.setattr(place, name, limited)
+    assert call().objective == pytest.approx(expected.objective)
+    tried, fitting = sizes.copy(), too_few
+    with pytest.raises(OutOfMemoryError):
+        call()
+    return tried
+
+
+def test_a_device_that_runs_out_of_memory_takes_smaller_batches(monkeypatch):
+    blocks, here, *given = _blocks()
+    call, expected = partial(blocks.explained, *given), here.explained(*given)
+    sizes = _sizes_tried(monkeypatch, device_blocks, "_sums_of_batch", call, expected, 1, 0)
     assert sizes[0] == 5
     assert sizes[-10:] == [1] * 10
-    most = 0
-    with pytest.raises(OutOfMemoryError):
-        blocks.explained(regression, W)
 
 
 def test_rows_of_which_few_fit_stream_and_those_of_which_many_do_stay():
@@ -219,7 +214,7 @@ def test_a_cluster_says_how_many_of_its_workers_have_a_device(thread_cluster, mo
 
 # All pairs of rows on a device.
 
-PAIRED = [*KERNELS, Squared(), Multiquadric(0.5), RelativeGaussian(5)]
+PAIRED = [*DEFINITE, Squared(), Multiquadric(0.5), RelativeGaussian(5)]
 PAIRED += [0.4 * RelativeGaussian(5) + 0.2 * Multiquadric(2.0)]
 
 
@@ -267,22 +262,10 @@ def test_sparse_rows_go_to_no_device():
 def test_tiles_are_smaller_on_a_device_that_runs_out_of_memory(monkeypatch):
     monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 20)
     W, here, there = _all_pairs(Gaussian(1.5))
-    slopes, sizes = there._slopes, []
-
-    def limited(sums, head, tail):
-        sizes.append(head.X.shape[0])
-        if sizes[-1] > most:
-            raise OutOfMemoryError
-        return slopes(sums, head, tail)
-
-    monkeypatch.setattr(there, "_slopes", limited)
-    most = 50
-    assert there.value(W).objective == pytest.approx(here.value(W).objective)
+    call, expected = partial(there.value, W), here.value(W)
+    sizes = _sizes_tried(monkeypatch, there, "_slopes", call, expected, 50, 10)
     assert sizes[0] == 150
     assert sizes[-1] <= 50
-    most = 10
-    with pytest.raises(OutOfMemoryError):
-        there.value(W)
 
 
 # Fits.

@@ -9,7 +9,7 @@ import pytest
 from definition import kernel_matrix
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from models import CULTIVAR, WINE, curved
+from models import CULTIVAR, DEFINITE, WINE, curved
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 from sklearn.preprocessing import scale
@@ -22,7 +22,7 @@ from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators import prediction_steps
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_target import prediction_targets
-from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
+from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.rows.blocks import deal
@@ -36,16 +36,6 @@ from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend
 from ism_dask.status import Status
 
-KERNELS = (
-    Gaussian(1.5),
-    Gaussian(0.4),
-    Laplacian(2.0),
-    Linear(),
-    Polynomial(2, 0.0),
-    Polynomial(3, 1.0),
-    0.3 * Gaussian(1.0),
-    0.5 * Gaussian(2.0) + 0.1 * Polynomial(2),
-)
 few = settings(max_examples=25, deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -57,7 +47,7 @@ def _problem(seed):
     q = rng.integers(1, d + 1)
     weights = rng.integers(1, 4, size=n).astype(float) if rng.random() < 0.5 else None
     signs = rng.choice([1.0, -0.5], size=r) if rng.random() < 0.5 else None
-    kernel = KERNELS[rng.integers(len(KERNELS))]
+    kernel = DEFINITE[rng.integers(len(DEFINITE))]
     regression = RidgeRegression(kernel, 10.0 ** int(rng.integers(-3, 1)), signs)
     block = Block(rng.normal(size=(n, d)), rng.normal(size=(n, r)), weights)
     return regression, block, rng.normal(size=(d, q))
