@@ -115,7 +115,7 @@ CHOICES = [
     (hsic_model(solver="ascent"), {}, "does not serve criterion='dependence'"),
     (hsic_model(solver="newton"), {}, "ascent, ism, stiefel, grassmann, dimension-growth; got 'n"),
     (hsic_model(solver=ISM), {}, "`solver` must be one of ascent, ism, stiefel, .*; got <class"),
-    (hsic_model(engine="x"), {}, "`engine` must be one of .* got 'x'"),
+    (hsic_model(engine="x"), {}, "of auto, closed, monomials, landmarks, blocks, exact; got 'x'"),
     (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
     (hsic_model(engine="closed"), {}, "`engine`='closed' cannot serve"),
     (hsic_model(engine=ENGINES["closed"]()), {}, "`engine`='closed' cannot serve this problem"),
