@@ -33,6 +33,7 @@ ROWS = [
     (DEFAULT, {"X": da.from_array(X[0]), "y": Y[:13]}, "rows and columns; got shape"),
     (CLASSES, {"X": da.from_array(X.astype(complex))}, "real numbers; got dtype complex128"),
     (CLASSES, {"X": da.from_array(X.astype(str))}, "real numbers; got dtype <U"),
+    (UnsupervisedIKDR(3), {"X": csr_array((20_000, 3000))}, "IKDR needs dense rows.*TruncatedSVD"),
 ]
 TARGETS = [
     (DEFAULT, {"y": np.zeros(N, int)}, "one class only"),

@@ -189,8 +189,9 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     new = fits[0].transform(places[0])
     for place in (csr_array(X), on_disk, on_disk.X):
         assert_allclose(fits[0].transform(place), new, atol=1e-8)
-    with pytest.raises(ValueError, match="4 features, but SupervisedIKDR is expecting 5"):
-        fits[0].transform(stored(X[:, :4], tmp_path, 100))
+    for few in (X[:, :4], stored(X[:, :4], tmp_path, 100), da.from_array(X[:, :4])):
+        with pytest.raises(ValueError, match="4 features, but SupervisedIKDR is expecting 5"):
+            fits[0].transform(few)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
