@@ -43,16 +43,11 @@ TARGETS = {
 
 
 def _centred_without_diagonal(M):
-    """U-centring by its definition, entry by entry."""
-    n = len(M)
-    out = np.zeros_like(M)
-    off = M - np.diag(np.diag(M))
-    for i in range(n):
-        for j in range(n):
-            if i != j:
-                out[i, j] = M[i, j] - (off[i].sum() + off[j].sum()) / (n - 2)
-                out[i, j] += off.sum() / ((n - 1) * (n - 2))
-    return out
+    """U-centring of a symmetric matrix by its definition."""
+    n, off = len(M), M - np.diag(np.diag(M))
+    sums = off.sum(axis=0)
+    out = off - np.add.outer(sums, sums) / (n - 2) + off.sum() / ((n - 1) * (n - 2))
+    return out - np.diag(np.diag(out))
 
 
 def _block_gamma(Gamma, rows):

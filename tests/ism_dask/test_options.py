@@ -6,10 +6,9 @@ import sys
 from dataclasses import FrozenInstanceError, fields
 
 import pytest
-from models import HSIC_SOLVERS, hsic_model
+from models import CULTIVAR, HSIC_SOLVERS, WINE, hsic_model
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 import ism_dask
@@ -22,7 +21,7 @@ from ism_dask.status import Status
 # Some tests compare fits that end before they converge.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-X, y = load_wine(return_X_y=True)
+X, y = WINE, CULTIVAR
 # A kernel that the engine serves; all others serve a gaussian.
 SERVED = {"closed": Squared(), "monomials": Polynomial(2)}
 CHOICES = {"auto": Auto, **ENGINES}
@@ -81,7 +80,6 @@ def test_estimators_with_objects_follow_scikit_learn():
     model = hsic_model(2, solver=ISM(tol=1e-6, max_iter=500), engine=Landmarks(tol=1e-3))
     copy = clone(model)
     assert copy.get_params() == model.get_params()
-    assert copy.solver == ISM(tol=1e-6, max_iter=500)
     assert "engine=Landmarks(tol=0.001)" in repr(model)
     copy.set_params(engine=Exact(), solver="ism")
     assert (copy.engine, model.engine) == (Exact(), Landmarks(tol=1e-3))

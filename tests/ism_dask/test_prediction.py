@@ -406,13 +406,6 @@ def test_the_number_of_new_features_is_the_true_one():
     assert taken == [(1, True), (2, True), (3, False)]
 
 
-def test_fits_have_the_same_bits_whatever_the_order_of_the_rows():
-    X, y = curved()
-    mixed = np.random.default_rng(1).permutation(len(X))
-    fitted = SupervisedIKDR(2).fit(X[mixed], y[mixed])
-    assert_array_equal(fitted.components_, _fitted().components_)
-
-
 def test_larger_rows_in_shards_come_near_those_in_memory(monkeypatch):
     X, y = curved(200)
     here = SupervisedIKDR(2).fit(X, y)

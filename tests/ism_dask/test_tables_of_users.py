@@ -6,12 +6,11 @@ import pandas as pd
 import polars as pl
 import pytest
 from distributed import Client
-from models import StoredRows, Watcher, assert_same_fit, hsic_model, stored
+from models import CULTIVAR, WINE, StoredRows, Watcher, assert_same_fit, hsic_model, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
-from sklearn.datasets import load_wine
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
@@ -21,7 +20,7 @@ from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 
-X, Y = load_wine(return_X_y=True)
+X, Y = WINE, CULTIVAR
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 COLUMNS = {f"f{number}": column for number, column in enumerate(X.T)}
 PLAIN = {"kernel": Gaussian(sigma=2.0)}
