@@ -12,9 +12,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from models import CULTIVAR, DEFINITE, WINE
+from models import CULTIVAR, DEFINITE, WINE, hsic_model
 from numpy.testing import assert_allclose
 from sklearn import config_context
+from sklearn.base import clone
 
 from ism_dask import AlternativeIKDR, SupervisedIKDR, dependence_test, hsic
 from ism_dask.criteria.prediction import Block, RidgeRegression
@@ -200,16 +201,13 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
         assert_allclose(there.product, here.product, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["cuda:0", "cuda:1"])
-def test_a_cluster_says_how_many_of_its_workers_have_a_device(thread_cluster, monkeypatch, name):
+def test_a_cluster_says_how_many_of_its_workers_have_a_device(thread_cluster, monkeypatch):
     monkeypatch.setattr(devices, "device_here", {"cuda:0": DEVICE}.get)
-    assert DevicesOfWorkers.named(name) is None
+    assert DevicesOfWorkers.named("cuda:0") is None
     with Client(thread_cluster):
-        found = DevicesOfWorkers.named(name)
-    if name == "cuda:0":
-        assert found.title == f"cuda:0 of {found.n_workers} of {found.n_workers} workers"
-    else:
-        assert found is None
+        found, absent = map(DevicesOfWorkers.named, ("cuda:0", "cuda:1"))
+    assert found.title == f"cuda:0 of {found.n_workers} of {found.n_workers} workers"
+    assert absent is None
 
 
 # All pairs of rows on a device.
@@ -271,28 +269,17 @@ def test_tiles_are_smaller_on_a_device_that_runs_out_of_memory(monkeypatch):
 # Fits.
 
 
-@pytest.mark.usefixtures("dispatching")
-def test_a_fit_to_all_pairs_is_where_the_rows_are(monkeypatch):
-    fitted = _fitted("dependence")
-    model = SupervisedIKDR(2, criterion="dependence", engine="exact")
-    other = model.fit(DEVICE.put(WINE), DEVICE.put(CULTIVAR))
-    assert other.components_.device == PLACE
-    assert other.engine_note_ == f"on array_api_strict on {PLACE}"
-    assert other.objective_ == pytest.approx(fitted.objective_)
-    monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
-    named = model.set_params(engine=Exact("cuda:0")).fit(WINE, CULTIVAR)
-    assert isinstance(named.components_, np.ndarray)
-    assert named.objective_ == pytest.approx(fitted.objective_)
-    clusters = AlternativeIKDR(2, engine=Exact("cuda:0")).fit(WINE, CULTIVAR)
-    assert clusters.engine_note_ == f"on array_api_strict on {PLACE}"
+NOTE = f"on array_api_strict on {PLACE}"
+# All pairs of rows stay on the processor unless the engine says otherwise.
+FITS = [("prediction", "auto", NOTE), ("dependence", "exact", NOTE), ("dependence", "auto", "")]
 
 
 @pytest.mark.usefixtures("dispatching")
-@pytest.mark.parametrize("criterion", ["prediction", "dependence"])
-def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion):
+@pytest.mark.parametrize(("criterion", "engine", "note"), FITS)
+def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion, engine, note):
     fitted = _fitted(criterion)
     X, y = DEVICE.put(WINE), DEVICE.put(CULTIVAR)
-    other = SupervisedIKDR(2, criterion=criterion).fit(X, y)
+    other = SupervisedIKDR(2, criterion=criterion, engine=engine).fit(X, y)
     for name in ("components_", "mean_", "scale_", "eigenvalues_"):
         assert getattr(other, name).device == PLACE
         here = getattr(other.on_host(), name)
@@ -303,8 +290,9 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion):
     assert other.score(X, y) == pytest.approx(fitted.score(WINE, CULTIVAR), abs=1e-6)
     assert_allclose(other.feature_importances_, fitted.feature_importances_, atol=1e-6)
     assert_allclose(other.weights_, fitted.weights_, atol=1e-6)
+    assert other.engine_note_ == note
+    assert other.objective_ == pytest.approx(fitted.objective_)
     if criterion == "prediction":
-        assert other.engine_note_ == f"on array_api_strict on {PLACE}"
         assert other.certify(X, y).is_certified
         again = other.set_params(warm_start=True).fit(X, y)
         assert again.n_iter_ == 1
@@ -315,12 +303,22 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion):
         other.transform(gap)
 
 
-def test_numpy_goes_to_a_device_and_comes_back(monkeypatch):
+@pytest.mark.parametrize(
+    ("model", "engine"),
+    [
+        (SupervisedIKDR(2), Blocks(device="cuda:0")),
+        (hsic_model(2), Exact("cuda:0")),
+        (AlternativeIKDR(2), Exact("cuda:0")),
+    ],
+)
+def test_numpy_goes_to_a_device_and_comes_back(model, engine, monkeypatch):
     monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
-    on_device = SupervisedIKDR(2, engine=Blocks(device="cuda:0")).fit(WINE, CULTIVAR)
-    assert isinstance(on_device.components_, np.ndarray)
-    assert subspace_sine(on_device.components_.T, _fitted().components_.T) < 1e-8
-    assert on_device.engine_note_ == f"on array_api_strict on {PLACE}"
+    here = clone(model).fit(WINE, CULTIVAR)
+    there = clone(model).set_params(engine=engine).fit(WINE, CULTIVAR)
+    assert isinstance(there.components_, np.ndarray)
+    assert subspace_sine(there.components_.T, here.components_.T) < 1e-8
+    assert there.objective_ == pytest.approx(here.objective_)
+    assert there.engine_note_ == NOTE
 
 
 @pytest.mark.usefixtures("dispatching")

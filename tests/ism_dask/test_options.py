@@ -123,7 +123,20 @@ def test_a_missing_name_is_the_usual_error():
         from ism_dask import Superwised  # noqa: F401
 
 
-def test_nothing_heavy_is_imported_before_it_is_used():
-    code = "import sys, ism_dask.rows.source, ism_dask.rows.standardise; print(*sys.modules)"
+# Commands import much, which takes seconds.
+COMMANDS = ("ism_dask.plot", "flows.cli.app", "flows.run_flows"), {"matplotlib"}
+
+
+@pytest.mark.parametrize(
+    ("rooms", "heavy"),
+    [
+        (("ism_dask.rows.source", "ism_dask.rows.standardise"), {"dask", "sklearn", "scipy"}),
+        (("storage",), {"prefect", "dask", "distributed", "typer", "flows"}),
+        pytest.param(*COMMANDS, marks=pytest.mark.long),
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_used(rooms, heavy):
+    code = f"import sys, {', '.join(rooms)}; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"dask", "sklearn", "scipy"} & set(said.stdout.split())
+    assert not heavy & set(said.stdout.split())
+    assert said.stderr == ""

@@ -1,7 +1,7 @@
 """The prediction criterion and fits by it; the judge is the definition, by dense matrices."""
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -358,11 +358,6 @@ def test_stages_hold_the_rows_of_those_before():
 # Fits.
 
 
-@cache
-def _fitted():
-    return SupervisedIKDR(2).fit(*curved())
-
-
 def _apart(one, other):
     return subspace_distance(one.components_.T, other.components_.T)
 
@@ -480,7 +475,8 @@ def test_functions_of_y_are_those_of_repeated_rows(sides):
 
 
 def test_contributions_are_j_of_each_feature_and_of_the_others():
-    model, (X, y) = _fitted(), curved()
+    X, y = curved()
+    model = SupervisedIKDR(2).fit(X, y)
     rows = Block((X - model.mean_) / model.scale_, ((y - y.mean()) / y.std())[:, None])
     J = partial(_objective, RidgeRegression(model.kernel_, model.setting_.ridge), rows)
     W = model.components_.T

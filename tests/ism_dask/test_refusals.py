@@ -47,14 +47,13 @@ TARGETS = [
     (DEFAULT, {"y": csr_array(2 * LABELS)}, "must be an indicator of labels"),
     (DEFAULT, {"y": np.array([["a", None]] * N)}, "no value in 178 of 178 rows"),
     (DEFAULT, {"y": pd.date_range("2020", periods=N)}, "`y` has 178 different dates"),
-    (SemiSupervisedIKDR(3), {"y": Y[:100]}, "X has 178 rows, y has shape"),
+    (SemiSupervisedIKDR(3), {"y": Y[:100]}, "X has 178 rows, y has shape .* get NaN$"),
     (SemiSupervisedIKDR(3, target="gaussian"), {}, "`target` must be one of"),
 ]
 ESTIMATORS = (SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
 WEIGHTS = [
     *((make(3), {"sample_weight": _but_one(-1.0)}, "-1 in row 7") for make in ESTIMATORS),
-    (DEFAULT, {"sample_weight": np.ones(3)}, "shape"),
-    (DEFAULT, {"sample_weight": np.ones((N, 2))}, "shape"),
+    *((DEFAULT, {"sample_weight": np.ones(shape)}, "shape") for shape in (3, (N, 2))),
     (DEFAULT, {"sample_weight": _but_one(np.nan)}, "weight 0"),
     (DEFAULT, {"sample_weight": np.zeros(N)}, "zero"),
     (DEFAULT, {"sample_weight": "a"}, "real numbers"),
@@ -122,8 +121,7 @@ CHOICES = [
 ]
 A, B = (pd.DataFrame(X).add_prefix(each) for each in "ab")
 SOURCES = [
-    (SupervisedIKDR(1), {"source": X}, r"`source` must be a tuple \(X, y\)"),
-    (SupervisedIKDR(1), {"source": (X,)}, r"`source` must be a tuple \(X, y\)"),
+    *((SupervisedIKDR(1), {"source": s}, r"`source` must be a tuple \(X, y\)") for s in (X, (X,))),
     (SupervisedIKDR(1), {"source": (X, Y[:9])}, "`source`: .*inconsistent numbers of samples"),
     (SupervisedIKDR(1), {"source": (X, np.ones(N))}, "`source`: .*one class only"),
     (SupervisedIKDR(1), {"source": (X[:, :3], Y)}, "3 features, .* expecting 13"),

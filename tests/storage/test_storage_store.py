@@ -1,13 +1,11 @@
 """The checked store, and names: nothing unchecked is read, nothing out of the home touched."""
 
 import json
-import sys
 from asyncio import run
 from pathlib import Path
 
 import numpy as np
 import pytest
-from daskparts import ran
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -199,12 +197,3 @@ def test_folders_come_from_the_environment(monkeypatch, tmp_path):
     assert home() == tmp_path
     monkeypatch.delenv("ISM_DASK_HOME")
     assert home() == Path.home() / ".ism-dask"
-
-
-def test_storage_stands_on_its_own():
-    code = (
-        "import storage, sys\n"
-        "print({'prefect', 'dask', 'distributed', 'typer', 'flows'} & sys.modules.keys())"
-    )
-    done = ran(sys.executable, "-c", code)
-    assert (done.stdout, done.stderr) == ("set()\n", "")
