@@ -15,7 +15,7 @@ X, Y = WINE, CULTIVAR
 N = len(X)
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 LABELS = np.eye(3, dtype=int)[Y]
-GAP = np.where(X.max() == X, np.nan, X)
+GAP, WIDE = np.where(X.max() == X, np.nan, X), csr_array((20_000, 3000))
 DEFAULT = SupervisedIKDR()
 CLASSES = SupervisedIKDR(target="classes")
 BALANCED, AVOID = SupervisedIKDR(class_weight="balanced"), {"avoid": Y > 0}
@@ -32,7 +32,7 @@ ROWS = [
     (DEFAULT, {"X": da.from_array(X[0]), "y": Y[:13]}, "rows and columns; got shape"),
     (CLASSES, {"X": da.from_array(X.astype(complex))}, "real numbers; got dtype complex128"),
     (CLASSES, {"X": da.from_array(X.astype(str))}, "real numbers; got dtype <U"),
-    (UnsupervisedIKDR(3), {"X": csr_array((20_000, 3000))}, "IKDR needs dense rows.*TruncatedSVD"),
+    (UnsupervisedIKDR(3), {"X": WIDE}, "UnsupervisedIKDR needs dense rows.*TruncatedSVD"),
 ]
 TARGETS = [
     (DEFAULT, {"y": Y[:-1]}, "inconsistent numbers of samples"),

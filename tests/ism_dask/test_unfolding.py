@@ -513,7 +513,7 @@ KERNEL, CIRCLED = {"target": "precomputed"}, {"target": "factor", "n_neighbors":
 CIRCLE = np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2)
 APART, KNOWN = _distances(X), {"metric": "precomputed"}
 TWO_PARTS, FEW = np.vstack([X[:90], 50 + X[90:]]), kneighbors_graph(X, 4, mode="distance")
-TWO_SIDES = csr_array(np.triu(APART) + 2 * np.tril(APART))
+UNEVEN, TWO_SIDES = APART * (1 + np.tri(178)), csr_array(np.triu(APART) + 2 * np.tril(APART))
 
 
 @pytest.mark.parametrize(
@@ -553,7 +553,7 @@ TWO_SIDES = csr_array(np.triu(APART) + 2 * np.tril(APART))
         (KNOWN, X, Y, r"X of shape \(178, 13\) is no matrix of distances"),
         (KNOWN, -APART, Y, "X has a distance of -"),
         (KNOWN, APART + 1, Y, "a row of X has distance 1 from itself"),
-        (KNOWN, APART * (1 + np.tri(178)), Y, "two dis.*, apart by 0.* expected a symmetric X"),
+        (KNOWN, UNEVEN, Y, "two distances of .*, apart by 0.* expected a symmetric X"),
         (KNOWN, TWO_SIDES, Y, "two distances of the same two rows"),
         (KNOWN, FEW, Y, "10 neighbors .* but some samples have only 4"),
         (KNOWN, _distances(TWO_PARTS), Y, r"falls into 2 parts \(90, 88 rows\)"),
