@@ -20,6 +20,7 @@ from ism_dask.kernels import (
 )
 from ism_dask.solvers import ISM
 
+_SUM = 0.5 * Gaussian() + 0.1 * Polynomial(2)
 _KINDS = ("plain", "heavy", "whole", "mixed", "clusters")
 
 
@@ -104,21 +105,10 @@ def small(seed):
         y = score
     elif target == "noise":
         y = np.append(rng.integers(0, int(rng.integers(2, 5)), size=n - 2), [0, 1])
-    kernels = (
-        Linear(),
-        Squared(),
-        Polynomial(2, 0.0),
-        Polynomial(2, 1.0),
-        Polynomial(3, 1.0),
-        Polynomial(3, 0.0),
-        Polynomial(4, 0.5),
-        Gaussian(),
-        Gaussian(float(10 ** rng.uniform(-1.2, 1.2))),
-        Multiquadric(),
-        Multiquadric(0.1),
-        RelativeGaussian(),
-        0.5 * Gaussian() + 0.1 * Polynomial(2),
-    )
+    powers = ((2, 0.0), (2, 1.0), (3, 1.0), (3, 0.0), (4, 0.5))
+    kernels = [Linear(), Squared(), *(Polynomial(*power) for power in powers)]
+    kernels += [Gaussian(), Gaussian(float(10 ** rng.uniform(-1.2, 1.2)))]
+    kernels += [Multiquadric(), Multiquadric(0.1), RelativeGaussian(), _SUM]
     read_as = ("linear", "gaussian")[rng.integers(2)] if target == "numbers" else "classes"
     return Case(X, y, read_as, kernels[rng.integers(len(kernels))], q)
 
@@ -139,18 +129,10 @@ def hostile(seed):
         y = (np.arange(n) == rng.integers(n)).astype(int)
     elif target == "linear":
         y = score * 10.0 ** rng.uniform(-8, 8)
-    kernels = (
-        Linear(),
-        Squared(),
-        Polynomial(2, 1.0),
-        Polynomial(5, 0.5),
-        Gaussian(),
-        Gaussian(float(10 ** rng.uniform(-3, 2))),
-        Gaussian(float(10 ** rng.uniform(2, 5))),
-        Multiquadric(float(10 ** rng.uniform(-3, 3))),
-        RelativeGaussian(int(rng.integers(1, 9))),
-        0.5 * Gaussian() + 0.1 * Polynomial(2),
-    )
+    kernels = [Linear(), Squared(), Polynomial(2, 1.0), Polynomial(5, 0.5), Gaussian()]
+    kernels += [Gaussian(float(10 ** rng.uniform(*ends))) for ends in ((-3, 2), (2, 5))]
+    kernels += [Multiquadric(float(10 ** rng.uniform(-3, 3)))]
+    kernels += [RelativeGaussian(int(rng.integers(1, 9))), _SUM]
     number, tol = rng.integers(3), float(10 ** rng.uniform(-11, -2))
     settings = {
         "engine": (Auto(tol=tol), Exact(), Landmarks(tol=tol))[number],

@@ -14,6 +14,7 @@ from ism_dask import SupervisedIKDR
 from ism_dask.engines import Problem, as_engine
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
+from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
@@ -24,6 +25,9 @@ from storage import DatasetInfo, open_dataset, write_dataset
 quiet = pytest.mark.filterwarnings("ignore::UserWarning")
 # The solvers of HSIC by name.
 HSIC_SOLVERS = {name: kind for name, kind in SOLVERS.items() if name != "ascent"}
+# Kernels that predictions may have: their matrices are positive definite.
+DEFINITE = [Gaussian(1.5), Gaussian(0.4), Laplacian(2.0), Linear(), Polynomial(2, 0.0)]
+DEFINITE += [Polynomial(3, 1.0), 0.3 * Gaussian(1.0), 0.5 * Gaussian(2.0) + 0.1 * Polynomial(2)]
 WINE, CULTIVAR = load_wine(return_X_y=True)
 
 

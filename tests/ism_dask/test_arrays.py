@@ -5,16 +5,17 @@
 
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import array_api_strict as strict
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from models import CULTIVAR, WINE
+from models import CULTIVAR, DEFINITE, WINE, hsic_model
 from numpy.testing import assert_allclose
 from sklearn import config_context
+from sklearn.base import clone
 
 from ism_dask import AlternativeIKDR, SupervisedIKDR, dependence_test, hsic
 from ism_dask.criteria.prediction import Block, RidgeRegression
@@ -25,15 +26,7 @@ from ism_dask.engines.device_memory import MemoryPlan
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_steps import PredictionFit
 from ism_dask.gamma.classes import class_dependence
-from ism_dask.kernels import (
-    Gaussian,
-    Laplacian,
-    Linear,
-    Multiquadric,
-    Polynomial,
-    RelativeGaussian,
-    Squared,
-)
+from ism_dask.kernels import Gaussian, Linear, Multiquadric, RelativeGaussian, Squared
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.arrays import on_host
 from ism_dask.linalg.subspaces import subspace_sine
@@ -44,8 +37,6 @@ from ism_dask.rows.shards import cut
 
 PLACE = strict.Device("device1")
 DEVICE = Device(strict, PLACE)
-KERNELS = [Gaussian(1.5), Laplacian(2.0), Linear(), Polynomial(3, 1.0)]
-KERNELS += [0.5 * Gaussian(2.0) + 0.1 * Polynomial(2)]
 
 
 @cache
@@ -73,7 +64,7 @@ def _placed(block):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", DEFINITE)
 def test_a_batch_of_another_library_has_the_numbers_of_its_blocks(kernel, weighted, monkeypatch):
     monkeypatch.setattr(cholesky, "_LEAF", 8)
     rng = np.random.default_rng(0)
@@ -149,25 +140,30 @@ class OutOfMemoryError(RuntimeError):
     """What libraries call theirs."""
 
 
-def test_a_device_that_runs_out_of_memory_takes_smaller_batches(monkeypatch):
-    blocks, here, regression, W = _blocks()
-    expected = here.explained(regression, W)
-    sums_of_batch, sizes = device_blocks._sums_of_batch, []
+def _sizes_tried(monkeypatch, place, name, call, expected, most, too_few):
+    """Check that a call has the J expected if so many rows fit, and fails if too few do."""
+    whole, sizes, fitting = getattr(place, name), [], most
 
-    def limited(regression, W, batch):
-        sizes.append(batch.Y.shape[0])
-        if sizes[-1] > most:
+    def limited(*given):
+        sizes.append(given[-1].X.shape[0])
+        if sizes[-1] > fitting:
             raise OutOfMemoryError
-        return sums_of_batch(regression, W, batch)
+        return whole(*given)
 
-    monkeypatch.setattr(device_blocks, "_sums_of_batch", limited)
-    most = 1
-    assert blocks.explained(regression, W).objective == pytest.approx(expected.objective)
+    monkeypatch.setattr(place, name, limited)
+    assert call().objective == pytest.approx(expected.objective)
+    tried, fitting = sizes.copy(), too_few
+    with pytest.raises(OutOfMemoryError):
+        call()
+    return tried
+
+
+def test_a_device_that_runs_out_of_memory_takes_smaller_batches(monkeypatch):
+    blocks, here, *given = _blocks()
+    call, expected = partial(blocks.explained, *given), here.explained(*given)
+    sizes = _sizes_tried(monkeypatch, device_blocks, "_sums_of_batch", call, expected, 1, 0)
     assert sizes[0] == 5
     assert sizes[-10:] == [1] * 10
-    most = 0
-    with pytest.raises(OutOfMemoryError):
-        blocks.explained(regression, W)
 
 
 def test_rows_of_which_few_fit_stream_and_those_of_which_many_do_stay():
@@ -205,21 +201,18 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
         assert_allclose(there.product, here.product, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["cuda:0", "cuda:1"])
-def test_a_cluster_says_how_many_of_its_workers_have_a_device(thread_cluster, monkeypatch, name):
+def test_a_cluster_says_how_many_of_its_workers_have_a_device(thread_cluster, monkeypatch):
     monkeypatch.setattr(devices, "device_here", {"cuda:0": DEVICE}.get)
-    assert DevicesOfWorkers.named(name) is None
+    assert DevicesOfWorkers.named("cuda:0") is None
     with Client(thread_cluster):
-        found = DevicesOfWorkers.named(name)
-    if name == "cuda:0":
-        assert found.title == f"cuda:0 of {found.n_workers} of {found.n_workers} workers"
-    else:
-        assert found is None
+        found, absent = map(DevicesOfWorkers.named, ("cuda:0", "cuda:1"))
+    assert found.title == f"cuda:0 of {found.n_workers} of {found.n_workers} workers"
+    assert absent is None
 
 
 # All pairs of rows on a device.
 
-PAIRED = [*KERNELS, Squared(), Multiquadric(0.5), RelativeGaussian(5)]
+PAIRED = [*DEFINITE, Squared(), Multiquadric(0.5), RelativeGaussian(5)]
 PAIRED += [0.4 * RelativeGaussian(5) + 0.2 * Multiquadric(2.0)]
 
 
@@ -267,49 +260,26 @@ def test_sparse_rows_go_to_no_device():
 def test_tiles_are_smaller_on_a_device_that_runs_out_of_memory(monkeypatch):
     monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 20)
     W, here, there = _all_pairs(Gaussian(1.5))
-    slopes, sizes = there._slopes, []
-
-    def limited(sums, head, tail):
-        sizes.append(head.X.shape[0])
-        if sizes[-1] > most:
-            raise OutOfMemoryError
-        return slopes(sums, head, tail)
-
-    monkeypatch.setattr(there, "_slopes", limited)
-    most = 50
-    assert there.value(W).objective == pytest.approx(here.value(W).objective)
+    call, expected = partial(there.value, W), here.value(W)
+    sizes = _sizes_tried(monkeypatch, there, "_slopes", call, expected, 50, 10)
     assert sizes[0] == 150
     assert sizes[-1] <= 50
-    most = 10
-    with pytest.raises(OutOfMemoryError):
-        there.value(W)
 
 
 # Fits.
 
 
-@pytest.mark.usefixtures("dispatching")
-def test_a_fit_to_all_pairs_is_where_the_rows_are(monkeypatch):
-    fitted = _fitted("dependence")
-    model = SupervisedIKDR(2, criterion="dependence", engine="exact")
-    other = model.fit(DEVICE.put(WINE), DEVICE.put(CULTIVAR))
-    assert other.components_.device == PLACE
-    assert other.engine_note_ == f"on array_api_strict on {PLACE}"
-    assert other.objective_ == pytest.approx(fitted.objective_)
-    monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
-    named = model.set_params(engine=Exact("cuda:0")).fit(WINE, CULTIVAR)
-    assert isinstance(named.components_, np.ndarray)
-    assert named.objective_ == pytest.approx(fitted.objective_)
-    clusters = AlternativeIKDR(2, engine=Exact("cuda:0")).fit(WINE, CULTIVAR)
-    assert clusters.engine_note_ == f"on array_api_strict on {PLACE}"
+NOTE = f"on array_api_strict on {PLACE}"
+# All pairs of rows stay on the processor unless the engine says otherwise.
+FITS = [("prediction", "auto", NOTE), ("dependence", "exact", NOTE), ("dependence", "auto", "")]
 
 
 @pytest.mark.usefixtures("dispatching")
-@pytest.mark.parametrize("criterion", ["prediction", "dependence"])
-def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion):
+@pytest.mark.parametrize(("criterion", "engine", "note"), FITS)
+def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion, engine, note):
     fitted = _fitted(criterion)
     X, y = DEVICE.put(WINE), DEVICE.put(CULTIVAR)
-    other = SupervisedIKDR(2, criterion=criterion).fit(X, y)
+    other = SupervisedIKDR(2, criterion=criterion, engine=engine).fit(X, y)
     for name in ("components_", "mean_", "scale_", "eigenvalues_"):
         assert getattr(other, name).device == PLACE
         here = getattr(other.on_host(), name)
@@ -320,8 +290,9 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion):
     assert other.score(X, y) == pytest.approx(fitted.score(WINE, CULTIVAR), abs=1e-6)
     assert_allclose(other.feature_importances_, fitted.feature_importances_, atol=1e-6)
     assert_allclose(other.weights_, fitted.weights_, atol=1e-6)
+    assert other.engine_note_ == note
+    assert other.objective_ == pytest.approx(fitted.objective_)
     if criterion == "prediction":
-        assert other.engine_note_ == f"on array_api_strict on {PLACE}"
         assert other.certify(X, y).is_certified
         again = other.set_params(warm_start=True).fit(X, y)
         assert again.n_iter_ == 1
@@ -332,12 +303,22 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion):
         other.transform(gap)
 
 
-def test_numpy_goes_to_a_device_and_comes_back(monkeypatch):
+@pytest.mark.parametrize(
+    ("model", "engine"),
+    [
+        (SupervisedIKDR(2), Blocks(device="cuda:0")),
+        (hsic_model(2), Exact("cuda:0")),
+        (AlternativeIKDR(2), Exact("cuda:0")),
+    ],
+)
+def test_numpy_goes_to_a_device_and_comes_back(model, engine, monkeypatch):
     monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
-    on_device = SupervisedIKDR(2, engine=Blocks(device="cuda:0")).fit(WINE, CULTIVAR)
-    assert isinstance(on_device.components_, np.ndarray)
-    assert subspace_sine(on_device.components_.T, _fitted().components_.T) < 1e-8
-    assert on_device.engine_note_ == f"on array_api_strict on {PLACE}"
+    here = clone(model).fit(WINE, CULTIVAR)
+    there = clone(model).set_params(engine=engine).fit(WINE, CULTIVAR)
+    assert isinstance(there.components_, np.ndarray)
+    assert subspace_sine(there.components_.T, here.components_.T) < 1e-8
+    assert there.objective_ == pytest.approx(here.objective_)
+    assert there.engine_note_ == NOTE
 
 
 @pytest.mark.usefixtures("dispatching")

@@ -9,10 +9,9 @@ from io import StringIO
 
 import numpy as np
 import pytest
-from models import hsic_model
+from models import CULTIVAR, WINE, hsic_model
 from numpy.testing import assert_array_equal
 from rich.console import Console
-from sklearn.datasets import load_wine
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
@@ -25,7 +24,7 @@ from ism_dask.observe.progress_bar import progress_bar
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM
 
-X, Y = load_wine(return_X_y=True)
+X, Y = WINE, CULTIVAR
 MEDIAN = Gaussian("median")
 
 

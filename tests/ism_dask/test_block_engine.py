@@ -16,7 +16,7 @@ from sklearn.metrics import normalized_mutual_info_score as nmi
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.criteria.dependence import AllPairs
-from ism_dask.engines import Auto, BlockEngine, Blocks, DeclinedError, as_engine
+from ism_dask.engines import Auto, BlockEngine, Blocks, DeclinedError
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
@@ -43,16 +43,11 @@ TARGETS = {
 
 
 def _centred_without_diagonal(M):
-    """U-centring by its definition, entry by entry."""
-    n = len(M)
-    out = np.zeros_like(M)
-    off = M - np.diag(np.diag(M))
-    for i in range(n):
-        for j in range(n):
-            if i != j:
-                out[i, j] = M[i, j] - (off[i].sum() + off[j].sum()) / (n - 2)
-                out[i, j] += off.sum() / ((n - 1) * (n - 2))
-    return out
+    """U-centring of a symmetric matrix by its definition."""
+    n, off = len(M), M - np.diag(np.diag(M))
+    sums = off.sum(axis=0)
+    out = off - np.add.outer(sums, sums) / (n - 2) + off.sum() / ((n - 1) * (n - 2))
+    return out - np.diag(np.diag(out))
 
 
 def _block_gamma(Gamma, rows):
@@ -163,22 +158,13 @@ def test_sorted_rows_that_are_not_in_memory_are_declined(monkeypatch):
         _evaluated(rows[order], y[order])
 
 
-def test_auto_takes_blocks_where_there_is_no_low_rank_factor():
-    def names(kernel, n, engine="auto", rows=None):
-        rows = np.random.default_rng(0).normal(size=(n, 3)) if rows is None else rows
-        problem = problem_of(rows, np.arange(n) % 3, kernel)
-        return [each.name for each in as_engine(engine).engines(problem, 2)]
-
-    relative = RelativeGaussian().resolve(X[:, :3])
-    assert names(relative, 10_000) == ["blocks", "exact"]
-    assert names(relative, 9999) == ["exact"]
-    assert names(relative, 10_000, Auto(blocks=False)) == ["exact"]
-    assert names(Gaussian(0.1), 10_000) == ["landmarks", "blocks", "exact"]
-    assert names(Linear(), 10_000)[0] == "closed"
-    sparse = csr_array(np.eye(3)[np.arange(10_000) % 3])
-    assert names(Gaussian(0.1), 10_000, rows=sparse) == ["landmarks", "exact"]
+def test_auto_takes_no_blocks_where_it_may_not_or_rows_are_sparse():
+    y, rows = np.arange(10_000) % 3, np.random.default_rng(0).normal(size=(10_000, 3))
+    dense, sparse = (problem_of(each, y, Gaussian(0.1)) for each in (rows, csr_array(np.eye(3)[y])))
+    for engine, problem in ((Auto(blocks=False), dense), (Auto(), sparse)):
+        assert [each.name for each in engine.engines(problem, 2)] == ["landmarks", "exact"]
     with pytest.raises(ValueError, match="'blocks' cannot serve this problem: it deals dense rows"):
-        names(Gaussian(0.1), 10_000, "blocks", sparse)
+        Blocks().engines(sparse, 2)
 
 
 # Rows around four centres, whose first two coordinates split them in two ways.

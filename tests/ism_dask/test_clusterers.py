@@ -31,14 +31,13 @@ from ism_dask.status import Status
 X, Y = load_wine(return_X_y=True)
 
 
-def crossed_groupings():
-    """Return rows in two groupings of two clusters each, which cross, and the first labels."""
+def crossed_groupings(n, d, *apart):
+    """Return rows (n, d) in groupings of two clusters, each in columns of its own, and labels."""
     rng = np.random.default_rng(0)
-    first, second = rng.integers(2, size=(2, 160))
-    rows = rng.normal(size=(160, 8))
-    rows[:, :3] += 6 * first[:, None]
-    rows[:, 3:5] += 4 * second[:, None]
-    return rows, first
+    labels, rows = rng.integers(2, size=(len(apart), n)), rng.normal(size=(n, d))
+    for number, (start, stop, distance) in enumerate(apart):
+        rows[:, start:stop] += distance * labels[number, :, None]
+    return rows, *labels
 
 
 NUMBERED = "clusters are numbered as they come up, and the check shuffles the rows"
@@ -211,7 +210,7 @@ def test_rows_not_seen_go_to_the_cluster_of_their_blob(kernel):
     [
         (UnsupervisedIKDR(3, n_init=1), X, None),
         (SemiSupervisedIKDR(3), X, Y),
-        (AlternativeIKDR(2), *crossed_groupings()),
+        (AlternativeIKDR(2), *crossed_groupings(160, 8, (0, 3, 6), (3, 5, 4))[:2]),
     ],
 )
 def test_a_fit_depends_neither_on_the_place_of_rows_nor_on_the_engine(
@@ -257,12 +256,7 @@ def avoiding_gamma(model, rows, y):
 
 
 def test_the_third_of_three_crossed_groupings():
-    rng = np.random.default_rng(0)
-    first, second, third = rng.integers(2, size=(3, 200))
-    rows = rng.normal(size=(200, 10))
-    rows[:, :3] += 4 * first[:, None]
-    rows[:, 3:6] += 4 * second[:, None]
-    rows[:, 6:8] += 4 * third[:, None]
+    rows, first, second, third = crossed_groupings(200, 10, (0, 3, 4), (3, 6, 4), (6, 8, 4))
     both = AlternativeIKDR(2).fit(rows, np.column_stack([first, second]))
     assert nmi(third, both.labels_) > 0.9
     assert max(nmi(first, both.labels_), nmi(second, both.labels_)) < 0.05

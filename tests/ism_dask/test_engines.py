@@ -22,15 +22,7 @@ from ism_dask.engines.lowrank.row_sums import phi_sums
 from ism_dask.engines.row_facts import with_projection
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.gamma.targets import target_dependence
-from ism_dask.kernels import (
-    KERNELS,
-    Gaussian,
-    Linear,
-    Multiquadric,
-    Polynomial,
-    RelativeGaussian,
-    Squared,
-)
+from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.observe.progress import watching_passes
 from ism_dask.records.stopping_rule import Stopping
@@ -44,9 +36,10 @@ X = RNG.normal(size=(N, D))
 W = np.linalg.qr(RNG.normal(size=(D, Q)))[0]
 TARGETS = {"classes": RNG.integers(0, 4, N)}
 TARGETS |= {target: RNG.normal(size=N) for target in ("linear", "gaussian")}
+CLOSED = 2.0 * Linear() + 0.5 * KERNELS["squared"]()
 ALL = {name: kind() for name, kind in KERNELS.items()} | {
     "gaussian + polynomial": 0.3 * Gaussian(2.0) + 0.7 * Polynomial(degree=3),
-    "linear + squared": 2.0 * Linear() + 0.5 * Squared(),
+    "linear + squared": CLOSED,
     "two local": RelativeGaussian(3) + 0.5 * RelativeGaussian(9) + Linear(),
 }
 ALL = {name: kernel.resolve(X) for name, kernel in ALL.items()}
@@ -227,7 +220,7 @@ def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed)
     X = rng.normal(size=(n, d))
     y = rng.normal(size=(n, 2)) if numbers else np.arange(n) % min(classes, n)
     known = target_dependence(y, "linear" if numbers else "classes")
-    kernel = Polynomial(p, c) + 0.4 * Linear() + 0.7 * Squared() if linear else Polynomial(p, c)
+    kernel = Polynomial(p, c) + CLOSED if linear else Polynomial(p, c)
     W = _basis(d, min(q, d), seed)
     exact = first_engine("exact", problem_of(X, known, kernel), q)
     features = first_engine("monomials", problem_of(X, known, kernel, rows), q)
@@ -404,19 +397,23 @@ def test_a_sample_where_the_kernel_is_zero_and_a_tolerance_below_rounding():
 @pytest.mark.parametrize(
     ("n", "kernel", "q", "names"),
     [
-        (500, Linear(), 2, ["closed"]),
-        (500, 2.0 * Linear() + 0.5 * Squared(), 2, ["closed"]),
+        (500, Linear(), 2, ["closed", "monomials", "exact"]),
+        (500, CLOSED, 2, ["closed", "monomials", "exact"]),
         (500, Gaussian(2.0), 2, ["exact"]),
-        (4000, Gaussian(2.0), 2, ["landmarks"]),
-        (4000, Polynomial(3), 2, ["monomials"]),
+        (4000, Gaussian(2.0), 2, ["landmarks", "exact"]),
+        (4000, Polynomial(3), 2, ["monomials", "landmarks", "exact"]),
         (4000, Polynomial(15), 5, ["landmarks", "exact"]),
-        (4000, RelativeGaussian(3), 2, ["exact"]),
+        (9999, RelativeGaussian(), 2, ["exact"]),
+        (10_000, RelativeGaussian(), 2, ["blocks", "exact"]),
+        (10_000, Gaussian(0.1), 2, ["landmarks", "blocks", "exact"]),
+        (10_000, Linear(), 2, ["closed", "monomials", "landmarks", "blocks", "exact"]),
     ],
     ids=repr,
 )
 def test_auto_goes_by_the_rule(n, kernel, q, names):
     X, y = _data(n)
-    assert _engine("auto", X, y, kernel.resolve(X[:50]), q).name in names
+    problem = problem_of(X, y, kernel.resolve(X[:50]))
+    assert [each.name for each in as_engine("auto").engines(problem, q)] == names
 
 
 def test_engines_that_cannot_serve_say_why():
@@ -428,8 +425,6 @@ def test_engines_that_cannot_serve_say_why():
     ):
         with pytest.raises(ValueError, match=f"'{engine}' cannot serve this problem: .*{reason}"):
             _engine(engine, X, y, kernel, 2)
-    with pytest.raises(ValueError, match="closed, monomials, landmarks, blocks, exact; got 'fast'"):
-        _engine("fast", X, y, Linear(), 2)
 
 
 def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):

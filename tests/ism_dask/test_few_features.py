@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from definition import Definition, dense_gamma
-from models import hsic_model, projector
+from models import CULTIVAR, WINE, hsic_model, projector
 from numpy.testing import assert_allclose
 from scipy.stats import norm, rankdata
-from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, hsic
@@ -21,7 +20,7 @@ from ism_dask.linalg.rotation import varimax
 from ism_dask.selection.support import marginal_shares
 from ism_dask.solvers import ISM
 
-X, Y = load_wine(return_X_y=True)
+X, Y = WINE, CULTIVAR
 MEDIAN = Gaussian("median")
 
 

@@ -77,10 +77,9 @@ each_case = pytest.mark.parametrize(("data", "kernel"), CASES)
 
 @each_case
 def test_start(data, kernel, rows):
-    _, expected, known = _golden(data, kernel)
-    X = scale(rows[0])
+    golden, expected, known = _golden(data, kernel)
+    X, q = scale(rows[0]), golden["q"]
     engine = first_engine("exact", problem_of(X, rows[1], known.resolve(X)), 1)
-    q = GOLDEN[data]["q"]
     spectrum = leading_eigenpairs(engine.phi0(), q)
     top = np.array(expected["phi0_top_eigenvalues"])
     assert_allclose(spectrum.values, top, rtol=1e-9, atol=1e-9 * top[0])

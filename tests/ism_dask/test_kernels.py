@@ -3,20 +3,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
 
-import ism_dask.kernels
-from ism_dask.kernels import (
-    KERNELS,
-    ConicSum,
-    DistanceKernel,
-    Gaussian,
-    Laplacian,
-    Linear,
-    Multiquadric,
-    Polynomial,
-    RelativeGaussian,
-    Squared,
-    ValueAsSlope,
-)
+from ism_dask import kernels
+from ism_dask.kernels import Gaussian, Laplacian, Linear, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import INNER
 
@@ -24,24 +12,24 @@ ROWS = np.random.default_rng(0).normal(size=(40, 3))
 # Every kernel, as it is by default and with the parameters that are easiest to get wrong: even
 # degrees, offset 0, narrow and wide.
 WALKED = [
-    *(kind() for kind in KERNELS.values()),
+    *(kind() for kind in kernels.KERNELS.values()),
     Laplacian(),
     *(Polynomial(degree, offset) for degree in (1, 2, 3, 4) for offset in (0.0, 0.5)),
     *(Gaussian(width) for width in (0.3, 20.0, "median")),
     *(Laplacian(width, offset) for width in (0.5, 20.0) for offset in (0.3, 5.0)),
     *(Multiquadric(offset) for offset in (0.3, 20.0)),
-    *(DistanceKernel(offset) for offset in (0.3, 20.0)),
+    *(kernels.DistanceKernel(offset) for offset in (0.3, 20.0)),
     *(RelativeGaussian(neighbor) for neighbor in (1, 35)),
 ]
 walked = pytest.mark.parametrize("kernel", WALKED, ids=repr)
 
 
 def test_every_exported_kernel_is_walked():
-    exported = [getattr(ism_dask.kernels, name) for name in ism_dask.kernels.__all__]
+    exported = [getattr(kernels, name) for name in kernels.__all__]
     kinds = {each for each in exported if isinstance(each, type)}
     kinds = {each for each in kinds if issubclass(each, PointwiseKernel)}
-    kinds -= {PointwiseKernel, ValueAsSlope}  # one to derive from, one of another
-    assert kinds == {type(kernel) for kernel in WALKED} >= set(KERNELS.values())
+    kinds -= {PointwiseKernel, kernels.ValueAsSlope}  # one to derive from, one of another
+    assert kinds == {type(kernel) for kernel in WALKED} >= set(kernels.KERNELS.values())
 
 
 def _points(kernel):
@@ -108,8 +96,8 @@ def test_median_width_looks_past_copies_and_their_rounding():
 
 
 def test_sums_scale_and_add():
-    total = 0.5 * Gaussian(2.0) + Polynomial() * 2 + (Linear() + Squared())
-    assert isinstance(total, ConicSum)
+    total = 0.5 * Gaussian(2.0) + Polynomial() * 2 + (Linear() + kernels.Squared())
+    assert isinstance(total, kernels.ConicSum)
     assert [weight for weight, _ in total.terms] == [0.5, 2.0, 1.0, 1.0]
     assert (3 * total).terms[1][0] == 6.0
     assert 1.0 * Gaussian(2.0) == Gaussian(2.0)

@@ -3,9 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from models import assert_same_fit, hsic_model, problem_of
+from models import CULTIVAR, WINE, assert_same_fit, hsic_model, problem_of
 from scipy.sparse import csr_array
-from sklearn.datasets import load_wine
 
 from ism_dask import SupervisedIKDR
 from ism_dask.engines.exact import ExactEngine
@@ -15,9 +14,8 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_distance
 
-X, Y = load_wine(return_X_y=True)
-MIXED = np.random.default_rng(0).permutation(len(X))
-X, Y = X[MIXED, 6:], Y[MIXED]
+MIXED = np.random.default_rng(0).permutation(len(WINE))
+X, Y = WINE[MIXED, 6:], CULTIVAR[MIXED]
 NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
 PLAIN = {"kernel": Gaussian(sigma=2.0)}
 BLOCKS = [slice(start, start + 50) for start in range(0, len(X), 50)]

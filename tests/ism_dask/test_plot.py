@@ -1,7 +1,5 @@
 """What the pictures show."""
 
-import subprocess
-import sys
 from io import BytesIO
 
 import dask.array as da
@@ -303,13 +301,3 @@ def test_figures_are_saved_whole_and_with_plain_numbers():
             assert drawn.y1 <= page.y1 + 1
             texts = [axis.get_offset_text().get_text() for axis in (ax.xaxis, ax.yaxis)]
             assert texts == ["", ""]
-
-
-@pytest.mark.long
-def test_matplotlib_is_imported_when_something_is_drawn():
-    rooms = ["ism_dask", "ism_dask.plot", "flows.cli.app", "flows.run_flows"]
-    code = "import sys\n" + "\n".join(
-        f"import {room}; print('{room}', 'matplotlib' in sys.modules)" for room in rooms
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [f"{room} False" for room in rooms]

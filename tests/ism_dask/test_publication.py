@@ -50,6 +50,8 @@ def test_the_table_has_the_largest_share_first(fitted):
     assert_array_equal(table.loc[X.columns].iloc[:, :2].T, fitted.components_)
     assert_array_equal(table.loc[X.columns, "share"], fitted.feature_importances_)
     assert r"color\_intensity" in table.to_latex(float_format="%.2f", escape=True)
+    without_names = SupervisedIKDR(1, criterion="dependence").fit(X.to_numpy(), Y)
+    assert set(without_names.weights_table().index) == {f"feature {j}" for j in range(13)}
 
 
 def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
@@ -61,11 +63,6 @@ def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
     assert_array_equal(table[new[1], "low"], result.components_low[1])
     with pytest.raises(ValueError, match="`result` is of another fit; give that of `intervals`"):
         SupervisedIKDR(1).fit(X, Y).weights_table(result)
-
-
-def test_columns_without_names_have_numbers():
-    table = SupervisedIKDR(1, criterion="dependence").fit(X.to_numpy(), Y).weights_table()
-    assert set(table.index) == {f"feature {j}" for j in range(13)}
 
 
 @pytest.mark.parametrize(

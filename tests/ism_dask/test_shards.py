@@ -133,15 +133,6 @@ def _local_cluster(folder, n_workers, **options):
     return LocalCluster(n_workers=n_workers, local_directory=str(folder), **options)
 
 
-def _sizes_of_a_cluster(folder, *sizes):
-    """Yield each number of worker processes, rising, when the active cluster has as many."""
-    with _local_cluster(folder, 0, threads_per_worker=1) as cluster, Client(cluster) as client:
-        for workers in sizes:
-            cluster.scale(workers)
-            client.wait_for_workers(workers, timeout=120)
-            yield workers
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("sizes", [(2,), pytest.param((1, 4), marks=pytest.mark.chaos)])
 def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, monkeypatch):
@@ -156,14 +147,17 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
     assert_allclose(alone[2], alone[0], atol=1e-9)
     groups = rows + 3 * y[:, None]
     alone += [_clustered(groups, "landmarks"), _clustered(groups, "exact")]
-    for workers in _sizes_of_a_cluster(tmp_path, *sizes):
-        assert task_budget() > 0
-        spread = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
-        spread.append(_clustered(groups, "landmarks"))
-        if workers == 2:  # which takes seconds, by many small passes
-            spread.append(_clustered(groups, "exact"))
-        for one, many in zip(alone, spread, strict=False):
-            assert_array_equal(many, one)
+    with _local_cluster(tmp_path, 0, threads_per_worker=1) as cluster, Client(cluster) as client:
+        for workers in sizes:
+            cluster.scale(workers)
+            client.wait_for_workers(workers, timeout=120)
+            assert task_budget() > 0
+            spread = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
+            spread.append(_clustered(groups, "landmarks"))
+            if workers == 2:  # which takes seconds, by many small passes
+                spread.append(_clustered(groups, "exact"))
+            for one, many in zip(alone, spread, strict=False):
+                assert_array_equal(many, one)
 
 
 class _TaskNames(SchedulerPlugin):

@@ -10,7 +10,7 @@ from models import Watcher, assert_same_fit, hsic_model
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import SupervisedIKDR
 from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
@@ -131,11 +131,6 @@ def test_few_rows_of_many_columns_have_all_that_dense_rows_have(model, sides):
     fitted = model.fit(texts, y, **sides)
     assert_allclose(fitted.components_, dense.components_, atol=1e-12)
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-12)
-
-
-def test_clusterers_refuse_sparse_rows_of_many_columns():
-    with pytest.raises(ValueError, match=r"UnsupervisedIKDR needs dense rows.*TruncatedSVD"):
-        UnsupervisedIKDR(3).fit(scipy.sparse.csr_array((20_000, 3000)))
 
 
 @pytest.mark.usefixtures("_many_columns")

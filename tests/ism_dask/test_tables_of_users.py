@@ -6,12 +6,11 @@ import pandas as pd
 import polars as pl
 import pytest
 from distributed import Client
-from models import StoredRows, Watcher, assert_same_fit, hsic_model, stored
+from models import CULTIVAR, WINE, StoredRows, Watcher, assert_same_fit, hsic_model, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
-from sklearn.datasets import load_wine
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
@@ -21,7 +20,7 @@ from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 
-X, Y = load_wine(return_X_y=True)
+X, Y = WINE, CULTIVAR
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 COLUMNS = {f"f{number}": column for number, column in enumerate(X.T)}
 PLAIN = {"kernel": Gaussian(sigma=2.0)}
@@ -189,8 +188,9 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     new = fits[0].transform(places[0])
     for place in (csr_array(X), on_disk, on_disk.X):
         assert_allclose(fits[0].transform(place), new, atol=1e-8)
-    with pytest.raises(ValueError, match="4 features, but SupervisedIKDR is expecting 5"):
-        fits[0].transform(stored(X[:, :4], tmp_path, 100))
+    for few in (X[:, :4], stored(X[:, :4], tmp_path, 100), da.from_array(X[:, :4])):
+        with pytest.raises(ValueError, match="4 features, but SupervisedIKDR is expecting 5"):
+            fits[0].transform(few)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)

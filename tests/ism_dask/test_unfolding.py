@@ -400,29 +400,6 @@ def test_rows_at_distance_0_have_an_edge():
         assert np.abs(fitted.embedding_[:3] - fitted.embedding_[-3:]).max() < 0.2
 
 
-APART = _distances(X)
-
-
-@pytest.mark.parametrize(
-    ("distances", "message"),
-    [
-        (X, r"X of shape \(178, 13\) is no matrix of distances"),
-        (-APART, "X has a distance of -"),
-        (APART + 1, "a row of X has distance 1 from itself"),
-        (APART * (1 + np.tri(178)), "two distances of .*, apart by 0.* expected a symmetric X"),
-        (csr_array(np.triu(APART) + 2 * np.tril(APART)), "two distances of the same two rows"),
-        (kneighbors_graph(X, 4, mode="distance"), "10 neighbors .* but some samples have only 4"),
-        (_distances(np.vstack([X[:90], 50 + X[90:]])), r"falls into 2 parts \(90, 88 rows\)"),
-        (0 * APART, "all distances in X are 0"),
-        (csr_array((178, 178)), "all distances in X are 0"),
-        (np.where(APART > 9, np.nan, APART), "Input X contains NaN"),
-    ],
-)
-def test_bad_distances_are_refused(distances, message):
-    with pytest.raises(ValueError, match=message):
-        ColoredMVU(metric="precomputed").fit(distances, Y)
-
-
 @pytest.mark.parametrize("rank", [3, 178])
 def test_a_kernel_is_given_as_a_matrix(rank):
     of_numbers = np.exp(-np.abs(X[:, [0]] - X[:, 0]) / np.ptp(X[:, 0]))
@@ -534,6 +511,9 @@ def test_pictures_of_an_unfolding(colored):
 
 KERNEL, CIRCLED = {"target": "precomputed"}, {"target": "factor", "n_neighbors": 2, **RAW}
 CIRCLE = np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2)
+APART, KNOWN = _distances(X), {"metric": "precomputed"}
+TWO_PARTS, FEW = np.vstack([X[:90], 50 + X[90:]]), kneighbors_graph(X, 4, mode="distance")
+UNEVEN, TWO_SIDES = APART * (1 + np.tri(178)), csr_array(np.triu(APART) + 2 * np.tril(APART))
 
 
 @pytest.mark.parametrize(
@@ -570,6 +550,15 @@ CIRCLE = np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2)
         ({"metric": "cosine"}, X, Y, "`metric` must be one of euclidean, precomputed"),
         (CIRCLED, CIRCLE, np.tile([-1.0, 1.0], 202), "`y` differs only between neighbours: none"),
         ({"nu": 1e-90}, X.astype(np.float32), Y, "coordinates overflow float32.*nearer to 1"),
+        (KNOWN, X, Y, r"X of shape \(178, 13\) is no matrix of distances"),
+        (KNOWN, -APART, Y, "X has a distance of -"),
+        (KNOWN, APART + 1, Y, "a row of X has distance 1 from itself"),
+        (KNOWN, UNEVEN, Y, "two distances of .*, apart by 0.* expected a symmetric X"),
+        (KNOWN, TWO_SIDES, Y, "two distances of the same two rows"),
+        (KNOWN, FEW, Y, "10 neighbors .* but some samples have only 4"),
+        (KNOWN, _distances(TWO_PARTS), Y, r"falls into 2 parts \(90, 88 rows\)"),
+        *((KNOWN, D, Y, "all distances in X are 0") for D in (0 * APART, csr_array((178, 178)))),
+        (KNOWN, np.where(APART > 9, np.nan, APART), Y, "Input X contains NaN"),
     ],
 )
 def test_bad_input_is_refused(options, rows, y, message):

@@ -94,16 +94,14 @@ def test_a_picture_that_leads_out_changes_nothing():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"components": np.ones(4)}, "`components`"),
-        ({"components": np.ones((0, 4))}, "`components`"),
+        *(({"components": np.ones(shape)}, "`components`") for shape in (4, (0, 4))),
         ({"components": np.ones((2, 4), int)}, "`components`"),
         ({"components": np.full((2, 4), np.nan)}, "NaN"),
         ({"mean": np.ones(3)}, "`mean`"),
         ({"scale": np.ones((4, 1))}, "`scale`"),
         ({"eigenvalues": np.ones(3)}, "`eigenvalues`"),
         ({"feature_names": ("a",)}, "`feature_names`"),
-        ({"labels": np.zeros(3)}, "`labels`"),
-        ({"labels": np.zeros((3, 1), int)}, "`labels`"),
+        *(({"labels": y}, "`labels`") for y in (np.zeros(3), np.zeros((3, 1), int))),
         ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample`"),
     ],
 )

@@ -1,13 +1,11 @@
 """The checked store, and names: nothing unchecked is read, nothing out of the home touched."""
 
-import asyncio
 import json
-import sys
+from asyncio import run
 from pathlib import Path
 
 import numpy as np
 import pytest
-from daskparts import ran
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -19,7 +17,7 @@ from storage.manifest import read_manifest
 from storage.paths import resolve_under
 from storage.store import CheckedStore, commit_group, put_array
 
-CHUNK, META = "x/c/0/0", "x/zarr.json"
+CHUNK, META, START = "x/c/0/0", "x/zarr.json", RangeByteRequest(0, 4)
 PROTOTYPE = default_buffer_prototype()
 # Methods that the oldest Zarr lacks.
 LATER = {"_ensure_open_sync"}
@@ -51,30 +49,26 @@ async def _ranges(store, key):
     """Return what a store reads of one range; its errors come in groups."""
     ranges = getattr(store, "get_ranges")  # noqa: B009 - not in Zarr before 3.2
     try:
-        return [each async for each in ranges(key, [RangeByteRequest(0, 4)], prototype=PROTOTYPE)]
+        return [each async for each in ranges(key, [START], prototype=PROTOTYPE)]
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
 
 
 # Every method that reads bytes, called for one file.
 _ANY_READS = {
-    "get": lambda store, key: asyncio.run(store.get(key, PROTOTYPE)),
+    "get": lambda store, key: run(store.get(key, PROTOTYPE)),
     "get_sync": lambda store, key: store.get_sync(key, prototype=PROTOTYPE),
-    "get_partial_values": lambda store, key: asyncio.run(
-        store.get_partial_values(PROTOTYPE, [(key, RangeByteRequest(0, 4))])
+    "get_partial_values": lambda store, key: run(
+        store.get_partial_values(PROTOTYPE, [(key, START)])
     ),
-    "_get_many": lambda store, key: asyncio.run(
-        _gathered(store._get_many([(key, PROTOTYPE, None)]))
-    ),
+    "_get_many": lambda store, key: run(_gathered(store._get_many([(key, PROTOTYPE, None)]))),
     # From Zarr 3.2 on.
-    "get_ranges": lambda store, key: asyncio.run(_ranges(store, key))[0][0],
-    "get_ranges_sync": lambda store, key: store.get_ranges_sync(
-        key, [RangeByteRequest(0, 4)], prototype=PROTOTYPE
-    ),
+    "get_ranges": lambda store, key: run(_ranges(store, key))[0][0],
+    "get_ranges_sync": lambda store, key: store.get_ranges_sync(key, [START], prototype=PROTOTYPE),
     # Before Zarr 3.2.
-    "_get_bytes": lambda store, key: asyncio.run(store._get_bytes(key, prototype=PROTOTYPE)),
+    "_get_bytes": lambda store, key: run(store._get_bytes(key, prototype=PROTOTYPE)),
     "_get_bytes_sync": lambda store, key: store._get_bytes_sync(key, prototype=PROTOTYPE),
-    "_get_json": lambda store, key: asyncio.run(store._get_json(key, prototype=PROTOTYPE)),
+    "_get_json": lambda store, key: run(store._get_json(key, prototype=PROTOTYPE)),
     "_get_json_sync": lambda store, key: store._get_json_sync(key, prototype=PROTOTYPE),
 }
 READS = {name: read for name, read in _ANY_READS.items() if hasattr(MemoryStore, name)}
@@ -203,12 +197,3 @@ def test_folders_come_from_the_environment(monkeypatch, tmp_path):
     assert home() == tmp_path
     monkeypatch.delenv("ISM_DASK_HOME")
     assert home() == Path.home() / ".ism-dask"
-
-
-def test_storage_stands_on_its_own():
-    code = (
-        "import storage, sys\n"
-        "print({'prefect', 'dask', 'distributed', 'typer', 'flows'} & sys.modules.keys())"
-    )
-    done = ran(sys.executable, "-c", code)
-    assert (done.stdout, done.stderr) == ("set()\n", "")

@@ -107,9 +107,7 @@ FORMATS = {
     "reader": lambda frame, _: _arrow(frame).to_reader(),
     "xarray": lambda frame, _: xr.Dataset.from_dataframe(frame),
     "xarray chunks": lambda frame, _: xr.Dataset.from_dataframe(frame).chunk(120),
-    "dask": lambda frame, _: pytest.importorskip("dask.dataframe").from_pandas(
-        frame, npartitions=3
-    ),
+    "dask": lambda frame, _: pytest.importorskip("dask.dataframe").from_pandas(frame, 3),
 }
 
 
