@@ -114,7 +114,11 @@ CHOICES = [
     (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
     (hsic_model(engine=ENGINES["closed"]()), {}, "`engine`='closed' cannot serve this problem"),
     (ELSEWHERE, {}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
-    (hsic_model(engine=Blocks(device="cuda:0")), {}, "`device`='cuda:0' is for criterion='predict"),
+    (
+        hsic_model(engine=Blocks(device="cuda:0")),
+        {},
+        "the blocks of criterion='dependence' are comp",
+    ),
     (SupervisedIKDR(engine=Blocks(rows=500)), {}, r"or Blocks\(device=...\) without `rows`"),
     (UnsupervisedIKDR(3, kernel="cubic"), {}, "`kernel` must be"),
     (UnsupervisedIKDR(3, engine="fast"), {}, "`engine` must be one of"),
