@@ -160,10 +160,10 @@ class SavedRunSettings(NamedRunSettings):
     engine_tol: float = solver_setting(
         1e-4, about="Share of the kernel's trace that landmarks may leave out.", gt=0, lt=1
     )
-    device: str = course_setting(
+    device: str = solver_setting(
         CPU,
         about="Where a fit by prediction, or with --engine exact, is computed: cpu, or a GPU such "
-        "as cuda:0, of this machine or of the workers of a cluster.",
+        "as cuda:0. For prediction, workers of a cluster may have it, too.",
     )
     tol: float | None = solver_setting(
         None,

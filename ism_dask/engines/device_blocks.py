@@ -30,7 +30,7 @@ from ism_dask.engines.device_memory import MemoryPlan, WithinMemory
 from ism_dask.linalg.arrays import beside, namespace, on_host
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import RANGE_ROWS
-from ism_dask.rows.devices import Device, device_here
+from ism_dask.rows.devices import Device, DevicesOfWorkers, device_here
 from ism_dask.rows.tasks import LoadedShard
 
 
@@ -52,6 +52,11 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
     dealt: Sequence[Array]
 
     _by_plan = ("_numbers",)
+
+    @property
+    def place(self) -> str:
+        """The device in words."""
+        return f"on {self.device.title}"
 
     @property
     def n_rows(self) -> int:
@@ -135,22 +140,28 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
 class BlocksOnWorkers(BlocksOfShards):
     """Blocks of shards that the workers of a cluster compute on devices of their own.
 
-    A worker without a device of the name computes on its processor. So cards may come and go.
+    A worker without a device of the name computes on its processor.
 
     Attributes
     ----------
-    device : str
+    workers : DevicesOfWorkers
     """
 
-    device: str
+    workers: DevicesOfWorkers
 
     @classmethod
-    def of_shards(cls, blocks: BlocksOfShards, device: str) -> BlocksOnWorkers:
-        """Return the same blocks for the devices of a name."""
-        return cls(blocks.shards, blocks.dealt, device)
+    def of_shards(cls, blocks: BlocksOfShards, workers: DevicesOfWorkers) -> BlocksOnWorkers:
+        """Return the same blocks for the devices of workers."""
+        return cls(blocks.shards, blocks.dealt, workers)
+
+    @property
+    def place(self) -> str:
+        """The device and the number of workers in words."""
+        return f"on {self.workers.title}"
 
     def _sums(self, regression: RidgeRegression, W: Array) -> Sums:
-        sums: Sums = self.shards.fold(_sums_of_shard, regression, W, self.dealt, self.device)
+        name, dealt = self.workers.name, self.dealt
+        sums: Sums = self.shards.fold(_sums_of_shard, regression, W, dealt, name)
         return sums
 
 

@@ -22,7 +22,7 @@ from ism_dask.kernels import PointwiseKernel
 from ism_dask.linalg.arrays import in_type, namespace, on_host, transposed
 from ism_dask.rows.devices import Device
 
-# The most rows on a side of a tile, which no batch of blocks would make faster, and the fewest.
+# The most rows on a side of a tile, beyond which tiles are no faster, and the fewest.
 _MOST_ROWS, _LEAST_ROWS = 8192, 64
 _DOUBLE = np.dtype(np.float64)
 
@@ -74,24 +74,28 @@ class ExactOnDevice(WithinMemory, ExactEngine):
         self._device, self.note = device, f"on {device.title}"
 
     def _same_kind(self, problem: Problem) -> ExactOnDevice:
-        return ExactOnDevice(problem, self.q, self._device)
+        other = ExactOnDevice(problem, self.q, self._device)
+        other.note = self.note
+        return other
 
+    @ignore_overflow
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W."""
         J, half = self._within_memory(partial(self._half_of_phi, W))
         return PhiEvaluation(J, half + half.T, **self._accuracy(J))
 
+    @ignore_overflow
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
         J, product = self._within_memory(partial(self._phi_times, W))
         return ProductEvaluation(J, product, **self._accuracy(J))
 
+    @ignore_overflow
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
         J = self._within_memory(partial(self._objective, W))
         return Evaluation(J, **self._accuracy(J))
 
-    @ignore_overflow
     def _half_of_phi(self, W: Array) -> tuple[float, Array]:
         """Return J, and the matrix (d, d) whose sum with its transpose is Phi."""
         sums, half = self._no_sums(), np.zeros((self.problem.d, self.problem.d))
@@ -100,12 +104,11 @@ class ExactOnDevice(WithinMemory, ExactEngine):
             for tail in tails:
                 crossed += self._slopes(sums, head, tail) @ tail.X
             half += self._model.unit * on_host(transposed(head.X) @ crossed)
-        for rows in self._rows(W):
+        for rows in self._rows(W) if self._has_degrees else ():
             degrees = in_type(sums.degrees[rows.places], self._dtype)
             half += 0.5 * on_host(transposed(rows.X) @ (degrees[:, None] * rows.X))
         return float(sums.objective), half
 
-    @ignore_overflow
     def _phi_times(self, W: Array) -> tuple[float, Array]:
         """Return J and Phi W (d, k)."""
         sums, product = self._no_sums(), np.zeros(W.shape)
@@ -122,7 +125,6 @@ class ExactOnDevice(WithinMemory, ExactEngine):
             product += on_host(transposed(rows.X) @ in_type(inner, self._dtype))
         return float(sums.objective), product
 
-    @ignore_overflow
     def _objective(self, W: Array) -> float:
         sums = self._no_sums()
         for head, tails in self._pairs(W):
@@ -156,6 +158,7 @@ class ExactOnDevice(WithinMemory, ExactEngine):
                     sums.degrees[each.places] += degree * along
             factor = weight * coupling_of(term) / self._model.unit
             total = slopes if total is None else total + factor * slopes
+            del beta, scale, slopes  # before the next term makes its own
         return total
 
     def _terms(
@@ -198,20 +201,33 @@ class ExactOnDevice(WithinMemory, ExactEngine):
 
     @cached_property
     def _plan(self) -> MemoryPlan:
-        problem, n = self.problem, self.problem.shards.n_rows
-        numbers = problem.d + len(problem.gamma.signs)
-        return MemoryPlan.of(n * numbers * self._dtype.itemsize, self._device.free_bytes)
+        n = self.problem.shards.n_rows
+        row_bytes = n * self._numbers * self._dtype.itemsize
+        return MemoryPlan.of(row_bytes, self._device.free_bytes)
+
+    @property
+    def _numbers(self) -> int:
+        """How many numbers a row has: those of X and of the factor of Gamma."""
+        return self.problem.d + len(self.problem.gamma.signs)
+
+    @property
+    def _has_degrees(self) -> bool:
+        return any(term.pairing.degree for _, term in self.problem.kernel.terms)
 
     @cached_property
     def _places(self) -> list[slice]:
-        """Which rows are together in a tile."""
+        """Which rows are on a side of a tile."""
         n = self.problem.shards.n_rows
-        most = max(_LEAST_ROWS, min(_MOST_ROWS, self._plan.most_rows(self.problem.d)))
+        most = max(_LEAST_ROWS, min(_MOST_ROWS, self._most_rows))
         edges = np.linspace(0, n, -(-n // most) + 1).astype(int).tolist()
         return [slice(*each) for each in pairwise(edges)]
 
     def _is_least(self) -> bool:
-        return self._plan.most_rows(self.problem.d) <= _LEAST_ROWS
+        return self._most_rows <= _LEAST_ROWS
+
+    @property
+    def _most_rows(self) -> int:
+        return self._plan.most_rows(self._numbers)
 
     def _no_sums(self) -> _Sums:
         return _Sums(self._device, self.problem.shards.n_rows)

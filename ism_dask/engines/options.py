@@ -53,6 +53,10 @@ class EngineOptions(ABC):
         """Return the options with a tolerance of at least `tol`, if they have a tolerance."""
         return self
 
+    def on(self, device: Device | None) -> EngineOptions:
+        """Return the options for a device, or for the processor, if the engine has a choice."""
+        return self
+
 
 class _OneEngine(EngineOptions):
     """The choice of one engine, whose class is `kind`."""
@@ -145,7 +149,7 @@ class Blocks(_OneEngine):
         difference from "exact" and take four times as long. `engine_error_` is the standard error
         of J between blocks, which is larger than the difference from "exact". "prediction" chooses
         the size of its blocks itself.
-    device : str or Device, default "auto"
+    device : str, default "auto"
         With "prediction": where the steps over all rows are computed. "auto" is where the rows are:
         on the device of an array of another library under scikit-learn's `array_api_dispatch`, else
         here. "cpu" is this machine's processor, and a name such as "cuda:0" a device of PyTorch.
@@ -162,7 +166,7 @@ class Blocks(_OneEngine):
     """
 
     rows: int = PAIR_ROWS
-    device: str | Device = AUTO
+    device: str = AUTO
 
     kind = BlockEngine
 
@@ -185,8 +189,8 @@ class Exact(_OneEngine):
 
     Parameters
     ----------
-    device : str or Device, default "auto"
-        Where the pairs are computed, as for `Blocks`; "auto" is here for clusterings.
+    device : str, default "auto"
+        Where the pairs are computed, as for `Blocks`. For clusterings "auto" is the processor.
     """
 
     device: str | Device = AUTO
@@ -194,7 +198,12 @@ class Exact(_OneEngine):
     kind = ExactEngine
 
     def __post_init__(self) -> None:
-        _check_device(self.device)
+        if not isinstance(self.device, Device):
+            _check_device(self.device)
+
+    def on(self, device: Device | None) -> Exact:
+        """Return the options for a device, or for the processor."""
+        return Exact(CPU if device is None else device)
 
     @property
     def _is_here(self) -> bool:
@@ -211,12 +220,13 @@ class Exact(_OneEngine):
         if self._is_here:
             return ExactEngine(problem, q)
         device = Device.named(self.device) if isinstance(self.device, str) else self.device
+        device.check_single()
         return ExactOnDevice(problem, q, device)
 
 
 def _check_device(device: object) -> None:
-    """Raise a ValueError unless something is the name of a device, or one."""
-    if not isinstance(device, str | Device):
+    """Raise a ValueError unless something can be the name of a device."""
+    if not isinstance(device, str):
         raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
             f'`device` of an engine must be "auto", "cpu" or a name such as "cuda:0"; got '
             f"{device!r}"
@@ -273,7 +283,8 @@ def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Resul
     """
     note = ""
     for engine in engines:
-        engine.note = "; ".join(each for each in (engine.note, note) if each)
+        if note and note not in engine.note:
+            engine.note = f"{engine.note}; {note}".removeprefix("; ")
         try:
             return work(engine)
         except (DeclinedError, MemoryError) as reason:

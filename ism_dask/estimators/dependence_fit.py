@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from functools import partial
 
-from ism_dask.engines import Exact, as_engine
+from ism_dask.engines import as_engine
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.fitted import (
     Fitted,
@@ -37,9 +37,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
             '`max_features` is for criterion="prediction", whose curvature tells which features '
             "count; set max_features=None, or drop columns of X"
         )
-    engine = as_engine(parameters.engine)
-    if isinstance(engine, Exact) and problem.device is not None:
-        engine = Exact(problem.device)
+    engine = as_engine(parameters.engine).on(problem.device)
     search = MultistartSearch(engine, solver.stopping, solver)
     saved_fit, started = current_fit(), time.perf_counter()
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, is_whole, positive_float
-from ism_dask.engines import Blocks, EngineOptions, as_engine
+from ism_dask.engines import Blocks, EngineOptions, Exact, as_engine
 from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.partial_targets import target_as_array
@@ -79,6 +79,12 @@ class SupervisedProblem:
     device: Device | None = field(default=None, kw_only=True)
     workers: DevicesOfWorkers | None = field(default=None, kw_only=True)
     library: Device | None = field(default=None, kw_only=True)
+
+    def placed(self) -> SupervisedProblem:
+        """Return the problem on its devices; raise a ValueError if one is not there."""
+        device, workers = computing_devices(self.parameters, self.library)
+        source = self.source and replace(self.source, device=device, workers=workers)
+        return replace(self, device=device, workers=workers, source=source)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -262,7 +268,6 @@ def as_given(
     """Return the same problem with all rows in the order in which they are given."""
     check_parameters(parameters)
     library = Device.of(row_source(X))
-    device, workers = computing_devices(parameters, library)
     parameters = parameters.on_host()
     sample_weight, avoid, given = map(on_this_host, (sample_weight, avoid, given))
     X, y = rows_and_target(parameters, X, y)
@@ -279,17 +284,7 @@ def as_given(
         None if side is None else SideInformation.of(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
     )
-    return SupervisedProblem(
-        parameters,
-        X,
-        y,
-        weights,
-        avoided,
-        known,
-        device=device,
-        workers=workers,
-        library=library,
-    )
+    return SupervisedProblem(parameters, X, y, weights, avoided, known, library=library)
 
 
 def computing_devices(
@@ -297,17 +292,17 @@ def computing_devices(
 ) -> tuple[Device | None, DevicesOfWorkers | None]:
     """Return the device of a fit, None for this machine's processor and NumPy, and the workers'.
 
-    It is the one that the engine names, or that of the rows if the engine can compute there.
+    The device is the one that the engine names, or that of the rows if the engine can compute
+    there. Workers have devices of their own for blocks of rows, not for all pairs.
     """
-    by_default = AUTO if parameters.criterion == PREDICTION else CPU
-    name = getattr(as_engine(parameters.engine), "device", by_default)
-    device, workers = of_rows, None
-    if isinstance(name, Device):
-        device = name
-    elif name == CPU:
+    predicts, engine = parameters.criterion == PREDICTION, as_engine(parameters.engine)
+    if not predicts and not isinstance(engine, Exact):
+        return None, None
+    name, device, workers = getattr(engine, "device", AUTO), of_rows, None
+    if name == CPU:
         device = None
     elif name != AUTO:
-        workers = DevicesOfWorkers.named(name)
+        workers = DevicesOfWorkers.named(name) if predicts else None
         device = Device.named(name) if workers is None else device_here(name)
     if device is not None:
         device.check_single()

@@ -156,7 +156,6 @@ class PredictionFit:
     def of_fitted(cls, problem: SupervisedProblem) -> Self:
         """Return a fit with the features and the q of the problem's estimator, which is fitted."""
         fitted = problem.parameters
-        problem = replace(problem, device=None, workers=None)
         support = None if fitted.max_features is None else fitted.get_support()
         prepared = problem.prepared(as_kernel(fitted.kernel), support)
         return cls.of(problem, prepared, len(fitted.components_))
@@ -295,6 +294,7 @@ class PredictionFit:
                 W = self._over_first_shards(blocks, regression, W, sample.precondition, curvature)
             ascent = self._ascent(blocks, regression, W, sample.precondition, curvature)
         solution = self._solution(ascent, sample, regression)
+        solution = replace(solution, engine_note=blocks.place or self._why_here)
         return FittedPrediction(solution, ascent, choice, name, regression, sample)
 
     def _over_first_shards(
@@ -390,15 +390,13 @@ class PredictionFit:
             residual_rows=self.n_rows,
             in_double=True,
             engine="blocks",
-            engine_note=self._place,
         )
 
     @property
-    def _place(self) -> str:
-        """Where the steps over all rows were computed, if not by NumPy."""
-        device, workers = self.problem.device, self.problem.workers
-        where = device if workers is None or self._in_memory is not None else workers
-        return "" if where is None else f"on {where.title}"
+    def _why_here(self) -> str:
+        """Why the processor computes though workers have the device that was named."""
+        workers = self.problem.workers
+        return "" if workers is None else f"on the processor: {workers.title} has no part in it"
 
     @property
     def n_rows(self) -> int:
@@ -507,7 +505,7 @@ class PredictionFit:
         workers = self.problem.workers
         if device is None or workers is not None:
             blocks = BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
-            return blocks if workers is None else BlocksOnWorkers.of_shards(blocks, workers.name)
+            return blocks if workers is None else BlocksOnWorkers.of_shards(blocks, workers)
         n = self.n_rows
         parts = dealt_ranges(target.Y[:, 0], self.weights, self.seed, rows_of_a_block(n))
         return BlocksOnDevice(device, partial(self._blocks_of, target), [*parts])

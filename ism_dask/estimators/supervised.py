@@ -314,6 +314,7 @@ default "auto"
     def _learn(self, problem: SupervisedProblem, sample_weight: Any) -> Self:
         """Set the attributes of the fit that solves a problem."""
         fit = {PREDICTION: fit_prediction, DEPENDENCE: fit_dependence}[self.criterion]
+        problem = problem.placed()
         with (
             single_threaded_blas(),
             reported_fit(self, problem.X, problem.y, sample_weight) as report,

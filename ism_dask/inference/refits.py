@@ -138,7 +138,7 @@ def _climb_dependence(problem: SupervisedProblem, prepared: Prepared) -> tuple[A
     rows = problem.fit_rows(prepared, fitted.kernel_, q)
     start = prepared.lower(fitted.components_)
     posed = rows.problem(problem.dependence)
-    engines = as_engine(fitted.engine).engines(posed, q, climbs=True)
+    engines = as_engine(fitted.engine).on(None).engines(posed, q, climbs=True)
 
     def climb(engine: Engine) -> tuple[Array, bool]:
         W, now = start, engine.product(start)

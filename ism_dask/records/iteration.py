@@ -118,7 +118,7 @@ class Solution:
     certificate : Certificate
         Whether W is a local maximum of J.
     engine, engine_note : str
-        The name of the engine, and why others before it declined.
+        The name of the engine; its device, and why others before it declined.
     """
 
     W: Array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ from sklearn.utils._array_api import array_api_compat
 
 from ism_dask._types import Array
 from ism_dask.linalg.arrays import namespace, on_device, on_host
-from ism_dask.rows.execution import cluster, is_dask, task_budget
+from ism_dask.rows.execution import cluster, is_dask, task_budget, wait_for_a_worker
 
 # The library that opens a device by its name.
 _OPENER = "torch"
@@ -117,26 +118,30 @@ class Device:
         ask = getattr(getattr(library, "cuda", None), "mem_get_info", None)
         if ask is None or not str(self.device).startswith("cuda"):
             return task_budget()
-        return int(ask(self.device)[0])
+        of_library = library.cuda.memory_reserved(self.device)
+        in_use = library.cuda.memory_allocated(self.device)
+        return int(ask(self.device)[0]) + int(of_library - in_use)
+
+
+def device_here(name: str) -> Device | None:
+    """Return the device of a name, None if this process has none that is free."""
+    try:
+        return _opened(name)
+    except ValueError:
+        return None
 
 
 @cache
-def device_here(name: str) -> Device | None:
-    """Return the device of a name, None if this process has none; products in single are checked.
-
-    A worker asks it for each of its tasks.
-    """
-    try:
-        device = Device.named(name)
-    except ValueError:
-        return None
+def _opened(name: str) -> Device:
+    """Return the device of a name, with products in single checked, once for all tasks."""
+    device = Device.named(name)
     device.check_single()
     return device
 
 
 @dataclass(frozen=True)
 class DevicesOfWorkers:
-    """The workers of a cluster that have a device of a name.
+    """How many workers of a cluster have a device of a name.
 
     Attributes
     ----------
@@ -153,8 +158,9 @@ class DevicesOfWorkers:
 
     @classmethod
     def named(cls, name: str) -> DevicesOfWorkers | None:
-        """Return the workers of the active cluster with this device, None if there are none."""
+        """Return how many workers of the active cluster have this device, None if none has."""
         client = cluster()
+        wait_for_a_worker()
         have = [] if client is None else list(client.run(_has_device, name).values())
         return cls(name, sum(have), len(have)) if any(have) else None
 
@@ -164,13 +170,15 @@ class DevicesOfWorkers:
         return f"{self.name} of {self.count} of {self.n_workers} workers"
 
 
-def _has_device(name: str) -> bool:
-    return device_here(name) is not None
+async def _has_device(name: str) -> bool:
+    # In a thread: the import of a library would hold up the heartbeats of the worker.
+    return await asyncio.to_thread(device_here, name) is not None
 
 
 def is_out_of_memory(error: Exception) -> bool:
     """Return whether an error of an array library says that a device has too little memory."""
-    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+    says_so = "OutOfMemory" in type(error).__name__ or "ALLOC_FAILED" in str(error)
+    return says_so or isinstance(error, MemoryError)
 
 
 def on_this_host(array: Any) -> Any:

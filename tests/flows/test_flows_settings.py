@@ -60,7 +60,7 @@ def test_devices_compute_predictions_and_all_pairs():
 def test_name_place_and_pace_of_a_run_decide_no_number():
     wine = CrossvalSettings(dataset="wine", n_components=2)
     other = replace(wine, run="x", force=True, afresh=True, keep_runs=3, checkpoint=9.0, stall=9.0)
-    other = replace(other, first=2, device="cuda:0", scheduler="tcp://127.0.0.1:8786")
+    other = replace(other, first=2, scheduler="tcp://127.0.0.1:8786")
     assert deciding(other) == deciding(wine)
     assert deciding(replace(wine, folds=5)) != deciding(wine)
     assert command_words(CrossvalSettings, replace(wine, first=2, run="x").to_json()) == [

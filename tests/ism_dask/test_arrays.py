@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 from sklearn import config_context
 from sklearn.base import clone
 
-from ism_dask import AlternativeIKDR, SupervisedIKDR, dependence_test, hsic
+from ism_dask import AlternativeIKDR, SupervisedIKDR, bootstrap, dependence_test, hsic
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem, device_blocks, device_memory, device_pairs
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
@@ -26,7 +26,8 @@ from ism_dask.engines.device_memory import MemoryPlan
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_steps import PredictionFit
 from ism_dask.gamma.classes import class_dependence
-from ism_dask.kernels import Gaussian, Linear, Multiquadric, RelativeGaussian, Squared
+from ism_dask.gamma.combined import avoiding
+from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.arrays import on_host
 from ism_dask.linalg.subspaces import subspace_sine
@@ -216,12 +217,16 @@ PAIRED = [*DEFINITE, Squared(), Multiquadric(0.5), RelativeGaussian(5)]
 PAIRED += [0.4 * RelativeGaussian(5) + 0.2 * Multiquadric(2.0)]
 
 
-def _all_pairs(kernel, dtype=np.float64, n=150):
+def _all_pairs(kernel, dtype=np.float64, n=150, *, avoids=False):
     """Return W, and the engines of all pairs of rows here and on the device."""
     rng = np.random.default_rng(4)
     X = rng.normal(size=(n, 5)).astype(dtype)
     X[3] = X[7]
-    dependence = class_dependence(rng.integers(0, 3, size=n))
+    y, s, weights = rng.integers(0, 3, size=(3, n))
+    dependence = class_dependence(y)
+    if avoids:  # Gamma has negative signs, and rows of weight 0
+        explained, avoided = (replace(class_dependence(of), weights=weights) for of in (y, s))
+        dependence = avoiding(explained, avoided, 0.5)
     problem = Problem.from_dependence(cut(X), kernel.resolve(X), dependence)
     W = np.linalg.qr(rng.normal(size=(5, 2)))[0]
     return W, Exact().build(problem, 2), Exact(DEVICE).build(problem, 2)
@@ -231,8 +236,8 @@ def _all_pairs(kernel, dtype=np.float64, n=150):
 @pytest.mark.parametrize("kernel", PAIRED)
 def test_all_pairs_on_a_device_are_those_of_numpy(kernel, resident, monkeypatch):
     monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 8)
-    W, here, there = _all_pairs(kernel)
-    there._plan = MemoryPlan.of_batch(1, 40, 5) if resident else MemoryPlan(False, 90_000)
+    W, here, there = _all_pairs(kernel, avoids=resident)
+    there._plan = replace(MemoryPlan.of_batch(1, 40, 5), resident=resident)
     expected, value = here.phi(W), there.phi(W)
     assert len(there._places) == 4
     assert value.objective == pytest.approx(expected.objective, rel=1e-12)
@@ -247,6 +252,12 @@ def test_all_pairs_in_single_precision_have_sums_in_double():
     assert there.phi(W).phi == pytest.approx(here.double.phi(W).phi, rel=1e-4)
     assert there.double.phi(W).phi == pytest.approx(here.double.phi(W).phi, rel=1e-10)
     assert there.double.note == f"on array_api_strict on {PLACE}"
+
+
+def test_pairs_that_overflow_on_a_device_do_not_warn():
+    W, _, there = _all_pairs(Polynomial(9))
+    assert not np.isfinite(there.phi(1e40 * W).objective)
+    assert not np.isfinite(there.product(1e40 * W).product).all()
 
 
 def test_sparse_rows_go_to_no_device():
@@ -319,6 +330,10 @@ def test_numpy_goes_to_a_device_and_comes_back(model, engine, monkeypatch):
     assert subspace_sine(there.components_.T, here.components_.T) < 1e-8
     assert there.objective_ == pytest.approx(here.objective_)
     assert there.engine_note_ == NOTE
+    monkeypatch.undo()  # what follows a fit is computed on the processor
+    if isinstance(there, SupervisedIKDR):
+        assert there.certify(WINE, CULTIVAR).is_certified
+        assert bootstrap(there, WINE, CULTIVAR, n=20).n_converged > 10
 
 
 @pytest.mark.usefixtures("dispatching")
