@@ -210,13 +210,14 @@ class BlocksOfShards(RegressionBlocks):
         return replace(self, shards=self.shards.first(stop), dealt=replace(self.dealt, stop=stop))
 
     def _summed(self, function: Callable[[Block], Arrays]) -> Arrays:
-        sums: Arrays = self.shards.fold(_shard_sums, function, self.dealt)
+        sums: Arrays = self.shards.fold(shard_sums, function, self.dealt)
         return sums
 
 
-def _shard_sums(
+def shard_sums(
     shard: LoadedShard, function: Callable[[Block], Arrays], dealt: DealOfShards
 ) -> Arrays:
+    """Return the sums over the blocks of a shard, which may have none, computed by NumPy."""
     rows, parts = dealt.blocks(shard)
     return added([function(rows.part(numbers)) for numbers in [np.arange(0), *parts]])
 

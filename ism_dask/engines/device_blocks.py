@@ -24,6 +24,7 @@ from ism_dask.engines.blocks import (
     RegressionBlocks,
     Sums,
     added,
+    shard_sums,
     sums_of,
 )
 from ism_dask.engines.device_memory import MemoryPlan, WithinMemory
@@ -171,7 +172,7 @@ def _sums_of_shard(
     rows, parts = dealt.blocks(shard)
     device, numbers = device_here(name), list(parts)
     if device is None or not numbers:
-        return added([sums_of(regression, W, rows.part(each)) for each in [np.arange(0), *numbers]])
+        return shard_sums(shard, partial(sums_of, regression, W), dealt)
     return BlocksOnDevice(device, rows.part, numbers)._sums(regression, W)
 
 

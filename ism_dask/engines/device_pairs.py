@@ -170,8 +170,7 @@ class ExactOnDevice(WithinMemory, ExactEngine):
             left, right = term.pairing.operands(head.Z)[0], term.pairing.operands(tail.Z)[1]
             beta, scale = term.pairing.beta(left, right), None
             if term.per_row_width:
-                sides = (each.inverse_widths[:, column] for each in (head, tail))
-                rows, columns = sides
+                rows, columns = (each.inverse_widths[:, column] for each in (head, tail))
                 scale, column = rows[:, None] * columns[None, :], column + 1
                 beta = beta * scale
             yield weight, term, beta, scale

@@ -220,7 +220,6 @@ class Exact(_OneEngine):
         if self._is_here:
             return ExactEngine(problem, q)
         device = Device.named(self.device) if isinstance(self.device, str) else self.device
-        device.check_single()
         return ExactOnDevice(problem, q, device)
 
 

@@ -304,7 +304,7 @@ def computing_devices(
     elif name != AUTO:
         workers = DevicesOfWorkers.named(name) if predicts else None
         device = Device.named(name) if workers is None else device_here(name)
-    if device is not None:
+    elif device is not None:
         device.check_single()
     return device, workers
 

@@ -74,7 +74,9 @@ class Device:
             raise ValueError(
                 f"`device`={name!r} is not there ({reason}); take device='auto' or 'cpu'"
             ) from error
-        return cls(namespace(one), one.device)._checked()
+        device = cls(namespace(one), one.device)._checked()
+        device.check_single()
+        return device
 
     def _checked(self) -> Device:
         """Return the device; raise a ValueError if it has no double precision."""
@@ -133,10 +135,8 @@ def device_here(name: str) -> Device | None:
 
 @cache
 def _opened(name: str) -> Device:
-    """Return the device of a name, with products in single checked, once for all tasks."""
-    device = Device.named(name)
-    device.check_single()
-    return device
+    """Return the device of a name, which is opened and checked once for all tasks."""
+    return Device.named(name)
 
 
 @dataclass(frozen=True)
