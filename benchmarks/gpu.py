@@ -13,27 +13,33 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from distributed import Client, LocalCluster
 
 from benchmarks.designs import DESIGNS, Array, Design
-from ism_dask import SupervisedIKDR
+from ism_dask import SupervisedIKDR, bootstrap
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem
 from ism_dask.engines.blocks import dealt_rows
 from ism_dask.engines.device_blocks import BlocksOnDevice
 from ism_dask.engines.device_memory import MemoryPlan
+from ism_dask.engines.device_rows import DeviceRows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.devices import Device
 from ism_dask.rows.shards import cut
+from storage import DatasetInfo, open_dataset, write_dataset
 
 # The designs that both fit, their rows, and the sine of the angle between the two W that may be.
 _COMPARED, _ROWS, _AGREE = 10, 10_000, 1e-5
 # Rows and columns of the pictures, new features, and the rows of the large fit.
-_MANY, _COLUMNS, _CLASSES, _Q, _MILLION = 60_000, 784, 10, 5, 1_000_000
+_MANY, _COLUMNS, _CLASSES, _Q, _MILLION, _REFITS = 60_000, 784, 10, 5, 1_000_000, 20
+# Rows that are more than a fit brings into the memory of its process.
+_BEYOND_MEMORY = 80_000
 # The seconds from which on no other measurement begins.
 _LAST_START = 300.0
 # The fit to 60,000 rows is to take this long on a card, and a pass over them.
@@ -53,6 +59,7 @@ def gpu() -> dict[str, Any]:
         "A pass over 60,000 x 784": _passes,
         "All pairs of rows": _pairs,
         "Fits": _fits,
+        "Workers": _workers,
     }
     for title, step in steps.items():
         if time.perf_counter() - began < _LAST_START:
@@ -81,7 +88,7 @@ def _place() -> tuple[str, str]:
     return "cpu:0", f"no card, but the processor by PyTorch {torch.__version__}"
 
 
-def _fitted(X: Array, y: Array, q: int, name: str | None) -> tuple[SupervisedIKDR, float]:
+def _fitted(X: Any, y: Array, q: int, name: str | None) -> tuple[SupervisedIKDR, float]:
     """Return the default fit, on a device or here, and its seconds."""
     engine = "auto" if name is None else Blocks(device=name)
     with warnings.catch_warnings():
@@ -138,7 +145,7 @@ def _passes(name: str) -> list[dict[str, Any]]:
     for each in (regression.in_single, regression):
         rate = _multiplications(device, each.dtype.name)
         for batch in _BATCHES:
-            blocks = BlocksOnDevice(device, rows.part, parts)
+            blocks = BlocksOnDevice(DeviceRows.of(device, rows), parts)
             blocks._plan = MemoryPlan.of_batch(batch, len(parts[0]), _COLUMNS)
             seconds = _median(lambda b=blocks, r=each: b.explained(r, W))
             needed = _MANY * (len(parts[0]) ** 2 / 3 + 4 * _COLUMNS * _Q)
@@ -191,10 +198,42 @@ def _fits(name: str) -> list[dict[str, Any]]:
     X, y = pictures(_MANY)
     here, seconds = _fitted(X, y, _Q, None)
     lines = [_line("processor, 60,000", here, seconds, here)]
-    lines += [_line("NumPy, 60,000", *_fitted(X, y, _Q, name), here) for _ in range(2)]
-    if name.startswith("cuda"):
-        lines.append(_line("NumPy, 1,000,000", *_fitted(*pictures(_MILLION), _Q, name), None))
+    for _ in range(2):
+        there, seconds = _fitted(X, y, _Q, name)
+        lines.append(_line("NumPy, 60,000", there, seconds, here))
+    if not name.startswith("cuda"):
+        return lines
+    began = time.perf_counter()
+    result = bootstrap(there, X, y, n=_REFITS)
+    seconds = time.perf_counter() - began
+    refits = {"rows": f"{_REFITS} refits to 60,000", "converged": result.n_converged}
+    X, y = pictures(_MILLION)
+    lines += [{**refits, "seconds": seconds}]
+    lines += [_line("NumPy, 1,000,000", *_fitted(X, y, _Q, name), None)]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "pictures"
+        write_dataset(path, DatasetInfo("pictures", default_label="y"), [X], {"y": y})
+        del X
+        lines += [_line("Zarr, 1,000,000", *_fitted(open_dataset(path).X, y, _Q, name), None)]
     return lines
+
+
+def _workers(name: str) -> list[dict[str, Any]]:
+    """Return the fit by one process, and by two workers that share the device."""
+    if not name.startswith("cuda"):
+        return []
+    X, y = pictures(_BEYOND_MEMORY)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "pictures"
+        write_dataset(path, DatasetInfo("pictures", default_label="y"), [X], {"y": y})
+        rows = open_dataset(path).X
+        here, seconds = _fitted(rows, y, _Q, name)
+        lines = [_line("by one process", here, seconds, here)]
+        options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+        with LocalCluster(**options, local_directory=folder) as cluster, Client(cluster):
+            there, seconds = _fitted(rows, y, _Q, name)
+    note = f"{there.engine_note_}, {_BEYOND_MEMORY:,}"
+    return [*lines, _line(note, there, seconds, here)]
 
 
 def _line(

@@ -1,14 +1,12 @@
 """Blocks of regressions on a device, such as a GPU, which takes many blocks at a time.
 
-Rows that fit on the device stay there; others stream to it in every pass, each batch while the one
-before is computed.
+Blocks are taken from the rows that stay on the device; rows that do not fit there stream to it in
+every pass, each batch while the one before is computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -28,10 +26,12 @@ from ism_dask.engines.blocks import (
     sums_of,
 )
 from ism_dask.engines.device_memory import MemoryPlan, WithinMemory
+from ism_dask.engines.device_rows import DeviceRows
 from ism_dask.linalg.arrays import beside, namespace, on_host
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import RANGE_ROWS
-from ism_dask.rows.devices import Device, DevicesOfWorkers, device_here
+from ism_dask.rows.devices import DevicesOfWorkers, device_here
+from ism_dask.rows.execution import ahead
 from ism_dask.rows.tasks import LoadedShard
 
 
@@ -41,15 +41,12 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
 
     Attributes
     ----------
-    device : Device
-    rows : callable
-        Returns rows of numbers (k, m) as a block of arrays (k, m, ...) of NumPy.
+    rows : DeviceRows
     dealt : list of (m,) arrays
         The numbers of the rows of each block.
     """
 
-    device: Device
-    rows: Callable[[Array], Block]
+    rows: DeviceRows
     dealt: Sequence[Array]
 
     _by_plan = ("_numbers",)
@@ -57,7 +54,7 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
     @property
     def place(self) -> str:
         """The device in words."""
-        return f"on {self.device.title}"
+        return f"on {self.rows.device.title}"
 
     @property
     def n_rows(self) -> int:
@@ -71,7 +68,7 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
 
     def _summed(self, function: Callable[[Block], Arrays]) -> Arrays:
         """Return the sums of a function of the blocks, computed here in arrays of NumPy."""
-        return added([function(self.rows(each)) for each in self.dealt])
+        return added([function(self.rows.here(each)) for each in self.dealt])
 
     def leave_one_out(self, regression: RidgeRegression, W: Array) -> Array:
         """Return the squared error (n,) with which the rows of its block predict each row.
@@ -93,14 +90,12 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
     def _is_least(self) -> bool:
         return max(map(len, self._numbers)) == 1
 
-    @cached_property
-    def _plan(self) -> MemoryPlan:
-        row_bytes = self._row.X.nbytes + self._row.Y.nbytes
-        return MemoryPlan.of(self.n_rows * row_bytes, self.device.free_bytes)
+    def _is_loaded(self) -> bool:
+        return self.rows.matrix.is_loaded
 
     @cached_property
-    def _row(self) -> Block:
-        return self.rows(self.dealt[0][:1])
+    def _plan(self) -> MemoryPlan:
+        return MemoryPlan.of(self.rows.n_bytes, self.rows.device.free_bytes)
 
     @cached_property
     def _numbers(self) -> list[Array]:
@@ -108,33 +103,16 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
         batches: list[Array] = []
         for m in sorted({len(each) for each in self.dealt}):
             blocks = np.stack([each for each in self.dealt if len(each) == m])
-            most = self._plan.most_blocks(m, self._row.X.shape[-1])
+            most = self._plan.most_blocks(m, self.rows.matrix.n_columns)
             batches += np.array_split(blocks, -(-len(blocks) // most))
         return batches
 
     def _batches(self) -> Iterator[Block]:
         """Return all blocks on the device, in batches."""
-        return iter(self._resident) if self._plan.resident else self._streamed()
-
-    @cached_property
-    def _resident(self) -> list[Block]:
-        return list(self._streamed())
-
-    def _streamed(self) -> Iterator[Block]:
-        """Yield batches; while one is computed, a thread brings the next one to the device."""
-        with ThreadPoolExecutor(1) as pool:
-            calls = [partial(copy_context().run, self._loaded, each) for each in self._numbers]
-            coming = pool.submit(calls[0])
-            for following in calls[1:]:
-                here, coming = coming.result(), pool.submit(following)
-                yield here
-            yield coming.result()
-
-    def _loaded(self, numbers: Array) -> Block:
-        """Return the blocks of rows with numbers (k, m) on the device."""
-        block, put = self.rows(numbers), self.device.put
-        weights = None if block.weights is None else put(block.weights)
-        return Block(put(block.X), put(block.Y), weights)
+        if self._plan.resident:
+            return map(self.rows.resident, self._numbers)
+        self.rows.matrix.forget()
+        return ahead([partial(self.rows.there, each) for each in self._numbers])
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +151,7 @@ def _sums_of_shard(
     device, numbers = device_here(name), list(parts)
     if device is None or not numbers:
         return shard_sums(shard, partial(sums_of, regression, W), dealt)
-    return BlocksOnDevice(device, rows.part, numbers)._sums(regression, W)
+    return BlocksOnDevice(DeviceRows.of(device, rows), numbers)._sums(regression, W)
 
 
 def _sums_of_batch(regression: RidgeRegression, W: Array, batch: Block) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ _Result = TypeVar("_Result")
 # a batch may take for its matrices. Batches beyond these bytes are no faster.
 _ROWS_SHARE, _BATCH_SHARE, _BATCH_BYTES = 0.6, 0.5, 4 * 2**30
 # How many matrices (m, m) of a batch exist at a time, and copies of its rows (m, d), all double.
-_SQUARES, _COPIES = 7, 2
+_SQUARES, _COPIES = 7, 3
 # The batch below which rows do not stay on a device that has no memory for it.
 _SMALL_BATCH = 64 * 2**20
 
@@ -71,8 +71,7 @@ def _block_bytes(m: int, d: int) -> int:
 class WithinMemory(ABC):
     """Computes on a device by a plan of its memory, and by a smaller one if that is too large.
 
-    A subclass has all rows on the device as `_resident`, and what else follows from the plan under
-    the names in `_by_plan`, all of them cached properties.
+    What follows from the plan is under the names in `_by_plan`, all of them cached properties.
     """
 
     _by_plan: ClassVar[tuple[str, ...]] = ()
@@ -86,6 +85,10 @@ class WithinMemory(ABC):
     def _is_least(self) -> bool:
         """Return whether batches cannot be smaller."""
 
+    @abstractmethod
+    def _is_loaded(self) -> bool:
+        """Return whether all rows could be brought to the device."""
+
     def _within_memory(self, compute: Callable[[], _Result]) -> _Result:
         """Return what `compute` returns, with as small batches as it needs."""
         while True:
@@ -95,6 +98,6 @@ class WithinMemory(ABC):
                 is_least = not self._plan.resident and self._is_least()
                 if is_least or not is_out_of_memory(error):
                     raise
-            self._plan = self._plan.smaller(loaded="_resident" in vars(self))
-            for outdated in ("_resident", *self._by_plan):
+            self._plan = self._plan.smaller(loaded=self._is_loaded())
+            for outdated in self._by_plan:
                 self.__dict__.pop(outdated, None)

@@ -19,7 +19,7 @@ from ism_dask.engines.row_facts import INVERSE_WIDTHS
 from ism_dask.engines.tiles import coupling_of, ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.kernels import PointwiseKernel
-from ism_dask.linalg.arrays import in_type, namespace, on_host, transposed
+from ism_dask.linalg.arrays import in_type, namespace, on_host, total, transposed
 from ism_dask.rows.devices import Device
 
 # The most rows on a side of a tile, beyond which tiles are no faster, and the fewest.
@@ -51,13 +51,12 @@ class _Rows:
     Z: Any = None
 
 
+@dataclass(eq=False)
 class _Sums:
     """J and the degrees `degree * Psi 1` (n,) of the pairs so far, on the device, in double."""
 
-    def __init__(self, device: Device, n_rows: int) -> None:
-        xp = device.xp
-        self.objective = xp.zeros((), dtype=xp.float64, device=device.device)
-        self.degrees = xp.zeros((n_rows,), dtype=xp.float64, device=device.device)
+    objective: Any
+    degrees: Any
 
 
 class ExactOnDevice(WithinMemory, ExactEngine):
@@ -67,7 +66,7 @@ class ExactOnDevice(WithinMemory, ExactEngine):
     of X W are computed in double precision, so that they do not cancel, and all else in that of X.
     """
 
-    _by_plan = ("_places",)
+    _by_plan = ("_resident", "_places")
 
     def __init__(self, problem: Problem, q: int, device: Device) -> None:
         super().__init__(problem, q)
@@ -98,21 +97,21 @@ class ExactOnDevice(WithinMemory, ExactEngine):
 
     def _half_of_phi(self, W: Array) -> tuple[float, Array]:
         """Return J, and the matrix (d, d) whose sum with its transpose is Phi."""
-        sums, half = self._no_sums(), np.zeros((self.problem.d, self.problem.d))
+        sums, half = self._no_sums(), self._zeros((self.problem.d, self.problem.d))
         for head, tails in self._pairs(W):
             crossed = self._device.xp.zeros_like(head.X)
             for tail in tails:
                 crossed += self._slopes(sums, head, tail) @ tail.X
-            half += self._model.unit * on_host(transposed(head.X) @ crossed)
+            half += self._model.unit * in_type(transposed(head.X) @ crossed, _DOUBLE)
         for rows in self._rows(W) if self._has_degrees else ():
             degrees = in_type(sums.degrees[rows.places], self._dtype)
-            half += 0.5 * on_host(transposed(rows.X) @ (degrees[:, None] * rows.X))
-        return float(sums.objective), half
+            half += 0.5 * in_type(transposed(rows.X) @ (degrees[:, None] * rows.X), _DOUBLE)
+        return float(sums.objective), on_host(half)
 
     def _phi_times(self, W: Array) -> tuple[float, Array]:
         """Return J and Phi W (d, k)."""
         sums, product = self._no_sums(), np.zeros(W.shape)
-        moved = self._device.put(np.zeros((self.problem.shards.n_rows, W.shape[1])))
+        moved = self._zeros((self.problem.shards.n_rows, W.shape[1]))
         for head, tails in self._pairs(W):
             for tail in tails:
                 slopes = self._slopes(sums, head, tail)
@@ -137,29 +136,29 @@ class ExactOnDevice(WithinMemory, ExactEngine):
 
         Rows with themselves have half the weight: their pairs are visited in both orders.
         """
-        xp, is_diagonal = self._device.xp, head.places == tail.places
+        is_diagonal = head.places == tail.places
         gamma = (0.5 if is_diagonal else 1.0) * (head.U * self._signs) @ transposed(tail.U)
-        total: Any = None
+        summed: Any = None
         for weight, term, beta, scale in self._terms(head, tail):
             ratio = term.value_per_unit_slope
             if ratio is None:
                 value = in_type(term.value(beta), self._dtype)
-                sums.objective += 2 * weight * xp.sum(gamma * value, dtype=xp.float64)
+                sums.objective += 2 * weight * _total(gamma * value)
             slopes = gamma * term.unit_slope(in_type(beta, self._dtype))
             if ratio is not None:
-                sums.objective += 2 * weight * ratio * xp.sum(slopes, dtype=xp.float64)
+                sums.objective += 2 * weight * ratio * _total(slopes)
             if scale is not None:
                 slopes *= in_type(scale, self._dtype)
             if term.pairing.degree:
                 slopes = _without_diagonal(slopes) if is_diagonal else slopes
                 degree = weight * term.amplitude * term.pairing.degree
                 for each, axis in ((head, 1), (tail, 0)):
-                    along = xp.sum(slopes, axis=axis, dtype=xp.float64)
+                    along = in_type(total(slopes, axis), _DOUBLE)
                     sums.degrees[each.places] += degree * along
             factor = weight * coupling_of(term) / self._model.unit
-            total = slopes if total is None else total + factor * slopes
+            summed = slopes if summed is None else summed + factor * slopes
             del beta, scale, slopes  # before the next term makes its own
-        return total
+        return summed
 
     def _terms(
         self, head: _Rows, tail: _Rows
@@ -224,12 +223,19 @@ class ExactOnDevice(WithinMemory, ExactEngine):
     def _is_least(self) -> bool:
         return self._most_rows <= _LEAST_ROWS
 
+    def _is_loaded(self) -> bool:
+        return "_resident" in vars(self)
+
     @property
     def _most_rows(self) -> int:
         return self._plan.most_rows(self._numbers)
 
     def _no_sums(self) -> _Sums:
-        return _Sums(self._device, self.problem.shards.n_rows)
+        return _Sums(self._zeros(()), self._zeros((self.problem.shards.n_rows,)))
+
+    def _zeros(self, shape: tuple[int, ...]) -> Any:
+        """Return zeros on the device, in double precision."""
+        return self._device.put(np.zeros(shape))
 
     @cached_property
     def _signs(self) -> Any:
@@ -238,6 +244,14 @@ class ExactOnDevice(WithinMemory, ExactEngine):
     @property
     def _dtype(self) -> np.dtype[Any]:
         return self.problem.shards.dtype
+
+
+def _total(tile: Any) -> Any:
+    """Return the sum over a tile, of its rows in the precision of the tile, of these in double.
+
+    Libraries copy a tile to double precision before they sum it there.
+    """
+    return total(in_type(total(tile, 1), _DOUBLE), 0)
 
 
 def _without_diagonal(square: Any) -> Any:

@@ -21,6 +21,7 @@ from ism_dask.engines.blocks import (
     dealt_rows,
 )
 from ism_dask.engines.device_blocks import BlocksOnDevice, BlocksOnWorkers
+from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
 from ism_dask.estimators.fit_rows import seed_of
 from ism_dask.estimators.pose import (
     PREDICTION,
@@ -456,11 +457,20 @@ class PredictionFit:
         q = min(self.q, self.prepared.n_varying)
         return Sample(rows, part.keys, regression, width_is_free, q, self.seed)
 
+    @property
+    def _fits_memory(self) -> bool:
+        return fits_memory((self.n_rows, self._shards.n_columns))
+
     @cached_property
-    def _in_memory(self) -> Array | None:
-        """All rows (n, r), if they fit into memory."""
-        n = self.n_rows
-        return self._shards.rows(np.arange(n)) if fits_memory((n, self._shards.n_columns)) else None
+    def _in_memory(self) -> Array:
+        """All rows (n, r), which fit into memory."""
+        return self._shards.rows(np.arange(self.n_rows))
+
+    @cached_property
+    def _on_device(self) -> DeviceMatrix | None:
+        """All rows for the device, if this process computes on one."""
+        device = self.problem.device
+        return None if device is None else DeviceMatrix.of_shards(device, self._shards)
 
     @property
     def _shards(self) -> Shards:
@@ -470,49 +480,42 @@ class PredictionFit:
 
     def _block(self, target: Target, rows: Array) -> Block:
         """Return some of the rows (k,), in ascending order, as one block."""
-        X = self._in_memory
-        if X is None:
+        if self._on_device is not None:
+            X = self._on_device.here(rows)
+        elif not self._fits_memory:
             X = self._shards.rows(rows)
-        elif len(rows) < len(X):  # all rows need no copy
-            X = X[rows]
+        else:  # all rows need no copy
+            X = self._in_memory if len(rows) == self.n_rows else self._in_memory[rows]
         return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
-
-    def _blocks_of(self, target: Target, numbers: Array) -> Block:
-        """Return rows with numbers (k, m), in any order, as k blocks in arrays (k, m, ...)."""
-        if self._in_memory is not None:
-            return Block(self._in_memory, target.Y, self.weights).part(numbers)
-        rows = np.unique(numbers)
-        return self._block(target, rows).part(np.searchsorted(rows, numbers))
 
     def _dealt(
         self, target: Target, rows: Array, block_rows: int | None = None
     ) -> RegressionBlocks:
         """Return some of the rows (k,), in ascending order, in blocks here or on the device."""
         keys = target.keys[rows]
-        if self.problem.device is None:
+        if self._on_device is None:
             return BlocksInMemory.dealt(self._block(target, rows), keys, self.seed, block_rows)
         parts = [rows[part] for part in dealt_rows(keys, self.seed, block_rows)]
-        return BlocksOnDevice(self.problem.device, partial(self._blocks_of, target), parts)
+        return BlocksOnDevice(DeviceRows(self._on_device, target.Y, self.weights), parts)
 
     def _all_blocks(self, target: Target) -> RegressionBlocks:
         """Return all rows in blocks."""
-        shards, device = self._shards, self.problem.device
+        shards, matrix, workers = self._shards, self._on_device, self.problem.workers
         if not self._is_in_ranges(target):
             # If sorted by y, shards have one class each: a random part of the rows serves better.
             most = MEMORY_NUMBERS // shards.n_columns
             rows = _some(target.keys[self._counting], self._counting, self.seed, most)
             return self._dealt(target, rows)
-        workers = self.problem.workers
-        if device is None or workers is not None:
+        if matrix is None or workers is not None:
             blocks = BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
             return blocks if workers is None else BlocksOnWorkers.of_shards(blocks, workers)
-        n = self.n_rows
-        parts = dealt_ranges(target.Y[:, 0], self.weights, self.seed, rows_of_a_block(n))
-        return BlocksOnDevice(device, partial(self._blocks_of, target), [*parts])
+        size = rows_of_a_block(self.n_rows)
+        parts = dealt_ranges(target.Y[:, 0], self.weights, self.seed, size)
+        return BlocksOnDevice(DeviceRows(matrix, target.Y, self.weights), [*parts])
 
     def _is_in_ranges(self, target: Target) -> bool:
         """Return whether blocks are dealt within ranges of rows, since these are not in memory."""
-        return self._in_memory is None and is_balanced(target.keys)
+        return not self._fits_memory and is_balanced(target.keys)
 
 
 def _some(keys: Array, rows: Array, seed: int, most: int = 4 * FIRST_ROWS) -> Array:

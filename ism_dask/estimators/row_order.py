@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from ism_dask._types import Array
 from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.rows.blocks import fits_memory
+from ism_dask.rows.execution import side_by_side
 from ism_dask.rows.sparse import as_dense, is_sparse
 
 # Rows that are read at a time: in double precision they are larger.
@@ -105,14 +106,19 @@ def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
     lowest, scales = np.where(usable, lowest, 0.0), np.zeros(X.shape[1])
     scales[usable] = 1.0 / ranges[usable]
     pieces = [slice(start, start + _ROWS_AT_ONCE) for start in _starts(X)]
-    products = np.zeros(X.shape[1])
-    for piece in pieces:
+
+    def product(piece: slice) -> Array:
         scaled = (X[piece] - lowest) * scales
-        products += (counts[piece] * np.cos(scaled.sum(axis=1) + shifts[piece])) @ scaled
+        return (counts[piece] * np.cos(scaled.sum(axis=1) + shifts[piece])) @ scaled
+
+    products = sum(side_by_side([partial(product, piece) for piece in pieces], len(X)))
     weights = scales * np.sin(_SPREAD * products / counts.sum())
-    # Each row is summed by itself: a product of matrices rounds by where the row is.
-    keys = [((X[piece] - lowest) * weights).sum(axis=1) for piece in pieces]
-    return np.concatenate(keys)
+
+    def key(piece: slice) -> Array:
+        # Each row is summed by itself: a product of matrices rounds by where the row is.
+        return ((X[piece] - lowest) * weights).sum(axis=1)
+
+    return np.concatenate(side_by_side([partial(key, piece) for piece in pieces], len(X)))
 
 
 def _distinct(X: Any) -> tuple[Array, Array]:
@@ -134,8 +140,12 @@ def _digests(rows: Any) -> Array:
         bits = csr_array((_mixed_bits(rows.data), rows.indices, rows.indptr), shape=rows.shape)
         return np.asarray(bits @ _odd_numbers(rows.shape[1]))
     pieces = [rows[start : start + _ROWS_AT_ONCE] for start in _starts(rows)]
-    digests = [_mixed_bits(piece) @ _odd_numbers(piece.shape[1]) for piece in pieces]
+    digests = side_by_side([partial(_digest, piece) for piece in pieces], len(rows))
     return np.concatenate([np.empty(0, np.uint64), *digests])
+
+
+def _digest(rows: Array) -> Array:
+    return np.asarray(_mixed_bits(rows) @ _odd_numbers(rows.shape[1]))
 
 
 def _starts(rows: Array) -> range:

@@ -26,6 +26,7 @@ from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.observe.progress import watching_passes
+from ism_dask.rows.devices import AUTO, CPU, Device, device_here
 from ism_dask.rows.execution import is_dask, on_this_machine, results_in_order
 from ism_dask.solvers.lbfgs import lbfgs_ascent
 from ism_dask.status import Status
@@ -82,12 +83,15 @@ class RefitPlan:
         """The fitted estimator."""
         return self.problem.parameters
 
-    def refit(self, number: int) -> Refit:
-        """Return the refit with this number; its rows depend on the seed and the number alone."""
+    def refit(self, number: int, device: Device | None = None) -> Refit:
+        """Return the refit with this number; its rows depend on the seed and the number alone.
+
+        The steps of a fit by prediction are computed on the device if there is one.
+        """
         counts = self._resample(np.random.default_rng([self.seed, number]))
         drawn = counts if self.weights is None else counts * self.weights
         weights = row_weights(self.problem.y, self.fitted.target, self.fitted.class_weight, drawn)
-        problem = replace(self.problem, weights=weights).in_order()
+        problem = replace(self.problem, weights=weights, device=device).in_order()
         silently = watching_fits(_Silent()), watching_passes(lambda _done, _total: None)
         with single_threaded_blas(), silently[0], silently[1]:
             return nearest_maximum(problem)
@@ -97,8 +101,14 @@ class RefitPlan:
         n, d = self.problem.X.shape
         side_by_side = not is_dask(self.problem.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
         in_order = partial(results_in_order, _refit_by_itself, self)
-        refits = in_order(numbers) if side_by_side else map(self.refit, numbers)
+        alone = partial(self.refit, device=self._device())
+        refits = in_order(numbers) if side_by_side else map(alone, numbers)
         yield from zip(numbers, refits, strict=True)
+
+    def _device(self) -> Device | None:
+        """Return the device that the engine of the fit names, if it is here."""
+        name = getattr(as_engine(self.fitted.engine), "device", AUTO)
+        return None if name in (AUTO, CPU) else device_here(name)
 
     def _resample(self, rng: np.random.Generator) -> Array:
         """Return how often each row is drawn (n,), if n rows are drawn with replacement."""

@@ -36,6 +36,14 @@ def in_type(array: Any, dtype: np.dtype[Any]) -> Any:
     return xp.astype(array, getattr(xp, dtype.name), copy=False)
 
 
+def copied_in_type(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a copy of an array in a floating type, one of NumPy in C order."""
+    if isinstance(array, np.ndarray):
+        return array.astype(dtype, order="C")
+    xp = namespace(array)
+    return xp.astype(array, getattr(xp, dtype.name), copy=True)
+
+
 def on_host(array: Any) -> Array:
     """Return an array of any library and device as one of NumPy."""
     if isinstance(array, np.ndarray | np.generic):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -80,8 +81,7 @@ class Device:
 
     def _checked(self) -> Device:
         """Return the device; raise a ValueError if it has no double precision."""
-        known = self.xp.__array_namespace_info__().dtypes(device=self.device)
-        if "float64" not in known:
+        if "float64" not in self.type_names:
             raise ValueError(
                 f"{self.title} has no float64, in which sums over rows are computed; take arrays "
                 "of NumPy and device='cpu'"
@@ -98,6 +98,12 @@ class Device:
                 f"products in float32 have three digits with {self.title} here, as by TF32; set "
                 "torch.backends.cuda.matmul.allow_tf32 = False"
             )
+
+    @property
+    def type_names(self) -> Collection[str]:
+        """The names of the types of numbers that the device has."""
+        names: Collection[str] = self.xp.__array_namespace_info__().dtypes(device=self.device)
+        return names
 
     @property
     def library(self) -> str:

@@ -116,6 +116,16 @@ def side_by_side(calls: Sequence[Callable[[], _Result]], n_rows: int) -> list[_R
         return [each.result() for each in running]
 
 
+def ahead(calls: Sequence[Callable[[], _Result]]) -> Iterator[_Result]:
+    """Yield the results of the calls; while one is used, a thread makes the next call."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = [pool.submit(copy_context().run, call) for call in calls[:1]]
+        for following in calls[1:]:
+            here, coming = coming[0].result(), [pool.submit(copy_context().run, following)]
+            yield here
+        yield from (each.result() for each in coming)
+
+
 def results_in_order(
     function: Callable[[Any, _Item], _Result], shared: Any, items: Sequence[_Item]
 ) -> Iterator[_Result]:

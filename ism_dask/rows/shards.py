@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.rows.blocks import RANGE_ROWS, fits_memory
 from ism_dask.rows.execution import (
+    ahead,
     as_tasks,
     cluster,
     compute_or_persist,
     computed,
     is_dask,
     sent_once_per_worker,
+    side_by_side,
     task_budget,
     wait_for_a_worker,
 )
@@ -43,6 +45,8 @@ _MIN_RUNS = 6
 # Maximum size in bytes of the whole shards that are arguments of one task. It does not depend on
 # the memory of the workers: the order of the sums, and so the last bits, would change with it.
 _TASK_SHARD_BYTES = 256 * 2**20
+# Bytes of the shards as stored that are read at a time for a device.
+_READ_BYTES = 64 * 2**20
 # Bytes, at most, of the column number of an entry of sparse rows.
 _INDEX_BYTES = 8
 # The rows times a matrix, (b, k).
@@ -241,6 +245,14 @@ class Shards:
             },
         )
 
+    def stored(self) -> Iterator[tuple[slice, Array]]:
+        """Yield the places and the rows of each shard as they are stored; threads read ahead."""
+        count = max(1, _READ_BYTES // self.raw_bytes)
+        groups = [self.parts[i : i + count] for i in range(0, len(self.parts), count)]
+        raws = chain.from_iterable(ahead([partial(_stored, group) for group in groups]))
+        for (start, stop), raw in zip(pairwise(self.bounds), raws, strict=True):
+            yield slice(start, stop), raw
+
     def _attach(self, fact: RowFact, column: Sequence[Any]) -> Shards:
         pairs = zip(self.parts, column, strict=True)
         return self._with_facts({**part.facts, fact: values} for part, values in pairs)
@@ -366,6 +378,13 @@ def _n_partners(index: int, count: int) -> int:
     """Return how many of `count` shards on a circle shard `index` takes, from itself on."""
     # With an even count both ends of a diameter would take the pair: only the first does.
     return count // 2 + (count % 2 or 2 * index < count)
+
+
+def _stored(parts: Sequence[ShardRef]) -> list[Any]:
+    """Return the rows of shards as they are stored, read by threads or computed by Dask."""
+    raws = [part.raw for part in parts]
+    reads = isinstance(raws[0], partial)
+    return side_by_side(raws, ROWS_PER_SHARD) if reads else computed(raws)
 
 
 def _stacked(blocks: list[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.arrays import beside, namespace, on_host
+from ism_dask.linalg.arrays import beside, copied_in_type, in_type, namespace, on_host
 from ism_dask.rows.sparse import StandardisedSparse, is_sparse
 
 # Rows that are projected at a time.
@@ -48,17 +48,20 @@ class Standardisation:
         return int(self.varying.sum()) if self.basis is None else self.basis.shape[1]
 
     def apply(self, raw: Any, dtype: np.dtype[Any]) -> Any:
-        """Return the (b, varying) or (b, r) rows in `dtype`; sparse rows stay sparse."""
+        """Return the (b, varying) or (b, r) rows in `dtype`, as sparse and where the raw are."""
         if is_sparse(raw):
             return StandardisedSparse(raw.astype(dtype, copy=False), self.mean, self.scale)
-        # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
-        rows = raw if self.varying.all() else np.take(raw, np.flatnonzero(self.varying), axis=1)
-        rows = rows.astype(dtype if self._fits_single else np.float64, order="C")
-        rows -= self._mean.astype(rows.dtype)
-        rows /= self._scale.astype(rows.dtype)
+        xp = namespace(raw)
+        if not self.varying.all():
+            # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
+            raw = xp.take(raw, beside(np.flatnonzero(self.varying), raw), axis=1)
+        precision = dtype if self._fits_single else np.dtype(np.float64)
+        rows = copied_in_type(raw, precision)
+        rows -= beside(self._mean.astype(precision), rows)
+        rows /= beside(self._scale.astype(precision), rows)
         if self.basis is not None:
-            rows = rows @ self.basis.astype(rows.dtype)
-        return rows.astype(dtype, copy=False)
+            rows = rows @ beside(self.basis.astype(precision), rows)
+        return in_type(rows, dtype)
 
     @cached_property
     def _mean(self) -> Array:

@@ -12,6 +12,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block
 from ism_dask.engines.blocks import BlocksInMemory, dealt_rows
 from ism_dask.engines.device_blocks import BlocksOnDevice
+from ism_dask.engines.device_rows import DeviceRows
 from ism_dask.rows.blocks import BLOCK_ROWS, deal
 from ism_dask.rows.devices import Device
 from ism_dask.selection.grid import climbed_grid
@@ -61,7 +62,7 @@ def judged_by_unseen(
     judges = (
         BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
         if device is None
-        else BlocksOnDevice(device, rows.part, dealt_rows(rows.Y[:, 0], 0))
+        else BlocksOnDevice(DeviceRows.of(device, rows), dealt_rows(rows.Y[:, 0], 0))
     )
     widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
     grid = [[setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]

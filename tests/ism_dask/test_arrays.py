@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from models import CULTIVAR, DEFINITE, WINE, hsic_model
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
 
@@ -23,8 +23,10 @@ from ism_dask.engines import Blocks, Exact, Problem, device_blocks, device_memor
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.device_blocks import BlocksOnDevice, BlocksOnWorkers
 from ism_dask.engines.device_memory import MemoryPlan
+from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_steps import PredictionFit
+from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.gamma.combined import avoiding
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
@@ -117,7 +119,7 @@ def _blocks(weighted=False):
     here = BlocksInMemory(tuple(map(rows.part, parts)))
     regression = RidgeRegression(Gaussian(1.5), 1e-2)
     W = np.linalg.qr(rng.normal(size=(6, 2)))[0]
-    return BlocksOnDevice(DEVICE, rows.part, parts), here, regression, W
+    return BlocksOnDevice(DeviceRows.of(DEVICE, rows), parts), here, regression, W
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -125,7 +127,7 @@ def _blocks(weighted=False):
 def test_blocks_on_a_device_have_j_its_slope_and_noise_of_those_in_memory(resident, weighted):
     blocks, here, regression, W = _blocks(weighted)
     expected = here.explained(regression, W)
-    blocks._plan = MemoryPlan(resident, 8 * 10 * (70 + 12) * 3)
+    blocks._plan = MemoryPlan(resident, 8 * 10 * (70 + 18) * 3)
     assert [each.shape for each in blocks._numbers] == [(3, 9), (2, 9), (3, 10), (2, 10)]
     value = blocks.explained(regression, W)
     assert isinstance(value.objective, float)
@@ -134,7 +136,7 @@ def test_blocks_on_a_device_have_j_its_slope_and_noise_of_those_in_memory(reside
     assert value.noise == pytest.approx(expected.noise)
     errors = np.sort(blocks.leave_one_out(regression, W))
     assert_allclose(errors, np.sort(here.leave_one_out(regression, W)), rtol=1e-8)
-    assert ("_resident" in vars(blocks)) == resident
+    assert blocks.rows.matrix.is_loaded == resident
 
 
 class OutOfMemoryError(RuntimeError):
@@ -200,6 +202,50 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
     for here, there in zip(sums[:2] * 3, sums[2:], strict=True):
         assert there.objective == pytest.approx(here.objective, rel=1e-10)
         assert_allclose(there.product, here.product, rtol=1e-8, atol=1e-12)
+
+
+class _Stored:
+    """Rows that are read."""
+
+    def __init__(self, X):
+        self._X, self.shape, self.dtype, self.chunk_rows = X, X.shape, X.dtype, 70
+
+    def read(self, start, stop):
+        return self._X[start:stop]
+
+
+def _indicators(rng):
+    """Return rows of which three columns are indicators that sum to 1."""
+    return np.hstack([np.eye(3)[rng.integers(0, 3, size=300)], rng.normal(size=(300, 4))])
+
+
+STORED = {
+    "bytes and a constant": lambda rng: np.c_[rng.integers(0, 9, (300, 5)), [7] * 300].astype("u1"),
+    "big endian": lambda rng: rng.normal(size=(300, 3)).astype(">f8"),
+    "half precision": lambda rng: rng.normal(size=(300, 3)).astype(np.float16),
+    "indicators": _indicators,
+    "chunks": lambda rng: da.from_array(rng.normal(size=(300, 4)), chunks=(70, 2)),
+    "read": lambda rng: _Stored(rng.normal(size=(300, 4))),
+}
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_rows_that_stay_on_a_device_are_those_of_numpy(kind, monkeypatch):
+    monkeypatch.setattr("ism_dask.rows.shards._READ_BYTES", 4000)
+    X = STORED[kind](np.random.default_rng(5))
+    shards = prepare_rows(X, Gaussian(), standardize=True).shards
+    matrix, numbers = DeviceMatrix.of_shards(DEVICE, shards), np.array([[5, 299], [80, 5]])
+    rows = shards.rows(np.arange(300))
+    assert_array_equal(matrix.read(numbers), rows[numbers])
+    assert_array_equal(matrix.here(numbers[1, ::-1]), rows[[5, 80]])
+    assert not matrix.is_loaded
+    assert matrix.n_bytes == rows.nbytes
+    assert matrix.whole.device == PLACE
+    if kind == "indicators":  # which a product turns
+        assert_allclose(on_host(matrix.whole), rows, rtol=1e-12, atol=1e-14)
+    else:
+        assert_array_equal(on_host(matrix.whole), rows)
+    assert_allclose(matrix.here(numbers[0]), rows[[5, 299]])
 
 
 def test_a_cluster_says_how_many_of_its_workers_have_a_device(thread_cluster, monkeypatch):
@@ -334,6 +380,22 @@ def test_numpy_goes_to_a_device_and_comes_back(model, engine, monkeypatch):
     if isinstance(there, SupervisedIKDR):
         assert there.certify(WINE, CULTIVAR).is_certified
         assert bootstrap(there, WINE, CULTIVAR, n=20).n_converged > 10
+
+
+def test_refits_to_many_rows_follow_each_other_on_the_device(monkeypatch):
+    monkeypatch.setattr("ism_dask.inference.refits._SIDE_BY_SIDE_BYTES", 0)
+    engines = Blocks(device="cuda:0"), Blocks(device="cpu")
+    there, here = (clone(_fitted()).set_params(engine=engine) for engine in engines)
+    monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
+    devices._opened.cache_clear()
+    there.fit(WINE, CULTIVAR), here.fit(WINE, CULTIVAR)
+    used = []
+    sums = BlocksOnDevice._sums
+    monkeypatch.setattr(BlocksOnDevice, "_sums", lambda *given: used.append(1) or sums(*given))
+    drawn, expected = (bootstrap(each, WINE, CULTIVAR, n=20) for each in (there, here))
+    devices._opened.cache_clear()
+    assert len(used) >= 20
+    assert_allclose(drawn.components_low, expected.components_low, atol=1e-4)
 
 
 @pytest.mark.usefixtures("dispatching")
