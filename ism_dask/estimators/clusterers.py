@@ -21,6 +21,7 @@ from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.row_order import in_given_order
 from ism_dask.gamma.from_embedding import EMBEDDING, EmbeddingGuide, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
+from ism_dask.rows.devices import on_this_host
 from ism_dask.rows.shards import cut
 
 # Share of the trace of the kernel that landmarks may leave out in `spectral_clusters`.
@@ -233,7 +234,9 @@ def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> A
     -------
     (n,) whole numbers: clusters, numbered in the order in which they first appear.
     """
-    rows = np.asarray(check_array(Z, dtype=[np.float64, np.float32], ensure_min_samples=2))
+    rows = np.asarray(
+        check_array(on_this_host(Z), dtype=[np.float64, np.float32], ensure_min_samples=2)
+    )
     n, q = rows.shape
     if not is_whole(n_clusters) or not 1 <= n_clusters < n:
         raise ValueError(

@@ -479,8 +479,8 @@ default "auto"
                 self.certificate_, self.deal_error_ = maximum.certificate, maximum.deal_error
                 return self.certificate_
             prepared = problem.prepared(self.kernel_)
-            rows = problem.fit_rows(prepared, self.kernel_, len(self.components_))
-            W = prepared.coordinates(self.components_)
+            W = prepared.coordinates(problem.parameters.components_)
+            rows = problem.fit_rows(prepared, self.kernel_, W.shape[1])
             self.certificate_ = certify(rows.problem(problem.dependence), W, self.status_)
         return self.certificate_
 

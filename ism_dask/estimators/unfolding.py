@@ -43,6 +43,7 @@ from ism_dask.estimators.unfolding_neighbours import (
     neighbours_by_distances,
     neighbours_of_rows,
 )
+from ism_dask.rows.devices import on_this_host
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.unfolding.ascent import along_principal_axes
 from ism_dask.unfolding.neighbour_graph import (
@@ -230,7 +231,7 @@ class ColoredMVU(_UnfoldingAttributes):
         validate_data(self, rows, skip_check_array=True)
         if self.metric == PRECOMPUTED:
             X = checked_distances(X)
-        target = checked_side(y, X.shape[0], self.target)
+        target = checked_side(on_this_host(y), X.shape[0], self.target)
         with single_threaded_blas():
             self.__dict__.update(self._unfolded(X, target))
         self._warn_about_fit()

@@ -16,6 +16,7 @@ from ism_dask.estimators.pose import column_target
 from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.gamma.targets import TARGETS, finite_numbers
 from ism_dask.gamma.thin_factors import factor_of_target
+from ism_dask.rows.devices import on_this_host
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import as_dense, is_sparse
@@ -102,7 +103,7 @@ def unfolding_rows(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> Any:
     MemoryError
         If rows that are to be read, and their fit, do not fit into memory.
     """
-    X = row_source(X)
+    X = on_this_host(row_source(X))
     if is_row_source(X):
         check_memory(parameters, X, y_columns)
         return X.read(0, X.shape[0])

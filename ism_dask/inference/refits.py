@@ -200,7 +200,7 @@ def plan_refits(
     weights = None if sample_weight is None else check_weights(sample_weight, n)
     # A generator would change from one refit to the next.
     own_seed = fitted.random_state if is_whole(fitted.random_state) else None
-    fitted = copy.copy(fitted).set_params(random_state=own_seed)
+    fitted = copy.copy(fitted.on_host()).set_params(random_state=own_seed)
     seed = 0 if random_state is None else int(random_state)
     return RefitPlan(replace(problem, parameters=fitted), weights, seed)
 

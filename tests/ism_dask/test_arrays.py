@@ -17,7 +17,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
 
-from ism_dask import AlternativeIKDR, SupervisedIKDR, bootstrap, dependence_test, hsic
+from ism_dask import (
+    AlternativeIKDR,
+    ColoredMVU,
+    SupervisedIKDR,
+    bootstrap,
+    dependence_test,
+    hsic,
+    spectral_clusters,
+)
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem, device_blocks, device_memory, device_pairs
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
@@ -349,8 +357,9 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion, engine, 
     assert_allclose(other.weights_, fitted.weights_, atol=1e-6)
     assert other.engine_note_ == note
     assert other.objective_ == pytest.approx(fitted.objective_)
+    assert other.certify(X, y).is_certified
     if criterion == "prediction":
-        assert other.certify(X, y).is_certified
+        assert bootstrap(other, X, y, n=20).n_converged == 20
         again = other.set_params(warm_start=True).fit(X, y)
         assert again.n_iter_ == 1
     with pytest.raises(ValueError, match="they are of NumPy, the fit is of array_api_strict"):
@@ -384,16 +393,12 @@ def test_numpy_goes_to_a_device_and_comes_back(model, engine, monkeypatch):
 
 def test_refits_to_many_rows_follow_each_other_on_the_device(monkeypatch):
     monkeypatch.setattr("ism_dask.inference.refits._SIDE_BY_SIDE_BYTES", 0)
-    engines = Blocks(device="cuda:0"), Blocks(device="cpu")
-    there, here = (clone(_fitted()).set_params(engine=engine) for engine in engines)
-    monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
-    devices._opened.cache_clear()
-    there.fit(WINE, CULTIVAR), here.fit(WINE, CULTIVAR)
-    used = []
-    sums = BlocksOnDevice._sums
+    monkeypatch.setattr("ism_dask.inference.refits.device_here", {"cuda:0": DEVICE}.get)
+    X, y, used = WINE[::3, :4], CULTIVAR[::3], []
+    fitted, sums = SupervisedIKDR(1).fit(X, y), BlocksOnDevice._sums
+    expected = bootstrap(fitted, X, y, n=20)
     monkeypatch.setattr(BlocksOnDevice, "_sums", lambda *given: used.append(1) or sums(*given))
-    drawn, expected = (bootstrap(each, WINE, CULTIVAR, n=20) for each in (there, here))
-    devices._opened.cache_clear()
+    drawn = bootstrap(fitted.set_params(engine=Blocks(device="cuda:0")), X, y, n=20)
     assert len(used) >= 20
     assert_allclose(drawn.components_low, expected.components_low, atol=1e-4)
 
@@ -406,11 +411,14 @@ def test_a_device_without_double_precision_is_refused(monkeypatch):
 
 
 @pytest.mark.usefixtures("dispatching")
-def test_measures_of_dependence_take_arrays_of_another_library():
+def test_what_computes_here_takes_arrays_of_another_library():
     X, y = DEVICE.put(WINE), DEVICE.put(CULTIVAR)
     assert hsic(X, y) == hsic(WINE, CULTIVAR)
     there = dependence_test(X, y, given=X[:, 0], random_state=0)
     assert there.pvalue == dependence_test(WINE, CULTIVAR, given=WINE[:, 0], random_state=0).pvalue
+    assert_array_equal(spectral_clusters(X, 3), spectral_clusters(WINE, 3))
+    Z = ColoredMVU(1).fit_transform(X[50:80, :], y[50:80])
+    assert_array_equal(Z, ColoredMVU(1).fit_transform(WINE[50:80], CULTIVAR[50:80]))
 
 
 def test_single_precision_of_few_digits_is_refused(monkeypatch):
