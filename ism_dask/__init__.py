@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
     from ism_dask.status import ComponentsWarning, WeightsWarning
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AlternativeIKDR",

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -197,7 +196,14 @@ def _functions_and_classes(module):
 
 def test_one_version_everywhere():
     version = ism_dask.__version__
-    assert tomllib.loads((HOUSE / "pyproject.toml").read_text())["project"]["version"] == version
     assert f"\nversion: {version}\n" in (HOUSE / "CITATION.cff").read_text()
+    tags = {
+        "compose/compose.yaml": "image: ism-dask:{}",
+        "kubernetes/kustomization.yaml": "newTag: {}",
+        "helm/ism-dask/values.yaml": "tag: {}",
+        "helm/ism-dask/Chart.yaml": "appVersion: {}",
+    }
+    for file, tag in tags.items():
+        assert f"{tag.format(version)}\n" in (HOUSE / "deploy" / file).read_text(), file
     newest = re.search(r"^## (\S+?),? ", (HOUSE / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[1] == version

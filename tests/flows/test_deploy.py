@@ -20,6 +20,8 @@ from daskparts import made, needs, process, ran
 from serving import free_port
 from waiting import wait
 
+import ism_dask
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
 # Of the schemas that are held against the manifests.
@@ -150,21 +152,23 @@ def test_compose_wants_secrets():
 
 def test_the_image_is_made_of_what_there_is():
     lines = (DEPLOY / "compose/Dockerfile").read_text().splitlines()
-    (extras,) = re.findall(r"'\.\[(.*)\]'", "\n".join(lines))
+    extras = re.findall(r"--extra (\w+)", "\n".join(lines))
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
     # It reads tables in all formats and places.
-    assert {"hdf5", "s3", "gcs"} <= set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert {"hdf5", "s3", "gcs"} <= set(extras) <= set(project["optional-dependencies"])
     ignored = (DEPLOY / "compose/Dockerfile.dockerignore").read_text().splitlines()
     kept = [line[1:] for line in ignored if line.startswith("!")]
-    sources = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
-    assert len(sources) == 8
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY")]
+    sources = [word for words in copies if not words[0].startswith("--from") for word in words]
+    assert len(sources) == 9
     for source in sources:
         assert (DEPLOY.parent / source).exists() or source == "deploy/prefect.yaml"
         assert any(fnmatch(source, pattern) for pattern in kept), source
     users = [line.split()[1] for line in lines if line.startswith("USER")]
     assert users == ["1000:1000"]
-    base = next(line for line in lines if line.startswith("FROM"))
-    assert re.fullmatch(r"FROM python:3\.11\.\d+-slim-bookworm", base)
+    build, image = (line for line in lines if line.startswith("FROM"))
+    assert re.fullmatch(r"FROM python:3\.11\.\d+-slim-bookworm", image)
+    assert build == f"{image} AS wheel"
 
 
 @pytest.fixture(scope="module")
@@ -407,3 +411,29 @@ def test_the_jobs_of_a_cluster_file(here, monkeypatch):
     assert "--nthreads 4 --memory-limit 16.00GiB --nworkers 4" in lines[-1]
     assert "--protocol tls://" in lines[-1]
     assert answer["answer"] is None
+
+
+# Where a package of conda-forge has another name than on the index, or parts of it.
+CONDA = {
+    "dask": "dask-core",
+    "matplotlib": "matplotlib-base",
+    "prometheus-client": "prometheus_client",
+}
+
+
+def test_the_recipe_of_conda_has_the_dependencies_of_the_wheel():
+    recipe = yaml.safe_load((DEPLOY / "conda/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == ism_dask.__version__
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    wanted = {}
+    for each in project["dependencies"]:
+        name, extra, bounds = re.fullmatch(r"([\w-]+)(\[\w+\])?(.*)", each).groups()
+        wanted[CONDA.get(name, name)] = bounds
+        if extra == "[distributed]":
+            wanted["distributed"] = bounds
+    bounds = dict(each.partition(" ")[::2] for each in recipe["requirements"]["run"])
+    assert bounds.pop("python").removeprefix(">=${{ python_min }}") in project["requires-python"]
+    assert bounds.pop("greenlet") == ""  # of sqlalchemy[asyncio]
+    assert bounds == wanted
+    (command,) = recipe["build"]["python"]["entry_points"]
+    assert command == "ism-dask = " + project["scripts"]["ism-dask"]

@@ -20,6 +20,7 @@ from serving import running as a_command
 from support import EXACT, Diary, store_own
 from waiting import wait
 
+import ism_dask
 from flows.compute.health import ClusterLost
 from flows.compute.jobqueue import SYSTEMS, JobQueue
 from flows.compute.places import cluster_place
@@ -282,7 +283,7 @@ def test_the_workers_of_a_running_cluster(here, running, monkeypatch):
         ServiceRecord(name="dask-scheduler", address=running).write()
         assert here("check-cluster", "up", "--json").answer["address"] == running
     assert (found["threads"], found["memory"]) == (1, 2**30)
-    assert found["versions"]["ism-dask"] == "0.1.0"
+    assert found["versions"]["ism-dask"] == ism_dask.__version__
 
 
 def test_workers_that_do_not_see_the_rows(here, running, monkeypatch):
