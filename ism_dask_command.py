@@ -17,7 +17,9 @@ def check_packages() -> None:
     ours = Path(__file__).resolve().parent
     for name in _PACKAGES:
         spec = find_spec(name)
-        places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin])
+        places = (
+            [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
+        )
         if not any(Path(place).resolve().parent == ours for place in places):
             found = places[0] if places else "nowhere"
             raise ImportError(

@@ -5,12 +5,14 @@ import re
 import resource
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commandline import Ended
+from daskparts import ran
 from serving import running
 from support import interrupted, store_own
 
@@ -360,3 +362,15 @@ def test_ctrl_c_is_one_line(tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (130, "", "ism-dask: interrupted\n")
+
+
+@pytest.mark.parametrize("name", ["flows", "storage"])
+def test_a_package_of_another_project_in_place_of_ours_is_named(name, tmp_path):
+    other = tmp_path / name / "__init__.py"
+    other.parent.mkdir()
+    other.touch()
+    command = "from ism_dask_command import main; main()"
+    done = ran(sys.executable, "-P", "-c", command, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"ism-dask: ism-dask needs its own package `{name}`")
+    assert str(other.parent) in done.stderr

@@ -13,7 +13,7 @@ from models import first_engine, hsic_model, problem_of
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -185,16 +185,27 @@ def test_something_of_y_has_to_be_left(argument, weights):
     fit(**{argument: parts})
 
 
-def test_searches_pass_on_what_to_avoid():
+@pytest.mark.parametrize("argument", ["avoid", "given", "sample_weight"])
+def test_searches_and_validations_pass_on_what_is_known_of_rows(argument):
     X, y, s = _confounded(120, 7)
+    known = np.arange(1.0, 121.0) if argument == "sample_weight" else s
     with sklearn.config_context(enable_metadata_routing=True):
-        step = SupervisedIKDR(1).set_fit_request(avoid=True, given=False)
-        steps = make_pipeline(StandardScaler(), step, SVC())
-        search = GridSearchCV(steps, {"supervisedikdr__avoid_weight": [0, 10.0]}, cv=2)
-        fitted = search.fit(X, y, avoid=s).best_estimator_.named_steps["supervisedikdr"]
-    assert fitted.avoided_ is not None
-    direct = clone(fitted).fit(StandardScaler().fit_transform(X), y, avoid=s)
-    assert_array_equal(fitted.components_, direct.components_)
+        scale, judge = (
+            each.set_fit_request(sample_weight=False) for each in (StandardScaler(), SVC())
+        )
+        step = SupervisedIKDR(1).set_fit_request(**{argument: True})
+        steps = make_pipeline(scale, step, judge.set_score_request(sample_weight=True))
+        search = GridSearchCV(steps, {"supervisedikdr__n_components": [1]}, cv=2)
+        best = search.fit(X, y, **{argument: known}).best_estimator_
+        folds = KFold(2).split(X)
+        half = cross_validate(
+            steps, X, y, cv=KFold(2), params={argument: known}, return_estimator=True
+        )["estimator"][0]
+    for fitted, rows in ((best, np.arange(120)), (half, next(folds)[0])):
+        Z = StandardScaler().fit_transform(X[rows])
+        direct = SupervisedIKDR(1).fit(Z, y[rows], **{argument: known[rows]})
+        components = fitted.named_steps["supervisedikdr"].components_
+        assert_array_equal(components, direct.components_)
 
 
 @pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
