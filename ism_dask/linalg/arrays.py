@@ -55,8 +55,9 @@ def on_host(array: Any) -> Array:
 
 def on_device(array: Array, xp: Any, device: Any) -> Any:
     """Return an array of NumPy as one of another library on a device."""
-    # PyTorch takes no negative strides, and warns of memory that is read only.
-    whole = np.asarray(array, order="C", copy=None if array.flags.writeable else True)
+    # PyTorch takes no negative strides, of single numbers either, and warns of read-only memory.
+    takes = array.flags.writeable and min(array.strides, default=0) >= 0
+    whole = np.asarray(array, order="C", copy=None if takes else True)
     return xp.asarray(whole, device=device)
 
 

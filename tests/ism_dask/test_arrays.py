@@ -434,7 +434,7 @@ def test_a_fit_to_tensors_of_pytorch_is_that_of_numpy():
     torch = pytest.importorskip("torch")
     reversed_rows, read_only = np.arange(6.0)[::-1], np.arange(6.0)
     read_only.flags.writeable = False
-    for rows in (reversed_rows, read_only, np.zeros(())):
+    for rows in (reversed_rows, read_only, np.zeros(()), np.zeros(1)[::-1]):
         assert_allclose(on_host(Device.named("cpu:0").put(rows)), rows)
     X, y = torch.asarray(WINE), torch.asarray(CULTIVAR)
     for engine, criterion in (("auto", "prediction"), ("exact", "dependence")):
