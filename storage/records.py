@@ -98,7 +98,9 @@ def restored(kind: Any, value: Any) -> Any:
 
     Raise ValueError or TypeError if it does not fit, or lacks a field of a dataclass.
     """
-    origin, inner = get_origin(kind), get_args(kind)
+    # From NumPy 2.5 on, NDArray is an alias by `type`, which stands for its value.
+    alias = getattr(get_origin(kind), "__value__", None)
+    origin, inner = get_origin(kind if alias is None else alias), get_args(kind)
     if origin in (Union, types.UnionType):
         for each in inner:
             with suppress(ValueError, TypeError):

@@ -157,7 +157,8 @@ def is_missing(values: Array) -> Array:
     if values.dtype.kind in "fmM":
         return np.isnan(values)
     if values.dtype.kind == "O":
-        return np.asarray(np.frompyfunc(_is_missing_value, 1, 1)(values).astype(bool))
+        with np.errstate(invalid="ignore"):  # NumPy 2.5 warns where NaN is compared
+            return np.asarray(np.frompyfunc(_is_missing_value, 1, 1)(values).astype(bool))
     return np.zeros(values.shape, dtype=bool)
 
 
