@@ -121,9 +121,8 @@ def test_fits_to_classes_depend_on_neither_order_nor_units_nor_names(q, seed):
         X = (rng.poisson(0.7, (n, d)) if seed % 2 else rng.integers(0, 2, (n, d))).astype(float)
         y = np.digitize(X[:, 0] + rng.normal(size=n), [0.3, 1.2])
     order, units, rows = rng.permutation(d), 10.0 ** rng.integers(-3, 4, size=d), rng.permutation(n)
-    names = np.array(["z", "a", "k"])[y[rows]]
     plain = SupervisedIKDR(q).fit(X, y)
-    other = SupervisedIKDR(q).fit((X * units)[rows][:, order], names)
+    other = SupervisedIKDR(q).fit((X * units)[rows][:, order], np.array(["z", "a", "k"])[y[rows]])
     assert subspace_sine(plain.components_[:, order].T, other.components_.T) < 1e-6
     assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)
 

@@ -17,7 +17,6 @@ from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
 
 X, Y = load_wine(return_X_y=True)
-FRAME = load_wine(as_frame=True).data
 FOLDS = "a row of weight 2 is in one fold, two equal rows may be in two"
 
 
@@ -141,7 +140,7 @@ def test_fits_repeat(monkeypatch):
 
 def test_a_refit_forgets_the_fit_before():
     rows, numbers = da.from_array(X), X[:, 0] + np.random.default_rng(0).normal(size=len(X))
-    model = SupervisedIKDR(2, max_features=3).fit(FRAME, Y)
+    model = SupervisedIKDR(2, max_features=3).fit(load_wine(as_frame=True).data, Y)
     model.set_params(criterion="dependence", max_features=None).fit(rows, numbers)
     assert vars(model).keys() == vars(hsic_model(2).fit(rows, numbers)).keys()
 

@@ -141,9 +141,6 @@ def test_two_that_write_at_once_leave_one_whole_result():
     assert found["step"] == 19
 
 
-# Checkpoints: three stay, and a damaged one is reported and passed over.
-
-
 @pytest.mark.parametrize("wrong", [{"runs": ()}, checkpoint().runs[2], (1, 2), None])
 def test_what_is_no_checkpoint_is_damaged(wrong):
     checkpoints = Checkpoints.of_run("own")
