@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from definition import Definition, centred, equal_classes
+from definition import Definition, centred, equal_classes, standardised
 
 from ism_dask.engines import Auto, Exact, Landmarks
 from ism_dask.estimators.row_order import row_order
@@ -80,9 +80,7 @@ def _gamma(case, kind):
         return U @ U.T
     if target_dependence(y, case.target).classes is not None:
         return centred(equal_classes(y).astype(kind))
-    Z = y.reshape(len(y), -1).astype(kind)
-    Z = Z - Z.mean(axis=0)
-    Z = Z / np.sqrt((Z * Z).mean(axis=0))
+    Z = standardised(y.astype(kind))
     return centred(Z @ Z.T)
 
 

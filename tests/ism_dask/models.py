@@ -1,7 +1,6 @@
 """Estimators, engines, rows and watchers of fits for tests, and what they have to fulfil."""
 
 import tracemalloc
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -67,20 +66,11 @@ def assert_same_fit(one, other, rtol, atol=None):
     assert_allclose(one.scale_, other.scale_, rtol=1e-12)
 
 
-@dataclass(frozen=True, eq=False)
 class StoredRows:
     """Rows that are read in ranges, as those on a disk."""
 
-    X: np.ndarray
-    chunk_rows: int
-
-    @property
-    def shape(self):
-        return self.X.shape
-
-    @property
-    def dtype(self):
-        return self.X.dtype
+    def __init__(self, X, chunk_rows):
+        self.X, self.shape, self.dtype, self.chunk_rows = X, X.shape, X.dtype, chunk_rows
 
     def read(self, start, stop):
         return self.X[start:stop]

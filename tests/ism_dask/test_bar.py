@@ -12,6 +12,7 @@ import pytest
 from models import CULTIVAR, WINE, hsic_model
 from numpy.testing import assert_array_equal
 from rich.console import Console
+from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
@@ -28,22 +29,15 @@ X, Y = WINE, CULTIVAR
 MEDIAN = Gaussian("median")
 
 
-class Terminal:
-    """A terminal, and the lines that it was shown, without what rules the cursor."""
-
-    def __init__(self):
-        self._file = StringIO()
-        self.console = Console(file=self._file, force_terminal=True, width=120)
-
-    @property
-    def lines(self):
-        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self._file.getvalue())
-        return [line for line in re.split(r"[\r\n]+", plain) if line.strip()]
-
-
 @pytest.fixture
 def terminal():
-    return Terminal()
+    return Console(file=StringIO(), force_terminal=True, width=120)
+
+
+def last_line(terminal):
+    """Return the last line that a terminal was shown, without what rules the cursor."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.file.getvalue())
+    return re.split(r"[\r\n]+", plain.strip())[-1]
 
 
 @pytest.fixture
@@ -60,16 +54,16 @@ def shown(monkeypatch):
 
 
 def test_the_last_line_is_the_last_iteration(terminal):
-    with progress_bar("Wine", console=terminal.console):
+    with progress_bar("Wine", console=terminal):
         fitted = hsic_model(2, kernel=MEDIAN).fit(X, Y)
     last = fitted.history_[-1]
     shown = f"Wine, iteration {last.iteration}, objective 1758.9, "
     shown += f"residual {last.residual:.2g} < 0.0001"
-    assert re.match(re.escape(shown) + r" ━+ 100% 0:\d\d:\d\d$", terminal.lines[-1])
+    assert re.match(re.escape(shown) + r" ━+ 100% 0:\d\d:\d\d$", last_line(terminal))
 
 
 def test_the_bar_never_goes_back_and_begins_anew_with_each_fit(terminal, shown):
-    with progress_bar(console=terminal.console):
+    with progress_bar(console=terminal):
         for _ in range(2):
             hsic_model(2, solver=ISM(tol=1e-9)).fit(X, Y)
             shares, _, seconds = zip(*shown, strict=True)
@@ -85,7 +79,7 @@ def test_clusterers_are_shown_by_round(terminal, shown, monkeypatch):
     monkeypatch.setattr(fit_progress, "_LONG", np.inf)
     monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", np.inf)
     alone = UnsupervisedIKDR(3, n_init=1).fit(X)
-    with progress_bar(console=terminal.console):
+    with progress_bar(console=terminal):
         fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
     assert_array_equal(fitted.components_, alone.components_)
     texts = [text for _, text, _ in shown[:-1]]
@@ -93,15 +87,24 @@ def test_clusterers_are_shown_by_round(terminal, shown, monkeypatch):
     known = [f"objective {r.objective:.5g}, movement {r.movement:.2g}" for r in fitted.rounds_]
     assert [re.sub(r"round \d+, (.*) [<>] 0.01", r"\1", text) for text in rounds] == known
     assert re.match(r"round 1, iteration 1, objective", texts[1])
-    assert re.match(rf"{re.escape(rounds[-1])} ━+ 100%", terminal.lines[-1])
+    assert re.match(rf"{re.escape(rounds[-1])} ━+ 100%", last_line(terminal))
+
+
+def test_steps_along_the_gradient_have_their_name(terminal, shown):
+    with progress_bar(console=terminal):
+        tumours, kinds = (each[:300] for each in load_breast_cancer(return_X_y=True))
+        n_iter = hsic_model(2, kernel=MEDIAN).fit(tumours, kinds).n_iter_
+    names = [text.split(", ")[0] for _, text, _ in shown]
+    assert "iteration 1" in names
+    assert names[-1] == f"gradient step {n_iter}"
 
 
 def test_every_fit_of_a_search_is_counted(terminal):
     kernels = {"supervisedikdr__kernel": [MEDIAN, 0.5 * Gaussian() + 0.5 * Polynomial()]}
     search = GridSearchCV(make_pipeline(hsic_model(2), SVC()), kernels, cv=2)
-    with progress_bar("search", console=terminal.console):
+    with progress_bar("search", console=terminal):
         search.fit(X, Y)
-    assert terminal.lines[-1].startswith("search, fit 5, iteration ")
+    assert last_line(terminal).startswith("search, fit 5, iteration ")
     assert search.best_score_ > 0.95
 
 
@@ -109,14 +112,14 @@ def test_long_passes_are_shown_within_an_iteration(terminal, shown, monkeypatch)
     monkeypatch.setattr(fit_progress, "_LONG", -1.0)
     monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 400)
     rows = np.random.default_rng(0).normal(size=(1200, 4))
-    with progress_bar(console=terminal.console):
+    with progress_bar(console=terminal):
         hsic_model(2, kernel=MEDIAN, engine="exact", solver=ISM(tol=1e-3)).fit(rows, rows[:, 0] > 0)
     for begun in ("preparing", "iteration 2"):
         assert any(re.match(rf"{begun}, rows \d+%$", text) for _, text, _ in shown), begun
 
 
 def test_an_error_comes_through_and_later_fits_are_not_shown(terminal, shown):
-    with pytest.raises(ValueError, match="`solver`"), progress_bar(console=terminal.console):
+    with pytest.raises(ValueError, match="`solver`"), progress_bar(console=terminal):
         hsic_model(2, solver="newton").fit(X, Y)
     hsic_model(2, kernel=MEDIAN).fit(X, Y)
     assert shown == []

@@ -105,16 +105,14 @@ def test_blocks_are_the_definition(kernel, target):
     assert evaluation.error == pytest.approx(share / (1 - share) if share < 1 else np.inf, rel=1e-6)
 
 
-def _designed():
-    rows, score = curved(1500, 6, noise=0)
-    return rows, np.digitize(score, [0.0, 1.0, 2.0])
+ROWS, SCORE = curved(1500, 6, noise=0)
+LABELS = np.digitize(SCORE, [0.0, 1.0, 2.0])
 
 
 @pytest.mark.parametrize("kernel", [RelativeGaussian(), Gaussian(0.4)])
 def test_fits_agree_with_exact_ones_within_the_stated_error(kernel):
-    rows, y = _designed()
     engines = (Blocks(rows=375), "exact")
-    blocks, exact = (hsic_model(2, kernel=kernel, engine=e).fit(rows, y) for e in engines)
+    blocks, exact = (hsic_model(2, kernel=kernel, engine=e).fit(ROWS, LABELS) for e in engines)
     assert blocks.converged_
     assert blocks.engine_ == "blocks"
     assert "J over the pairs within blocks" in blocks.certificate_.reason
@@ -136,14 +134,13 @@ def test_the_same_bits_wherever_the_rows_are(
 ):
     if numbers_in_memory is not None:  # then blocks are dealt within shards
         monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", numbers_in_memory)
-    rows, y = _designed()
-    known = _evaluated(rows, y)
-    places = da.from_array(rows, chunks=(300, 6)), stored(rows, tmp_path, 300).X
-    found = [_evaluated(place, y) for place in places]
+    known = _evaluated(ROWS, LABELS)
+    places = da.from_array(ROWS, chunks=(300, 6)), stored(ROWS, tmp_path, 300).X
+    found = [_evaluated(place, LABELS) for place in places]
     with dask.config.set(scheduler="synchronous"):
-        found.append(_evaluated(rows, y))
+        found.append(_evaluated(ROWS, LABELS))
     with Client(thread_cluster):
-        found.append(_evaluated(rows, y))
+        found.append(_evaluated(ROWS, LABELS))
     for phi, product in found:
         assert_array_equal(phi, known[0])
         assert_array_equal(product, known[1])
@@ -152,10 +149,9 @@ def test_the_same_bits_wherever_the_rows_are(
 def test_sorted_rows_that_are_not_in_memory_are_declined(monkeypatch):
     for name, limit in (("MEMORY_NUMBERS", 0), ("RANGE_ROWS", 300)):
         monkeypatch.setattr(f"ism_dask.rows.blocks.{name}", limit)
-    rows, y = _designed()
-    order = np.argsort(y)
+    order = np.argsort(LABELS)
     with pytest.raises(DeclinedError, match=r"sorted by their target.*random order"):
-        _evaluated(rows[order], y[order])
+        _evaluated(ROWS[order], LABELS[order])
 
 
 def test_auto_takes_no_blocks_where_it_may_not_or_rows_are_sparse():
@@ -169,18 +165,18 @@ def test_auto_takes_no_blocks_where_it_may_not_or_rows_are_sparse():
 
 # Rows around four centres, whose first two coordinates split them in two ways.
 DRAWN = np.random.default_rng(1)
-LABELS = DRAWN.integers(0, 4, 800)
+CENTRE = DRAWN.integers(0, 4, 800)
 CENTRES = 3.0 * np.array([[1, 1, 0, 0], [1, -1, 0, 0], [-1, 1, 0, 0], [-1, -1, 0, 0]])
-CLOUDS = CENTRES[LABELS] + DRAWN.normal(size=(800, 4))
+CLOUDS = CENTRES[CENTRE] + DRAWN.normal(size=(800, 4))
 
 
 @pytest.mark.parametrize(
     ("make", "labels"),
     [
         (partial(UnsupervisedIKDR, 4, 2), None),
-        (partial(SemiSupervisedIKDR, 4, 2), np.where(np.arange(800) < 200, LABELS, -1)),
+        (partial(SemiSupervisedIKDR, 4, 2), np.where(np.arange(800) < 200, CENTRE, -1)),
         # Of directions that say nothing of the labels there is one.
-        (partial(AlternativeIKDR, 2, 1), LABELS < 2),
+        (partial(AlternativeIKDR, 2, 1), CENTRE < 2),
     ],
 )
 def test_clusterers_by_blocks(make, labels):

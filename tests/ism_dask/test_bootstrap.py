@@ -34,6 +34,10 @@ def _rows(n=150, seed=0):
     return Z * SCALES + 7, y
 
 
+X, Y = _rows()
+FRAME = pd.DataFrame(X, columns=list("abcde"))
+
+
 def _line(n, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 5))
@@ -49,12 +53,17 @@ def _fewer_draws():
 
 @pytest.fixture(scope="module")
 def fitted():
-    return SupervisedIKDR(2).fit(*_rows())
+    return SupervisedIKDR(2).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def named():
+    return SupervisedIKDR(2).fit(FRAME, Y)
 
 
 @pytest.fixture(scope="module")
 def sure(fitted):
-    return intervals(fitted, *_rows())
+    return intervals(fitted, X, Y)
 
 
 def test_the_distance_is_that_of_the_projectors():
@@ -99,28 +108,26 @@ def test_a_refit_is_a_fit_to_repeated_rows(model):
 
 @pytest.mark.parametrize("sides", [("given",), ("avoid", "given")])
 def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
-    X, y = _rows()
-    X, rng = X / SCALES, np.random.default_rng(4)
-    columns = {"avoid": np.where(X[:, 4] + rng.normal(size=150) > 0.7, "high", "low")}
-    columns["given"] = X[:, 1] + rng.normal(size=150)
+    rows, rng = X / SCALES, np.random.default_rng(4)
+    columns = {"avoid": np.where(rows[:, 4] + rng.normal(size=150) > 0.7, "high", "low")}
+    columns["given"] = rows[:, 1] + rng.normal(size=150)
     given = {side: columns[side] for side in sides}
-    fitted = SupervisedIKDR(2).fit(X, y, **given)
-    refit = _check_refit(fitted, X, y, given)
+    fitted = SupervisedIKDR(2).fit(rows, Y, **given)
+    refit = _check_refit(fitted, rows, Y, given)
     with pytest.raises(ValueError, match=f"the fit had {' and '.join(sides)}, `bootstrap` has"):
-        bootstrap(fitted, X, y, 19)
+        bootstrap(fitted, rows, Y, 19)
     if sides == ("given",):
-        result = bootstrap(fitted, X, y, 19, random_state=5, **given)
+        result = bootstrap(fitted, rows, Y, 19, random_state=5, **given)
         moved = subspace_distance(fitted.weights_, refit.weights.T)
         assert result.distances[1] == pytest.approx(moved)
 
 
 def test_rows_that_had_weights_are_drawn_with_them(fitted):
-    X, y = _rows()
     weights = np.random.default_rng(1).integers(0, 3, size=150)
     repeated = np.repeat(np.arange(150), weights)
-    plan = plan_refits(fitted, X, y, sample_weight=weights, random_state=3)
+    plan = plan_refits(fitted, X, Y, sample_weight=weights, random_state=3)
     counts = np.bincount(np.random.default_rng([3, 0]).integers(150, size=150), minlength=150)
-    ones = plan_refits(fitted, X[repeated], y[repeated], sample_weight=counts[repeated])
+    ones = plan_refits(fitted, X[repeated], Y[repeated], sample_weight=counts[repeated])
     # Give both refits the same rows: once by weights, once repeated, each drawn once.
     object.__setattr__(ones, "_resample", lambda _: np.ones(len(repeated)))
     assert subspace_distance(plan.refit(0).weights.T, ones.refit(0).weights.T) < 1e-3
@@ -166,14 +173,6 @@ def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
     assert 0.1 < (plain.components_high - plain.components_low).mean() < 0.2
 
 
-def test_refits_keep_the_chosen_features():
-    X, y = _rows()
-    fitted = SupervisedIKDR(1, max_features=2).fit(X, y)
-    refit = plan_refits(fitted, X, y).refit(0)
-    assert refit.converged
-    assert_array_equal(refit.weights[0] != 0, fitted.get_support())
-
-
 def test_features_that_mix_are_retained_and_not_stable(fitted):
     angle = np.linspace(0, np.pi, 40)
     turned = [np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in angle]
@@ -198,7 +197,7 @@ def test_the_intervals_hold_the_truth():
     assert covered >= 7
 
 
-def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
+def test_frames_arrays_and_clusters_give_the_same(fitted, named, thread_cluster):
     steps = []
 
     class Seen(FitWatcher):
@@ -208,20 +207,17 @@ def test_frames_arrays_and_clusters_give_the_same(fitted, thread_cluster):
         def on_refit(self, done, total):
             steps.append((done, total))
 
-    X, y = _rows()
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    named = SupervisedIKDR(2).fit(frame, y)
     with watching_fits(Seen()):
-        here = bootstrap(fitted, X, y, 19, random_state=4)
+        here = bootstrap(fitted, X, Y, 19, random_state=4)
     assert steps == [(k, 19) for k in range(20)]
-    other = bootstrap(named, frame, y, 19, random_state=4)
+    other = bootstrap(named, FRAME, Y, 19, random_state=4)
     assert_array_equal(here.distances, other.distances)
     assert other.feature_names == tuple("abcde")
     assert here.feature_names[0] == "feature 0"
-    lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), y, 19, random_state=4)
+    lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), Y, 19, random_state=4)
     assert_allclose(lazy.distances, here.distances, rtol=0.02)
     with Client(thread_cluster):
-        spread = bootstrap(fitted, X, y, 19, random_state=4)
+        spread = bootstrap(fitted, X, Y, 19, random_state=4)
     assert_array_equal(spread.distances, here.distances)
     assert_array_equal(spread.shares_high, here.shares_high)
 
@@ -236,26 +232,23 @@ def test_a_resample_has_all_classes():
         assert set(y[counts > 0]) == {0, 1, 2}
 
 
-def test_bad_input_is_named(fitted):
-    X, y = _rows()
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    named = SupervisedIKDR(2).fit(frame, y)
+def test_bad_input_is_named(fitted, named):
     for error, words, arguments in (
-        (NotFittedError, "not fitted", (SupervisedIKDR(2), X, y)),
-        (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, y)),
-        (ValueError, "X has 4 features, but SupervisedIKDR is expecting 5", (fitted, X[:, :4], y)),
-        (ValueError, "feature names should match", (named, frame[list("edcba")], y)),
+        (NotFittedError, "not fitted", (SupervisedIKDR(2), X, Y)),
+        (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, Y)),
+        (ValueError, "X has 4 features, but SupervisedIKDR is expecting 5", (fitted, X[:, :4], Y)),
+        (ValueError, "feature names should match", (named, FRAME[list("edcba")], Y)),
         (ValueError, "target y is None", (fitted, X, None)),
-        (ValueError, "inconsistent numbers", (fitted, X, y[:9])),
-        (ValueError, "X has 19 rows; `bootstrap` needs 20", (fitted, X[:19], y[:19])),
-        (ValueError, "y has the classes 0, 1, but .* to numbers", (fitted, X, (y > 1).astype(int))),
-        (ValueError, "`n` is 18; expected a whole number from 19", (fitted, X, y, 18)),
-        (ValueError, "`n` is 19.0; expected", (fitted, X, y, 19.0)),
+        (ValueError, "inconsistent numbers", (fitted, X, Y[:9])),
+        (ValueError, "X has 19 rows; `bootstrap` needs 20", (fitted, X[:19], Y[:19])),
+        (ValueError, "y has the classes 0, 1, but .* to numbers", (fitted, X, (Y > 1).astype(int))),
+        (ValueError, "`n` is 18; expected a whole number from 19", (fitted, X, Y, 18)),
+        (ValueError, "`n` is 19.0; expected", (fitted, X, Y, 19.0)),
     ):
         with pytest.raises(error, match=words):
             bootstrap(*arguments)
     with pytest.raises(ValueError, match="`sample_weight` has shape"):
-        bootstrap(fitted, X, y, sample_weight=[1.0])
+        bootstrap(fitted, X, Y, sample_weight=[1.0])
 
 
 _N, _RIDGE = 40, 1e-2
@@ -316,7 +309,7 @@ def test_blocks_of_shards_add_up_like_blocks_in_memory():
 
 
 def test_intervals_agree_with_refits(fitted, sure):
-    refits = bootstrap(fitted, *_rows(), 39)
+    refits = bootstrap(fitted, X, Y, 39)
     for name in ("distance_interval", "standardized_interval"):
         ratio = np.divide(getattr(sure, name), getattr(refits, name))
         assert ((ratio > 0.6) & (ratio < 1.6)).all(), name
@@ -327,28 +320,27 @@ def test_intervals_agree_with_refits(fitted, sure):
 
 
 def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
-    X, y = _rows()
     order = np.random.default_rng(1).permutation(150)
-    lazy, scaled = da.from_array(X, chunks=(75, 5)), SupervisedIKDR(2).fit(10 * X, y)
-    for given in ((fitted, X[order], y[order]), (fitted, lazy, y), (scaled, 10 * X, y)):
+    lazy, scaled = da.from_array(X, chunks=(75, 5)), SupervisedIKDR(2).fit(10 * X, Y)
+    for given in ((fitted, X[order], Y[order]), (fitted, lazy, Y), (scaled, 10 * X, Y)):
         other = intervals(*given)
         assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
         assert_allclose(sure.standard_errors, other.standard_errors, atol=1e-6)
 
 
 def test_whole_weights_count_rows_of_weight_zero_not_at_all(sure):
-    X, y = _rows()
-    X, y = np.vstack([X, 9 * X[:30]]), np.append(y, y[30:60])
+    rows, y = np.vstack([X, 9 * X[:30]]), np.append(Y, Y[30:60])
     weights = np.repeat([1.0, 0.0], [150, 30])
-    weighted = intervals(SupervisedIKDR(2).fit(X, y, weights), X, y, sample_weight=weights)
+    weighted = intervals(SupervisedIKDR(2).fit(rows, y, weights), rows, y, sample_weight=weights)
     assert_allclose(weighted.shares_low, sure.shares_low, atol=1e-6)
 
 
-def test_features_outside_of_the_support_have_no_uncertainty():
-    X, y = _rows()
-    few = SupervisedIKDR(2, max_features=3).fit(X, y)
-    sure = intervals(few, X, y)
-    outside = ~few.get_support()
+def test_features_outside_of_the_support_stay_there_and_have_no_uncertainty():
+    few = SupervisedIKDR(2, max_features=3).fit(X, Y)
+    sure, outside = intervals(few, X, Y), ~few.get_support()
+    refit = plan_refits(few, X, Y).refit(0)
+    assert refit.converged
+    assert_array_equal((refit.weights == 0).all(axis=0), outside)
     assert (sure.standard_errors[:, outside] == 0).all()
     assert (sure.standard_errors[:, ~outside] > 0).all()
 
@@ -362,18 +354,16 @@ def a_start():
 
 
 def test_what_intervals_refuse(fitted, a_start):
-    X, y = _rows()
     with pytest.raises(ValueError, match="`bootstrap` has intervals for it"):
-        intervals(hsic_model(2).fit(X, y), X, y)
+        intervals(hsic_model(2).fit(X, Y), X, Y)
     with pytest.raises(ValueError, match="`intervals` has avoid"):
-        intervals(fitted, X, y, avoid=y)
+        intervals(fitted, X, Y, avoid=Y)
     with pytest.raises(ValueError, match=r"has not converged \(start kept\)"):
         intervals(a_start, WINE, CULTIVAR)
 
 
 def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch):
-    X, y = _rows()
-    proved = fitted.certify(X, y)
+    proved = fitted.certify(X, Y)
     assert proved.is_certified, proved.reason
     assert proved.largest_eigenvalue < 0 < proved.distance < 1e-2
     assert fitted.deal_error_ == 0.0  # one block has all rows
@@ -384,7 +374,7 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
     assert np.isnan(a_start.deal_error_)
     monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 5)
     with pytest.raises(ValueError, match=r"W has 6 free weights.*for up to 5\."):
-        fitted.certify(X, y)
+        fitted.certify(X, Y)
 
 
 def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):

@@ -9,8 +9,6 @@ from sklearn.datasets import load_breast_cancer
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.observe.fit_events import FitWatcher, watching_fits
-from ism_dask.observe.fit_progress import FitProgress
 from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
 from ism_dask.records.iteration import Solution, State
 from ism_dask.solvers import ISM
@@ -116,25 +114,6 @@ def _steps(checkpoint):
     rounds = 0 if checkpoint.outer is None else len(checkpoint.outer.rounds)
     legs = [(isinstance(leg, Solution), leg and len(leg.history)) for leg in checkpoint.runs]
     return rounds, *legs
-
-
-def test_steps_along_the_gradient_have_their_name():
-    names = []
-
-    class Names(FitWatcher):
-        def begun(self, plan):
-            self._progress = FitProgress(plan)
-
-        def on_steps(self, unit):
-            self._progress.on_steps(unit)
-
-        def on_iteration(self, state):
-            names.append(self._progress.on_iteration(state))
-
-    make, X, y = FITS["climb"]
-    with watching_fits(Names()):
-        n_iter = make().fit(X, y).n_iter_
-    assert (names[0], names[-1]) == ("iteration 1", f"gradient step {n_iter}")
 
 
 def test_only_the_first_fit_of_a_block_is_journaled():

@@ -125,19 +125,10 @@ def test_landmarks_that_jump_do_not_end_below_the_true_maximum(seed):
     y = (X[:, 0] * X[:, 1] > 0).astype(int)
     near = hsic_model(2, kernel=MEDIAN, engine="landmarks").fit(X, y)
     assert near.converged_
-    assert near.residual_ <= RESIDUAL
+    assert near.residual_ <= near.tolerance_ == RESIDUAL
     assert near.residual_rows_ == len(X)
     exact = hsic_model(2, kernel=MEDIAN, engine="exact").fit(X, y)
     assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
-
-
-def test_columns_of_any_scale_count_alike():
-    model = hsic_model(3).fit(WINE, CULTIVAR)
-    assert model.tolerance_ == RESIDUAL
-    scaled = WINE * 10.0 ** np.linspace(-23, 19, WINE.shape[1])
-    other = hsic_model(3).fit(scaled, CULTIVAR)
-    assert other.objective_ == pytest.approx(model.objective_, rel=1e-9)
-    assert_allclose(other.components_, model.components_, atol=1e-6)
 
 
 @pytest.mark.parametrize(("sigma", "share"), [("median", 1.0), ("root", np.sqrt(1 / 3))])

@@ -267,11 +267,18 @@ LOW_RANK = [Gaussian(3.0), Multiquadric(3.0), Polynomial(12, 4.0)]
 LOW_RANK += [Gaussian(2.0) + 0.5 * Polynomial(3) + 0.1 * Multiquadric(5.0)]
 
 
-@pytest.mark.parametrize("target", ["classes", "linear"])
-@pytest.mark.parametrize("kernel", LOW_RANK)
+@pytest.mark.parametrize(
+    ("kernel", "target"),
+    [*product(LOW_RANK, ("classes", "linear")), (Gaussian(6.0) + Linear(), "many classes")],
+)
 def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, target):
     X, y = _data()
-    y = y if target == "classes" else X[:, 0] + np.sin(X[:, 2])
+    if target == "linear":
+        y = X[:, 0] + np.sin(X[:, 2])
+    elif target == "many classes":
+        y = np.arange(700) % 60
+        X += np.random.default_rng(2).normal(size=(60, 6))[y]
+        y = target_dependence(y, "classes")
     W = _basis(6, 3)
     true = _engine("exact", X, y, kernel, 3).phi(W)
     errors = []
@@ -281,16 +288,7 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
         errors.append(_apart(found.phi, true.phi))
         assert errors[-1] < 10 * tol
     assert errors[-1] < 1e-3 * errors[0]
-
-
-def test_the_bound_holds_for_many_classes():
-    rng, kernel, W = np.random.default_rng(2), Gaussian(6.0) + Linear(), _basis(8, 5)
-    y = np.arange(900) % 60
-    X, known = rng.normal(size=(900, 8)), target_dependence(y, "classes")
-    X += rng.normal(size=(60, 8))[y]
-    true = _engine("exact", X, known, kernel, 5).objective(W)
-    found = _engine(Landmarks(tol=1e-6), X, known, kernel, 5, 300).phi(W)
-    assert abs(found.objective / true - 1) <= found.error < 1
+    assert found.error < 1
 
 
 def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
@@ -414,17 +412,6 @@ def test_auto_goes_by_the_rule(n, kernel, q, names):
     X, y = _data(n)
     problem = problem_of(X, y, kernel.resolve(X[:50]))
     assert [each.name for each in as_engine("auto").engines(problem, q)] == names
-
-
-def test_engines_that_cannot_serve_say_why():
-    X, y = _data(50)
-    for engine, kernel, reason in (
-        ("closed", Gaussian(1.0), "slope"),
-        ("monomials", Gaussian(1.0), "slope of Gaussian is no finite sum"),
-        ("landmarks", RelativeGaussian(3).resolve(X), "not positive semi-definite"),
-    ):
-        with pytest.raises(ValueError, match=f"'{engine}' cannot serve this problem: .*{reason}"):
-            _engine(engine, X, y, kernel, 2)
 
 
 def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import first_engine, hsic_model, problem_of
+from models import CULTIVAR, WINE, first_engine, hsic_model, problem_of
 from numpy.testing import assert_allclose
-from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
 from flows.builtin import ingest
@@ -49,7 +48,7 @@ def _ingested(name):
 @pytest.fixture
 def rows(data, request):
     if data == "wine":
-        return load_wine(return_X_y=True)
+        return WINE, CULTIVAR
     request.getfixturevalue("reference_data")
     return _ingested(data)
 

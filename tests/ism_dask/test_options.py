@@ -110,13 +110,10 @@ def test_options_out_of_range_are_refused_at_once(kind, options, message):
         kind(**options)
 
 
-def test_all_that_is_exported_is_there():
+def test_all_that_is_exported_is_there_and_a_missing_name_is_the_usual_error():
     assert set(ism_dask.__all__) <= set(dir(ism_dask))
     assert all(getattr(ism_dask, name) is not None for name in ism_dask.__all__)
     assert ism_dask.kernels.KERNELS["gaussian"] is ism_dask.kernels.Gaussian
-
-
-def test_a_missing_name_is_the_usual_error():
     with pytest.raises(AttributeError, match="module 'ism_dask' has no attribute 'Superwised'"):
         _ = ism_dask.Superwised
     with pytest.raises(ImportError, match="cannot import name 'Superwised'"):

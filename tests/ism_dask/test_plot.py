@@ -18,7 +18,14 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import same_color, to_hex
 
-from ism_dask import SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR, bootstrap, plot
+from ism_dask import (
+    ColoredMVU,
+    SemiSupervisedIKDR,
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+    bootstrap,
+    plot,
+)
 from ism_dask.kernels import Gaussian
 from ism_dask.pictures import drawing
 from ism_dask.pictures.curves import mean_along
@@ -192,6 +199,16 @@ def test_clusterers_are_drawn_too():
     assert len(plot.components(model)) == len(model.components_)
     assert_allclose(plot.spectrum(model).lines[0].get_ydata(), model.eigenvalues_)
     assert len(points(plot.scatter(model, X, model.labels_))) == len(X)
+
+
+def test_unfoldings_are_drawn_too():
+    model = ColoredMVU().fit(X, Y)
+    variances = plot.spectrum(model)
+    drawn = points(plot.scatter(model, X, Y))
+    assert_allclose(np.sort(drawn[:, 0]), np.sort(model.embedding_[:, 0]))
+    heights = np.concatenate([line.get_ydata() for line in variances.lines])
+    assert_array_equal(heights, model.eigenvalues_)
+    assert "96% of the variance" in names_in(variances)[0]
 
 
 def test_a_response_is_the_mean_of_y_along_each_feature(fitted):

@@ -99,7 +99,8 @@ NUMBERS = [
 ]
 ELSEWHERE = SupervisedIKDR(engine=Blocks(device="cuda:97"))
 NOT_DEFINITE = r"is not positive definite.*criterion='dependence'"
-INDEFINITE = ("distance", "multiquadric", "squared", "relative_gaussian")
+LOCAL = "relative_gaussian"
+INDEFINITE = ("distance", "multiquadric", "squared", LOCAL)
 CHOICES = [
     (SupervisedIKDR(kernel="rbf"), {}, "must be a Kernel or one of .*gaussian, linear,.*got 'rbf'"),
     (SupervisedIKDR(kernel=3), {}, "`kernel` must be .* got 3"),
@@ -112,7 +113,9 @@ CHOICES = [
     (hsic_model(solver=ISM), {}, "`solver` must be one of ascent, ism, stiefel, .*; got <class"),
     (hsic_model(engine="x"), {}, "of auto, closed, monomials, landmarks, blocks, exact; got 'x'"),
     (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
-    (hsic_model(engine=ENGINES["closed"]()), {}, "`engine`='closed' cannot serve this problem"),
+    (hsic_model(engine=ENGINES["closed"]()), {}, "='closed' cannot serve this problem: .*slope"),
+    (hsic_model(engine="monomials"), {}, "='monomials' cannot .*slope of Gaussian is no finite su"),
+    (hsic_model(engine="landmarks", kernel=LOCAL), {}, "='landmarks' .* positive semi-definite"),
     (ELSEWHERE, {}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
     (
         hsic_model(engine=Blocks(device="cuda:0")),

@@ -72,18 +72,11 @@ def _blas_threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
-@pytest.fixture
-def _two_threads():
-    """Give BLAS two threads, of which the suite leaves it one."""
+def test_overlapping_holders_give_blas_back_at_the_end(request):
     before = [library.get_num_threads() for library in _libraries()]
-    _set_threads([2] * len(before))
+    request.addfinalizer(lambda: _set_threads(before))
+    _set_threads([2] * len(before))  # of which the suite leaves one
     assert _blas_threads() == {2}
-    yield
-    _set_threads(before)
-
-
-@pytest.mark.usefixtures("_two_threads")
-def test_overlapping_holders_give_blas_back_at_the_end():
     inside, first_out, seen = threading.Barrier(2), threading.Event(), []
 
     def early():
@@ -199,14 +192,6 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch, tmp_path):
         _clustered(points, "landmarks")
     assert len(tasks.names) > 20
     assert tasks.names <= plain
-
-
-def test_a_worker_too_small_for_a_shard_is_an_error_before_anything_runs(tmp_path):
-    options = {"threads_per_worker": 2, "memory_limit": "300 MiB"}
-    with _local_cluster(tmp_path, 1, **options) as cluster, Client(cluster):
-        assert task_budget() == 20 * 2**20
-        with pytest.raises(MemoryError, match=r"2560 rows x 1568 columns needs \d+ MiB, .* 20 MiB"):
-            cut(_source(9000, 1568, 2560))
 
 
 def test_a_child_of_a_fork_computes_with_threads_of_its_own(monkeypatch):

@@ -262,13 +262,6 @@ def test_correlations_have_no_bias():
     assert_allclose(_correlation(K, L), expected, rtol=1e-9)
 
 
-def test_columns_of_classes_add_up_and_an_indicator_is_the_classes():
-    one_hot, y = np.eye(3, dtype=int)[CLASSES], np.column_stack([SEX, CLASSES.astype(str)])
-    for labels, columns in ((one_hot, [CLASSES]), (y, y.T)):
-        expected = sum(dense_gamma(target_dependence(column)) for column in columns)
-        assert_allclose(dense_gamma(target_dependence(labels)), expected, atol=1e-12)
-
-
 def test_a_sparse_indicator_is_the_dense_one():
     labels = np.column_stack([ROWS[:, 0] > 0, ROWS[:, 1] > 0.5, np.zeros(N)]).astype(int)
     given = (labels, scipy.sparse.csr_array(labels))

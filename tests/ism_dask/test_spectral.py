@@ -10,7 +10,6 @@ from sklearn.datasets import make_blobs
 
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import Landmarks, as_engine
-from ism_dask.engines.base import TOLERANCE
 from ism_dask.gamma.from_embedding import EMBEDDING
 from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
 from ism_dask.kernels.widths import median_distance
@@ -21,11 +20,10 @@ from ism_dask.rows.shards import cut
 N, D, K = 150, 6, 3
 
 
-@pytest.fixture(scope="module")
-def blobs():
-    rng = np.random.default_rng(0)
-    X = 4 * rng.normal(size=(3, D))[np.arange(N) % 3] + rng.normal(size=(N, D))
-    return X - X.mean(axis=0), np.linalg.qr(rng.normal(size=(D, 2)))[0]
+RNG = np.random.default_rng(0)
+BLOBS = 4 * RNG.normal(size=(3, D))[np.arange(N) % 3] + RNG.normal(size=(N, D))
+X = BLOBS - BLOBS.mean(axis=0)
+W = np.linalg.qr(RNG.normal(size=(D, 2)))[0]
 
 
 def dense(K_matrix, k, share=0.3):
@@ -45,7 +43,7 @@ def check(embedding, K_matrix, k, tol, share=0.3):
     assert_allclose(rows[:, -1], roots, rtol=10 * tol)
 
 
-def graph(X, rows, kernel, engine, tol=TOLERANCE, normalisation=REGULARISED):
+def graph(X, rows, kernel, engine, tol=1e-12, normalisation=REGULARISED):
     options = Landmarks(tol=tol) if engine == "landmarks" else as_engine(engine)
     return Graph.of(cut(X, rows), Affinity(kernel), options, normalisation, sample=X)
 
@@ -60,35 +58,25 @@ def graph(X, rows, kernel, engine, tol=TOLERANCE, normalisation=REGULARISED):
         ("landmarks", 0.5 * Gaussian(2.0) + Gaussian(3.0)),
     ],
 )
-@pytest.mark.parametrize("rows", [150, 40])
-def test_every_engine_embeds_as_dense_eigenvectors_do(blobs, kernel, rows, engine):
-    X, W = blobs
-    embedding = graph(X, rows, kernel, engine, tol=1e-12).embedded(W, K)
-    check(embedding, kernel_matrix(kernel, X @ W), K, 1e-6)
-    assert embedding.engine == engine
-
-
-def test_tiles_embed_as_one_matrix_does(blobs, monkeypatch):
-    X, W = blobs
-    monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", 10)
-    tiles = graph(X, 40, Gaussian(2.0), "exact")
-    check(tiles.embedded(W, K), kernel_matrix(Gaussian(2.0), X @ W), K, 1e-9)
-    start = tiles.start(K)
-    check(start, kernel_matrix(Gaussian(2.0), X), K, 1e-9)
-    assert start.extension is None
-
-
-@pytest.mark.parametrize(("engine", "most"), [("exact", 2560), ("exact", 10), ("landmarks", 10)])
-def test_the_published_graph_is_neither_raised_nor_centred(blobs, engine, most, monkeypatch):
-    X, W = blobs
+@pytest.mark.parametrize(("rows", "most"), [(150, 2560), (40, 2560), (40, 10)])
+@pytest.mark.parametrize(("normalisation", "share"), [(REGULARISED, 0.3), (PUBLISHED, 0.0)])
+def test_every_engine_embeds_as_dense_eigenvectors_do(
+    kernel, rows, most, engine, normalisation, share, monkeypatch
+):
+    """In one matrix, and in tiles; the published graph is neither raised nor centred."""
     monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", most)
-    published = graph(X, 40, Gaussian(2.0), engine, 1e-12, PUBLISHED)
-    check(published.embedded(W, K), kernel_matrix(Gaussian(2.0), X @ W), K, 1e-6, share=0.0)
+    built = graph(X, rows, kernel, engine, normalisation=normalisation)
+    embedding, near = built.embedded(W, K), 1e-9 if engine == "exact" else 1e-6
+    check(embedding, kernel_matrix(kernel, X @ W), K, near, share)
+    assert embedding.engine == engine
+    if engine == "exact":
+        start = built.start(K)
+        check(start, kernel_matrix(kernel, X), K, near, share)
+        assert (start.extension is None) == (most == 10)
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
-def test_affinities_are_never_negative_and_semidefinite(name, blobs):
-    X, _ = blobs
+def test_affinities_are_never_negative_and_semidefinite(name):
     affinity = Affinity.of(KERNELS[name](), X)
     for kernel in (affinity.whole, affinity.between(X)):
         K_matrix = kernel_matrix(kernel, X)

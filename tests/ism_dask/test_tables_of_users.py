@@ -175,9 +175,17 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
 ):
     X, y = _bytes(200)
     lazy = da.from_array(np.asfortranarray(X), chunks=(90, 3))
-    on_disk = stored(X * 1.0, tmp_path, 100)
-    places = [X * 1.0, X, X.astype(np.float32), coo_array(X), on_disk, on_disk.X, lazy]
+    on_disk, whole = stored(X * 1.0, tmp_path, 100), X * 1.0
+    places = [whole, X, X.astype(np.float32), coo_array(X), on_disk, on_disk.X, lazy]
     fits = [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in places]
+    kinds = whole.tolist(), np.asfortranarray(whole), whole.astype(object), pd.DataFrame(whole)
+    for rows in kinds:
+        same = SupervisedIKDR(1, criterion=criterion).fit(rows, y.tolist())
+        assert_array_equal(same.components_, fits[0].components_)
+        assert_allclose(same.transform(rows), fits[0].transform(whole), atol=1e-8)
+    for rows in (da.from_array(whole, chunks=(90, 3)), lazy[lazy[:, 0] >= 0] * 1.0):
+        chunked = SupervisedIKDR(1, criterion=criterion).fit(rows, da.from_array(y, chunks=50))
+        assert_allclose(chunked.components_, fits[0].components_, rtol=0, atol=1e-9)
     with Client(thread_cluster):
         fits += [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in (X, lazy)]
     for alone, spread in ((fits[1], fits[-2]), (fits[6], fits[-1])):
@@ -185,7 +193,7 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     # Few rows of bytes are in single precision for dependence, as ever, and numbers are not.
     assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
     assert fits[2].transform(places[2]).dtype == np.float32
-    new = fits[0].transform(places[0])
+    new = fits[0].transform(whole)
     for place in (csr_array(X), on_disk, on_disk.X):
         assert_allclose(fits[0].transform(place), new, atol=1e-8)
     for few in (X[:, :4], stored(X[:, :4], tmp_path, 100), da.from_array(X[:, :4])):

@@ -152,15 +152,6 @@ def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, 
             ingest_table(parts, "wrong", label="y", executor=executor)
 
 
-def test_pieces_have_the_rows_of_their_folders_once(tmp_path, monkeypatch):
-    """No column of the files themselves is read."""
-    monkeypatch.setattr(PIECE_ROWS, 100)
-    for folder in ("r=1", "r=2"):
-        write_table(random_table(250, 0), tmp_path / "t" / folder / "part.parquet")
-    data = ingest_table(tmp_path / "t", "t", columns=["r"])
-    assert_array_equal(data.X.read(0, 500)[:, 0], [1] * 250 + [2] * 250)
-
-
 SAVES = {
     ".npy": np.save,
     ".npz": np.savez,
@@ -185,15 +176,6 @@ def test_processes_open_the_files_of_matrices_in_pieces(tmp_path, executor, monk
         assert_array_equal(data.X.read(0, 800), values.reshape(800, 3))
     # The rows themselves do not travel.
     assert len(pickle.dumps(table)) < values[0].nbytes / 4
-
-
-def test_a_frame_in_pieces_has_the_same_rows(executor, monkeypatch):
-    frame = random_table(40, 1)
-    whole = ingest_table(frame, "whole", label="y")
-    monkeypatch.setattr(PIECE_ROWS, 7)
-    assert len(open_table(frame).pieces()) == 6
-    # The rows stay in this process, whatever the executor.
-    _check_same(ingest_table(frame, "parts", label="y", executor=executor), whole)
 
 
 def test_results_come_in_order_and_errors_end_the_work():

@@ -3,7 +3,7 @@
 import math
 import multiprocessing
 import shutil
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from hashlib import sha256
 
 import numpy as np
@@ -24,9 +24,27 @@ ARRAYS = st.sampled_from(["float64", "float32", "int64", "int32", "uint8", "bool
         lambda numbers: np.array(numbers, dtype).reshape(-1, 1 + (len(numbers) % 2 == 0))
     )
 )
+
+
+def solution(seed, status=Status.CONVERGED):
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(5, 2))
+    record = Record(1, rng.normal(), (1.5, -0.0), math.inf, 0.1, 0.2, ascent=True, settled=True)
+    return Solution(W, rng.normal(size=2), math.nan, 1.5, 0.0, W * 2, 1, status, (record,))
+
+
+def checkpoint(seed=0):
+    rng = np.random.default_rng(seed)
+    best = Candidate(rng.normal(size=(5, 2)), rng.normal(size=2), 0.3, -math.inf)
+    state = State(4, best, best, solution(seed).history, rng.normal())
+    turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 0.2, 7, 0.4)
+    standing = OuterState((turn,), solution(1, Status.SWINGS))
+    return Checkpoint(standing, (solution(3), None, state))
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | ARRAYS
-    | st.sampled_from(Status),
+    | st.sampled_from(Status) | st.builds(checkpoint, st.integers(0, 2**32 - 1)),
     lambda inner: st.lists(inner, max_size=3)
     | st.lists(inner, max_size=3).map(tuple)
     | st.dictionaries(st.text(), inner, max_size=3),
@@ -40,6 +58,8 @@ def bits(value):
         return {name: bits(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return type(value), [bits(each) for each in value]
+    if is_dataclass(value):
+        return type(value), bits(vars(value))
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, value.tobytes()
     return type(value), repr(value)
@@ -121,34 +141,6 @@ def test_two_that_write_at_once_leave_one_whole_result():
     assert found["step"] == 19
 
 
-# Checkpoints: three stay, and a damaged one is reported and passed over.
-
-
-def solution(seed, status=Status.CONVERGED):
-    rng = np.random.default_rng(seed)
-    W = rng.normal(size=(5, 2))
-    record = Record(1, rng.normal(), (1.5, -0.0), math.inf, 0.1, 0.2, ascent=True, settled=True)
-    return Solution(W, rng.normal(size=2), math.nan, 1.5, 0.0, W * 2, 1, status, (record,))
-
-
-def checkpoint(seed=0):
-    rng = np.random.default_rng(seed)
-    best = Candidate(rng.normal(size=(5, 2)), rng.normal(size=2), 0.3, -math.inf)
-    state = State(4, best, best, solution(seed).history, rng.normal())
-    turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 0.2, 7, 0.4)
-    standing = OuterState((turn,), solution(1, Status.SWINGS))
-    return Checkpoint(standing, (solution(3), None, state))
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(0, 3))
-def test_no_bit_of_a_checkpoint_is_lost(seed, legs):
-    whole = checkpoint(seed)
-    cut = to_json(Checkpoint(whole.outer if seed % 2 else None, whole.runs[:legs]))
-    found = from_json(*cut)
-    assert isinstance(found, Checkpoint)
-    assert bits(to_json(found)) == bits(cut)
-
-
 @pytest.mark.parametrize("wrong", [{"runs": ()}, checkpoint().runs[2], (1, 2), None])
 def test_what_is_no_checkpoint_is_damaged(wrong):
     checkpoints = Checkpoints.of_run("own")
@@ -163,7 +155,7 @@ def test_the_newest_checkpoint_of_a_request_is_returned():
     assert checkpoints.find() is None
     for seed in range(5):
         checkpoints.save(REQUEST, checkpoint(seed))
-    assert bits(to_json(checkpoints.find(REQUEST))) == bits(to_json(checkpoint(4)))
+    assert bits(checkpoints.find(REQUEST)) == bits(checkpoint(4))
     assert checkpoints.numbers == [3, 4, 5]
     assert checkpoints.find({**REQUEST, "seed": 1}) is None
     checkpoints.results.clear()

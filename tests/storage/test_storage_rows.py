@@ -18,7 +18,6 @@ from stock import store_small
 
 from storage import DamagedStore, DatasetInfo, StorageError, ZarrRows, open_dataset, write_dataset
 from storage.atomic import workspace
-from storage.manifest import MANIFEST
 from storage.store import StoredGroup
 
 INFO = DatasetInfo("made")
@@ -26,12 +25,26 @@ X50 = np.random.default_rng(0).normal(size=(50, 3))
 HALF = np.arange(50) % 2
 
 
-def test_what_is_written_in_blocks_is_read_in_ranges(tmp_path):
+@pytest.fixture
+def path():
+    """Return the path of a data set of 50 x 3 numbers in three chunks."""
+    return store_small()
+
+
+@pytest.fixture
+def rows(path):
+    """Return the rows of the data set at `path`."""
+    return open_dataset(path).X
+
+
+def test_what_is_written_from_one_buffer_is_read_in_ranges(tmp_path):
     X = np.random.default_rng(0).normal(size=(103, 3))
-    labels = {}
+    labels, buffer = {}, np.empty((12, 3))
 
     def blocks():
-        yield from np.array_split(X, 9)
+        for part in np.array_split(X, 9):
+            buffer[: len(part)] = part
+            yield buffer[: len(part)]
         labels["target"] = X[:, 0].copy()
 
     seen = []
@@ -53,21 +66,9 @@ def test_what_is_written_in_blocks_is_read_in_ranges(tmp_path):
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (4, 3), (0, 51), (51, 52)])
-def test_ranges_outside_are_refused(start, stop):
+def test_ranges_outside_are_refused(rows, start, stop):
     with pytest.raises(IndexError, match="<= 50"):
-        open_dataset(store_small()).X.read(start, stop)
-
-
-def test_a_generator_may_reuse_its_buffer(tmp_path):
-    def blocks():
-        buffer = np.empty((3, 2))
-        for value in range(5):
-            buffer[:] = value
-            yield buffer
-
-    write_dataset(tmp_path / "d", INFO, blocks(), chunk_rows=4)
-    expected = np.repeat(np.arange(5.0), 3)
-    assert_array_equal(open_dataset(tmp_path / "d").X.read(0, 15)[:, 1], expected)
+        rows.read(start, stop)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "i8", "f4", ">f8"])
@@ -117,17 +118,19 @@ def read_all(path):
     return data.X.read(0, len(data.X))
 
 
+NONSENSE = (b"{}", b"[]", b"null", b'{"files": {"../../x": {}}}', b'{"files": 3}', b"\0")
+
+
 def damaged(good):
-    """Yield the content of a file with a bit flipped, cut short, and None for no file."""
+    """Yield a file with a bit flipped, cut short, or full of nonsense, and None for no file."""
     for position in {0, 1, len(good) // 3, len(good) // 2, len(good) - 2, len(good) - 1}:
         for bit in (0, 3, 7):
             flipped = bytes([good[position] ^ 1 << bit])
             yield good[:position] + flipped + good[position + 1 :]
-    yield from (b"", good[:1], good[:-1], None)
+    yield from (b"", good[:1], good[:-1], *NONSENSE, None)
 
 
-def test_every_damaged_file_is_found():
-    path = store_small()
+def test_every_damaged_file_is_found(path):
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         good = file.read_bytes()
         for bad in damaged(good):
@@ -140,9 +143,7 @@ def test_every_damaged_file_is_found():
     read_all(path)
 
 
-def test_damage_after_opening_and_reading_is_found():
-    path = store_small()
-    rows = open_dataset(path).X
+def test_damage_after_opening_and_reading_is_found(path, rows):
     rows.read(0, 50)
     chunk = path / "X" / "c" / "1" / "0"
     good = chunk.read_bytes()
@@ -163,15 +164,13 @@ def test_no_chunk_of_zeros_is_left_out(tmp_path):
     assert (tmp_path / "d" / "X" / "c" / "0" / "0").is_file()
 
 
-def test_a_replaced_store_is_not_read_through_an_old_opening():
-    rows = open_dataset(store_small()).X
+def test_a_replaced_store_is_not_read_through_an_old_opening(rows):
     store_small(1)
     with pytest.raises(DamagedStore, match="replaced since it was opened"):
         rows.read(0, 50)
 
 
-def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(monkeypatch):
-    path = store_small()
+def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(path, monkeypatch):
     steps = iter(range(100))
     read = StoredGroup.array
 
@@ -188,25 +187,14 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(monkeypatch
     assert_array_equal(opened.labels["kind"], expected.labels["kind"])
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", '{"files": {"../../x": {}}}', '{"files": 3}', "\x00"]
-)
-def test_a_manifest_of_nonsense_is_damage(text):
-    path = store_small()
-    (path / MANIFEST).write_text(text)
-    with pytest.raises(DamagedStore, match=MANIFEST):
-        open_dataset(path)
-
-
-def test_every_array_has_zstd_and_crc32c():
-    group = zarr.open_group(store_small(), mode="r")
+def test_every_array_has_zstd_and_crc32c(path):
+    group = zarr.open_group(path, mode="r")
     for name in ("X", "labels/kind"):
         found = [codec.to_dict()["name"] for codec in group[name].metadata.codecs]
         assert found == ["bytes", "zstd", "crc32c"]
 
 
-def test_rows_pickle_small_and_read_elsewhere():
-    rows = open_dataset(store_small()).X
+def test_rows_pickle_small_and_are_read_by_threads_and_processes(rows):
     copy = pickle.loads(pickle.dumps(rows))
     assert copy == rows
     assert hash(copy) == hash(rows)
@@ -214,10 +202,6 @@ def test_rows_pickle_small_and_read_elsewhere():
     assert len(pickle.dumps(rows)) < 2000
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert_array_equal(pool.apply(ZarrRows.read, (rows, 5, 45)), rows.read(5, 45))
-
-
-def test_threads_share_an_opening():
-    rows = open_dataset(store_small()).X
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda start: rows.read(start, start + 10), [0, 10, 20, 30, 40] * 20))
     assert_array_equal(np.concatenate(got[-5:]), rows.read(0, 50))
@@ -245,9 +229,7 @@ def unchanged(path, beside=1):
 
 
 @pytest.mark.parametrize("stop", [RuntimeError, KeyboardInterrupt])
-def test_an_exception_on_the_way_leaves_the_old(stop):
-    path = store_small()
-
+def test_an_exception_on_the_way_leaves_the_old(path, stop):
     def blocks():
         yield np.zeros((30, 3))
         raise stop("enough")
@@ -256,8 +238,8 @@ def test_an_exception_on_the_way_leaves_the_old(stop):
         write_dataset(path, INFO, blocks(), chunk_rows=10)
 
 
-def test_a_failing_swap_puts_the_old_back(monkeypatch):
-    path, whole = store_small(), Path.rename
+def test_a_failing_swap_puts_the_old_back(path, monkeypatch):
+    whole = Path.rename
 
     def rename(self, other):
         if self.name == "payload":
@@ -289,35 +271,30 @@ def run(code, path):
     return ran(sys.executable, "-W", "error", "-c", source, path)
 
 
-def test_a_killed_writer_leaves_the_old_and_the_next_clears_up():
-    path = store_small()
+MIDDLE = "write(lambda: os.kill(os.getpid(), signal.SIGKILL))"
+BETWEEN_RENAMES = """
+whole = Path.rename
+def rename(self, other):
+    if self.name == "payload":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(self, other)
+Path.rename = rename
+write(lambda: None)
+"""
+
+
+@pytest.mark.parametrize(("code", "is_there"), [(MIDDLE, True), (BETWEEN_RENAMES, False)])
+def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(path, code, is_there):
     before = read_all(path)
-    with unchanged(path, beside=2):
-        done = run("write(lambda: os.kill(os.getpid(), signal.SIGKILL))", path)
-        assert done.returncode == -signal.SIGKILL
+    with unchanged(path, beside=1 + is_there):
+        assert run(code, path).returncode == -signal.SIGKILL
+        assert path.exists() == is_there
     store_small(1)
     assert entries(path.parent) == [".lock", "small"]
     assert not np.array_equal(read_all(path), before)
 
 
-def test_a_writer_killed_between_its_two_renames_loses_nothing():
-    path = store_small()
-    code = """
-        whole = Path.rename
-        def rename(self, other):
-            if self.name == "payload":
-                os.kill(os.getpid(), signal.SIGKILL)
-            return whole(self, other)
-        Path.rename = rename
-        write(lambda: None)
-    """
-    with unchanged(path):
-        assert run(code, path).returncode == -signal.SIGKILL
-        assert not path.exists()
-
-
-def test_a_living_writer_is_left_alone():
-    path = store_small()
+def test_a_living_writer_is_left_alone(path):
     with workspace(path) as work:
         work.payload.mkdir()
         store_small(1)
@@ -326,8 +303,7 @@ def test_a_living_writer_is_left_alone():
     assert entries(path.parent) == [".lock", "other", "small"]
 
 
-def test_a_file_too_large_for_the_disk_is_explained():
-    path = store_small()
+def test_a_file_too_large_for_the_disk_is_explained(path):
     code = """
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         try:

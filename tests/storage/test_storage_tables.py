@@ -63,7 +63,8 @@ def _csv(frame, folder, name="sales.csv"):
 
 def _folder(frame, folder):
     for part in range(3):
-        frame.iloc[part * 100 : (part + 1) * 100].to_parquet(folder / f"part-{part}.parquet")
+        rows = frame.iloc[part * 100 : (part + 1) * 100].set_axis([5] * 100)
+        rows.to_parquet(folder / f"part-{part}.parquet")  # with an index, which is no feature
     (folder / "_SUCCESS").touch()
     (folder / ".part.crc").touch()
     return folder
@@ -94,7 +95,8 @@ FORMATS = {
     ),
     "feather": lambda frame, folder: _saved(frame.to_feather, folder / "sales.feather"),
     "folder": _folder,
-    "list": _halves,
+    # In the order of the list, whatever the names of the files.
+    "list": lambda frame, folder: _halves(frame.iloc[np.r_[150:N, :150]], folder)[::-1],
     "glob": _glob,
     "pandas": lambda frame, _: frame,
     "pyarrow": _arrow,
@@ -162,13 +164,19 @@ def test_a_matrix_may_have_names_and_masked_numbers():
         ingest_table(np.ma.masked_greater(np.arange(12.0).reshape(4, 3), 10.0), "n")
 
 
-def test_folders_with_leading_zeros_are_texts(tmp_path):
+def test_folders_are_columns_and_with_leading_zeros_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr("storage.tables.sources._PIECE_ROWS", 1)
     for folder in ("r=01/s=7", "r=1/s=7", "r=2/s=8"):
-        (tmp_path / "t" / folder).mkdir(parents=True)
-        pa.parquet.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / "t" / folder / "a.parquet")
+        path = tmp_path / "t" / folder / "a.parquet"
+        path.parent.mkdir(parents=True)
+        pa.parquet.write_table(pa.table({"x": [1.0, 2.0]}), path, row_group_size=1)
     data = ingest_table(tmp_path / "t", "t")
     assert data.feature_names == ("x", "r=01", "r=1", "r=2", "s")
-    assert_array_equal(data.X.read(0, 6)[::2, 1:], np.c_[np.eye(3), [7, 7, 8]])
+    expected = np.repeat(np.c_[np.eye(3), [7, 7, 8]], 2, axis=0)
+    assert_array_equal(data.X.read(0, 6)[:, 1:], expected)
+    # No column of the files themselves is read.
+    alone = ingest_table(tmp_path / "t", "alone", columns=["s"])
+    assert_array_equal(alone.X.read(0, 6), expected[:, 3:])
 
 
 @pytest.mark.parametrize("missing", ["drop", "mean", "indicator"])
@@ -192,12 +200,15 @@ def test_gaps_by_their_definition(missing):
     assert len(data.y) == len(expected)
 
 
-def test_the_size_of_batches_changes_nothing(monkeypatch):
+def test_the_size_of_batches_and_pieces_changes_nothing(monkeypatch):
     frame, options = _gappy(), {"label": "churned", "missing": "mean", "force": True}
     whole = ingest_table(frame, "w", **options)
     for size in (1, 7, 64, 299):
         monkeypatch.setattr("storage.tables.formats.batch_rows", lambda _, size=size: size)
-        small = ingest_table(frame, "s", **options)
+        monkeypatch.setattr("storage.tables.sources._PIECE_ROWS", size)
+        assert len(open_table(frame).pieces()) == np.ceil(N / size)
+        # The rows of a frame stay in this process, whatever the executor.
+        small = ingest_table(frame, "s", executor=object(), **options)
         assert_allclose(small.X.read(0, N), whole.X.read(0, N), rtol=1e-14)
         assert_array_equal(small.y, whole.y)
 
@@ -381,15 +392,6 @@ def test_later_parts_decide_types_too(tmp_path):
         ingest_table(tmp_path, "bad", force=True)
 
 
-def test_a_list_keeps_its_order_and_an_index_is_no_feature(tmp_path):
-    for name, x in (("b", 1.0), ("a", 2.0)):
-        frame = pd.DataFrame({"x": [x], "z": [x]}, index=[5])
-        frame.to_parquet(tmp_path / f"{name}.parquet")
-    values = _values([tmp_path / "b.parquet", tmp_path / "a.parquet"])
-    assert list(values) == ["x", "z"]
-    assert_array_equal(values["x"], [1.0, 2.0])
-
-
 PEOPLE = [("größe", "born", "city"), ("1,5", "01.02.2020", "Köln"), ("2,25", "29.02.2020", "Ulm")]
 
 
@@ -526,14 +528,6 @@ def test_every_known_suffix_has_a_reader():
     assert set(SUFFIXES) == set(READERS)
 
 
-def _same_as_local(address, local):
-    data = ingest_table(address, "far", label="churned")
-    expected = ingest_table(local, "near", label="churned")
-    assert data.feature_names == expected.feature_names
-    assert data.data_hash == expected.data_hash
-    assert_array_equal(data.X.read(0, len(data.X)), expected.X.read(0, len(expected.X)))
-
-
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "csv.gz"])
 def test_a_folder_of_parts_is_the_same_as_on_disk(lake, tmp_path, suffix):
     (tmp_path / "parts").mkdir()
@@ -542,8 +536,12 @@ def test_a_folder_of_parts_is_the_same_as_on_disk(lake, tmp_path, suffix):
         write = frame.to_parquet if suffix == "parquet" else frame.to_csv
         write(tmp_path / name, index=False)
         boto3.client("s3").upload_file(str(tmp_path / name), lake.removeprefix("s3://"), name)
-    _same_as_local(f"{lake}/parts", tmp_path / "parts")
-    _same_as_local(f"{lake}/parts/*.{suffix}", tmp_path / "parts")
+    expected = ingest_table(tmp_path / "parts", "near", label="churned")
+    for address in (f"{lake}/parts", f"{lake}/parts/*.{suffix}"):
+        data = ingest_table(address, "far", label="churned")
+        assert data.feature_names == expected.feature_names
+        assert data.data_hash == expected.data_hash
+        assert_array_equal(data.X.read(0, len(data.X)), expected.X.read(0, len(expected.X)))
     # Credentials are read from the environment and stored nowhere.
     stored = [path for path in (tmp_path / "home").rglob("*") if path.is_file()]
     assert stored
