@@ -18,7 +18,7 @@ from storage.errors import StorageError
 from storage.paths import home, resolve_under, safe_name
 from storage.records import read_sealed, to_sealed_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # The files in the folder of a history.
 HISTORY, LOCK = "history.json", "lock"
 
@@ -65,8 +65,9 @@ def read_history(name: str) -> list[dict[str, Any]]:
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise StorageError(
-            f"{path} has format version {version!r}; this version reads {FORMAT_VERSION}. Upgrade "
-            "the package."
+            f"{path} has format version {version!r}; this version of the package reads "
+            f"{FORMAT_VERSION}. Take the one that wrote it; or, to begin a new history, move that "
+            f"file away and remove the run (ism-dask rm {name} --force)"
         )
     return list(content["refreshes"])
 
