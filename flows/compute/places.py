@@ -33,7 +33,7 @@ from flows.services.dask import (
 from flows.services.service import HOST, live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.fields import check_choice
-from flows.settings.toml_tables import TableError, parse_toml, read_table
+from flows.settings.toml_tables import TableError, expanded, parse_toml, read_table
 from flows.text import count_noun
 
 
@@ -177,7 +177,7 @@ def cluster_place(scheduler: str) -> ClusterPlace:
                 f"{_VARIABLE} is {scheduler!r}; expected an address such as tcp://scheduler:8786"
             )
     if scheduler.endswith(CLUSTER_FILE):
-        return read_cluster(Path(scheduler).expanduser())
+        return read_cluster(expanded(scheduler))
     return Address(address=scheduler)
 
 

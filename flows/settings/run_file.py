@@ -31,6 +31,7 @@ from flows.settings.toml_tables import (
     KeyPath,
     RelativePath,
     TableError,
+    expanded,
     line_of,
     parse_toml,
     read_table,
@@ -60,7 +61,7 @@ def _resolved(source: str, info: ValidationInfo) -> str:
     """Return a source with a relative path made to start from the folder of the run file."""
     there = str(Path(info.context or "") / source)
     is_table = import_choices().is_table(there) or import_choices().is_table(source)
-    if "://" in source or not is_table or Path(source).expanduser().is_absolute():
+    if "://" in source or not is_table or expanded(source).is_absolute():
         return source
     return there
 
@@ -69,7 +70,7 @@ def _place(scheduler: str, info: ValidationInfo) -> str:
     """Return a scheduler with the path of a cluster file made to start from that folder."""
     if not scheduler.endswith(CLUSTER_FILE):
         return scheduler
-    return str(Path(info.context or "") / Path(scheduler).expanduser())
+    return str(Path(info.context or "") / expanded(scheduler))
 
 
 _Source = Annotated[str, AfterValidator(_resolved)]

@@ -23,8 +23,16 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 KeyPath = tuple[str | int, ...]
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path with the home of a user for ~; raise a SettingsError if there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"{str(path)!r}: there is no such user here, and no home") from error
+
+
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
-    return Path(info.context or "") / path.expanduser()
+    return Path(info.context or "") / expanded(path)
 
 
 # A path that starts from the folder of the TOML file, unless it is absolute.

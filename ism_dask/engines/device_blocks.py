@@ -112,7 +112,7 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
         if self._plan.resident:
             return map(self.rows.resident, self._numbers)
         self.rows.matrix.forget()
-        return ahead([partial(self.rows.there, each) for each in self._numbers])
+        return ahead([partial(self.rows.sent, each) for each in self._numbers])
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,7 +106,7 @@ class DeviceRows:
         weights = None if self.weights is None else self.weights[numbers]
         return Block(self.matrix.read(numbers), self.Y[numbers], weights)
 
-    def there(self, numbers: Array) -> Block:
+    def sent(self, numbers: Array) -> Block:
         """Return rows with numbers (k, m), read here, as a block on the device."""
         block, put = self.here(numbers), self.device.put
         weights = None if block.weights is None else put(block.weights)

@@ -98,6 +98,8 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ('keep = ["id"]', 'missing = "men"', 8, "expected one of refuse, drop"),
         ('keep = ["id"]', 'kept = ["id"]', 8, "did you mean 'keep'"),
         ('run = "churn"', 'run = "a/b"', 1, "`run` is 'a/b'"),
+        ('out = "same.npy"', 'out = "~nobody-here/x.npy"', 21, "there is no such user here"),
+        ('source = "sales.csv"', 'source = "~nobody-here/x.csv"', 5, "there is no such user here"),
         ('out = "same.npy"', "out = 3", 21, "`transform[1].out` is 3; expected text"),
         ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', 22, "`transform[1].unseen` is 'all'"),
         ('out = "same.npy"', "", 19, "`transform[1].out` is missing"),

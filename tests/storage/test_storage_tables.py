@@ -572,3 +572,10 @@ def test_what_is_not_there_is_named(lake, monkeypatch):
     monkeypatch.setitem(fsspec.config.conf, "s3", nobody)
     with pytest.raises(TableError, match="cannot read"):
         ingest_table(f"{lake}/none.csv", "none")
+
+
+def test_text_of_a_parquet_file_that_is_not_utf8_is_an_error_of_its_column(tmp_path):
+    text = pa.array([b"caf\xe9", b"tea"] * 20).cast(pa.string(), safe=False)
+    pa.parquet.write_table(pa.table({"x": range(40), "drink": text}), tmp_path / "drinks.parquet")
+    with pytest.raises(TableError, match="the column 'drink' has text that is not UTF-8"):
+        ingest_table(tmp_path / "drinks.parquet")
