@@ -492,11 +492,15 @@ class PredictionFit:
         self, target: Target, rows: Array, block_rows: int | None = None
     ) -> RegressionBlocks:
         """Return some of the rows (k,), in ascending order, in blocks here or on the device."""
-        keys = target.keys[rows]
-        if self._on_device is None:
+        keys, matrix = target.keys[rows], self._on_device
+        if matrix is None:
             return BlocksInMemory.dealt(self._block(target, rows), keys, self.seed, block_rows)
-        parts = [rows[part] for part in dealt_rows(keys, self.seed, block_rows)]
-        return BlocksOnDevice(DeviceRows(self._on_device, target.Y, self.weights), parts)
+        parts = dealt_rows(keys, self.seed, block_rows)
+        if self._fits_memory or is_balanced(target.keys):
+            all_rows = DeviceRows(matrix, target.Y, self.weights)
+            return BlocksOnDevice(all_rows, [rows[part] for part in parts])
+        # Of large rows that are sorted by y, the fit uses no others.
+        return BlocksOnDevice(DeviceRows.of(matrix.device, self._block(target, rows)), parts)
 
     def _all_blocks(self, target: Target) -> RegressionBlocks:
         """Return all rows in blocks."""
