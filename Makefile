@@ -45,9 +45,9 @@ browser:  ## Install the Chromium of Debian that the tests of pages open (needs 
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }
 
 tools: $(READY)  ## Install what the tests of clusters and deploy/ run: SLURM, Compose, ip (needs root), helm, kubectl, caddy
-	@PATH=$$PATH:/usr/sbin; for tool in slurmctld docker-compose ip openssl systemd-analyze faketime; do command -v $$tool >/dev/null || missing=1; done; \
+	@PATH=$$PATH:/usr/sbin; for tool in slurmctld docker-compose ip openssl systemd-analyze; do command -v $$tool >/dev/null || missing=1; done; \
 		[ -z "$$missing" ] || { apt-get update -q \
-		&& apt-get install -qy --no-install-recommends slurm-wlm docker-compose iproute2 openssl systemd faketime; }
+		&& apt-get install -qy --no-install-recommends slurm-wlm docker-compose iproute2 openssl systemd; }
 	@$(BIN)/python tests/install_tools.py
 
 lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
