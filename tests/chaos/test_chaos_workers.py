@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from daskparts import scheduler, worker
-from fits import FIT, Fit, Supervisor
+from fits import Fit, Supervisor
 from scipy.linalg import subspace_angles
 from support import store_own
 from tally import few_and_many
@@ -153,24 +153,24 @@ def test_clocks_that_jump_cost_nothing(tally, count, whole, local, tmp_path, mon
         _struck(row, whole, cluster, tmp_path, jump)
 
 
-@few_and_many(few=1, many=10)
-def test_an_allocation_that_fails_ends_in_one_line(
+@few_and_many(few=1, many=3)
+def test_workers_that_get_no_memory_cost_time_only(
     tally, count, whole, local, tmp_path, monkeypatch
 ):
-    """The same command then resumes the fit."""
+    """The fit is resumed on other workers, or by the same command after an error of one line."""
     # By default malloc takes the memory of earlier arrays.
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
-    row, rng, survived = tally("allocation fails in a worker", count), random.Random(count), []
+    row = tally("no allocation succeeds in any worker (RLIMIT_AS)", count)
     for number in range(count):
-        fit = Fit("limited", local, tmp_path)
-        fit.reach(1 + 17 * number // count)
-        victim = rng.choice(wait(fit.workers))
-        victim.rlimit(psutil.RLIMIT_AS, (victim.memory_info().vms, -1))
-        ended, last = fit.ended(120), fit.said.splitlines()[-1]
-        survived.append(not ended and last.startswith("ism-dask: Unable to allocate"))
-    resumed = Fit("limited", local, tmp_path).ended(120)
-    for each in survived:
-        row.add(survived=each and resumed, wrong=resumed and whole.differs("limited"))
+        fit = Fit(f"limited-{number}", local, tmp_path)
+        fit.reach(1 + number)
+        for each in wait(fit.workers):
+            each.rlimit(psutil.RLIMIT_AS, (each.memory_info().vms // 2, -1))
+        survived, said = fit.ended(200), fit.said
+        if not survived and said.splitlines()[-1].startswith("ism-dask: "):
+            survived = Fit(fit.name, local, tmp_path).ended(200)
+        print(re.findall(r"ism-dask: .*|.*joining it again", said))
+        row.add(survived=survived, wrong=survived and whole.differs(fit.name))
 
 
 @pytest.mark.chaos
@@ -199,23 +199,21 @@ KINDS = {"Haswell": {}, "Sandybridge": OLD, "Prescott": OLD}
 PAIRS = (("Haswell", "Sandybridge"), ("Haswell", "Prescott"), ("Sandybridge", "Prescott"))
 
 
-@few_and_many(few=1, many=6)
+@few_and_many(few=1, many=3)
 def test_unlike_processors_agree_to_rounding(tally, count, tmp_path):
-    X = np.random.default_rng(0).normal(size=(1_500, 10))
-    store_own(1_500, 10, y=np.digitize(X[:, 0] * X[:, 1] + X[:, 2], [-0.5, 0.5]))
+    store_own(3_000, 10)
     row = tally("workers of unlike processors", count)
-    for name, fit in {"hsic": FIT, "ridge": ("fit", "own", "-q", "3")}.items():
-        pairs = PAIRS[: min(count - row.injected, 3)]
-        equal = _fit_on(("Haswell", "Haswell"), tmp_path, f"equal-{name}", fit) if pairs else None
-        for pair in pairs:
-            unlike = _fit_on(pair, tmp_path, f"{'-'.join(pair)}-{name}", fit)
-            sine = np.sin(subspace_angles(equal.components.T, unlike.components.T).max())
-            change = abs(unlike.history[-1]["objective"] / equal.history[-1]["objective"] - 1)
-            print(pair, name, f"sine {sine:.1e}, J {change:.1e}")
-            row.add(survived=True, wrong=sine > 1e-10 or change > 1e-12)
+    equal = _fit_on(("Haswell", "Haswell"), tmp_path)
+    for pair in PAIRS[:count]:
+        unlike = _fit_on(pair, tmp_path)
+        sine = np.sin(subspace_angles(equal.components.T, unlike.components.T).max())
+        change = abs(unlike.history[-1]["objective"] / equal.history[-1]["objective"] - 1)
+        print(pair, f"sine {sine:.1e}, J {change:.1e}")
+        row.add(survived=True, wrong=sine > 1e-10 or change > 1e-12)
 
 
-def _fit_on(pair, folder, name, fit):
+def _fit_on(pair, folder):
+    name = "-".join(pair)
     with ExitStack() as parts:
         address = parts.enter_context(scheduler(folder))
         for kind in pair:
@@ -226,5 +224,5 @@ def _fit_on(pair, folder, name, fit):
             seen = other.run(lambda: threadpool_info()[0]["architecture"]).values()
         if len({*seen}) != len({*pair}):
             pytest.skip(f"OpenBLAS has no kernels for {pair} here: {[*seen]}")
-        assert Fit(name, address, folder, fit=fit).ended(200)
+        assert Fit(name, address, folder).ended(200)
     return load_model(name)
