@@ -1,6 +1,8 @@
 """Faults are counted, and told in one table at the end."""
 
 import pytest
+from fits import LOCAL, Fit, Whole
+from support import store_own
 from tally import PROPERTY, Tally
 
 # Files, and tests of other files, whose faults need a cluster or a server to start and to be
@@ -11,6 +13,7 @@ _MINUTE = (
     "test_chaos_refresh",
     "test_chaos_tls",
     "test_chaos_up",
+    "test_chaos_workers",
     "test_a_worker_is_killed_during_an_ingestion",
 )
 
@@ -39,3 +42,26 @@ def tally(record_property):
         record_property(PROPERTY, row.row())
     for row in rows:
         row.check()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return what the fit comes to on a cluster where nothing dies."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISM_DASK_HOME", str(folder / "home"))
+        store_own(3_000, 10)
+        assert Fit("whole", _local(folder), folder).ended(200)
+        return Whole("whole")
+
+
+@pytest.fixture
+def local(tmp_path):
+    store_own(3_000, 10)
+    return _local(tmp_path)
+
+
+def _local(folder):
+    file = folder / "local.toml"
+    file.write_text(LOCAL)
+    return file

@@ -1,198 +1,28 @@
 """Parts of a cluster, or the driver, die, stop or hang: a fit loses time, and has the same bits."""
 
 import json
-import os
 import random
 import signal
 import subprocess
-import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 
 import numpy as np
-import psutil
 import pytest
-from daskparts import dask, ran, scheduler_options, worker_options
-from serving import ended, free_port, own_ports, start_up
-from support import EXACT, doomed_command, store_own
+from daskparts import ran
+from fits import ENDLESS, FIT, OFTEN, Fit, Supervisor, Whole, kill_one, saved_iterations, stop_for
+from serving import ended, own_ports, start_up
+from support import doomed_command, store_own
 from tally import few_and_many
 from waiting import wait
 
-from flows.services.dask import scheduler_environment
 from flows.services.service import live_record
-from storage import Checkpoints, PartialResults, load_model, run_folder
-
-LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
-FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
-# Which goes round near the end for ever: it never finds the same numbers twice.
-ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "1000")
-OFTEN = ("--plain", "--checkpoint", "0")
-
-
-def saved_iterations(run, *, of_all_starts=False):
-    """Return how many iterations a run has saved, of its last start or of all."""
-    newest = Checkpoints.of_run(run).find()
-    if newest is None or not newest.runs:
-        return 0
-    if of_all_starts:
-        return newest.iterations
-    return 0 if newest.runs[-1] is None else len(newest.runs[-1].history)
-
-
-class Fit:
-    """A fit in a process of its own, whose words go to a file in a folder."""
-
-    def __init__(self, name, scheduler, folder, *options, fit=FIT):
-        self.name, self._said = name, folder / f"{name}.said"
-        wanted = (*fit, *OFTEN, "--scheduler", scheduler, "--run", name, *options)
-        command = [sys.executable, "-m", "flows.cli", *map(str, wanted)]
-        with self._said.open("wb") as said:
-            self.process = psutil.Popen(command, stdout=said, stderr=subprocess.STDOUT)
-
-    @property
-    def said(self):
-        return self._said.read_text()
-
-    def reach(self, iteration, within=120.0, **which):
-        """Wait until it has come to an iteration, or has made so many of all starts."""
-        until = time.monotonic() + within
-        while saved_iterations(self.name, **which) < iteration:
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < until, self.said
-            time.sleep(0.02)
-
-    def workers(self):
-        """Return the workers that it has started."""
-        children = self.process.children(recursive=True)
-        return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
-
-    def ended(self, within):
-        """Say whether it comes to a good end in so many seconds."""
-        try:
-            return self.process.wait(within) == 0
-        except psutil.TimeoutExpired:
-            self.stop()
-            return False
-
-    def stop(self):
-        """End it with what it has started, whatever state that is in."""
-        family = [self.process, *self.process.children(recursive=True)]
-        for each in family:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        self.process.wait()
-
-
-class Whole:
-    """What an undisturbed fit comes to."""
-
-    def __init__(self, name):
-        model = load_model(name)
-        self.components = model.components
-        self.objectives = [each["objective"] for each in model.history]
-
-    def differs(self, name):
-        """Return whether another run has other bits."""
-        other = Whole(name)
-        same = np.array_equal(self.components, other.components)
-        return not same or self.objectives != other.objectives
-
-
-def kill_one(rng, among):
-    """Kill one of some processes, in a while."""
-    time.sleep(rng.random() * 0.3)
-    with suppress(psutil.NoSuchProcess):
-        rng.choice(among()).kill()
-
-
-class Supervisor:
-    """Starts a scheduler and two workers, and again whatever of them has ended."""
-
-    def __init__(self):
-        port = free_port()
-        self.address = f"tcp://127.0.0.1:{port}"
-        parts = [dask("scheduler", *scheduler_options(port))]
-        parts += [dask("worker", self.address, *worker_options())] * 2
-        self._commands = [[str(word) for word in part] for part in parts]
-        self._ended, self._keeps_workers = threading.Event(), True
-        self.parts = [self._start(command) for command in self._commands]
-        self._thread = threading.Thread(target=self._look_after)
-        self._thread.start()
-
-    @property
-    def scheduler(self):
-        return self.parts[0]
-
-    def workers(self):
-        """Return the workers that run now, without their nannies."""
-        nannies = [each for each in self.parts[1:] if each.poll() is None]
-        found = [child for nanny in nannies for child in nanny.children(recursive=True)]
-        return [each for each in found if "spawn_main" in " ".join(each.cmdline())]
-
-    def end_workers(self):
-        self._keeps_workers = False
-        for part in self.parts[1:]:
-            for each in [part, *part.children(recursive=True)]:
-                with suppress(psutil.NoSuchProcess):
-                    each.kill()
-
-    def close(self):
-        self._ended.set()
-        self._thread.join()
-        for part in reversed(self.parts):
-            part.terminate()
-        for part in self.parts:
-            part.wait(30)
-
-    def _look_after(self):
-        while not self._ended.wait(0.2):
-            for number, command in enumerate(self._commands):
-                wanted = number == 0 or self._keeps_workers
-                if wanted and self.parts[number].poll() is not None:
-                    self.parts[number] = self._start(command)
-
-    @staticmethod
-    def _start(command):
-        nowhere = subprocess.DEVNULL
-        settings = {**os.environ, **scheduler_environment()}
-        return psutil.Popen(command, stdout=nowhere, stderr=nowhere, cwd="/", env=settings)
-
-
-def stop_for(process, seconds):
-    """Let a process stand still for so many seconds."""
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGCONT)
-
+from storage import Checkpoints, PartialResults, run_folder
 
 KILLS_OF_A_FIT = 4
 # Of ten schedulers that are killed so many are those of `ism-dask up`.
 OF_UP = 2
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Return what the fit comes to on a cluster where nothing dies."""
-    folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISM_DASK_HOME", str(folder / "home"))
-        store_own(3_000, 10)
-        assert Fit("whole", _local(folder), folder).ended(200)
-        return Whole("whole")
-
-
-@pytest.fixture
-def local(tmp_path):
-    store_own(3_000, 10)
-    return _local(tmp_path)
-
-
-def _local(folder):
-    file = folder / "local.toml"
-    file.write_text(LOCAL)
-    return file
 
 
 @few_and_many(few=1, many=20)
