@@ -152,7 +152,9 @@ def _count(column: Column, missing: int, values: pa.Array, count: bool) -> Colum
     """
     facts: dict[str, Any] = {"most": column.most, "missing": missing}
     if column.kind == CATEGORY:
-        return Column(column.name, column.kind, **facts, **_counts(column.name, values, column.most))
+        return Column(
+            column.name, column.kind, **facts, **_counts(column.name, values, column.most)
+        )
     finite = as_floats(values)
     # What is known of a sum that is finite is known of each number: one pass is enough.
     total = finite.sum()
