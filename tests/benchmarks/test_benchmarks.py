@@ -14,16 +14,13 @@ from waiting import wait
 from benchmarks import dense, results
 from benchmarks.designs import DESIGNS, UNSEEN, distance, seeded
 from benchmarks.figures import FIGURES, UNASKED
-from benchmarks.figures.recovery import _figure, recovery
+from benchmarks.figures.recovery import _figure
 from benchmarks.fits import determined, fit, leading_sine
 from benchmarks.measure import PeakMemory, crossing, high_water, log_slope
 from benchmarks.methods import METHODS, projection
 from benchmarks.results import Result, page, plain
-from benchmarks.rows import Head, Labelled
-from benchmarks.shifted import shifted
+from benchmarks.rows import Labelled
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.rows.source import RowSource
-from storage import DatasetInfo, open_dataset, write_dataset
 
 
 def test_scale_is_measured_only_where_it_is_named():
@@ -49,21 +46,6 @@ def test_the_dense_fit_is_the_one_of_the_library(kernel):
     assert determined(ours.model) == 2
 
 
-def test_head_is_the_first_rows_of_a_source(tmp_path):
-    X = np.arange(60, dtype=np.uint8).reshape(20, 3)
-    y = np.arange(20) % 2
-    info = DatasetInfo("numbers", default_label="half")
-    write_dataset(tmp_path / "numbers", info, [X], {"half": y}, chunk_rows=4)
-    data = open_dataset(tmp_path / "numbers")
-    head = Head(data.X, 10)
-    assert isinstance(head, RowSource)
-    assert head.shape == (10, 3)
-    assert np.array_equal(head.read(3, 12), X[3:10])
-    rows = Labelled(data.X, y).head(10)
-    assert np.array_equal(rows.in_memory().X, X[:10])
-    assert np.array_equal(rows.y, y[:10])
-
-
 def test_slope_and_crossing_are_those_of_powers():
     sizes = np.array([100, 1000, 10_000])
     assert log_slope(sizes, 3e-5 * sizes**1.5) == pytest.approx(1.5)
@@ -84,17 +66,6 @@ def test_peak_memory_counts_children():
         # The census that the watching thread repeats every second has to find the child.
         wait(lambda: peak.together > once + 250_000_000)
         child.stdin.close()
-
-
-def test_shifting_moves_pictures_and_fills_with_zeros():
-    picture = np.zeros((1, 28, 28), np.uint8)
-    picture[0, 0, 5] = 9
-    flat = picture.reshape(1, -1)
-    assert np.array_equal(shifted(flat, np.array([[2, 2]])), flat)
-    down = shifted(flat, np.array([[0, 1]])).reshape(28, 28)  # a frame's corner further up and left
-    assert down[2, 6] == 9
-    assert down.sum() == 9
-    assert not shifted(flat, np.array([[3, 2]])).any()  # out at the top
 
 
 def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):
@@ -213,23 +184,6 @@ def pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_PICTURE", tmp_path / "recovery.svg")
     (tmp_path / "pieces").mkdir()
     return tmp_path / "pieces"
-
-
-def test_a_part_of_the_recovery_is_measured_beside_what_was_before(pieces, monkeypatch):
-    module = import_module("benchmarks.figures.recovery")
-    here = lambda work, cells, _: (work(*each) for each in cells)  # noqa: E731
-    monkeypatch.setattr(module, "in_processes", here)
-    path = pieces / "KDR C.json"
-    path.write_text(json.dumps({"distances": {"DR": [0.5]}, "seconds": {"DR": [1.0]}}))
-    figure = recovery("KDR C", "SIR")
-    assert [each.name for each in pieces.iterdir()] == ["KDR C.json"]
-    distances = json.loads(path.read_text())["distances"]
-    assert distances["DR"] == [0.5]
-    assert len(distances["SIR"]) == 10
-    assert min(distances["SIR"]) > 0.5  # it is blind to what moves the variance alone
-    assert not figure["met"]
-    with pytest.raises(ValueError, match=r"no design 'KDR D'.*'KDR C'"):
-        recovery("KDR D")
 
 
 def test_recovery_counts_designs_near_the_best_and_compares_with_the_simplest(pieces):

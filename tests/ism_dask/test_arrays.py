@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from models import CULTIVAR, DEFINITE, WINE, hsic_model
+from models import CULTIVAR, DEFINITE, WINE, StoredRows, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
@@ -212,16 +212,6 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
         assert_allclose(there.product, here.product, rtol=1e-8, atol=1e-12)
 
 
-class _Stored:
-    """Rows that are read."""
-
-    def __init__(self, X):
-        self._X, self.shape, self.dtype, self.chunk_rows = X, X.shape, X.dtype, 70
-
-    def read(self, start, stop):
-        return self._X[start:stop]
-
-
 def _indicators(rng):
     """Return rows of which three columns are indicators that sum to 1."""
     return np.hstack([np.eye(3)[rng.integers(0, 3, size=300)], rng.normal(size=(300, 4))])
@@ -233,7 +223,7 @@ STORED = {
     "half precision": lambda rng: rng.normal(size=(300, 3)).astype(np.float16),
     "indicators": _indicators,
     "chunks": lambda rng: da.from_array(rng.normal(size=(300, 4)), chunks=(70, 2)),
-    "read": lambda rng: _Stored(rng.normal(size=(300, 4))),
+    "read": lambda rng: StoredRows(rng.normal(size=(300, 4)), 70),
 }
 
 
