@@ -1,4 +1,4 @@
-"""Workers crash, want memory, hold still, are preempted or unlike, clocks jump: a fit goes on."""
+"""Workers crash, want memory, hold still, are preempted, or are unlike: a fit goes on."""
 
 import asyncio
 import os
@@ -22,7 +22,6 @@ from threadpoolctl import threadpool_info
 from waiting import wait
 
 from storage import load_model
-from storage.atomic import replace_synced
 
 # A C call with the GIL: no thread of Python goes on until it returns.
 HELD = "open({!r}, 'x').close(), __import__('ctypes').PyDLL(None).sleep(60)"
@@ -30,15 +29,6 @@ TENTH = 2**30 // 10  # of the memory limit of a worker
 # The memory cgroup (version 1) of this process, in which the tests make another one.
 OWN = re.search(r":memory:(.*)", Path("/proc/self/cgroup").read_text())
 GROUP = Path(f"/sys/fs/cgroup/memory{OWN and OWN[1]}", f"ism-dask-{os.getpid()}")
-# Python reads this when it starts. libfaketime breaks its `time.sleep`.
-JUMPING = """
-import time
-true, clock = time.time, {!r}
-def jumping():
-    with open(clock) as file:
-        return true() + float(file.read())
-time.time = jumping
-"""
 
 
 @contextmanager
@@ -134,23 +124,6 @@ def test_a_worker_costs_time_only(
     tally, count, fault, strike, whole, cluster_of_processes, tmp_path
 ):
     _struck(tally(fault, count), whole, cluster_of_processes, tmp_path, strike)
-
-
-@few_and_many(few=1, many=10)
-def test_clocks_that_jump_cost_nothing(tally, count, whole, local, tmp_path, monkeypatch):
-    clock, hours = tmp_path / "clock", [0]
-    clock.write_text("0")
-    (tmp_path / "sitecustomize.py").write_text(JUMPING.format(str(clock)))
-    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
-    monkeypatch.setenv("PYTHONPATH", path)
-
-    def jump(_, rng):
-        hours.append(hours[-1] + rng.choice((-1, 1)))
-        replace_synced(clock, str(3600 * hours[-1]))
-
-    row = tally("time.time of driver, scheduler and workers jumps by an hour", count)
-    with closing(Supervisor()) as cluster:
-        _struck(row, whole, cluster, tmp_path, jump)
 
 
 @few_and_many(few=1, many=3)
