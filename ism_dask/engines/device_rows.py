@@ -65,7 +65,7 @@ class DeviceMatrix:
         vars(self).pop("whole", None)
 
     def here(self, numbers: Array) -> Array:
-        """Return rows with numbers (k,) as an array of NumPy, from where they are."""
+        """Return rows with numbers (k, m) as an array of NumPy, from where they are."""
         if self.is_loaded:
             return on_host(taken(self.whole, self.device.put(numbers)))
         return self.read(numbers)
@@ -104,10 +104,10 @@ class DeviceRows:
     def here(self, numbers: Array) -> Block:
         """Return rows with numbers (k, m) as a block of arrays (k, m, ...) of NumPy."""
         weights = None if self.weights is None else self.weights[numbers]
-        return Block(self.matrix.read(numbers), self.Y[numbers], weights)
+        return Block(self.matrix.here(numbers), self.Y[numbers], weights)
 
     def sent(self, numbers: Array) -> Block:
-        """Return rows with numbers (k, m), read here, as a block on the device."""
+        """Return rows with numbers (k, m) that do not stay on the device as a block there."""
         block, put = self.here(numbers), self.device.put
         weights = None if block.weights is None else put(block.weights)
         return Block(put(block.X), put(block.Y), weights)

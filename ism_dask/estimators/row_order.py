@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -105,20 +105,19 @@ def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
     )  # the order does not tell extreme numbers apart
     lowest, scales = np.where(usable, lowest, 0.0), np.zeros(X.shape[1])
     scales[usable] = 1.0 / ranges[usable]
-    pieces = [slice(start, start + _ROWS_AT_ONCE) for start in _starts(X)]
 
     def product(piece: slice) -> Array:
         scaled = (X[piece] - lowest) * scales
         return (counts[piece] * np.cos(scaled.sum(axis=1) + shifts[piece])) @ scaled
 
-    products = sum(side_by_side([partial(product, piece) for piece in pieces], len(X)))
+    products = sum(_by_pieces(product, X))
     weights = scales * np.sin(_SPREAD * products / counts.sum())
 
     def key(piece: slice) -> Array:
         # Each row is summed by itself: a product of matrices rounds by where the row is.
         return ((X[piece] - lowest) * weights).sum(axis=1)
 
-    return np.concatenate(side_by_side([partial(key, piece) for piece in pieces], len(X)))
+    return np.concatenate(_by_pieces(key, X))
 
 
 def _distinct(X: Any) -> tuple[Array, Array]:
@@ -127,8 +126,7 @@ def _distinct(X: Any) -> tuple[Array, Array]:
     if is_sparse(X) and not (X[first[of_each]] != X).nnz:
         return first, of_each
     X = as_dense(X)
-    runs = (slice(start, start + _ROWS_AT_ONCE) for start in _starts(X))
-    if all(np.array_equal(X[run], X[first[of_each[run]]]) for run in runs):
+    if all(np.array_equal(X[run], X[first[of_each[run]]]) for run in _pieces(X)):
         return first, of_each
     # Different rows with one digest are rare.
     return np.unique(X, axis=0, return_index=True, return_inverse=True)[1:]
@@ -139,18 +137,22 @@ def _digests(rows: Any) -> Array:
     if is_sparse(rows):
         bits = csr_array((_mixed_bits(rows.data), rows.indices, rows.indptr), shape=rows.shape)
         return np.asarray(bits @ _odd_numbers(rows.shape[1]))
-    pieces = [rows[start : start + _ROWS_AT_ONCE] for start in _starts(rows)]
-    digests = side_by_side([partial(_digest, piece) for piece in pieces], len(rows))
-    return np.concatenate([np.empty(0, np.uint64), *digests])
+
+    def digest(piece: slice) -> Array:
+        return np.asarray(_mixed_bits(rows[piece]) @ _odd_numbers(rows.shape[1]))
+
+    return np.concatenate([np.empty(0, np.uint64), *_by_pieces(digest, rows)])
 
 
-def _digest(rows: Array) -> Array:
-    return np.asarray(_mixed_bits(rows) @ _odd_numbers(rows.shape[1]))
+def _by_pieces(function: Callable[[slice], Array], rows: Array) -> list[Array]:
+    """Return the results of a function of each piece of the rows, called in threads."""
+    return side_by_side([partial(function, piece) for piece in _pieces(rows)], len(rows))
 
 
-def _starts(rows: Array) -> range:
-    """Return where the pieces of rows begin that are read at once."""
-    return range(0, len(rows), _ROWS_AT_ONCE)
+def _pieces(rows: Array) -> list[slice]:
+    """Return the places of the pieces of rows that are read at once."""
+    starts = range(0, len(rows), _ROWS_AT_ONCE)
+    return [slice(start, start + _ROWS_AT_ONCE) for start in starts]
 
 
 def _mixed_bits(numbers: Array) -> Array:

@@ -100,9 +100,10 @@ class RefitPlan:
         """Yield the refits with their numbers, in order."""
         n, d = self.problem.X.shape
         side_by_side = not is_dask(self.problem.X) and 8 * n * d <= _SIDE_BY_SIDE_BYTES
-        in_order = partial(results_in_order, _refit_by_itself, self)
-        alone = partial(self.refit, device=self._device())
-        refits = in_order(numbers) if side_by_side else map(alone, numbers)
+        if side_by_side:
+            refits = results_in_order(_refit_by_itself, self, numbers)
+        else:
+            refits = map(partial(self.refit, device=self._device()), numbers)
         yield from zip(numbers, refits, strict=True)
 
     def _device(self) -> Device | None:

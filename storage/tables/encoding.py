@@ -152,9 +152,7 @@ def _count(column: Column, missing: int, values: pa.Array, count: bool) -> Colum
     """
     facts: dict[str, Any] = {"most": column.most, "missing": missing}
     if column.kind == CATEGORY:
-        return Column(
-            column.name, column.kind, **facts, **_counts(column.name, values, column.most)
-        )
+        return Column(column.name, column.kind, **facts, **_counts(column, values))
     finite = as_floats(values)
     # What is known of a sum that is finite is known of each number: one pass is enough.
     total = finite.sum()
@@ -169,17 +167,19 @@ def _count(column: Column, missing: int, values: pa.Array, count: bool) -> Colum
         most = max(-facts["low"], facts["high"])
         facts["whole"] = bool(most < _LARGEST and (finite == np.rint(finite)).all())
         if facts["whole"]:
-            facts |= _counts(column.name, as_texts(values), column.most)
+            facts |= _counts(column, as_texts(values))
     return Column(column.name, column.kind, **facts)
 
 
-def _counts(name: str, texts: pa.Array, most: int) -> dict[str, Any]:
-    """Return the number of rows with each text, and whether there are more than `most` texts."""
-    counts = pc.value_counts(texts.drop_null())
+def _counts(column: Column, texts: pa.Array) -> dict[str, Any]:
+    """Return the number of rows with each text, and whether the column may not have so many."""
+    counts, most = pc.value_counts(texts.drop_null()), column.most
     try:
         some = counts[: most + 1].to_pylist()
     except UnicodeDecodeError as error:  # pyarrow does not look at the texts of a Parquet file
-        raise TableError(f"the column {name!r} has text that is not UTF-8 ({error})") from error
+        raise TableError(
+            f"the column {column.name!r} has text that is not UTF-8 ({error})"
+        ) from error
     return {
         "counts": {each["values"]: each["counts"] for each in some},
         "overflows": len(counts) > most,
