@@ -2,8 +2,8 @@
 Which measurements tell three wines apart?
 ==========================================
 
-178 wines of three growers have 13 measurements each. Two new features tell the growers apart, and
-their weights say by which measurements.
+178 wines of three growers have 13 measurements each. Two new features separate the growers, and
+their weights show by which measurements.
 """
 
 # %%

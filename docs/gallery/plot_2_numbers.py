@@ -2,8 +2,8 @@
 Which columns drive a number that rises and falls?
 ==================================================
 
-The number swings with one column and is even in another: no mean of it changes along any column, so
-that linear methods see nothing.
+The number oscillates with one column and is an even function of another. It has no linear trend in
+any column, so that linear methods find nothing.
 """
 
 # %%

@@ -2,8 +2,8 @@
 What the mean of a number cannot see
 ====================================
 
-The mean of y is 0 everywhere, and its spread grows with one column. So no regression on X can
-predict y itself. Functions of y, such as its square, can be predicted.
+The mean of y is 0 everywhere, and its spread grows with the size of one column. No regression on X
+can predict y itself, but functions of y, such as its square, can be predicted.
 """
 
 # %%
@@ -21,7 +21,7 @@ y = X[:, 0] * random.uniform(-1, 1, size=600)
 # %%
 # `target="linear"` predicts y itself: W is hardly better than a guess. The dependence criterion
 # (HSIC) compares whole distributions of y, and finds the column. The default tries functions of y
-# as well, its "law", and takes them, since only they depend on X.
+# as well, its "law", and takes them, because their means depend on X.
 
 fits = {
     "mean": SupervisedIKDR(1, target="linear").fit(X, y),
@@ -33,7 +33,7 @@ for name, fitted in fits.items():
 print(f"the default has predicted the {fits['default'].target_} of y")
 
 # %%
-# `selection_` has what unseen rows say. Of the mean nothing is explained.
+# `selection_` has the results on unseen rows. Nothing of the mean is explained.
 
 for name in ("mean", "default"):
     best = fits[name].selection_[0]

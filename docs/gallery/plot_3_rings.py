@@ -23,7 +23,7 @@ fitted = SupervisedIKDR(2).fit(X, ring)
 lda = LinearDiscriminantAnalysis(n_components=2).fit(X, ring)
 
 # %%
-# The rows in two features of either method.
+# The rows in the two features of each method.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
 for ax, name, model in zip(axes, ("LDA", "ism_dask"), (lda, fitted), strict=True):

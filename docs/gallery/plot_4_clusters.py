@@ -2,8 +2,8 @@
 Another grouping than the one you know
 ======================================
 
-The rows group in two ways at once: by their first two columns, which you know already, and by two
-other ones. Alternative clustering finds the second grouping.
+The rows form groups in two ways at once: by their first two columns, which you know already, and by
+two other columns. Alternative clustering finds the second grouping.
 """
 
 # %%
@@ -28,6 +28,6 @@ for name, labels in (("known", known), ("hidden", hidden)):
     print(f"{name}: {adjusted_rand_score(labels, fitted.labels_):.2f}")
 
 # %%
-# The weights say in which columns the clusters show.
+# The weights show in which columns the clusters differ.
 
 plot.components(fitted)

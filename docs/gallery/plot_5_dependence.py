@@ -2,8 +2,8 @@
 Is there anything at all?
 =========================
 
-A test of independence says whether y depends on X, whatever the form of the dependence. On fitted
-features it must be done on other rows.
+A test of independence says whether y depends on X, whatever the form of the dependence. Fitted
+features must be tested on rows that the fit has not seen.
 """
 
 # %%
@@ -23,8 +23,8 @@ ax.scatter(x, y, s=8)
 ax.set(title=f"correlation {np.corrcoef(x, y)[0, 1]:.2f}, p-value {result.pvalue:.3f}")
 
 # %%
-# Pure noise: a fit makes the most of it, so a test on the same rows finds a dependence that is not
-# there. `fitted_dependence_test` fits two thirds of the rows and tests the others.
+# Pure noise: W is fitted to it, so a test on the same rows finds a dependence that does not exist.
+# `fitted_dependence_test` fits two thirds of the rows and tests the others.
 
 X, noise = random.normal(size=(200, 12)), random.normal(size=200)
 estimator = SupervisedIKDR(1, criterion="dependence", kernel="linear")

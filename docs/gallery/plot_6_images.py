@@ -18,7 +18,7 @@ fitted = SupervisedIKDR(4).fit(digits.data, digits.target)
 plot.components(fitted, image_shape=(8, 8))
 
 # %%
-# The images in the first two of them.
+# The images in the first two new features.
 
 plot.scatter(fitted, digits.data, digits.target)
 

@@ -2,12 +2,12 @@
 Does it depend on sex?
 ======================
 
-Features that tell y and not s: with a larger `avoid_weight`, a classifier finds less of s in the
-new features of other rows, and at first nearly as much of y.
+Features that predict y, but do not reveal s: with a larger `avoid_weight`, a classifier detects less
+of s in the new features of other rows, and at first nearly as much of y.
 """
 
 # %%
-# The progression of a diabetes, above the median or below; the column of sex is not among X.
+# The progression of diabetes, above the median or below; X does not include the column of sex.
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -6,7 +6,7 @@ Refits to resampled rows say how far W may be from the truth, and which features
 """
 
 # %%
-# y depends on the first two of eight columns. Their intervals are clear of all others.
+# y depends on the first two of eight columns. Their intervals lie above those of all others.
 
 import numpy as np
 

@@ -3,7 +3,7 @@ What carries the axes of a t-SNE map?
 =====================================
 
 The axes of a map by t-SNE or UMAP have no meaning by themselves. A fit to the coordinates of the
-map finds the weighted sums of the old columns that carry them, and says how much of them.
+map finds the weighted sums of the original columns that explain them, and says how much.
 """
 
 # %%
@@ -20,13 +20,13 @@ X, y = digits.data[:500], digits.target[:500]
 places = TSNE(random_state=0, max_iter=300).fit_transform(X)
 
 # %%
-# Two features carry nine tenths of where unseen images lie on the map.
+# Two features explain nine tenths of where unseen images lie on the map.
 
 fitted = SupervisedIKDR(2).fit(X, places)
 print(f"{fitted.selection_[0].explained:.0%} of the places of unseen images")
 
 # %%
-# The map in the colours of the digits, and of the two features, each of which rises in a direction.
+# The map coloured by the digits, and by the two features, each of which rises in one direction.
 
 figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
 colours = [y, *fitted.transform(X).T]
@@ -37,13 +37,13 @@ for ax, colour, title in zip(axes, colours, titles, strict=True):
     ax.set_title(title)
 
 # %%
-# What they are: the ink that counts for each of them.
+# The weights: which pixels raise or lower each feature.
 
 plot.components(fitted, image_shape=(8, 8))
 
 # %%
-# The same of one biological table, 569 tumours with 30 measurements of their cell nuclei. Six of
-# these carry most of the map. A rotation within the plane of the two features leaves few large
+# The same for a biological table: 569 tumours with 30 measurements of their cell nuclei. Six of
+# these explain most of the map. A rotation within the plane of the two features leaves few large
 # weights.
 
 from sklearn.datasets import load_breast_cancer

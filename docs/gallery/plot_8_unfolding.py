@@ -7,8 +7,8 @@ picture depends on y. No projection of a rolled-up sheet does that.
 """
 
 # %%
-# 1,500 points of a sheet that is rolled up in space. Beside the first two principal components, two
-# unfoldings: one without y, and one that is to depend on the height along the roll.
+# 1,500 points of a sheet that is rolled up in space. The first two principal components are drawn
+# beside two unfoldings: one without y, and one in which y is the height along the roll.
 
 import matplotlib.pyplot as plt
 from sklearn.base import clone
