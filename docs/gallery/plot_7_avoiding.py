@@ -2,8 +2,8 @@
 Does it depend on sex?
 ======================
 
-Features that predict y, but do not reveal s: with a larger `avoid_weight`, a classifier detects less
-of s in the new features of other rows, and at first nearly as much of y.
+Features that predict y, but do not reveal s: with a larger `avoid_weight`, a classifier detects
+less of s in the new features of other rows, and at first nearly as much of y.
 """
 
 # %%
