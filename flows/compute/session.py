@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # Seconds within which a lost cluster has to be back, and seconds between two attempts to join it.
-_REJOIN_SECONDS, _RETRY_SECONDS = 60.0, 1.0
+_REJOIN_SECONDS, _RETRY_SECONDS = 120.0, 1.0
 # Seconds to wait for the end of a cluster that no longer answers.
 _CLOSE_SECONDS = 30.0
 # Pieces for each thread of the cluster that are computed, or wait for their turn, at one time.

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -37,10 +38,10 @@ def saved_iterations(run, *, of_all_starts=False):
 class Fit:
     """A fit in a process of its own, whose words go to a file in a folder."""
 
-    def __init__(self, name, scheduler, folder, *options, fit=FIT):
+    def __init__(self, name, scheduler, folder, *options, fit=FIT, within=()):
         self.name, self._said = name, folder / f"{name}.said"
         wanted = (*fit, *OFTEN, "--scheduler", scheduler, "--run", name, *options)
-        command = [sys.executable, "-m", "flows.cli", *map(str, wanted)]
+        command = [*within, sys.executable, "-m", "flows.cli", *map(str, wanted)]
         with self._said.open("wb") as said:
             self.process = psutil.Popen(command, stdout=said, stderr=subprocess.STDOUT)
 
@@ -100,14 +101,32 @@ def kill_one(rng, among):
         rng.choice(among()).kill()
 
 
+class Machine(NamedTuple):
+    """A machine: its address, and the beginning of commands on it."""
+
+    host: str
+    within: tuple[str, ...]
+
+    @property
+    def address(self):
+        return bytes(map(int, self.host.split(".")))
+
+
+HERE = Machine("127.0.0.1", ())
+
+
 class Supervisor:
     """Starts a scheduler and two workers, and again whatever of them has ended."""
 
-    def __init__(self):
+    def __init__(self, *machines):
+        scheduler, *workers = machines or [HERE] * 3
         port = free_port()
-        self.address = f"tcp://127.0.0.1:{port}"
-        parts = [dask("scheduler", *scheduler_options(port))]
-        parts += [dask("worker", self.address, *worker_options())] * 2
+        self.address = f"tcp://{scheduler.host}:{port}"
+        where = scheduler_options(port, scheduler.host)
+        parts = [dask("scheduler", *where, within=scheduler.within)]
+        for each in workers:
+            where = worker_options(each.host)
+            parts.append(dask("worker", self.address, *where, within=each.within))
         self._commands = [[str(word) for word in part] for part in parts]
         self._ended, self._keeps_workers = threading.Event(), True
         self.parts = [self._start(command) for command in self._commands]
@@ -124,12 +143,17 @@ class Supervisor:
         found = [child for nanny in nannies for child in nanny.children(recursive=True)]
         return [each for each in found if "spawn_main" in " ".join(each.cmdline())]
 
+    def kill(self, number):
+        """Kill a part, with what it has started."""
+        part = self.parts[number]
+        for each in [part, *part.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+
     def end_workers(self):
         self._keeps_workers = False
-        for part in self.parts[1:]:
-            for each in [part, *part.children(recursive=True)]:
-                with suppress(psutil.NoSuchProcess):
-                    each.kill()
+        for number in range(1, len(self.parts)):
+            self.kill(number)
 
     def close(self):
         self._ended.set()
