@@ -16,7 +16,6 @@ import psutil
 from flows.errors import FlowError, SettingsError
 from flows.services.dask import (
     SCHEDULER,
-    SCRATCH,
     certificates_folder,
     dask_scheduler,
     dask_workers,
@@ -24,6 +23,7 @@ from flows.services.dask import (
 )
 from flows.services.liveness import is_running, receipts_to_send
 from flows.services.service import (
+    TEMPORARY,
     Service,
     ServiceRecord,
     Tell,
@@ -282,7 +282,7 @@ def _end_all() -> None:
     """End every service, then remove the processes and files that remain of them."""
     _end_services(_all_services())
     stop_processes(service_processes())
-    rmtree(services_folder() / SCRATCH, ignore_errors=True)
+    rmtree(services_folder() / TEMPORARY, ignore_errors=True)
     ServiceRecord(name=NAME).remove()
 
 

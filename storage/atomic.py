@@ -80,6 +80,8 @@ def make_folder(path: Path, *, private: bool = False) -> None:
             each.mkdir(mode=PRIVATE if is_private else 0o777, exist_ok=True)
             sync(each.parent)
         path.mkdir(exist_ok=True)  # an error if it is a file
+        if private and path.stat().st_uid == os.getuid():
+            path.chmod(PRIVATE)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -61,12 +62,17 @@ class ClusterPlace(ABC):
 
 @contextmanager
 def scheduler_defaults() -> Iterator[None]:
-    """Apply `scheduler_settings` to schedulers that are started in the block."""
+    """Apply `scheduler_settings` to schedulers and nannies that are started in the block.
+
+    Their temporary files go to a folder that no other user can make before.
+    """
     import dask  # noqa: PLC0415
 
     # distributed adds its defaults to Dask's configuration when it is imported. If that happened
     # within the block, they would vanish with the block.
     import distributed  # noqa: F401, PLC0415
 
-    with dask.config.set(scheduler_settings()):
-        yield
+    with TemporaryDirectory(prefix="ism-dask-", ignore_cleanup_errors=True) as folder:
+        temporary = {"temporary-directory": dask.config.get("temporary-directory") or folder}
+        with dask.config.set({**scheduler_settings(), **temporary}):
+            yield

@@ -59,6 +59,13 @@ SYSTEMS = {
 }
 
 
+# Lines of a job script: Dask's own folder, in /tmp, may have been made by another user.
+_TEMPORARY_FOLDER: tuple[str, ...] = (
+    "export DASK_TEMPORARY_DIRECTORY=$(mktemp -d)",
+    """trap 'rm -rf "$DASK_TEMPORARY_DIRECTORY"' EXIT""",
+)
+
+
 @dataclass(frozen=True)
 class AdaptiveSize:
     """The bounds within which the number of jobs follows the amount of work."""
@@ -180,9 +187,11 @@ class JobQueue(ClusterPlace):
     def _job_options(self) -> dict[str, Any]:
         """Return the parameters of dask-jobqueue's class; it has own defaults for those of None."""
         directives: Any = list(self.directives)
+        temporary = _TEMPORARY_FOLDER
         if self.system == "htcondor":  # whose directives are "key = value"
             parted = (each.partition("=") for each in directives)
             directives = {key.strip(): value.strip() for key, _, value in parted}
+            temporary = ()  # its jobs have a folder of their own
         options = {
             "cores": self.cores,
             "memory": self.memory,
@@ -192,7 +201,9 @@ class JobQueue(ClusterPlace):
             self._system.account or "account": self.account,
             "interface": self.interface,
             "job_extra_directives": directives,
-            "job_script_prologue": list(self.prologue),
+            "job_script_prologue": [*temporary, *self.prologue],
+            # By default the HTTP server of a worker listens on every interface.
+            "worker_extra_args": ["--no-dashboard", "--dashboard-address", f"{HOST}:0"],
             "python": self.python,
             "log_directory": str(self._shared_folder),
             "job_name": "ism-dask",

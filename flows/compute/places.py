@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -63,6 +64,9 @@ class Local(ClusterPlace):
 
         security = temporary_security() if self.tls else None
         _put_packages_on_path()
+        # Else the processes that start look for their first imports in the folder of the command,
+        # which may be a folder that others fill.
+        os.environ["PYTHONSAFEPATH"] = "1"
         with ExitStack() as stack:
             # The configuration has to hold while workers connect, too: each new connection reads
             # from it how many messages to remember.

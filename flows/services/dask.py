@@ -32,8 +32,6 @@ _ORIGINS_VARIABLE = (
 )
 # Name of the scheduler among the services.
 SCHEDULER = "dask-scheduler"
-# Folder for the temporary files of the workers, below the folder of the records.
-SCRATCH = "dask-space"
 
 
 def dask_scheduler(
@@ -83,7 +81,7 @@ def dask_workers(
         command=[
             *("distributed.cli.dask_worker", scheduler.address, "--host", HOST),
             *("--nworkers", str(count), "--nthreads", str(threads or 1)),
-            *("--memory-limit", memory or str(_MEMORY_SHARE / count), "--local-directory", SCRATCH),
+            *("--memory-limit", memory or str(_MEMORY_SHARE / count)),
             # By default the HTTP server of a worker listens on every interface, even if the worker
             # has no dashboard.
             *("--no-dashboard", "--dashboard-address", f"{HOST}:0"),

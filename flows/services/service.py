@@ -33,6 +33,10 @@ _MARK = "ISM_DASK_SERVICE"
 # Seconds within which a service has to be ready, and to end.
 _READY_SECONDS, _GRACE_SECONDS = 120.0, 10.0
 _FOLDER_VARIABLES = ("ISM_DASK_HOME", "ISM_DASK_DATA", "PREFECT_HOME")
+# Folder of the temporary files of the services, below that of their records. Dask and Prefect use
+# folders with fixed names for them: in /tmp, these may belong to another user, who then decides
+# what Python imports.
+TEMPORARY = "tmp"
 
 Tell = Callable[[str], None]
 
@@ -116,11 +120,19 @@ class Service:
         """Return the service if it runs, and end it if it hangs."""
         record = self.check()
         running = self.make(**record.options) if record else None
-        if running is not None and running.is_ready():
+        if running is not None and record is not None and running.is_up(record.process):
             return running
         if running is not None or not self.starts_runs:
             end_service(self)  # if its process was killed, others may be left
         return None
+
+    def is_up(self, process: psutil.Process | None) -> bool:
+        """Return whether the service is ready, and `process` is the one that answers on its ports.
+
+        A program of another user may have taken a port first. It must not get a password.
+        """
+        ports = {self.options[name] for name in self.ports}
+        return process is not None and ports <= _ports_of(process) and self.is_ready()
 
     def with_ports(self, tell: Tell, taken: set[int]) -> Service:
         """Return the service to start; `tell` and `taken` are as for `choose_port`."""
@@ -165,6 +177,14 @@ def choose_port(
         tell(f"port {first} is in use by {user}: the {title} takes {port}")
     taken.add(port)
     return port
+
+
+def _ports_of(process: psutil.Process) -> set[int]:
+    """Return the ports that a process listens on."""
+    with suppress(psutil.Error, OSError):
+        sockets = process.net_connections("tcp")
+        return {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
+    return set()
 
 
 def _user_of(port: int) -> str:
@@ -228,6 +248,8 @@ def launch_process(
         for variable in _FOLDER_VARIABLES
         if os.environ.get(variable)
     }
+    temporary = services_folder() / TEMPORARY
+    make_folder(temporary, private=True)
     with log_path(name).open(mode) as log:
         # A session of its own keeps the process alive when the command ends, and Ctrl-C away.
         return psutil.Popen(
@@ -237,7 +259,13 @@ def launch_process(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=services_folder(),
-            env={**environment, **os.environ, **folders, _MARK: _mark(name)},
+            env={
+                **environment,
+                **os.environ,
+                **folders,
+                "TMPDIR": str(temporary),
+                _MARK: _mark(name),
+            },
         )
 
 
@@ -319,7 +347,7 @@ def _launch(service: Service, tell: Tell, mode: str) -> psutil.Popen:
 
 def _wait_until_ready(process: psutil.Popen, service: Service) -> None:
     until, what = time.monotonic() + _READY_SECONDS, ""
-    while not service.is_ready():
+    while not service.is_up(process):
         if process.poll() is not None:
             what = f"ended with status {process.returncode}"
         elif time.monotonic() > until:

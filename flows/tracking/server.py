@@ -48,6 +48,8 @@ _ENVIRONMENT = {
     # ourselves which calls wait.
     "PREFECT_CLIENT_MAX_RETRIES": "3",
 }
+# Files of settings that Prefect reads from the folder in which it is imported.
+_SETTINGS_FILES = (".env", "prefect.toml", "pyproject.toml")
 _WORKER_NAME = f"ism-dask on {socket.gethostname()}"
 _LEASES_ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
 _AUTH_VARIABLE = "PREFECT_API_AUTH_STRING"
@@ -79,6 +81,8 @@ def prefect_server(port: int | None = None) -> Service:
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(
                 f"http://{host}:{port}" for host in HOSTS
             ),
+            # A page needs no leave to send a request whose answer it cannot read.
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
             # By default the UI calls port 4200, whatever the port of the server.
             "PREFECT_SERVER_UI_API_URL": api,
             # By default a server that is restarted has forgotten the leases of limits that users
@@ -167,7 +171,16 @@ def prefect_environment() -> dict[str, str]:
 
 
 def prepare_environment(*, debug: bool) -> None:
-    """Set the environment variables that Prefect reads when it is imported; keep the user's."""
+    """Set the environment variables that Prefect reads when it is imported; keep the user's.
+
+    Raise FlowError if it would read settings of another user, too: they may name code to run.
+    """
+    for path in map(Path, _SETTINGS_FILES):
+        if path.exists() and path.stat().st_uid not in (0, os.getuid()):
+            raise FlowError(
+                f"{path.absolute()} belongs to another user, and Prefect would read its settings "
+                "from there; start the command in a folder of your own"
+            )
     # The command reports an error in one line; the whole log is in the UI.
     levels = dict.fromkeys(_LEVEL_VARIABLES, "INFO" if debug else "CRITICAL")
     for name, value in {**prefect_environment(), **levels}.items():
@@ -194,9 +207,6 @@ def ensure_server(tell: Tell) -> str:
         api = ensure_running([prefect_server()], tell)[0].address
         if is_new:
             tell("it stays up for the next run: `ism-dask up --stop` ends it")
-            other = _api_address(_preferred_ports()["port"][-1])
-            if api != other and is_healthy(other):
-                tell(f"another Prefect server runs; to use that, set PREFECT_API_URL={other}")
     os.environ["PREFECT_API_URL"] = api
     return api
 

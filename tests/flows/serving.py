@@ -26,11 +26,21 @@ from storage.atomic import lock_file
 def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
     """Return the answer of a Prefect server; if it is too busy, try again, as its UI does."""
 
+    headers = {} if method == "GET" else _token(api, more.get("auth"))
+
     def answer() -> httpx.Response | None:
-        reply = ask(method, f"{api}/{what}", **more)
+        reply = ask(method, f"{api}/{what}", headers=headers, **more)
         return None if reply.status_code == httpx.codes.SERVICE_UNAVAILABLE else reply
 
     return wait(answer)
+
+
+def _token(api: str, auth: Any) -> dict[str, str]:
+    """Return what a server of `up` demands of those who send something: a token it has given."""
+    client = "tests"
+    reply = ask("GET", f"{api}/csrf-token", params={"client": client}, auth=auth)
+    token = reply.json()["token"] if reply.is_success else ""
+    return {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": client}
 
 
 # The states of runs that are over.

@@ -4,18 +4,19 @@ import asyncio
 import base64
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import httpx
 import pytest
-from serving import begun, ended, heard_of, home_for_up, own_ports, start_up
+from serving import answer_of, begun, ended, heard_of, home_for_up, own_ports, start_up
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 from waiting import ask, wait
 
 from flows.compute.session import joined_workers
 from flows.services.dask import certificates_folder, certificates_in
-from flows.services.service import live_record, service_processes, services_folder
+from flows.services.service import TEMPORARY, live_record, service_processes, services_folder
 from flows.supervisor import service_records
 from flows.tracking.server import prefect_environment, without_password
 from storage import home
@@ -122,6 +123,9 @@ def test_pages_of_elsewhere_cannot_use_what_listens_here(up):
         allowed = ask("OPTIONS", f"{api}/deployments/", headers=asked).headers
         expected = origin if origin in own else None
         assert allowed.get("access-control-allow-origin") == expected
+    # Without a type of content, a browser sends it and asks nobody.
+    blind = ask("POST", f"{api}/flows/", content=b'{"name": "evil"}', auth=(NAME, PASSWORD))
+    assert blind.status_code == httpx.codes.FORBIDDEN
     ours = f"http://localhost:{dashboard.port}"
     for origin in (f"http://example.org:{dashboard.port}", "http://127.0.0.1:1", ours):
         assert asyncio.run(_opened(dashboard, origin)) is (origin == ours)
@@ -164,6 +168,24 @@ def test_certificates_that_are_gone(up, here):
         aside.rename(own)
 
 
+def test_a_folder_of_temporary_files_that_another_user_made(up, here, monkeypatch, tmp_path):
+    """Dask imports from there before all else, and Prefect stores runs there."""
+    planted = tmp_path / "dask-scratch-space"
+    planted.mkdir(mode=0o777)
+    (planted / "ism_dask.py").write_text("raise SystemExit('planted')")
+    (tmp_path / "multiprocessing.py").write_text("raise SystemExit('planted')")
+    file = tmp_path / "local.toml"
+    file.write_text('kind = "local"\nmemory = "1 GiB"\n')
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert here("crossval", "wine", "--plain", "--first", 1, "--cluster", file).status == 0
+    own = services_folder() / TEMPORARY
+    assert own.stat().st_mode & 0o777 == 0o700
+    for each in service_processes():
+        assert each.environ()["TMPDIR"] == str(own)
+    assert (own / "dask-scratch-space").is_dir()
+
+
 def test_nothing_is_left_when_it_ends(up):
     up.process.send_signal(signal.SIGINT)
     up.process.communicate(timeout=100)
@@ -201,7 +223,8 @@ def _only(address):
 def _known(api):
     """Return what the server knows of all runs."""
     kinds = ("flow_runs", "task_runs", "artifacts", "logs", "work_pools", "deployments")
-    heard = [ask("POST", f"{api}/{kind}/filter", json={}, auth=(NAME, PASSWORD)) for kind in kinds]
+    more = {"json": {}, "auth": (NAME, PASSWORD)}
+    heard = [answer_of(api, "POST", f"{kind}/filter", **more) for kind in kinds]
     assert all(each.is_success for each in heard)
     return [each.text for each in heard]
 

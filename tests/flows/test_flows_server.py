@@ -3,17 +3,21 @@
 import json
 import os
 import socket
+import subprocess
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 from support import small_disk, store_own
-from waiting import ask
+from waiting import ask, served
 
 from flows.services.service import ServiceRecord, live_record, services_folder
 from flows.supervisor import stop_all
 from flows.tracking.server import prefect_server, prepare_environment
 from storage import home
+from storage.atomic import make_folder
 from storage.records import to_sealed_json
 
 
@@ -35,9 +39,8 @@ def test_crossval_starts_a_server_that_shows_the_run(apart, here, _serving, monk
     try:
         ended = apart("crossval", "wine", "--first", 1)
         assert (ended.status, ended.err) == (0, "")
-        in_use, started, stays, how, linked = ended.out.splitlines()[:5]
+        in_use, started, stays, linked = ended.out.splitlines()[:4]
         assert in_use.startswith(f"port {theirs} is in use by process ")
-        assert how.endswith(f"to use that, set PREFECT_API_URL={_serving.api}")
         own = live_record("prefect-server")
         address = str(own.page)
         assert urlsplit(address).port != theirs
@@ -131,6 +134,48 @@ def test_the_home_is_for_its_owner_alone(tmp_path, monkeypatch):
     os.umask(mask := os.umask(0))
     modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "new", home())}
     assert modes == {tmp_path / "new": 0o777 & ~mask, home(): 0o700}
+
+
+def test_a_folder_that_is_private_is_made_so(tmp_path):
+    for private, mode in ((False, 0o755), (True, 0o700)):
+        folder = tmp_path / str(private)
+        folder.mkdir(mode=0o755)
+        make_folder(folder, private=private)
+        assert folder.stat().st_mode & 0o777 == mode
+
+
+class _Healthy(BaseHTTPRequestHandler):
+    """Answers as a Prefect server does that is well."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"true")
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+
+def test_a_port_that_another_program_took_first():
+    """It would get the password of the server."""
+    with served(HTTPServer(("127.0.0.1", 0), _Healthy)) as address:
+        server = prefect_server(urlsplit(address).port)
+        assert server.is_ready()
+        assert server.is_up(psutil.Process())
+        with subprocess.Popen(["sleep", "60"]) as ours:
+            assert not server.is_up(psutil.Process(ours.pid))
+            ours.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("name", [".env", "prefect.toml"])
+def test_settings_of_another_user_are_not_read(here, monkeypatch, tmp_path, name):
+    """They may name code that Prefect would run."""
+    (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    prepare_environment(debug=False)
+    os.chown(tmp_path / name, 65_534, 65_534)
+    assert f"{tmp_path / name} belongs to another user" in here("fit", "wine").failed(1)
 
 
 def test_the_environment_of_the_user_wins(monkeypatch):
