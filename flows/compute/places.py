@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

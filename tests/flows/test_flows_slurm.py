@@ -1,8 +1,10 @@
 """A SLURM cluster of one node, this machine: jobs are submitted, run and cancelled for real."""
 
 import os
+import re
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 from daskparts import needs, process, ran
@@ -97,6 +99,8 @@ def test_workers_in_jobs_give_the_same(here, file):
     assert len(texts) in (1, 2)
     assert all("tls://127.0.0.1:" in text and "tcp://" not in text for text in texts)
     assert list(logs.rglob("*.pem")) == []
+    assert all(re.search(r"dashboard at:\s+127\.0\.0\.1:", text) for text in texts)
+    assert not any(f" {gettempdir()}/dask-scratch-space" in text for text in texts)
 
 
 def test_what_slurm_would_refuse_is_not_submitted(here, file):
