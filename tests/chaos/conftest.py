@@ -9,6 +9,7 @@ from tally import PROPERTY, Tally
 # killed: up to a minute each.
 _MINUTE = (
     "test_chaos_cluster",
+    "test_chaos_machines",
     "test_chaos_network",
     "test_chaos_prefect",
     "test_chaos_refresh",
