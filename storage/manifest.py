@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -120,6 +121,9 @@ def _manifest_of(text: str) -> Manifest | None:
         {_path_inside(name): FileEntry(**entry) for name, entry in record["files"].items()},
         record["data_hash"],
     )
+    lengths = [entry.bytes for entry in manifest.files.values()]
+    if not isinstance(manifest.data_hash, str) or not all(type(each) is int for each in lengths):
+        raise TypeError("another type of hash or length")
     # Byte for byte, so that no flipped bit passes.
     return manifest if text == manifest.text else None
 
@@ -128,7 +132,9 @@ def check_presence(root: Path, manifest: Manifest) -> None:
     """Raise DamagedStore unless every file exists with its listed length; reads no content."""
     for name, entry in manifest.files.items():
         try:
-            length = (root / name).stat().st_size
+            status = (root / name).stat()
+            # The read of a pipe or a device might not end.
+            length = status.st_size if stat.S_ISREG(status.st_mode) else None
         except (OSError, ValueError):  # missing, or no valid file name
             length = None
         _check_length(root, name, length, entry)
@@ -137,7 +143,7 @@ def check_presence(root: Path, manifest: Manifest) -> None:
 def checked_bytes(root: Path, name: str, entry: FileEntry) -> bytes:
     """Return the content of a file; raise DamagedStore if it differs from its entry."""
     try:
-        data = (root / name).read_bytes()
+        data = (root / name).read_bytes() if (root / name).is_file() else None
     except (OSError, ValueError):  # missing, or no valid file name
         data = None
     check_bytes(root, name, entry, data)

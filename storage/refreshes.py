@@ -14,7 +14,7 @@ from storage.atomic import (
     replace_synced,
     visible_entries,
 )
-from storage.errors import StorageError
+from storage.errors import DamagedStore, StorageError
 from storage.paths import home, resolve_under, safe_name
 from storage.records import read_sealed, to_sealed_json
 
@@ -69,7 +69,11 @@ def read_history(name: str) -> list[dict[str, Any]]:
             f"{FORMAT_VERSION}. Take the one that wrote it; or, to begin a new history, move that "
             f"file away and remove the run (ism-dask rm {name} --force)"
         )
-    return list(content["refreshes"])
+    records = content.get("refreshes")
+    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+        defect = "`refreshes` is no list of records"
+        raise DamagedStore(f"{path} is damaged: {defect}", path.name, defect)
+    return records
 
 
 def write_history(name: str, records: Sequence[Mapping[str, Any]]) -> None:

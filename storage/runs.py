@@ -139,6 +139,8 @@ def open_run(name: str) -> Run:
     with reading(path):
         values = {key: saved.record[key] for key in ("kind", "config", "metrics", "versions")}
         values["created"] = datetime.fromisoformat(saved.record["created"])
+        if values["created"].tzinfo is None:  # it could not be compared with others
+            raise ValueError("`created` has no time zone")
         place = {"name": name, "path": path, "bytes": saved.manifest.total_bytes}
         run: Run = restored(Run, {**values, **place})
     return run
@@ -230,13 +232,13 @@ def load_result(
             raise RunNotFound(f"the run {str(name_or_path)!r} {advice}")
         names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
         entries = {key: value for key, value in saved.record.items() if key in names}
-        for name in saved.names:
-            key, _, part = name.partition(".")
-            if part:
-                entries.setdefault(key, {})[part] = saved.array(name)
-            else:
-                entries[key] = saved.array(name)
         with reading(path):
+            for name in saved.names:
+                key, _, part = name.partition(".")
+                if part:
+                    entries.setdefault(key, {})[part] = saved.array(name)
+                else:
+                    entries[key] = saved.array(name)
             result: _Result = restored(kind, entries)
         return result
 

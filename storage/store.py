@@ -321,6 +321,8 @@ class _CheckedFiles(dict[str, Buffer]):
 def _read_stamped(path: Path) -> tuple[tuple[int, ...], bytes | None]:
     """Return the stamp (inode, times, length) and content of a file; None if it is unreadable."""
     try:
+        if not path.is_file():  # the read of a pipe or a device might not end
+            return (), None
         with path.open("rb") as handle:
             stat = os.fstat(handle.fileno())
             stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)

@@ -206,7 +206,7 @@ def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
 def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
     """Yield the runs of a history that are missing; and the published run if it is none of them."""
     runs = {str(each["run"]): each for each in history if each.get("run")}
-    kept = {run: each["model_hash"] for run, each in runs.items() if not each.get("pruned")}
+    kept = {run: each.get("model_hash") for run, each in runs.items() if not each.get("pruned")}
     for run in kept:
         if saved_run_path(run) is None:
             yield Problem(

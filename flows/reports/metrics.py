@@ -73,6 +73,8 @@ def _add_refreshes(registry: CollectorRegistry) -> None:
             records = _records(name, history_path(name).stat().st_mtime_ns)
         except (StorageError, OSError):  # `ism-dask check` reports a damaged one
             continue
+        if not records:
+            continue
         for state in STATES:
             states.labels(name, state).set(state == records[-1].state)
         good = [each.time for each in records if each.state in (PUBLISHED, UNCHANGED)]

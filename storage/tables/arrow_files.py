@@ -42,13 +42,19 @@ def _read_fragment(
 
     `scan` has the encoding of a text file, which a fragment loses when it is pickled.
     """
-    yield from fragment.to_batches(
+    batches = fragment.to_batches(
         schema=schema,
         columns=columns,
         batch_size=batch_rows(len(columns)),
         batch_readahead=4,
         fragment_scan_options=scan,
     )
+    # Arrow's own files are used as they are: offsets in them may lead anywhere in memory.
+    as_stored = isinstance(fragment.format, pa_dataset.IpcFileFormat)
+    for batch in batches:
+        if as_stored:
+            batch.validate(full=True)
+        yield batch
 
 
 def _read_parquet(

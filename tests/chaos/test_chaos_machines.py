@@ -14,7 +14,6 @@ from tally import few_and_many
 
 from storage import home
 
-
 HOUR = 3600
 
 

@@ -131,6 +131,7 @@ class Serving(PrefectApi):
             "PREFECT_API_URL": self.api,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_SERVER_UI_V2_ENABLED": "false",
+            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
             "DO_NOT_TRACK": "1",
         }
         self._command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]

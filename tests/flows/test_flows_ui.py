@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from pydantic import TypeAdapter
-from waiting import ask
+from serving import answer_of
 
 from flows.settings.unsupervised import ClusterSettings
 
@@ -70,7 +70,9 @@ def test_the_form_starts_a_run_as_it_is(serving, browser):
     assert TypeAdapter(ClusterSettings).validate_python(given) == ClusterSettings(dataset="wine")
     for wrong in ({"tol": 0}, {"kernel": "gauss"}, {"dataset": "whine"}, {"n_clusters": "many"}):
         sent = {"parameters": {"settings": {"dataset": "wine", **wrong}}}
-        reply = ask("POST", f"{serving.api}/deployments/{deployment}/create_flow_run", json=sent)
+        reply = answer_of(
+            serving.api, "POST", f"deployments/{deployment}/create_flow_run", json=sent
+        )
         assert reply.status_code == 409
         (name,) = wrong
         assert f"settings.{name}" in reply.json()["detail"]

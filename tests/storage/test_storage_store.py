@@ -1,7 +1,9 @@
 """The checked store, and names: nothing unchecked is read, nothing out of the home touched."""
 
 import json
+import os
 from asyncio import run
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,17 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
-from storage import DamagedStore, UnsafeName, home, load_model, open_dataset, safe_name
-from storage.manifest import read_manifest
+from storage import (
+    DamagedStore,
+    UnsafeName,
+    home,
+    load_model,
+    open_dataset,
+    read_history,
+    safe_name,
+    write_history,
+)
+from storage.manifest import MANIFEST, Manifest, check_presence, read_manifest
 from storage.paths import resolve_under
 from storage.store import CheckedStore, commit_group, put_array
 
@@ -136,6 +147,31 @@ def test_no_read_returns_a_chunk_that_the_manifest_lacks(root, method):
     (root / "x/c/9/9").write_bytes(b"stranger")
     with pytest.raises(DamagedStore, match="does not list it"):
         READS[method](opened(root), "x/c/9/9")
+
+
+def test_a_pipe_in_place_of_a_chunk_is_damage(root):
+    """To read it would not end."""
+    (root / CHUNK).unlink()
+    os.mkfifo(root / CHUNK)
+    with pytest.raises(DamagedStore, match=CHUNK):
+        opened(root).get_sync(CHUNK, prototype=PROTOTYPE)
+    with pytest.raises(DamagedStore, match=CHUNK):
+        check_presence(root, read_manifest(root))
+
+
+@pytest.mark.parametrize(("length", "hashed"), [(1.5, "a"), ("1", "a"), (True, "a"), (1, None)])
+def test_a_manifest_with_other_types_is_damage(root, length, hashed):
+    entry = replace(next(iter(read_manifest(root).files.values())), bytes=length)
+    (root / MANIFEST).write_text(Manifest({CHUNK: entry}, hashed).text)
+    with pytest.raises(DamagedStore, match="another type"):
+        read_manifest(root)
+
+
+def test_a_history_that_is_no_list_is_damage(monkeypatch, tmp_path):
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
+    write_history("sales", {"state": "published"})
+    with pytest.raises(DamagedStore, match="no list of records"):
+        read_history("sales")
 
 
 @pytest.mark.parametrize(

@@ -579,3 +579,16 @@ def test_text_of_a_parquet_file_that_is_not_utf8_is_an_error_of_its_column(tmp_p
     pa.parquet.write_table(pa.table({"x": range(40), "drink": text}), tmp_path / "drinks.parquet")
     with pytest.raises(TableError, match="the column 'drink' has text that is not UTF-8"):
         ingest_table(tmp_path / "drinks.parquet")
+
+
+def test_texts_of_a_feather_file_that_lie_elsewhere_in_memory_are_an_error(tmp_path):
+    """Such a file is used as it is, and would show, or touch, memory that is not its own."""
+    offsets = np.arange(41, dtype=np.int32) * 10_000_000
+    offsets[-1] = 3  # the only one that Arrow compares
+    text = pa.StringArray.from_buffers(40, pa.py_buffer(offsets), pa.py_buffer(b"tea"))
+    table = pa.table({"x": range(40), "drink": text})
+    path = tmp_path / "drinks.feather"
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(TableError, match=r"drinks\.feather"):
+        ingest_table(path)
