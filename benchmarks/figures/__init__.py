@@ -50,6 +50,7 @@ from benchmarks.figures.real_tables import real_tables
 from benchmarks.figures.recovery import recovery
 from benchmarks.figures.remaining import time_left
 from benchmarks.figures.scale import scale
+from benchmarks.figures.soaked import soak
 from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.through_fits import level_fitted, power_fitted
@@ -152,12 +153,14 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         unfolded_steps,
         gpu,
         scale,
+        soak,
     )
 }
 # Measured only if they are named: they take many minutes, space on disk, or other packages.
 UNASKED = frozenset(
     {
         "scale",
+        "soak",
         "gpu",
         "predicted_scale",
         "optima",

@@ -180,7 +180,7 @@ class JobQueue(ClusterPlace):
             job = self._job_class(
                 "tls://SCHEDULER", "ism-dask-0", **self._job_options(), protocol="tls://"
             )
-        except (TypeError, ValueError) as error:
+        except Exception as error:  # whatever it happens to meet
             raise FlowError(f"{self._system.title} needs other `options`: {error}") from error
         return str(job.job_script())
 

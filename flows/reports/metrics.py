@@ -18,8 +18,8 @@ from prometheus_client import (
 
 from flows.reports.blocks import sentences
 from flows.reports.runs import ListedRun, unfinished_runs
-from flows.results.refresh import PUBLISHED, STATES, UNCHANGED, RefreshResult
-from storage import StorageError, home, list_runs, read_history, refreshed_names
+from flows.results.refresh import PUBLISHED, STATES, UNCHANGED, RefreshResult, refresh_records
+from storage import StorageError, home, list_runs, refreshed_names
 from storage.refreshes import history_path
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -88,4 +88,4 @@ def _add_refreshes(registry: CollectorRegistry) -> None:
 @lru_cache(maxsize=256)
 def _records(name: str, _written: int) -> tuple[RefreshResult, ...]:
     """Return the records of a history that was written at a time; it is read once for each."""
-    return tuple(RefreshResult.from_json(each) for each in read_history(name))
+    return refresh_records(name)

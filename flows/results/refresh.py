@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from flows.results.base import FlowResult, JsonRecord
+from storage import DamagedStore, read_history
+from storage.refreshes import history_path
 
 # How a refresh ends: the source is as it was; the new run is published; it is not.
 UNCHANGED, PUBLISHED, SUSPICIOUS = "unchanged", "published", "suspicious"
@@ -129,3 +131,12 @@ class RefreshResult(FlowResult):
     def made_run(self) -> bool:
         """Whether the run of the record was made, or taken over, by it."""
         return self.state in (PUBLISHED, SUSPICIOUS, ADOPTED)
+
+
+def refresh_records(name: str) -> tuple[RefreshResult, ...]:
+    """Return the records of all refreshes of a run, oldest first; raise DamagedStore for others."""
+    try:
+        return tuple(RefreshResult.from_json(each) for each in read_history(name))
+    except (TypeError, ValueError) as error:
+        path, defect = history_path(name), f"not the records that were written ({error})"
+        raise DamagedStore(f"{path} is damaged: {defect}", path.name, defect) from error

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError, RunHeldError
-from flows.results.refresh import ADOPTED, BEGUN, FAILED, PUBLISHED, ROLLED_BACK, RefreshResult
+from flows.results.refresh import (
+    ADOPTED,
+    BEGUN,
+    FAILED,
+    PUBLISHED,
+    ROLLED_BACK,
+    RefreshResult,
+    refresh_records,
+)
 from flows.services.leases import find_lease
 from flows.services.liveness import SET_BY_WORKERS, ProcessRecord
 from storage import (
@@ -27,7 +35,6 @@ from storage import (
     model_hash,
     open_run,
     publish_run,
-    read_history,
     refresh_lock,
     remove_run,
     saved_run_path,
@@ -65,7 +72,7 @@ class History:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.records = [RefreshResult.from_json(each) for each in read_history(name)]
+        self.records = list(refresh_records(name))
 
     @property
     def runs(self) -> list[str]:

@@ -198,7 +198,7 @@ def _user_of(port: int) -> str:
 
 def _bindable_port(port: int) -> int | None:
     """Return `port` if it can be listened on, else None; for 0, return any such port."""
-    with socket.socket() as probe, suppress(OSError):
+    with socket.socket() as probe, suppress(OSError, OverflowError):
         # Servers set this option, too: connections of an earlier server that are still closing do
         # not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

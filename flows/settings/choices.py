@@ -59,7 +59,12 @@ def is_table(source: str) -> bool:
     if source in DATASETS:
         return False
     is_address = "://" in source or any(mark in source for mark in "*?[")
-    return is_address or format_suffix(source) in SUFFIXES or Path(source).exists()
+    if is_address or format_suffix(source) in SUFFIXES:
+        return True
+    try:
+        return Path(source).exists()
+    except OSError:  # such as a name that is too long
+        return False
 
 
 def table_options(settings: Any) -> TableOptions:

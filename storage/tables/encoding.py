@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,15 +172,22 @@ def _count(column: Column, missing: int, values: pa.Array, count: bool) -> Colum
     return Column(column.name, column.kind, **facts)
 
 
-def _counts(column: Column, texts: pa.Array) -> dict[str, Any]:
-    """Return the number of rows with each text, and whether the column may not have so many."""
-    counts, most = pc.value_counts(texts.drop_null()), column.most
+@contextmanager
+def _texts_of(column: Column) -> Iterator[None]:
+    """Name the column if the block meets text that is not UTF-8, which Parquet files may have."""
     try:
-        some = counts[: most + 1].to_pylist()
-    except UnicodeDecodeError as error:  # pyarrow does not look at the texts of a Parquet file
+        yield
+    except UnicodeDecodeError as error:
         raise TableError(
             f"the column {column.name!r} has text that is not UTF-8 ({error})"
         ) from error
+
+
+def _counts(column: Column, texts: pa.Array) -> dict[str, Any]:
+    """Return the number of rows with each text, and whether the column may not have so many."""
+    counts, most = pc.value_counts(texts.drop_null()), column.most
+    with _texts_of(column):
+        some = counts[: most + 1].to_pylist()
     return {
         "counts": {each["values"]: each["counts"] for each in some},
         "overflows": len(counts) > most,
@@ -330,7 +338,8 @@ def _codes(column: Column, values: pa.Array, problems: Problems) -> NDArray[np.i
     indices = pc.index_in(texts, value_set=pa.array(column.levels, pa.string()))
     if indices.null_count > texts.null_count:
         unseen = texts.filter(pc.and_(pc.is_null(indices), pc.is_valid(texts)))
-        problems.unseen.setdefault(column.name, set()).update(unseen.unique().to_pylist())
+        with _texts_of(column):
+            problems.unseen.setdefault(column.name, set()).update(unseen.unique().to_pylist())
     return np.asarray(indices.fill_null(-1))
 
 

@@ -7,9 +7,11 @@ import pytest
 from shop import QUICK_FILE, killed_at, open_shop, refreshed, write_part
 from support import interrupted
 
+from flows.results.refresh import refresh_records
 from flows.runs.published import History, publish_newest
 from flows.services.leases import hold_lease
 from storage import (
+    DamagedStore,
     dataset_path,
     lease_path,
     list_runs,
@@ -19,6 +21,7 @@ from storage import (
     publish_run,
     run_folder,
     saved_run_path,
+    write_history,
 )
 
 DEPENDENCE = ("--criterion", "dependence", "--sigma", "median", "--plain")
@@ -205,3 +208,10 @@ def test_a_published_run_is_removed_by_force_only(here):
     with hold_lease("busy", "fit", {}, lambda: True):
         assert "computes it since" in here("rm", "busy", "--force").failed(1)
         assert lease_path("busy").exists()
+
+
+def test_a_history_of_other_records_is_damage(monkeypatch, tmp_path):
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
+    write_history("sales", [{"state": 7, "rows": "many"}])
+    with pytest.raises(DamagedStore, match="not the records that were written"):
+        refresh_records("sales")
