@@ -181,6 +181,8 @@ def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | Non
         except BaseException:
             _ignore_end_signals()
             _end_services(new)
+            if not service_processes():
+                rmtree(services_folder() / TEMPORARY, ignore_errors=True)
             own.remove()
             raise
         # It has an address when all services run.
