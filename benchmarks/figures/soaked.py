@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -38,7 +37,6 @@ max_turn = 1.0
 """
 # Most rows of the table, and by how much a mean may grow and still be called flat.
 _ROWS, _MOST_GROWN = 2_000, 1.05
-_PORTS = ("--port", "--report-port", "--scheduler-port", "--dashboard-port")
 
 Reading = dict[str, float]
 
@@ -70,9 +68,7 @@ def _up(folder: Path) -> Iterator[None]:
     """Run `ism-dask up` with the schedule in the block."""
     _change_table(folder, 0)
     (folder / "run.toml").write_text(_RUN_FILE)
-    ports = [str(word) for name in _PORTS for word in (name, _free_port())]
-    up = ("up", *ports, "--workers", "1", "--memory", "1GB")
-    _command(folder, *up, "--detach")
+    _command(folder, "up", "--workers", "1", "--memory", "1GB", "--detach")
     try:
         _command(folder, "schedule", "run.toml", "--cron", "* * * * *")
         yield
@@ -85,12 +81,6 @@ def _command(folder: Path, *words: str) -> None:
     subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _change_table(folder: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(rng.normal(size=(_ROWS - rng.integers(100), 5)), columns=list("vwxyz"))
@@ -101,7 +91,7 @@ def _change_table(folder: Path, seed: int) -> None:
 
 def _next_reading(folder: Path, number: int) -> Reading:
     """Wait for the end of a minute, read, and change the table for the next refresh."""
-    time.sleep(55 - time.time() % 60 + (60 if time.time() % 60 >= 55 else 0))
+    time.sleep((55 - time.time()) % 60)
     reading = {**_services(), **_folders(folder / "home")}
     say(f"minute {number}: {json.dumps({name: round(each, 2) for name, each in reading.items()})}")
     _change_table(folder, number + 1)

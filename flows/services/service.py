@@ -119,10 +119,11 @@ class Service:
     def running(self) -> Service | None:
         """Return the service if it runs, and end it if it hangs."""
         record = self.check()
-        running = self.make(**record.options) if record else None
-        if running is not None and record is not None and running.is_up(record.process):
-            return running
-        if running is not None or not self.starts_runs:
+        if record is not None:
+            running = self.make(**record.options)
+            if running.is_up(record.process):
+                return running
+        if record is not None or not self.starts_runs:
             end_service(self)  # if its process was killed, others may be left
         return None
 

@@ -49,6 +49,18 @@ class Network:
         self._devices[machine.address] = device
         ran("sh", "-ec", _PLUG_IN, name, machine.host).check_returncode()
 
+    def start(self) -> None:
+        """Begin to carry packets."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End that, and remove the devices."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for device in self._devices.values():
+            os.close(device)
+
     def _carry(self) -> None:
         late: list[tuple[float, int, int, bytes]] = []
         rng, numbers = random.Random(0), itertools.count()
@@ -80,14 +92,11 @@ def network(number: int) -> Iterator[tuple[Network, list[Machine]]]:
     net, machines = Network(), []
     try:
         for each, name in enumerate(names, 1):
-            machines.append(Machine(f"10.78.0.{each}", ("ip", "netns", "exec", name)))
+            machines.append(Machine(f"10.77.0.{each}", ("ip", "netns", "exec", name)))
             net.plug_in(machines[-1], name)
-        net._thread.start()
+        net.start()
         yield net, machines
     finally:
-        net._ended.set()
-        net._thread.join()
-        for device in net._devices.values():
-            os.close(device)
+        net.close()
         for name in names:
             ran("ip", "netns", "delete", name)

@@ -36,23 +36,26 @@ def _fit(run, **environment):
     return ran(*command, **environment)
 
 
-def _bad_disk(folder, *, fails_each=0, microseconds=0):
+@pytest.fixture
+def bad_disk(tmp_path):
+    return {"LD_PRELOAD": _built("bad_disk", tmp_path), "BAD_DISK": str(home())}
+
+
+def _harm(*, fails_each=0, microseconds=0):
     return {
-        "LD_PRELOAD": _built("bad_disk", folder),
-        "BAD_DISK": str(home()),
         "BAD_DISK_FAILS_EACH": str(fails_each),
         "BAD_DISK_MICROSECONDS": str(microseconds),
     }
 
 
 @few_and_many(few=2, many=30)
-def test_each_nth_write_fails(tally, count, undisturbed, tmp_path):
+def test_each_nth_write_fails(tally, count, undisturbed, bad_disk):
     """As of a disk that is about to die, or a network file system with a soft time limit."""
     row = tally("each n-th write, or sync, to the home fails (EIO), n from 1 to 300", count)
     rng = random.Random(count)
     for number in range(count):
         run, nth = f"bad-{number}", int(300 ** rng.random())
-        ended = _fit(run, **_bad_disk(tmp_path, fails_each=nth))
+        ended = _fit(run, **bad_disk, **_harm(fails_each=nth))
         said = ended.stderr.strip()
         print(nth, ended.returncode, said)
         survived = ended.returncode == 0
@@ -63,11 +66,11 @@ def test_each_nth_write_fails(tally, count, undisturbed, tmp_path):
 
 
 @few_and_many(few=1, many=10)
-def test_a_slow_disk_costs_time_only(tally, count, undisturbed, tmp_path):
+def test_a_slow_disk_costs_time_only(tally, count, undisturbed, bad_disk):
     row = tally("each write, or sync, to the home takes 20 ms", count)
     for number in range(count):
         run = f"slow-{number}"
-        survived = _fit(run, **_bad_disk(tmp_path, microseconds=20_000)).returncode == 0
+        survived = _fit(run, **bad_disk, **_harm(microseconds=20_000)).returncode == 0
         row.add(survived=survived, wrong=survived and undisturbed.differs(run))
 
 

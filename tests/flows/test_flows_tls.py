@@ -1,13 +1,13 @@
 """Encrypted clusters, and clusters whose parts are on machines of their own."""
 
 import json
-import os
 import sys
 
 import pytest
-from daskparts import cluster_file, made, needs, options, ran
+from daskparts import cluster_file, made, options, ran
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
+from network import network
 
 
 @pytest.fixture(scope="module")
@@ -89,60 +89,25 @@ def test_a_cluster_is_joined_with_its_certificates_and_no_others(
     assert "expected one that begins with tls://" in here(*command, file).failed(2)
 
 
-Within = tuple[str, ...]
-# Makes three network namespaces on one network, which is in none of ours: 10.77.0.1 is the bridge
-# that .2 and .3 are plugged into.
-MACHINES = """
-for n in 1 2 3; do
-    ip netns add $0-$n
-    ip -n $0-$n link set lo up
-done
-ip -n $0-1 link add plug type bridge
-for n in 2 3; do
-    ip -n $0-1 link add port$n type veth peer name plug netns $0-$n
-    ip -n $0-1 link set port$n master plug up
-done
-for n in 1 2 3; do
-    ip -n $0-$n address add 10.77.0.$n/24 dev plug
-    ip -n $0-$n link set plug up
-done
-"""
-
-
-@pytest.fixture(scope="module")
-def machines():
-    """Yield the beginning of commands on each of three machines."""
-    needs("ip")
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
-    names = [f"ism-{os.getpid()}-{number}" for number in (1, 2, 3)]
-    try:
-        ran("sh", "-ec", MACHINES, f"ism-{os.getpid()}").check_returncode()
-        yield [("ip", "netns", "exec", name) for name in names]
-    finally:
-        for name in names:
-            ran("ip", "netns", "delete", name)
-
-
 @pytest.mark.chaos
 @pytest.mark.parametrize("protocol", ["tcp", "tls"])
 def test_scheduler_worker_and_client_on_machines_of_their_own(
-    protocol, machines, certificates, here, tmp_path
+    protocol, certificates, here, tmp_path
 ):
     secure = protocol == "tls"
     first, second = (
         options(certificates, role) if secure else () for role in ("scheduler", "worker")
     )
-    one, two, three = machines
     with (
-        a_scheduler(tmp_path, *first, host="10.77.0.1", within=one) as address,
-        a_worker(address, *second, host="10.77.0.2", within=two),
+        network(3) as (_, (one, two, three)),
+        a_scheduler(tmp_path, *first, **one._asdict()) as address,
+        a_worker(address, *second, **two._asdict()),
     ):
         assert address.startswith(f"{protocol}://10.77.0.1:")
         file = cluster_file(tmp_path / "c.toml", address, certificates, certificates)
         where = file if secure else address
         words = ("crossval", "wine", "--plain", "--json", "--first", "1")
-        far = ran(*three, sys.executable, "-m", "flows.cli", *words, "--cluster", where)
+        far = ran(*three.within, sys.executable, "-m", "flows.cli", *words, "--cluster", where)
     assert (far.returncode, far.stderr) == (0, "")
     cost, alone = (
         each["results"][0]["cost"] for each in (json.loads(far.stdout), here(*words).answer)
