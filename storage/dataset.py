@@ -24,8 +24,10 @@ from storage.manifest import (
     read_manifest,
 )
 from storage.paths import home, resolve_under, safe_name
-from storage.records import restored
+from storage.records import LARGEST, restored
 from storage.store import StoredGroup, open_checked_array, read_checked, reading
+from storage.tables.files import SourceFile
+from storage.tables.schema import TableSchema
 
 FORMAT_VERSION = 3
 
@@ -94,6 +96,15 @@ def check_labels(
         _check_codes(safe_name(name), codes, rows, info.class_names.get(name))
 
 
+def _check_table(info: DatasetInfo, labels: Mapping[str, NDArray[Any]]) -> None:
+    """Raise StorageError, ValueError or LookupError if `info.table` is no record of a table."""
+    if info.table is not None:
+        TableSchema.from_json(info.table["schema"])
+        restored(tuple[SourceFile, ...], info.table["files"])
+        if info.weights is not None and info.weights not in list(labels):
+            raise misfit("weights", info.weights, f"one of {sorted(labels)}")
+
+
 def _check_codes(
     name: str, codes: NDArray[Any], rows: int, classes: tuple[str, ...] | None
 ) -> None:
@@ -142,7 +153,8 @@ class ZarrRows:
         """Return the handle of X of the data set at `root`."""
         files = {k: v for k, v in manifest.files.items() if k.startswith("X/")}
         opened = open_checked_array(root, "X", files)
-        if opened.ndim != 2 or opened.chunks[1] != max(1, opened.shape[1]):
+        is_matrix = opened.ndim == 2 and math.prod(opened.shape) < LARGEST
+        if not is_matrix or opened.chunks[1] != max(1, opened.shape[1]):
             raise damaged_store(
                 root, "X/zarr.json", f"shape {opened.shape} in chunks {opened.chunks}"
             )
@@ -372,7 +384,8 @@ def _open(saved: StoredGroup) -> Dataset:
     try:
         info = restored(DatasetInfo, saved.record)
         check_labels(info, labels, *X.shape)
-    except (StorageError, TypeError, ValueError) as error:
+        _check_table(info, labels)
+    except (LookupError, StorageError, TypeError, ValueError) as error:
         what = f"not the record of this data set ({error})"
         raise damaged_store(path, "zarr.json", what) from error
     return Dataset(info, X, labels, manifest.data_hash, path)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from storage.atomic import replace_synced, sync
 from storage.errors import DamagedStore
-from storage.records import loads, to_sealed_json
+from storage.records import LARGEST, loads, to_sealed_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -122,8 +122,9 @@ def _manifest_of(text: str) -> Manifest | None:
         record["data_hash"],
     )
     lengths = [entry.bytes for entry in manifest.files.values()]
-    if not isinstance(manifest.data_hash, str) or not all(type(each) is int for each in lengths):
-        raise TypeError("another type of hash or length")
+    are_lengths = all(type(each) is int and 0 <= each < LARGEST for each in lengths)
+    if not isinstance(manifest.data_hash, str) or not are_lengths:
+        raise TypeError("another type of hash, or no length")
     # Byte for byte, so that no flipped bit passes.
     return manifest if text == manifest.text else None
 

@@ -110,7 +110,13 @@ class SavedTransformer(ABC):
         if not hasattr(X, "columns") or (self.table is None and self.feature_names is None):
             return X
         if self.table is None:
-            return X[list(self.feature_names or ())]
+            names = list(self.feature_names or ())
+            if missing := [name for name in names if name not in X.columns]:
+                raise UnfitRows(
+                    f"`X` lacks the columns {', '.join(missing[:8])}; expected those that the "
+                    f"model was fitted to, {len(names)} in all."
+                )
+            return X[names]
         # They import pyarrow, which takes a while.
         from storage.tables.new_rows import encode_frame  # noqa: PLC0415
         from storage.tables.schema import TableSchema  # noqa: PLC0415

@@ -20,6 +20,8 @@ from storage.errors import DamagedStore, StorageError
 # Standard JSON has no NaN or infinity, and a metric may well be either: a mapping with this key
 # alone stands for such a number.
 _FLOAT_KEY = "__float__"
+# No whole number of a record reaches this, nor does the number of cells of a matrix.
+LARGEST = 2**63
 
 
 def dumps(value: Any) -> str:
@@ -56,12 +58,23 @@ def _plain(value: Any, where: str) -> Any:
         return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         return {_FLOAT_KEY: repr(value)}
+    if isinstance(value, str) and not is_utf8(value):
+        raise StorageError(f"`{where}` is {value!r}, which is not UTF-8; choose another text")
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise StorageError(
         f"`{where}` is a {type(value).__name__}; expected None, a bool, number, string, list, "
         "tuple, array or a mapping of these. Convert it before saving."
     )
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether a text can be written: names of files and arguments may hold other bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _DIGEST_KEY = "digest"
@@ -117,6 +130,8 @@ def restored(kind: Any, value: Any) -> Any:
 
 
 def _is_plain(value: Any, kind: Any) -> bool:
+    if type(value) is int and abs(value) >= LARGEST:
+        return False
     if kind is Any or (kind is float and type(value) is int):
         return True
     # In Python, unlike in JSON, a bool is also an int.

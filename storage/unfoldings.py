@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ism_dask.rows.moments import ColumnMoments
 from storage.dataset import folder_name, open_dataset
-from storage.errors import DatasetNotFound, StorageError
+from storage.errors import DatasetNotFound, StorageError, misfit
 from storage.models import SavedTransformer
 from storage.runs import UNFOLD, load_result, save_run
 
@@ -47,6 +47,21 @@ class SavedUnfolding(SavedTransformer):
     corrections: NDArray[Any] | None = None
     values: NDArray[Any] | None = None
     placement: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        n, q = self.coordinates.shape if self.coordinates.ndim == 2 else (0, 0)
+        d = self.rows.shape[1] if self.rows.ndim == 2 else 0
+        # Rows that are many are read from their data set.
+        shapes = {
+            "coordinates": (n, q),
+            "scale": (d,),
+            "rows": (len(self.rows) and n, d),
+            "corrections": (n, q),
+        }
+        for name, shape in shapes.items():
+            values = getattr(self, name)
+            if values is not None and (values.shape != shape or not np.isfinite(values).all()):
+                raise misfit(name, f"of shape {values.shape}, or infinite", f"finite, {shape}")
 
     @property
     def n_features(self) -> int:
@@ -84,15 +99,21 @@ class SavedUnfolding(SavedTransformer):
         # It imports scikit-learn, which reading a run need not wait for.
         from ism_dask.estimators.placement import Placement  # noqa: PLC0415
 
-        return Placement.beside(
-            self.rows,
-            self.scale,
-            self.coordinates,
-            self.corrections,
-            n_neighbors=int(self.metrics["n_neighbors"]),
-            exact=bool(self.metrics["exact_neighbors"]),
-            seed=int(self.config["seed"]),
-        )
+        try:
+            return Placement.beside(
+                self.rows,
+                self.scale,
+                self.coordinates,
+                self.corrections,
+                n_neighbors=int(self.metrics["n_neighbors"]),
+                exact=bool(self.metrics["exact_neighbors"]),
+                seed=int(self.config["seed"]),
+            )
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise StorageError(
+                f"the unfolding cannot place rows ({type(error).__name__}: {error}): its record "
+                "is not as it was written. Compute the run again"
+            ) from error
 
 
 def save_unfolding(name: str, unfolding: SavedUnfolding) -> Path:

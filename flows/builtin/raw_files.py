@@ -33,6 +33,7 @@ from storage.paths import home, safe_name
 DATA_VARIABLE = "ISM_DASK_DATA"
 # The most bytes of a download, and of a file that is unpacked in memory.
 _SIZE_LIMIT, _UNPACKED_LIMIT = 2**28, 2**26
+_MOST_PIXELS = 2**24
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 Values = TypeVar("Values")
 
@@ -268,7 +269,10 @@ def load_colours(path: Path) -> RawData:
 
 def colours_of(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the distinct colours (n, 3) of pixels (height, width, 3), sorted."""
-    return np.unique(pixels.reshape(-1, 3), axis=0)
+    red, green, blue = pixels.reshape(-1, 3).T.astype(np.uint32)
+    # As one number each: `np.unique` takes a hundred times as long for rows.
+    codes = np.unique(red << 16 | green << 8 | blue)
+    return np.column_stack((codes >> 16, codes >> 8 & 255, codes & 255)).astype(np.uint8)
 
 
 def load_pixels(path: Path) -> NDArray[np.uint8]:
@@ -286,5 +290,7 @@ def _read(handle: gzip.GzipFile) -> bytes:
 
 def _decoded(picture: Path | IO[bytes], kind: str, mode: str) -> NDArray[np.uint8]:
     """Return the pixels of a picture of one format ("PNG", "PPM") in a mode ("L", "RGB")."""
-    with Image.open(picture, formats=(kind,)) as opened:  # Pillow limits the pixels
+    with Image.open(picture, formats=(kind,)) as opened:
+        if opened.width * opened.height > _MOST_PIXELS:
+            raise ValueError(f"it has {opened.width} x {opened.height} pixels, more than expected")
         return np.asarray(opened.convert(mode))

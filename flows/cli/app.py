@@ -28,6 +28,7 @@ from flows.progress.interrupts import (
     was_interrupted,
 )
 from flows.text import printable
+from storage.records import is_utf8
 
 _DEBUG = "ISM_DASK_DEBUG"
 # The base class of Typer's errors for a wrong command line; Typer exports only subclasses of it.
@@ -131,6 +132,7 @@ def main() -> None:
 def _run_command() -> int:
     """Run the command; return 0, 1 (failed), 2 (wrong usage) or 130 (interrupted)."""
     try:
+        _check_arguments()
         with resend_lost_interrupts():
             status = int(app(prog_name=app.info.name, standalone_mode=False) or 0)
         # Typer ends silently if the interruption came before the command itself ran.
@@ -149,6 +151,11 @@ def _run_command() -> int:
             return _report_error("interrupted", Interrupted.status)
         status = getattr(error, "status", FlowError.status)
         return _report_error(_message(error), status, answered=isinstance(error, FailureAnswered))
+
+
+def _check_arguments() -> None:
+    if odd := [each for each in sys.argv if not is_utf8(each)]:
+        raise SettingsError(f"the argument {odd[0]!r} is not UTF-8; rename the file or folder")
 
 
 def _message(error: Exception) -> str:

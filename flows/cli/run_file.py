@@ -105,11 +105,14 @@ def init(
     from flows.settings.run_file_text import commented_run_file, schema_text  # noqa: PLC0415
 
     check_choice("flow", flow, list(FLOWS))
-    if file.exists():
-        raise SettingsError(f"{file} exists already; choose another name, or remove it first")
     text = schema_text() if schema else commented_run_file(flow, data, label)
     try:
-        file.write_text(text, encoding="utf-8")
+        with file.open("x", encoding="utf-8") as handle:
+            handle.write(text)
+    except FileExistsError as error:
+        raise SettingsError(
+            f"{file} exists already; choose another name, or remove it first"
+        ) from error
     except OSError as error:
         raise FlowError(f"cannot write {file}: {error.strerror}") from error
     output.say(f"wrote {file}" + ("" if schema else f"; run it with `ism-dask run {file}`"))

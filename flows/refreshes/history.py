@@ -117,8 +117,9 @@ def _time(each: RefreshResult) -> str:
 
 def _state(each: RefreshResult) -> str:
     """Return the state of a record, and how often it was so in a row."""
-    if each.state == BEGUN and each.process is not None:
-        return "goes on" if RefreshProcess(**each.process).may_live else "ended without a word"
+    if each.state == BEGUN:
+        process = RefreshProcess.of(each)
+        return "goes on" if process and process.may_live else "ended without a word"
     return each.state if each.times == 1 else f"{each.state}, {each.times} times"
 
 

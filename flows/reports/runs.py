@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from flows.reports.pictures import Figure, drawn_by_date
-from flows.reports.summary import summarise
+from flows.reports.summary import ALTERED, summarise
 from flows.reports.view import View, largest, saved_result
 from flows.results.base import RunResult
 from flows.results.runs import CrossvalResult, UnfoldResult
@@ -57,14 +57,17 @@ class ListedRun:
         listed = cls(name=run.name, kind=run.kind, state=state, time=run.created, bytes=run.bytes)
         if result is None:
             return listed
-        summary = summarise(result)
+        try:
+            summary, numbers = summarise(result), _numbers(result)
+        except ALTERED:
+            return replace(listed, state="damaged")
         return replace(
             listed,
             dataset=getattr(result, "dataset", ""),
             short=summary.short,
             headline=summary.headline,
             page=result.page or "",
-            numbers=_numbers(result),
+            numbers=numbers,
         )
 
     @classmethod
@@ -121,7 +124,7 @@ def _numbers(result: RunResult) -> dict[str, float | None]:
         }
     if numbers["seconds"] and not isinstance(result, UnfoldResult):
         numbers["rows_per_second"] = numbers["rows"] * numbers["iterations"] / numbers["seconds"]
-    return numbers
+    return {name: None if value is None else float(value) for name, value in numbers.items()}
 
 
 def unfinished_runs() -> list[ListedRun]:
@@ -132,7 +135,7 @@ def unfinished_runs() -> list[ListedRun]:
 
 def run_record(run: Run) -> dict[str, Any]:
     """Return what is listed of a run as plain JSON, for programs."""
-    metrics = run.metrics
+    metrics, result = run.metrics, saved_result(run)
     listed = ("dataset", "split", "kernel", "n_components", "n_clusters", "objective", "nmi")
     return {
         "name": run.name,
@@ -143,7 +146,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "problem": run.problem,
         "copy_of": run.copy_of or None,
         **{key: metrics[key] for key in listed if key in metrics},
-        **({"accuracy": metrics["mean"]["accuracy"]} if "mean" in metrics else {}),
+        **({"accuracy": result.mean.accuracy} if isinstance(result, CrossvalResult) else {}),
     }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from flows.errors import FlowError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
 from flows.reports.fits import cluster_summary, fit_summary
@@ -36,6 +37,10 @@ _KINDS: Mapping[type[RunResult], tuple[Callable[..., Summary], type[NamedRunSett
 }
 
 
+# What values raise that no run has written, though they have the right types.
+ALTERED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 def summarise(result: RunResult, view: View | None = None) -> Summary:
     """Return the summary of a result; with the view of its saved run, all that a page shows."""
     words, settings = _KINDS[type(result)]
@@ -48,7 +53,13 @@ def summarise(result: RunResult, view: View | None = None) -> Summary:
 
 def summary_of(view: View) -> Summary:
     """Return the summary of a saved run; raise a FlowError if it has no record of a known kind."""
-    return summarise(view.result, view)
+    try:
+        return summarise(view.result, view)
+    except ALTERED as error:
+        raise FlowError(
+            f"the record of {view.run.name!r} has other values than a run writes "
+            f"({type(error).__name__}: {error}); compute the run again"
+        ) from error
 
 
 def log_line(result: RunResult) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ClassVar
 
 from flows.results.base import FlowResult, JsonRecord
@@ -121,6 +122,12 @@ class RefreshResult(FlowResult):
     written: tuple[str, ...] = ()  # outputs of the run file
     dataset: str = ""  # folder name of the data set that the run was fitted to
     pruned: bool = False  # whether the files of the run have been removed; the record stays
+
+    def __post_init__(self) -> None:
+        if self.time and datetime.fromisoformat(self.time).tzinfo is None:
+            raise ValueError(f"`time` is {self.time!r}, without a time zone")
+        if any(len(row) != len(self.columns) for row in self.components):
+            raise ValueError("`components` has other columns than `columns`")
 
     @property
     def line(self) -> str:

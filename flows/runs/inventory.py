@@ -15,7 +15,6 @@ from typing import Any
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare, progress_note
-from flows.results.refresh import BEGUN
 from flows.runs.published import History, RefreshProcess, original_of
 from flows.services.leases import find_lease, list_leases
 from flows.services.liveness import ProcessRecord
@@ -236,7 +235,5 @@ def _process_of(run: str) -> ProcessRecord | None:
         if lease.held and run in (lease.run, shared_name(lease.run)):
             return lease
     records = History(run).records
-    if not records or records[-1].state != BEGUN or records[-1].process is None:
-        return None
-    process = RefreshProcess(**records[-1].process)
-    return process if process.may_live else None
+    process = RefreshProcess.of(records[-1]) if records else None
+    return process if process and process.may_live else None

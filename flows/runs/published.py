@@ -40,6 +40,7 @@ from storage import (
     saved_run_path,
     write_history,
 )
+from storage.records import restored
 from storage.refreshes import LOCK, refresh_folder
 from storage.runs import DATED, run_names, shared_name
 
@@ -55,6 +56,13 @@ class RefreshProcess(ProcessRecord):
     """The process of a refresh that has begun, as the history has it."""
 
     name: str
+
+    @classmethod
+    def of(cls, record: RefreshResult) -> RefreshProcess | None:
+        """Return the process of a refresh that has begun, None if the record has none."""
+        with suppress(TypeError, ValueError):
+            return restored(cls, record.process) if record.state == BEGUN else None
+        return None
 
     @property
     def path(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from shutil import rmtree
@@ -120,7 +121,7 @@ class Tls:
     def __post_init__(self) -> None:
         for each in fields(self):
             path = getattr(self, each.name)
-            if not path.is_file():
+            if not os.path.isfile(path):  # noqa: PTH113 - no error for a name that is too long
                 raise ValueError(f"{each.name}: there is no file {path}")
 
     def security(self) -> Any:

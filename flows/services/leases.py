@@ -51,6 +51,11 @@ class LiveNumbers:
     workers_lost: int = 0  # Dask workers that left the cluster during fits
     clusters_lost: int = 0  # those that were joined again
 
+    def __post_init__(self) -> None:
+        counts = (self.rows, self.iterations, self.workers_lost, self.clusters_lost)
+        if min(counts) < 0:
+            raise ValueError(f"no run has these counts: {counts}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lease(ProcessRecord):

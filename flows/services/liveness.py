@@ -55,7 +55,7 @@ class ProcessRecord(ABC):
     renewed: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
-        if self.pid < 1:
+        if not 0 < self.pid < 2**31:
             raise ValueError(f"no process has the number {self.pid}")
 
     @property

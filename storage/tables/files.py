@@ -14,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from storage.errors import TableError
+from storage.records import is_utf8
 
 # Suffixes of the formats that hold columns with types; pyarrow reads and writes them.
 COLUMNAR = (".parquet", ".feather", ".arrow")
@@ -206,6 +207,8 @@ def _expanded(filesystem: AbstractFileSystem, path: str) -> tuple[list[str], str
             nothing = f"the folder {path} has no file that can be read; expected {_READABLE}"
     if not matches:
         raise TableError(nothing)
+    if odd := [each for each in matches if not is_utf8(each)]:
+        raise TableError(f"the name of the file {odd[0]!r} is not UTF-8; rename it")
     return matches, folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,6 +23,9 @@ from storage.tables.text_files import open_text
 _TYPES = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
 # An archive of NumPy is unpacked into memory.
 _MOST_UNPACKED = 2**31
+# The header of a Zarr or HDF5 file may claim any size. Beyond the size above, a matrix has at most
+# so many bytes for each byte on the disk: rows that are nearly all zeros have some hundreds.
+_MOST_COMPRESSED = 1000
 
 
 def open_table(
@@ -152,6 +156,12 @@ class _MatrixFile:
                 f"{self.path} has an array of shape {array.shape} of {array.dtype}; "
                 "expected rows and columns of real numbers"
             )
+        claimed, stored = math.prod(array.shape) * array.dtype.itemsize, _bytes_on_disk(self.path)
+        if claimed > _MOST_UNPACKED + _MOST_COMPRESSED * stored:
+            raise TableError(
+                f"{self.path} claims an array of shape {array.shape} in {stored:,} bytes on the "
+                f"disk; expected at most {_MOST_COMPRESSED} times these bytes. Save it anew"
+            )
         return array
 
     def read(self, first: int, stop: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -171,6 +181,11 @@ class _MatrixFile:
         """Return the part of a table that has its rows."""
         schema = matrix_table(np.asarray(self.array[:1])).schema
         return Part(self.path, schema, partial(self.read, 0, self.array.shape[0]), self.split)
+
+
+def _bytes_on_disk(path: str) -> int:
+    """Return the size of a file, or of all files in a folder."""
+    return sum(each.stat().st_size for each in (Path(path), *Path(path).rglob("*")))
 
 
 def _open_matrices(files: TableFiles, _types: object, _options: object) -> Table:

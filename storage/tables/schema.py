@@ -192,6 +192,10 @@ class TableSchema:
     rows_left_out: int = 0
     dtype: str = "float64"  # of the encoded rows: float32 if no column needs more digits
 
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"`dtype` is {self.dtype!r}; expected float32 or float64")
+
     @property
     def encoded_names(self) -> tuple[str, ...]:
         """The names of the columns of the encoded rows; indicators of gaps come last."""

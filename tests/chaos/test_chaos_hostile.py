@@ -163,6 +163,7 @@ def _values_of_another():
         raise StorageError(str(checked.problems[0]))
 
 
+TABLE = {"schema": {"options": {}, "features": []}, "files": []}
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 STORES = {
     "zarr: a codec that unpickles": _metadata(codecs=[{"name": "numcodecs.pickle"}]),
@@ -174,6 +175,9 @@ STORES = {
     "zarr: 1e15 rows": _metadata(shape=[10**15, 3]),
     "zarr: 1e15 rows in one chunk": _metadata(shape=[10**15, 3], chunk_grid=_grid(10**15, 3)),
     "zarr: 1e15 rows in three": _metadata(shape=[3 * 10**15, 3], chunk_grid=_grid(10**15, 3)),
+    "zarr: 2**63 rows in three": _metadata(
+        shape=[3 * 2**62, 3], chunk_grid=_grid(2**62, 3), data_type="bool"
+    ),
     "zarr: a negative shape": _metadata(shape=[-5, 3]),
     "zarr: no shape": _metadata(shape=None),
     "zarr: a group instead": _metadata(node_type="group"),
@@ -182,6 +186,9 @@ STORES = {
     "attributes: a name that is a list": _attributes(name=["x"]),
     "attributes: a picture of another size": _attributes(image_shape=[10**9, 10**9]),
     "attributes: classes that are no mapping": _attributes(class_names=[["a"]]),
+    "attributes: a table without a schema": _attributes(table={"files": []}),
+    "attributes: a table of other types": _attributes(table={"schema": {"rows": "x"}, "files": []}),
+    "attributes: weights of nobody": _attributes(table={**TABLE, "weights": "w"}),
     "attributes: more than there are": _attributes(system="rm"),
     "manifest: a way up": _listed("../../../etc/passwd"),
     "manifest: an absolute path": _listed("/etc/passwd"),
@@ -258,6 +265,10 @@ RUNS = {
     "lease: a list": _written(LEASE, to_sealed_json({})),
     "lease: a pickle": _written(LEASE, PICKLED.hex()),
     "lease: a process below": _leased(pid=-1),
+    "lease: a process without end": _leased(pid=2**40),
+    "lease: rows without end": _leased(numbers={"rows": 10**400}),
+    "lease: J without end": _leased(numbers={"objective": 10**400}),
+    "lease: losses below": _leased(numbers={"workers_lost": -1}),
     "lease: a process that is text": _leased(pid="1"),
     "lease: a time without end": _leased(taken=1e300),
     "lease: settings that are no mapping": _leased(settings="rm -rf"),

@@ -101,6 +101,7 @@ RAW = {
     "pgm: a text instead": (FACES, lambda: beside(OTHER, b"not a picture")),
     "png: 1e10 pixels": (PIXELS, lambda: png(10**5, 10**5)),
     "png: 2e7 pixels": (PIXELS, lambda: png(5000, 4000)),
+    "png: a line of 2e7 pixels": (PIXELS, lambda: png(20_000_000, 1)),
     "png: text without end": (
         PIXELS,
         lambda: png(4, 4, (b"zTXt", TEXT + zlib.compress(bytes(2**26)))),

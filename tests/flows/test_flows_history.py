@@ -210,8 +210,23 @@ def test_a_published_run_is_removed_by_force_only(here):
         assert lease_path("busy").exists()
 
 
-def test_a_history_of_other_records_is_damage(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"state": 7, "rows": "many"},
+        {"name": "sales", "state": "published", "time": "yesterday"},
+        {"name": "sales", "state": "published", "time": "2026-11-28T02:00:00"},
+        {"name": "sales", "state": "published", "components": [[0.6, 0.8]], "columns": ["a"]},
+    ],
+)
+def test_a_history_of_other_records_is_damage(monkeypatch, tmp_path, record):
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    write_history("sales", [{"state": 7, "rows": "many"}])
+    write_history("sales", [record])
     with pytest.raises(DamagedStore, match="not the records that were written"):
         refresh_records("sales")
+
+
+def test_a_refresh_of_a_process_that_is_none_has_ended(here):
+    write_history("sales", [{"name": "sales", "state": "begun", "process": {"pid": 2**40}}])
+    assert "ended without a word" in here("history", "sales").out
+    assert "no process computes" in here("cancel", "sales").failed(2)

@@ -12,11 +12,21 @@ from daskparts import ran
 from support import store_own
 
 from flows.errors import FlowError
+from flows.reports.metrics import render_metrics
 from flows.runs.crossval import run_crossval
 from flows.runs.data import ensure_stored
 from flows.runs.fit import run_fit
 from flows.settings.runs import CrossvalSettings, FitSettings
-from storage import Model, list_runs, load_model, open_run, run_folder, runs_folder, save_model
+from storage import (
+    Model,
+    list_runs,
+    load_model,
+    open_run,
+    run_folder,
+    runs_folder,
+    save_model,
+    save_results,
+)
 
 WINE = CrossvalSettings(
     dataset="wine", criterion="dependence", first=1, sigma="median", n_components=2
@@ -55,6 +65,20 @@ def test_a_damaged_run_is_listed_with_its_problem(here):
     assert "damaged" in table.out
     for command in ("show", "report"):
         assert "`zarr.json`" in here(command, "crossval").failed(1)
+
+
+@pytest.mark.usefixtures("results")
+@pytest.mark.parametrize(
+    ("run", "changes"), [("fit", {"rows": 10**400}), ("crossval", {"folds": 0})], ids=["fit", "cv"]
+)
+def test_a_run_with_numbers_that_none_has_is_listed_as_damaged(here, run, changes):
+    saved = open_run(run)
+    metrics = {**saved.metrics, **changes}
+    save_results("odd", run, config=saved.config, metrics=metrics, versions=saved.versions)
+    listed = [line.split()[:2] for line in here("runs").out.splitlines()]
+    assert ["odd", "damaged"] in listed
+    assert here("runs", "--json").status == 0
+    assert 'state="damaged"' in render_metrics()
 
 
 def test_what_is_no_run_of_ours_is_in_nobodys_way(here, tmp_path):

@@ -4,6 +4,7 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from storage import (
     Model,
     RunNotFound,
     Sample,
+    SavedUnfolding,
     StorageError,
     UnfitRows,
     UnsafeName,
@@ -132,6 +134,23 @@ def test_rows_that_do_not_fit_are_refused(X, message):
     assert issubclass(UnfitRows, ValueError)
 
 
+def test_a_frame_that_lacks_columns_is_refused():
+    named = model(feature_names=("a", "b", "c", "d"))
+    with pytest.raises(UnfitRows, match=r"lacks the columns b, d; .* 4 in all"):
+        named.transform(pd.DataFrame(np.ones((2, 2)), columns=["a", "c"]))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rows": np.ones((4, 2))}, {"scale": np.ones(3)}, {"corrections": np.ones((5, 1))}]
+)
+def test_an_unfolding_that_does_not_fit_together_is_refused(changes):
+    whole = {"rows": np.ones((5, 2)), "scale": np.ones(2), "coordinates": np.ones((5, 2))}
+    with pytest.raises(StorageError, match=f"`{next(iter(changes))}`"):
+        SavedUnfolding(**{**whole, **changes})
+    with pytest.raises(StorageError, match="cannot place rows"):
+        SavedUnfolding(**whole).transform(np.ones((1, 2)))
+
+
 def test_no_model_says_so():
     with pytest.raises(RunNotFound, match="no run 'run' is saved"):
         load_model("run")
@@ -157,7 +176,7 @@ def test_json_round_trip(value):
 def test_json_takes_numpy_and_refuses_the_rest():
     known = {"a": np.float32(0.5), "b": np.arange(2), "c": (1,)}
     assert loads(dumps(known)) == {"a": 0.5, "b": [0, 1], "c": [1]}
-    for bad in ({1: 2}, {"__float__": "nan"}, {"a": [{2}]}, 1j, b""):
+    for bad in ({1: 2}, {"__float__": "nan"}, {"a": [{2}]}, 1j, b"", {"a": "\ud800"}):
         with pytest.raises(StorageError, match="`value"):
             dumps(bad)
 

@@ -159,7 +159,10 @@ def test_a_pipe_in_place_of_a_chunk_is_damage(root):
         check_presence(root, read_manifest(root))
 
 
-@pytest.mark.parametrize(("length", "hashed"), [(1.5, "a"), ("1", "a"), (True, "a"), (1, None)])
+@pytest.mark.parametrize(
+    ("length", "hashed"),
+    [(1.5, "a"), ("1", "a"), (True, "a"), (-1, "a"), (10**400, "a"), (1, None)],
+)
 def test_a_manifest_with_other_types_is_damage(root, length, hashed):
     entry = replace(next(iter(read_manifest(root).files.values())), bytes=length)
     (root / MANIFEST).write_text(Manifest({CHUNK: entry}, hashed).text)

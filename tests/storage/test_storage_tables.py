@@ -5,6 +5,7 @@ import os
 import pickle
 from dataclasses import asdict
 from decimal import Decimal
+from pathlib import Path
 
 import boto3
 import fsspec
@@ -572,6 +573,27 @@ def test_what_is_not_there_is_named(lake, monkeypatch):
     monkeypatch.setitem(fsspec.config.conf, "s3", nobody)
     with pytest.raises(TableError, match="cannot read"):
         ingest_table(f"{lake}/none.csv", "none")
+
+
+@pytest.mark.parametrize("kind", ["zarr", "h5"])
+def test_a_header_that_claims_any_size_is_an_error(kind, tmp_path):
+    """To read such an array would take days: a chunk that is not there has zeros."""
+    path, layout = tmp_path / f"rows.{kind}", {"shape": (10**12, 4), "chunks": (100, 4)}
+    if kind == "zarr":
+        zarr.create_array(path, dtype=float, **layout)
+    else:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("rows", dtype=float, **layout)
+    with pytest.raises(TableError, match=r"claims an array of shape \(1000000000000, 4\)"):
+        ingest_table(path)
+
+
+def test_a_file_in_a_folder_whose_name_is_not_utf8_is_named(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xe9.csv")).write_text("x,y\n1,2\n")
+    with pytest.raises(TableError, match=r"\\udce9\.csv' is not UTF-8; rename it"):
+        ingest_table(folder)
 
 
 def test_text_of_a_parquet_file_that_is_not_utf8_is_an_error_of_its_column(tmp_path):
