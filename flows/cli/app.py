@@ -28,7 +28,6 @@ from flows.progress.interrupts import (
     was_interrupted,
 )
 from flows.text import printable
-from storage.records import is_utf8
 
 _DEBUG = "ISM_DASK_DEBUG"
 # The base class of Typer's errors for a wrong command line; Typer exports only subclasses of it.
@@ -154,8 +153,11 @@ def _run_command() -> int:
 
 
 def _check_arguments() -> None:
-    if odd := [each for each in sys.argv if not is_utf8(each)]:
-        raise SettingsError(f"the argument {odd[0]!r} is not UTF-8; rename the file or folder")
+    try:
+        " ".join(sys.argv).encode()
+    except UnicodeEncodeError as error:
+        words = f"the arguments {sys.argv[1:]} are not all UTF-8; rename the file or folder"
+        raise SettingsError(words) from error
 
 
 def _message(error: Exception) -> str:

@@ -300,13 +300,13 @@ def test_wrong_usage(here, arguments, message):
     ended.failed(2)
 
 
-@pytest.mark.usefixtures("reference_data")
 def test_arguments_that_are_not_utf8_are_refused(here):
     for words in (("fit", "\udce9"), ("init", "x.toml", "--data", "\udce9.csv", "--json")):
         assert r"'\udce9" in here(*words).failed(2)
     assert "cannot write" in here("init", "x" * 300).failed(1)
 
 
+@pytest.mark.usefixtures("reference_data")
 def test_a_data_set_without_labels(here):
     assert "flower has no labels" in here("crossval", "flower", "--plain").failed(2)
 
