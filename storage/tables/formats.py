@@ -209,7 +209,7 @@ def _open_matrices(files: TableFiles, _types: object, _options: object) -> Table
 def _open_npy(path: str) -> Any:
     # Memory-mapped: the size in the header is checked against the length of the file, before any
     # memory is allocated.
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    return np.lib.format.open_memmap(path, mode="r")
 
 
 def _open_npz(path: str) -> Any:
