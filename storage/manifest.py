@@ -143,12 +143,22 @@ def check_presence(root: Path, manifest: Manifest) -> None:
 
 def checked_bytes(root: Path, name: str, entry: FileEntry) -> bytes:
     """Return the content of a file; raise DamagedStore if it differs from its entry."""
-    try:
-        data = (root / name).read_bytes() if (root / name).is_file() else None
-    except (OSError, ValueError):  # missing, or no valid file name
-        data = None
+    _, data = read_regular(root / name)
     check_bytes(root, name, entry, data)
     return data or b""
+
+
+def read_regular(path: Path) -> tuple[tuple[int, ...], bytes | None]:
+    """Return the stamp (inode, times, length) and content of a file; None if it is unreadable."""
+    try:
+        if not path.is_file():  # the read of a pipe or a device might not end
+            return (), None
+        with path.open("rb") as handle:
+            status = os.fstat(handle.fileno())
+            stamp = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+            return stamp, handle.read()
+    except (OSError, ValueError):  # missing, or no valid file name
+        return (), None
 
 
 def check_bytes(root: Path, name: str, entry: FileEntry, data: bytes | None) -> None:

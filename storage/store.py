@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from storage.manifest import (
     checked_bytes,
     damaged_store,
     read_manifest,
+    read_regular,
     write_manifest,
 )
 from storage.records import dumps, loads
@@ -308,24 +308,11 @@ class _CheckedFiles(dict[str, Buffer]):
             if any(part.split(".")[0] == "c" for part in key.split("/")):
                 raise damaged_store(self._root, key, "the manifest does not list it")
             raise KeyError(key)
-        stamp, data = _read_stamped(self._root / key)
+        stamp, data = read_regular(self._root / key)
         if data is None:  # another process may be replacing the store
             exists_settled(self._root)
-            stamp, data = _read_stamped(self._root / key)
+            stamp, data = read_regular(self._root / key)
         if data is None or self._checked_stamps.get(key) != stamp:
             check_bytes(self._root, key, entry, data)
             self._checked_stamps[key] = stamp
         return default_buffer_prototype().buffer.from_bytes(data or b"")
-
-
-def _read_stamped(path: Path) -> tuple[tuple[int, ...], bytes | None]:
-    """Return the stamp (inode, times, length) and content of a file; None if it is unreadable."""
-    try:
-        if not path.is_file():  # the read of a pipe or a device might not end
-            return (), None
-        with path.open("rb") as handle:
-            stat = os.fstat(handle.fileno())
-            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size)
-            return stamp, handle.read()
-    except OSError:
-        return (), None
