@@ -24,6 +24,14 @@ SUPERVISED = "supervised"
 _PICTURES = "pictures"
 
 
+def check_shapes(owner: object, shapes: Mapping[str, tuple[int, ...]], where: str = "") -> None:
+    """Raise StorageError unless the arrays of an object that have these names have these shapes."""
+    for name, shape in shapes.items():
+        actual = getattr(owner, name).shape
+        if actual != shape:
+            raise misfit(f"{where}{name}", f"of shape {actual}", f"{shape}")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedTransformer(ABC):
     """A saved model that gives rows their new features.
@@ -47,6 +55,11 @@ class SavedTransformer(ABC):
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.statistics is not None:
+            names = ("mean", "squares", "low", "high")
+            check_shapes(self.statistics, dict.fromkeys(names, (self.n_components,)))
 
     @property
     @abstractmethod
@@ -179,13 +192,14 @@ class Model(SavedTransformer):
     def __post_init__(self) -> None:
         q, d = self.components.shape if self.components.ndim == 2 else (0, 0)
         shapes = {"components": (q, d), "mean": (d,), "scale": (d,), "eigenvalues": (q,)}
-        for name, shape in shapes.items():
+        if not q * d:
+            raise misfit("components", f"of shape {self.components.shape}", "(q, d), q and d >= 1")
+        check_shapes(self, shapes)
+        for name in shapes:
             values = getattr(self, name)
-            if values.shape != shape or 0 in shape or values.dtype.kind != "f":
-                expected = f"{shape} of floats, where `components` is (q, d) with q, d >= 1"
-                raise misfit(name, f"shape {values.shape} of {values.dtype}", expected)
-            if not np.isfinite(values).all():
-                raise misfit(name, "partly NaN or infinite", "finite numbers. Fit again")
+            if values.dtype.kind != "f" or not np.isfinite(values).all():
+                actual = f"{values.dtype}, or partly NaN or infinite"
+                raise misfit(name, actual, "finite floats. Fit again")
         if self.feature_names is not None and len(self.feature_names) != d:
             raise misfit("feature_names", f"{len(self.feature_names)} names", str(d))
         labels = self.labels
@@ -193,9 +207,12 @@ class Model(SavedTransformer):
             actual = f"shape {labels.shape} of {labels.dtype}"
             raise misfit("labels", actual, "one whole number for each row")
         sample = self.sample
-        if sample is not None and sample.points.shape != (len(sample.values), q):
-            expected = f"{(len(sample.values), q)}, one for each of its values"
-            raise misfit("sample", f"points of shape {sample.points.shape}", expected)
+        if sample is not None:
+            rows = sample.values.size
+            check_shapes(sample, {"points": (rows, q), "values": (rows,)}, "sample.")
+        if self.distribution is not None:
+            check_shapes(self.distribution, {"edges": (11, d), "shares": (12, d)}, "distribution.")
+        super().__post_init__()
 
     @property
     def n_features(self) -> int:

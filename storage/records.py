@@ -32,9 +32,13 @@ def dumps(value: Any) -> str:
 def loads(text: str | bytes) -> Any:
     """Return the value that `dumps` wrote; raise ValueError for text that is not JSON."""
     try:
-        return json.loads(text, object_hook=_restore_float)
+        value = json.loads(text, object_hook=_restore_float)
     except (RecursionError, TypeError) as error:
         raise ValueError(f"no JSON of ism-dask: {error}") from error
+    # An escape may stand for half of a character, which nothing can print or write.
+    if (b"\\ud" if isinstance(text, bytes) else "\\ud") in text.lower():  # type: ignore[operator]
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def _restore_float(mapping: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ism_dask.rows.moments import ColumnMoments
 from storage.dataset import folder_name, open_dataset
 from storage.errors import DatasetNotFound, StorageError, misfit
-from storage.models import SavedTransformer
+from storage.models import SavedTransformer, check_shapes
 from storage.runs import UNFOLD, load_result, save_run
 
 # Rows of up to so many bytes are saved with their coordinates; others are read from their data set.
@@ -52,16 +52,14 @@ class SavedUnfolding(SavedTransformer):
         n, q = self.coordinates.shape if self.coordinates.ndim == 2 else (0, 0)
         d = self.rows.shape[1] if self.rows.ndim == 2 else 0
         # Rows that are many are read from their data set.
-        shapes = {
-            "coordinates": (n, q),
-            "scale": (d,),
-            "rows": (len(self.rows) and n, d),
-            "corrections": (n, q),
-        }
-        for name, shape in shapes.items():
-            values = getattr(self, name)
-            if values is not None and (values.shape != shape or not np.isfinite(values).all()):
-                raise misfit(name, f"of shape {values.shape}, or infinite", f"finite, {shape}")
+        shapes = {"coordinates": (n, q), "scale": (d,), "rows": (len(self.rows) and n, d)}
+        if self.corrections is not None:
+            shapes["corrections"] = (n, q)
+        check_shapes(self, shapes)
+        for name in shapes:
+            if not np.isfinite(getattr(self, name)).all():
+                raise misfit(name, "partly NaN or infinite", "finite numbers")
+        super().__post_init__()
 
     @property
     def n_features(self) -> int:
@@ -90,7 +88,13 @@ class SavedUnfolding(SavedTransformer):
         )
 
     def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(self._placement(rows))
+        try:
+            return np.asarray(self._placement(rows))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise StorageError(
+                f"the unfolding cannot place rows ({type(error).__name__}: {error}): its record "
+                "is not as it was written. Compute the run again"
+            ) from error
 
     @cached_property
     def _placement(self) -> Any:
@@ -99,21 +103,15 @@ class SavedUnfolding(SavedTransformer):
         # It imports scikit-learn, which reading a run need not wait for.
         from ism_dask.estimators.placement import Placement  # noqa: PLC0415
 
-        try:
-            return Placement.beside(
-                self.rows,
-                self.scale,
-                self.coordinates,
-                self.corrections,
-                n_neighbors=int(self.metrics["n_neighbors"]),
-                exact=bool(self.metrics["exact_neighbors"]),
-                seed=int(self.config["seed"]),
-            )
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise StorageError(
-                f"the unfolding cannot place rows ({type(error).__name__}: {error}): its record "
-                "is not as it was written. Compute the run again"
-            ) from error
+        return Placement.beside(
+            self.rows,
+            self.scale,
+            self.coordinates,
+            self.corrections,
+            n_neighbors=int(self.metrics["n_neighbors"]),
+            exact=bool(self.metrics["exact_neighbors"]),
+            seed=int(self.config["seed"]),
+        )
 
 
 def save_unfolding(name: str, unfolding: SavedUnfolding) -> Path:
@@ -145,6 +143,7 @@ def load_unfolding(name: str) -> SavedUnfolding:
         saved,
         rows=saved.rows if is_copy else _stored_rows(name, saved.metrics),
         statistics=ColumnMoments.of(saved.coordinates),
+        placement=None,
     )
 
 

@@ -12,6 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from stock import store_small
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.rows.distribution import Distribution
+from ism_dask.rows.moments import ColumnMoments
 from storage import (
     DamagedStore,
     Model,
@@ -100,7 +102,10 @@ def test_labels_and_pictures_are_part_of_a_model(dtype):
         ({"eigenvalues": np.ones(3)}, "`eigenvalues`"),
         ({"feature_names": ("a",)}, "`feature_names`"),
         *(({"labels": y}, "`labels`") for y in (np.zeros(3), np.zeros((3, 1), int))),
-        ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample`"),
+        ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample.points`"),
+        ({"sample": Sample(np.zeros((3, 2)), np.zeros((3, 1)))}, "`sample.values`"),
+        ({"statistics": ColumnMoments.of(np.ones((5, 3)))}, "`mean`"),
+        ({"distribution": Distribution.of(np.ones((5, 3)))}, "`distribution.edges`"),
     ],
 )
 def test_a_model_that_does_not_fit_together_is_refused(changes, message):
@@ -171,6 +176,13 @@ def test_json_round_trip(value):
     text = dumps(value)
     json.loads(text, parse_constant=pytest.fail)
     assert loads(text) == value
+
+
+def test_json_with_half_a_character_is_refused():
+    assert loads(r'{"a": "\ud83d\ude00"}') == {"a": "\U0001f600"}
+    for text in (r'{"a": "\uD83D"}', rb'["\ud83d"]'):
+        with pytest.raises(ValueError, match="surrogates"):
+            loads(text)
 
 
 def test_json_takes_numpy_and_refuses_the_rest():
