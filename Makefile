@@ -17,7 +17,7 @@ CRON = 0 2 * * *
 # ones begin.
 BESIDE = --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: demo test chaos long docs package deploy browser tools lint format bench bench-scale clean help
+.PHONY: demo test chaos long fuzz docs package deploy browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -40,6 +40,9 @@ chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files
 
 long: $(READY)  ## Run tests of up to two minutes each: documentation, clusters, servers, a few of every fault
 	$(BIN)/python -m pytest $(BESIDE) -m '(long or chaos) and not minutes'
+
+fuzz: $(READY)  ## Alter files of every kind at random, ten minutes for each reader; FINDINGS=folder has what fails
+	nice $(BIN)/python -m tests.fuzzing --seconds 600 --seed $$(date +%j) --keep $(or $(FINDINGS),findings)
 
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }

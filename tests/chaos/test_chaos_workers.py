@@ -35,7 +35,7 @@ GROUP = Path(f"/sys/fs/cgroup/memory{OWN and OWN[1]}", f"ism-dask-{os.getpid()}"
 def _other_program(cluster, rng):
     """Yield another client of the cluster, and a worker as options of its calls."""
     with distributed.Client(cluster.address, set_as_default=False) as other:
-        workers = sorted(other.scheduler_info(n_workers=-1)["workers"])
+        workers = wait(lambda: sorted(other.scheduler_info(n_workers=-1)["workers"]))
         yield other, {"workers": [rng.choice(workers)]}
 
 

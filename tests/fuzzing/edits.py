@@ -1,0 +1,157 @@
+"""Change bytes, JSON, TOML, files and Zarr folders at random, and correct their digests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import zarr
+
+import storage
+from storage.manifest import MANIFEST, read_manifest, write_manifest
+from storage.records import loads, to_sealed_json
+from storage.store import put_array
+
+_NUMBERS = (0, 1, -1, 2, 127, 255, 2**15, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
+_TOKENS = (b'"', b",", b"\n", b"\0", b"\xff\xfe", b"NaN", b"1e999", b"-", b"[", b"{", b"9" * 99)
+_DATES = ("2026-11-28", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")
+_TEXTS = ("", "x" * 5000, "\ud800", "../../etc/passwd", "\0", "<b>", "1", "nan", "a=b", *_DATES)
+_FLOATS: list[Any] = [{"__float__": each} for each in ("nan", "inf", "-inf", "x")]
+_SCALARS = (None, True, False, *_NUMBERS, 10**400, 0.5, 1e308, -1e308, 5e-324)
+_HOSTILE: Any = (*_SCALARS, *_TEXTS, *_FLOATS, [], {}, [[]], [0], [None], {"": None})
+
+
+def edit_bytes(rng: Random, data: bytes) -> bytes:
+    """Return bytes after one to five edits."""
+    edited = bytearray(data)
+    for _ in range(rng.randint(1, 5)):
+        at, size = rng.randrange(len(edited) + 1), rng.choice((1, 2, 4, 8, rng.randint(1, 256)))
+        match rng.choices("fnidc.", (8, 8, 4, 4, 4, 1)):
+            case ["f"] if edited:  # a bit
+                edited[at % len(edited)] ^= 1 << rng.randrange(8)
+            case ["n"]:
+                width, number = rng.choice((1, 2, 4, 8)), rng.choice(_NUMBERS)
+                content = (number % 2 ** (8 * width)).to_bytes(width, "little")
+                edited[at : at + width] = rng.choice((content, content[::-1]))
+            case ["i"]:
+                edited[at:at] = rng.choice((rng.randbytes(size), rng.choice(_TOKENS)))
+            case ["d"]:
+                del edited[at : at + size]
+            case ["c"]:
+                edited[at:at] = edited[: at + size][-size:]
+            case _:
+                del edited[at:]
+    return bytes(edited)
+
+
+def edit_tree(rng: Random, tree: Any) -> None:
+    """Replace, delete or add one to three values of nested lists and mappings, in place."""
+    for _ in range(rng.randint(1, 3)):
+        if not tree:
+            return
+        inside, key = _branch(rng, tree)
+        sibling, kind = inside[rng.choice(_keys(inside))], type(inside[key])
+        alike = [each for each in _HOSTILE if type(each) is kind]  # gets past checks of types
+        hostile = deepcopy(rng.choice(rng.choice((alike or _HOSTILE, _HOSTILE))))
+        match rng.choices("rcda", (7, 1, 1, 1)):
+            case ["r"]:
+                inside[key] = hostile
+            case ["c"]:
+                inside[key] = deepcopy(rng.choice((sibling, [sibling], {"": sibling})))
+            case ["d"]:
+                del inside[key]
+            case _ if isinstance(inside, dict):
+                inside[rng.choice(("x", "", "\ud800", "../x", "__float__"))] = hostile
+            case _:
+                inside.append(hostile)
+
+
+def _branch(rng: Random, tree: Any) -> tuple[Any, Any]:
+    """Return a list or mapping within a tree, and one of its keys."""
+    key = rng.choice(_keys(tree))
+    inner = isinstance(tree[key], dict | list) and len(tree[key]) and rng.random() < 0.8
+    return _branch(rng, tree[key]) if inner else (tree, key)
+
+
+def _keys(tree: Any) -> Any:
+    return list(tree) if isinstance(tree, dict) else range(len(tree))
+
+
+def edit_json(rng: Random, text: bytes) -> bytes:
+    """Return JSON with other values, those in its text `record` if it has one; sealed if it was."""
+    tree = json.loads(text)
+    sealed = tree.pop("digest", None) is not None
+    attributes = tree.get("attributes") or {}
+    record = json.loads(attributes["record"]) if rng.random() < 0.95 and attributes else None
+    edit_tree(rng, tree if record is None else record)
+    if record is not None:
+        attributes["record"] = json.dumps(record)
+    edited = json.dumps(tree, indent=1)
+    with suppress(storage.StorageError, TypeError, ValueError):  # values that no record can hold
+        edited = to_sealed_json(loads(edited)) if sealed else edited
+    return edited.encode()
+
+
+def edit_toml(rng: Random, text: bytes) -> bytes:
+    """Return TOML in which one to three lines have other values, are gone, or come twice."""
+    lines = text.decode().split("\n")
+    for _ in range(rng.randint(1, 3)):
+        at, value = rng.randrange(len(lines)), rng.choice(_HOSTILE)
+        bare = value in _DATES or value in _FLOATS
+        written = str(next(iter(value.values()))) if value in _FLOATS else value
+        changed = f"{lines[at].partition('=')[0]} = {written if bare else json.dumps(value)}"
+        lines[at] = rng.choice((changed, changed, changed, "", f"{lines[at]}\n{rng.choice(lines)}"))
+    return "\n".join(lines).encode()
+
+
+def edit_file(rng: Random, path: Path) -> None:
+    """Change what a file holds in the way of its format, or any of its bytes."""
+    data, suffix = path.read_bytes(), path.suffix if rng.random() < 0.8 else ""
+    if suffix == ".gz":
+        edited = gzip.compress(edit_bytes(rng, gzip.decompress(data)), 1)
+    elif suffix == ".toml":
+        edited = edit_toml(rng, data)
+    else:
+        edited = (edit_json if suffix and data[:1] == b"{" else edit_bytes)(rng, data)
+    path.write_bytes(edited)
+
+
+def edit_folder(rng: Random, root: Path) -> None:
+    """Change one to three files of a Zarr folder, then list all right digests, or change these."""
+    data_hash = read_manifest(root).data_hash if (root / MANIFEST).exists() else None
+    for _ in range(rng.randint(1, 3)):
+        files = sorted(each for each in root.rglob("*") if each.is_file() and each.name != MANIFEST)
+        with suppress(Exception):  # an earlier edit may have left nothing to change
+            path = rng.choice((root / "zarr.json", rng.choice(files)))
+            if rng.random() < 0.03:
+                path.unlink()
+            elif path.name[0] in "c0123456789" and rng.random() < 0.8:
+                edit_array(rng, root, next(a for a in path.parents if (a / "zarr.json").exists()))
+            else:
+                edit_file(rng, path)
+    if data_hash is not None:
+        (root / MANIFEST).unlink()
+        write_manifest(root, data_hash)
+        if rng.random() < 0.1:
+            edit_file(rng, root / MANIFEST)
+
+
+def edit_array(rng: Random, root: Path, folder: Path) -> None:
+    """Change numbers of an array in a Zarr folder, or its rows, its type or its shape."""
+    values, length = np.array(zarr.open_array(folder, mode="r")[...]), rng.choice((1, 1, 5, None))
+    if folder == root or rng.random() < 0.6:
+        number = rng.choice((np.nan, np.inf, 0.5, 1e300, 5e-324, *map(float, _NUMBERS)))
+        values.reshape(-1)[rng.randrange(values.size) :][:length] = np.array(number)
+        zarr.open_array(folder, mode="r+")[...] = values
+        return
+    other_type = values.astype(rng.choice(("<f4", "<f8", "<i8", "|u1", "|b1")))
+    values = rng.choice((values[:length], other_type, values.T, values[..., None]))
+    shutil.rmtree(folder)
+    put_array(zarr.open_group(root, mode="r+"), folder.relative_to(root).as_posix(), values)

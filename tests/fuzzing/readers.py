@@ -1,0 +1,288 @@
+"""The readers of files: what fills a home for each, and all that reads one of its files."""
+
+from __future__ import annotations
+
+import gzip
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import h5py
+import numpy as np
+import zarr
+from PIL import Image
+
+import storage
+from flows.builtin import raw_files
+from flows.cli import run_file, stored
+from flows.cli.output import Output
+from flows.compute.places import read_cluster
+from flows.errors import FlowError
+from flows.paper.measure import run_tables
+from flows.paper.settings import TablesSettings
+from flows.refreshes.refresh import refresh
+from flows.reports.html import render_index, render_run
+from flows.reports.metrics import render_metrics
+from flows.runs.inventory import check_files
+from flows.runs.published import History
+from flows.runs.transform import transform_rows
+from flows.services.dask import dask_scheduler
+from flows.services.leases import find_lease
+from flows.services.liveness import ArtifactPage, RunReceipt, receipts_to_send
+from flows.services.service import ServiceRecord, live_record, services_folder
+from flows.settings.base import TransformSettings
+from flows.settings.refresh import RefreshSettings
+from flows.settings.run_file import FLOWS, read_run_file
+from flows.settings.run_file_text import commented_run_file
+from storage.refreshes import HISTORY, history_path
+from storage.runs import LEASE
+from storage.table_ingestion import preview_table
+from storage.tables.formats import open_table
+
+ROOT = Path(__file__).parents[2]
+stock: Any = pkgutil.resolve_name("tests.chaos.stock")
+Reads = Iterator[Callable[[], object]]
+MATRICES = (".npy", ".npz", ".h5", ".zarr")
+OUTPUTS = (Output(), Output(json=True))
+
+
+def make_tables(*names: str, home: Path) -> list[Path]:
+    """Write tables in the formats of their names, and save a model of their columns."""
+    frame, paths = stock.random_table(60, 0), [home / name for name in names]
+    matrix, is_matrix = frame[[*"abcd"]].to_numpy(), paths[0].suffix in MATRICES
+    for path in paths:
+        match path.suffix:
+            case ".npy":
+                np.save(path, matrix)
+            case ".npz":
+                np.savez(path, matrix)
+            case ".h5":
+                with h5py.File(path, "w") as file:
+                    file.create_dataset("rows", data=matrix, chunks=(16, 4), compression="gzip")
+            case ".zarr":
+                version: Any = 2 if "old" in path.name else 3
+                zarr.create_array(path, data=matrix, chunks=(16, 4), zarr_format=version)
+            case ".parquet":  # without compression each byte counts
+                frame.to_parquet(path, compression=None)
+            case ".feather":
+                frame.to_feather(path, compression="uncompressed")
+            case suffix:
+                mark = "," if suffix == ".csv" else ";"
+                frame.to_csv(path, index=False, sep=mark, decimal="." if mark == "," else ",")
+    schema = preview_table(open_table(matrix if is_matrix else frame), options_of(paths[0]))
+    d = len(schema.encoded_names)
+    parts = (np.ones((2, d)), np.zeros(d), np.ones(d), np.ones(2))
+    described: Any = {"feature_names": schema.encoded_names, "table": schema.to_json()}
+    storage.save_model("fitted", storage.Model(*parts, **described))
+    return paths
+
+
+def options_of(path: Path) -> storage.TableOptions:
+    """Return how a table is read."""
+    return storage.TableOptions(label=() if path.suffix in MATRICES else ("y",), missing="mean")
+
+
+def read_table(path: Path) -> Reads:
+    """Yield what stores a table, and what projects its rows."""
+    given = {key: value for key, value in asdict(options_of(path)).items() if value}
+    yield partial(storage.ingest_table, path, "fuzzed", force=True, **given)
+    settings = TransformSettings(source=str(path), out=path.parent / "new.csv", unseen="ignore")
+    yield partial(transform_rows, "fitted", settings)
+
+
+def make_run_files(home: Path) -> Iterator[Path]:
+    """Write run files with all settings of each flow, and with the usual ones."""
+    for flow in FLOWS:
+        text = commented_run_file(flow, "shop.csv", "y")
+        settings = re.sub(r"^# (\[.*\]$|\w+ = )", r"\1", text, flags=re.MULTILINE)
+        for name, content in ((f"{flow}.toml", settings), (f"{flow}-short.toml", text)):
+            (home / name).write_text(content)
+            yield home / name
+
+
+def make_cluster_files(home: Path) -> Iterator[Path]:
+    """Write the cluster files of the documentation, and the certificates that they name."""
+    (home / "tls").mkdir()
+    for name in ("ca", "client", "client-key"):
+        (home / "tls" / f"{name}.pem").touch()
+    examples = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/clusters.md").read_text(), re.DOTALL)
+    for number, text in enumerate(examples):
+        (home / f"{number}.toml").write_text(text)
+        yield home / f"{number}.toml"
+
+
+def make_data_sets(home: Path) -> list[Path]:
+    """Store tables with a class and with numbers as the label, and a data set of arrays."""
+    frame = stock.random_table(60, 0)
+    stock.write_table(frame, home / "shop.csv")
+    shop = storage.ingest_table(home / "shop.csv", "shop", label="y")
+    weighted = frame.assign(weight=frame["d"].abs())
+    numbers = storage.ingest_table(
+        weighted, "numbers", label="a", weights="weight", missing="indicator"
+    )
+    return [shop.path, numbers.path, stock.store_small()]
+
+
+def read_data_set(path: Path) -> Reads:
+    """Yield what reads a data set, checks, lists and describes it, and would append to it."""
+    yield lambda: [
+        (data.X.read(0, len(data.X)), data.y) for data in [storage.open_dataset(path.name)]
+    ]
+    yield partial(check_files, [path.name])
+    yield from (partial(stored.datasets, path.name, output=output) for output in OUTPUTS)
+    yield partial(storage.ingest_table, path.parents[1] / "shop.csv", path.name, label="y")
+
+
+def make_runs(*kinds: str, home: Path) -> list[Path]:
+    """Compute a small run of each kind, and return the folders of their results."""
+    make_data_sets(home)
+    settings = {"fit": "bootstrap = 19", "cluster": "n_clusters = 2", "crossval": "folds = 2"}
+    for kind in kinds:
+        text = f'run = "{kind}"\n[data]\nsource = "shop"\n[{kind}]\nn_components = 2\n'
+        (home / "run.toml").write_text(text + settings.get(kind, ""))
+        run_file.run(home / "run.toml", plain=True, output=Output(quiet=True))
+    return [storage.run_folder(kind) / "result" for kind in kinds]
+
+
+def make_reports(home: Path) -> list[Path]:
+    """Compute a run of every kind, the paper's tables among them, and two dated ones."""
+    folders = make_runs(*FLOWS, home=home)
+    run_tables(TablesSettings(parts="table-4", data="wine", methods="ism", folds=2, run="tables"))
+    for date in ("2026-11-27", "2026-11-28"):
+        storage.publish_run("crossval", f"nightly-{date}")
+    return [
+        *folders,
+        *(storage.run_folder(name) / "result" for name in ("tables", "nightly-2026-11-28")),
+    ]
+
+
+def read_report(path: Path) -> Reads:
+    """Yield all that shows a run, alone or in a list."""
+    name = path.parent.name
+    yield lambda: render_index(storage.list_runs())
+    yield render_metrics
+    yield lambda: render_run(name)
+    for output, page in zip(OUTPUTS, ("report.md", "report.json"), strict=True):
+        yield partial(stored.runs, output=output)
+        yield partial(stored.show, name, output=output)
+        yield partial(stored.report, name, out=path.parents[2] / page, output=output)
+    yield partial(check_files, [name])
+
+
+def read_model(path: Path) -> Reads:
+    """Yield what loads a model or an unfolding, shows it, and gives rows their new features."""
+    name, home = path.parent.name, path.parents[2]
+    load: Callable[[str], Any] = storage.load_unfolding if name == "unfold" else storage.load_model
+    yield lambda: load(name).transform(np.ones((3, 6)))
+    yield lambda: load(name).transform(stock.random_table(5, 1).drop(columns="y"))
+    if name == "fit":  # as a refresh compares new rows with those of the fit
+        yield lambda: load(name).distribution.instability(np.ones((3, load(name).n_features)))
+    settings = TransformSettings(source=str(home / "shop.csv"), out=home / "new.csv")
+    yield partial(transform_rows, name, settings)
+    yield from (partial(stored.show, name, output=output) for output in OUTPUTS)
+
+
+def _resumed(run: str) -> object:
+    """Return the settings with which `ism-dask resume` would go on."""
+    lease = find_lease(run)
+    kind = FLOWS.get(lease.kind) if lease else None
+    return lease and kind and kind.parse({**lease.settings, "run": run})
+
+
+def make_records(home: Path) -> Iterator[Path]:
+    """Write records of every kind: a lease, partial results, a service, a receipt, a history."""
+    with patch.object(storage.PartialResults, "clear"):  # those of whole runs stay
+        make_runs("fit", "cluster", "crossval", home=home)
+    stock.stock()
+    yield stock.lease().path
+    for name in ("fit", "cluster", "crossval", "under-way"):
+        yield from sorted(storage.PartialResults.of_run(name).folder.glob("[!.]*"))
+    services_folder().mkdir()
+    options = {"port": 8786, "dashboard_port": 8787, "tls": False}
+    service = ServiceRecord(name="dask-scheduler", address="tcp://a", page="b", options=options)
+    pages = (ArtifactPage("key", "markdown", "data"),)
+    receipt = RunReceipt(run="id", api="api", pid=2**22 + 1, pages=pages)
+    for record in (service, receipt):
+        record.write()
+        yield record.path
+    shop = pkgutil.resolve_name("shop")
+    file = shop.open_shop(home, shop.QUICK_FILE)
+    for part, rows, shift in (("b", 40, 0.0), ("c", 50, 0.0), ("d", 400, 30.0)):
+        refresh(RefreshSettings(file=str(file)))
+        shop.write_part(home, part, rows, shift)
+    with suppress(FlowError):
+        refresh(RefreshSettings(file=str(file)))  # suspicious
+    History("sales").begin(str(file))
+    yield history_path("sales")
+
+
+def read_record(path: Path) -> Reads:
+    """Yield what reads a record of a kind, alone and in lists."""
+    if path.name == HISTORY:
+        for output, page in zip(OUTPUTS, ("history.html", "history.md"), strict=True):
+            yield partial(run_file.history, "sales", out=path.parents[2] / page, output=output)
+        yield lambda: [(each.before, each.file, each.last_made) for each in [History("sales")]]
+        yield partial(check_files, ["sales"])
+        yield render_metrics
+    elif path.name == LEASE:
+        yield partial(_resumed, "under-way")
+        yield from (partial(stored.runs, output=output) for output in OUTPUTS)
+        yield lambda: render_index(storage.list_runs())
+        yield render_metrics
+    elif path.is_dir():
+        checkpoints = storage.Checkpoints.of_run(path.parents[1].name)
+        yield lambda: [each.progress for each in [checkpoints.find()] if each]
+        yield lambda: [checkpoints.read(number) for number in checkpoints.numbers]
+        yield lambda: checkpoints.results.find(path.name, {"dataset": "small"})
+        yield partial(check_files, [path.parents[1].name])
+    else:
+        yield lambda: live_record("dask-scheduler")
+        yield lambda: dask_scheduler().check()
+        yield lambda: list(map(asdict, receipts_to_send("api")))
+
+
+LOADERS: dict[str, Callable[..., Any]] = {
+    "digits.gz": partial(raw_files.read_idx, ndim=3),
+    "faces.gz": raw_files.load_faces,
+    "cancer.data": raw_files.load_cancer,
+    "colours.png": raw_files.load_colours,
+}
+
+
+def make_raw_files(home: Path) -> list[Path]:
+    """Write a raw file for each loader, as the tests of built-in data sets make them."""
+    made, paths = pkgutil.resolve_name("test_builtin_files"), [home / name for name in LOADERS]
+    faces = made.tar_of(made.member(made.FACE), made.member(made.OTHER))
+    contents = (gzip.compress(made.idx(2, 3, 4)), faces, (made.LINE + b",2\n") * 20)
+    for path, content in zip(paths, contents, strict=False):
+        path.write_bytes(content)
+    Image.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3)).save(paths[-1])
+    return paths
+
+
+# What fills an empty home and returns the files and folders to change, and what reads one of them.
+READERS: dict[str, tuple[Callable[..., Iterable[Path]], Callable[[Path], Reads]]] = {
+    "csv": (partial(make_tables, "a.csv", "b.csv.gz"), read_table),
+    "npy": (partial(make_tables, "a.npy", "b.npz"), read_table),
+    "parquet": (partial(make_tables, "a.parquet"), read_table),
+    "feather": (partial(make_tables, "a.feather"), read_table),
+    "hdf5": (partial(make_tables, "a.h5"), read_table),
+    "zarr": (partial(make_tables, "a.zarr", "old.zarr"), read_table),
+    "run-file": (make_run_files, lambda path: iter([lambda: read_run_file(path).stored_as("a")])),
+    "cluster-file": (make_cluster_files, lambda path: iter([lambda: read_cluster(path).plan()])),
+    "data-set": (make_data_sets, read_data_set),
+    "model": (partial(make_runs, "fit", "cluster"), read_model),
+    "unfolding": (partial(make_runs, "unfold"), read_model),
+    "records": (make_records, read_record),
+    "reports": (make_reports, read_report),
+    "raw-file": (
+        make_raw_files,
+        lambda path: iter([partial(raw_files.read_raw, LOADERS[path.name], path)]),
+    ),
+}
