@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+# What values raise that no run has written, though they have the right types.
+ALTERED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 
 class FlowError(Exception):
     """Base class of all errors that `flows` raises deliberately.

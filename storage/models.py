@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -200,8 +201,16 @@ class Model(SavedTransformer):
             if values.dtype.kind != "f" or not np.isfinite(values).all():
                 actual = f"{values.dtype}, or partly NaN or infinite"
                 raise misfit(name, actual, "finite floats. Fit again")
+        self._check_rest(q, d)
+        super().__post_init__()
+
+    def _check_rest(self, q: int, d: int) -> None:
+        """Raise StorageError unless all else fits d features and q new features."""
         if self.feature_names is not None and len(self.feature_names) != d:
             raise misfit("feature_names", f"{len(self.feature_names)} names", str(d))
+        shape = self.image_shape
+        if shape is not None and (len(shape) != 2 or math.prod(shape) != d):
+            raise misfit("image_shape", shape, f"(height, width) of {d} pixels")
         labels = self.labels
         if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "ui"):
             actual = f"shape {labels.shape} of {labels.dtype}"
@@ -212,7 +221,6 @@ class Model(SavedTransformer):
             check_shapes(sample, {"points": (rows, q), "values": (rows,)}, "sample.")
         if self.distribution is not None:
             check_shapes(self.distribution, {"edges": (11, d), "shares": (12, d)}, "distribution.")
-        super().__post_init__()
 
     @property
     def n_features(self) -> int:

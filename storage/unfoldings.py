@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +78,8 @@ class SavedUnfolding(SavedTransformer):
 
     def bare(self) -> Self:
         """Return the unfolding with what places new rows, without its own rows and its table."""
+        with _placing():
+            placement = self._placement
         return replace(
             self,
             rows=self.rows[:0],
@@ -84,17 +87,12 @@ class SavedUnfolding(SavedTransformer):
             corrections=None,
             values=None,
             table=None,
-            placement=self._placement,
+            placement=placement,
         )
 
     def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
-        try:
+        with _placing():
             return np.asarray(self._placement(rows))
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise StorageError(
-                f"the unfolding cannot place rows ({type(error).__name__}: {error}): its record "
-                "is not as it was written. Compute the run again"
-            ) from error
 
     @cached_property
     def _placement(self) -> Any:
@@ -112,6 +110,18 @@ class SavedUnfolding(SavedTransformer):
             exact=bool(self.metrics["exact_neighbors"]),
             seed=int(self.config["seed"]),
         )
+
+
+@contextmanager
+def _placing() -> Iterator[None]:
+    """Turn what the values of another record raise in the block into a StorageError."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"the unfolding cannot place rows ({type(error).__name__}: {error}): its record "
+            "is not as it was written. Compute the run again"
+        ) from error
 
 
 def save_unfolding(name: str, unfolding: SavedUnfolding) -> Path:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from flows.errors import ALTERED, FlowError
 from flows.text import number, printable
 from ism_dask._types import Array
 from ism_dask.pictures import drawing
@@ -68,7 +69,13 @@ class Figure:
     @cached_property
     def content(self) -> bytes:
         """The content of the SVG or PNG file."""
-        return self.make()
+        try:
+            return self.make()
+        except ALTERED as error:
+            raise FlowError(
+                f"the picture {self.title!r} cannot be drawn ({type(error).__name__}: {error}); "
+                "compute the run again"
+            ) from error
 
     @property
     def alt(self) -> str:

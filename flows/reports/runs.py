@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+from flows.errors import ALTERED
 from flows.reports.pictures import Figure, drawn_by_date
-from flows.reports.summary import ALTERED, summarise
+from flows.reports.summary import summarise
 from flows.reports.view import View, largest, saved_result
 from flows.results.base import RunResult
 from flows.results.runs import CrossvalResult, UnfoldResult

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flows.errors import FlowError
+from flows.errors import ALTERED, FlowError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
 from flows.reports.fits import cluster_summary, fit_summary
@@ -35,10 +35,6 @@ _KINDS: Mapping[type[RunResult], tuple[Callable[..., Summary], type[NamedRunSett
     UnfoldResult: (unfold_summary, UnfoldSettings),
     TablesResult: (paper_summary, None),
 }
-
-
-# What values raise that no run has written, though they have the right types.
-ALTERED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def summarise(result: RunResult, view: View | None = None) -> Summary:

@@ -101,13 +101,13 @@ def edit_json(rng: Random, text: bytes) -> bytes:
 
 def edit_toml(rng: Random, text: bytes) -> bytes:
     """Return TOML in which one to three lines have other values, are gone, or come twice."""
-    lines = text.decode().split("\n")
+    lines = [line for line in text.decode().split("\n") if not line.startswith("#")]
     for _ in range(rng.randint(1, 3)):
-        at, value = rng.randrange(len(lines)), rng.choice(_HOSTILE)
-        bare = value in _DATES or value in _FLOATS
-        written = str(next(iter(value.values()))) if value in _FLOATS else value
-        changed = f"{lines[at].partition('=')[0]} = {written if bare else json.dumps(value)}"
-        lines[at] = rng.choice((changed, changed, changed, "", f"{lines[at]}\n{rng.choice(lines)}"))
+        at = rng.choice([number for number, line in enumerate(lines) if "=" in line] or [0])
+        value, key = rng.choice(_HOSTILE), lines[at].partition("=")[0]
+        written = next(iter(value.values())) if value in _FLOATS else json.dumps(value)
+        changed = f"{key} = {value if value in _DATES else written}"
+        lines[at] = rng.choices((changed, "", f"{lines[at]}\n{rng.choice(lines)}"), (8, 1, 1))[0]
     return "\n".join(lines).encode()
 
 

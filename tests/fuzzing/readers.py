@@ -100,7 +100,12 @@ def make_run_files(home: Path) -> Iterator[Path]:
     """Write run files with all settings of each flow, and with the usual ones."""
     for flow in FLOWS:
         text = commented_run_file(flow, "shop.csv", "y")
-        settings = re.sub(r"^# (\[.*\]$|\w+ = )", r"\1", text, flags=re.MULTILINE)
+        settings = re.sub(r"^# (\w+ = (?!.*# for example))", r"\1", text, flags=re.MULTILINE)
+        settings = (
+            re.sub(r"^# (\[\[?\w+\]?\]$)", r"\1", settings, flags=re.MULTILINE)
+            if flow == "fit"
+            else settings.partition("# [[transform]]")[0]
+        )
         for name, content in ((f"{flow}.toml", settings), (f"{flow}-short.toml", text)):
             (home / name).write_text(content)
             yield home / name
@@ -274,7 +279,10 @@ READERS: dict[str, tuple[Callable[..., Iterable[Path]], Callable[[Path], Reads]]
     "feather": (partial(make_tables, "a.feather"), read_table),
     "hdf5": (partial(make_tables, "a.h5"), read_table),
     "zarr": (partial(make_tables, "a.zarr", "old.zarr"), read_table),
-    "run-file": (make_run_files, lambda path: iter([lambda: read_run_file(path).stored_as("a")])),
+    "run-file": (
+        make_run_files,
+        lambda path: iter([lambda: read_run_file(path).stored_as("wine")]),
+    ),
     "cluster-file": (make_cluster_files, lambda path: iter([lambda: read_cluster(path).plan()])),
     "data-set": (make_data_sets, read_data_set),
     "model": (partial(make_runs, "fit", "cluster"), read_model),

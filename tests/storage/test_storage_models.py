@@ -101,6 +101,7 @@ def test_labels_and_pictures_are_part_of_a_model(dtype):
         ({"scale": np.ones((4, 1))}, "`scale`"),
         ({"eigenvalues": np.ones(3)}, "`eigenvalues`"),
         ({"feature_names": ("a",)}, "`feature_names`"),
+        *(({"image_shape": shape}, "`image_shape`") for shape in ((3, 2), (4,))),
         *(({"labels": y}, "`labels`") for y in (np.zeros(3), np.zeros((3, 1), int))),
         ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample.points`"),
         ({"sample": Sample(np.zeros((3, 2)), np.zeros((3, 1)))}, "`sample.values`"),
@@ -152,8 +153,9 @@ def test_an_unfolding_that_does_not_fit_together_is_refused(changes):
     whole = {"rows": np.ones((5, 2)), "scale": np.ones(2), "coordinates": np.ones((5, 2))}
     with pytest.raises(StorageError, match=f"`{next(iter(changes))}`"):
         SavedUnfolding(**{**whole, **changes})
-    with pytest.raises(StorageError, match="cannot place rows"):
-        SavedUnfolding(**whole).transform(np.ones((1, 2)))
+    for use in (lambda saved: saved.transform(np.ones((1, 2))), SavedUnfolding.bare):
+        with pytest.raises(StorageError, match="cannot place rows"):
+            use(SavedUnfolding(**whole))
 
 
 def test_no_model_says_so():
