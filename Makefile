@@ -35,7 +35,7 @@ demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
 test: $(READY)  ## Run the test suite (some eight minutes on two slow cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
-chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (two hours)
+chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (an hour and a half)
 	$(BIN)/python -m pytest $(BESIDE) -m 'chaos or faults'
 
 long: $(READY)  ## Run tests of up to two minutes each: documentation, clusters, servers, a few of every fault
