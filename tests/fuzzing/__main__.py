@@ -19,8 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from flows.cli.app import _OWN_PACKAGES
-from tests.fuzzing.readers import READERS, ROOT
 from tests.fuzzing.judge import keep_input, work
+from tests.fuzzing.readers import READERS, ROOT
 
 # Seconds until a process is taken for dead, since code in C does not notice a signal.
 _SILENCE = 240.0
