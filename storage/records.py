@@ -20,7 +20,7 @@ from storage.errors import DamagedStore, StorageError
 # Standard JSON has no NaN or infinity, and a metric may well be either: a mapping with this key
 # alone stands for such a number.
 _FLOAT_KEY = "__float__"
-# No whole number of a record reaches this, nor does the number of cells of a matrix.
+# No whole number of a record of ours reaches this, nor does the number of cells of a matrix.
 LARGEST = 2**63
 
 
@@ -134,10 +134,10 @@ def restored(kind: Any, value: Any) -> Any:
 
 
 def _is_plain(value: Any, kind: Any) -> bool:
-    if type(value) is int and abs(value) >= LARGEST:
-        return False
-    if kind is Any or (kind is float and type(value) is int):
+    if kind is Any:
         return True
+    if type(value) is int and kind in (int, float):
+        return abs(value) < LARGEST
     # In Python, unlike in JSON, a bool is also an int.
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 

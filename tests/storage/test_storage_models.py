@@ -39,7 +39,7 @@ def model(**changes):
         "eigenvalues": np.array([3.0, 1.0]),
         "feature_names": ("a", "b", "c", "ü"),
         "class_names": ("x", "y"),
-        "config": {"kernel": {"name": "gaussian", "sigma": 1.5}, "seed": None},
+        "config": {"kernel": {"name": "gaussian", "sigma": 1.5}, "seed": None, "entropy": 2**127},
         "metrics": {"nmi": math.nan, "gap": math.inf, "low": -math.inf, "folds": [0.5, 1]},
         "versions": {"numpy": "2"},
     }
