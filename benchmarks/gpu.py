@@ -25,7 +25,7 @@ from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem
 from ism_dask.engines.blocks import dealt_rows
 from ism_dask.engines.device_blocks import BlocksOnDevice
-from ism_dask.engines.device_memory import MemoryPlan
+from ism_dask.engines.device_memory import MemoryPlan, block_bytes
 from ism_dask.engines.device_rows import DeviceRows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian
@@ -146,7 +146,7 @@ def _passes(name: str) -> list[dict[str, Any]]:
         rate = _multiplications(device, each.dtype.name)
         for batch in _BATCHES:
             blocks = BlocksOnDevice(DeviceRows.of(device, rows), parts)
-            blocks._plan = MemoryPlan.of_batch(batch, len(parts[0]), _COLUMNS)
+            blocks._plan = MemoryPlan(True, batch * block_bytes(len(parts[0]), _COLUMNS))
             seconds = _median(lambda b=blocks, r=each: b.explained(r, W))
             needed = _MANY * (len(parts[0]) ** 2 / 3 + 4 * _COLUMNS * _Q)
             lines.append(

@@ -74,11 +74,7 @@ def _plain(value: Any, where: str) -> Any:
 
 def is_utf8(text: str) -> bool:
     """Return whether a text can be written: names of files and arguments may hold other bytes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.encode(errors="ignore").decode() == text
 
 
 _DIGEST_KEY = "digest"

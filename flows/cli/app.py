@@ -153,11 +153,9 @@ def _run_command() -> int:
 
 
 def _check_arguments() -> None:
-    try:
-        " ".join(sys.argv).encode()
-    except UnicodeEncodeError as error:
-        words = f"the arguments {sys.argv[1:]} are not all UTF-8; rename the file or folder"
-        raise SettingsError(words) from error
+    # Python has halves of characters in place of other bytes.
+    if odd := [each for each in sys.argv if each.encode(errors="ignore").decode() != each]:
+        raise SettingsError(f"the argument {odd[0]!r} is not UTF-8; rename the file or folder")
 
 
 def _message(error: Exception) -> str:

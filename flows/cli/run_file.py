@@ -110,9 +110,7 @@ def init(
         with file.open("x", encoding="utf-8") as handle:
             handle.write(text)
     except FileExistsError as error:
-        raise SettingsError(
-            f"{file} exists already; choose another name, or remove it first"
-        ) from error
+        raise SettingsError(f"{file} exists already; choose another, or remove it") from error
     except OSError as error:
         raise FlowError(f"cannot write {file}: {error.strerror}") from error
     output.say(f"wrote {file}" + ("" if schema else f"; run it with `ism-dask run {file}`"))

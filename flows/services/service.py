@@ -148,8 +148,7 @@ def preferred_ports(name: str, **usual: int) -> dict[str, list[int]]:
     """Return, for each option of a service that is a port, its last value and the usual one."""
     record = last_record(name)
     last = record.options if record else {}
-    ports = {option: last.get(option) for option in usual}
-    known = {option: port for option, port in ports.items() if type(port) is int and port > 0}
+    known = {option: port for option, port in last.items() if type(port) is int and port > 0}
     return {option: [known.get(option, port), port] for option, port in usual.items()}
 
 

@@ -43,11 +43,6 @@ class MemoryPlan:
         left = free_bytes - resident * row_bytes
         return cls(resident, min(_BATCH_SHARE * left, _BATCH_BYTES))
 
-    @classmethod
-    def of_batch(cls, blocks: int, m: int, d: int) -> MemoryPlan:
-        """Return the plan for rows that stay, with this number of blocks of m rows in a batch."""
-        return cls(True, blocks * _block_bytes(m, d))
-
     def smaller(self, *, loaded: bool) -> MemoryPlan:
         """Return the plan with batches of half the size; rows that could be `loaded` stay."""
         size = self.batch_bytes / 2
@@ -55,7 +50,7 @@ class MemoryPlan:
 
     def most_blocks(self, m: int, d: int) -> int:
         """Return the most blocks of m rows with d columns in a batch, one at least."""
-        return max(1, int(self.batch_bytes // _block_bytes(m, d)))
+        return max(1, int(self.batch_bytes // block_bytes(m, d)))
 
     def most_rows(self, d: int) -> int:
         """Return the most rows with d columns of a batch that is one block."""
@@ -63,7 +58,7 @@ class MemoryPlan:
         return int(math.sqrt(half**2 + self.batch_bytes / (8 * _SQUARES)) - half)
 
 
-def _block_bytes(m: int, d: int) -> int:
+def block_bytes(m: int, d: int) -> int:
     """Return the bytes that a block of m rows with d columns takes beside them."""
     return 8 * m * (_SQUARES * m + _COPIES * d)
 

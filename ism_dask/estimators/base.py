@@ -348,10 +348,6 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         return as_solver(self.solver)
 
     @property
-    def _engine(self) -> EngineOptions:
-        return as_engine(self.engine)
-
-    @property
     def plan(self) -> FitPlan:
         """The stopping rules of the fit."""
         return FitPlan(self._solver.stopping)

@@ -156,7 +156,9 @@ class _MatrixFile:
                 f"{self.path} has an array of shape {array.shape} of {array.dtype}; "
                 "expected rows and columns of real numbers"
             )
-        claimed, stored = math.prod(array.shape) * array.dtype.itemsize, _bytes_on_disk(self.path)
+        files = (Path(self.path), *Path(self.path).rglob("*"))
+        stored = sum(each.stat().st_size for each in files)
+        claimed = math.prod(array.shape) * array.dtype.itemsize
         if claimed > _MOST_UNPACKED + _MOST_COMPRESSED * stored:
             raise TableError(
                 f"{self.path} claims an array of shape {array.shape} in {stored:,} bytes on the "
@@ -181,11 +183,6 @@ class _MatrixFile:
         """Return the part of a table that has its rows."""
         schema = matrix_table(np.asarray(self.array[:1])).schema
         return Part(self.path, schema, partial(self.read, 0, self.array.shape[0]), self.split)
-
-
-def _bytes_on_disk(path: str) -> int:
-    """Return the size of a file, or of all files in a folder."""
-    return sum(each.stat().st_size for each in (Path(path), *Path(path).rglob("*")))
 
 
 def _open_matrices(files: TableFiles, _types: object, _options: object) -> Table:

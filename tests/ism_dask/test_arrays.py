@@ -30,7 +30,7 @@ from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem, device_blocks, device_memory, device_pairs
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.device_blocks import BlocksOnDevice, BlocksOnWorkers
-from ism_dask.engines.device_memory import MemoryPlan
+from ism_dask.engines.device_memory import MemoryPlan, block_bytes
 from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_steps import PredictionFit
@@ -281,7 +281,7 @@ def _all_pairs(kernel, dtype=np.float64, n=150, *, avoids=False):
 def test_all_pairs_on_a_device_are_those_of_numpy(kernel, resident, monkeypatch):
     monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 8)
     W, here, there = _all_pairs(kernel, avoids=resident)
-    there._plan = replace(MemoryPlan.of_batch(1, 40, 5), resident=resident)
+    there._plan = replace(MemoryPlan(True, block_bytes(40, 5)), resident=resident)
     expected, value = here.phi(W), there.phi(W)
     assert len(there._places) == 4
     assert value.objective == pytest.approx(expected.objective, rel=1e-12)
@@ -441,7 +441,7 @@ def test_all_pairs_by_pytorch_are_those_of_numpy(kernel, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(sys.modules[__name__], "DEVICE", Device.named("cpu:0"))
     W, here, there = _all_pairs(kernel)
-    there._plan = MemoryPlan.of_batch(1, 40, 5)
+    there._plan = MemoryPlan(True, block_bytes(40, 5))
     assert_allclose(there.phi(W).phi, here.phi(W).phi, rtol=1e-8, atol=1e-8)
     assert_allclose(there.product(W).product, here.product(W).product, rtol=1e-8, atol=1e-8)
 
