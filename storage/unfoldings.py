@@ -101,12 +101,15 @@ class SavedUnfolding(SavedTransformer):
         # It imports scikit-learn, which reading a run need not wait for.
         from ism_dask.estimators.placement import Placement  # noqa: PLC0415
 
+        count = int(self.metrics["n_neighbors"])
+        if not 0 < count < len(self.rows):
+            raise ValueError(f"{count} neighbours of {len(self.rows)} rows")
         return Placement.beside(
             self.rows,
             self.scale,
             self.coordinates,
             self.corrections,
-            n_neighbors=int(self.metrics["n_neighbors"]),
+            n_neighbors=count,
             exact=bool(self.metrics["exact_neighbors"]),
             seed=int(self.config["seed"]),
         )

@@ -44,9 +44,6 @@ from storage.records import restored
 from storage.refreshes import LOCK, refresh_folder
 from storage.runs import DATED, run_names, shared_name
 
-# Why a refresh has failed whose process died.
-DIED = ("its process ended without a word",)
-
 
 def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metrics of a run that its record in a history has."""
@@ -119,7 +116,7 @@ class History:
 
     def begin(self, file: str) -> None:
         """Record that a refresh begins; one whose process died has failed."""
-        died: dict[str, Any] = {"process": None, "reasons": DIED}
+        died: dict[str, Any] = {"process": None, "reasons": ("its process ended without a word",)}
         self.records = [
             replace(each, state=FAILED, **died) if each.state == BEGUN else each
             for each in self.records

@@ -153,6 +153,9 @@ def test_an_unfolding_that_does_not_fit_together_is_refused(changes):
     whole = {"rows": np.ones((5, 2)), "scale": np.ones(2), "coordinates": np.ones((5, 2))}
     with pytest.raises(StorageError, match=f"`{next(iter(changes))}`"):
         SavedUnfolding(**{**whole, **changes})
+    many = {"n_neighbors": 2**53, "exact_neighbors": True}
+    with pytest.raises(StorageError, match="9007199254740992 neighbours of 5 rows"):
+        SavedUnfolding(**whole, metrics=many, config={"seed": 0}).bare()
     for use in (lambda saved: saved.transform(np.ones((1, 2))), SavedUnfolding.bare):
         with pytest.raises(StorageError, match="cannot place rows"):
             use(SavedUnfolding(**whole))
