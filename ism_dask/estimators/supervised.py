@@ -9,41 +9,31 @@ import numpy as np
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ism_dask._validation import check_open_interval
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import BlockEngine, EngineOptions, Problem
+from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, in_library
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_fit import fit_dependence
-from ism_dask.estimators.fit_rows import seed_of
 from ism_dask.estimators.pose import (
     DEPENDENCE,
     PREDICTION,
     SupervisedProblem,
     column_target,
     pose,
-    rows_and_target,
     rows_in_memory,
     solver_for,
 )
 from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
 from ism_dask.estimators.prediction_target import prediction_targets
-from ism_dask.estimators.reservoir import HELD_ROWS, Reservoir
 from ism_dask.estimators.wide_rows import check_dense
-from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.devices import on_this_host
-from ism_dask.rows.shards import cut
-from ism_dask.rows.sparse import as_dense
 from ism_dask.selection.sample import share_explained
 from ism_dask.selection.target import MEAN
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
-
-# Blocks of the rows of a sample, whose differences tell its noise.
-_NOISE_BLOCKS = 16
 
 
 @dataclass(eq=False, repr=False)
@@ -222,8 +212,6 @@ default "auto"
         Reason to choose another number of new features; empty if there is none.
     weights_advice_ : str
         Which columns are so alike that either could have the weight of both; empty if none are.
-    n_samples_seen_ : int
-        Number of rows of all calls of `partial_fit`.
     target_remainder_ : float
         Share of the trace of the kernel of y that its low-rank factor leaves out.
     avoided_ : Avoidance or None
@@ -307,7 +295,6 @@ default "auto"
         validate_data(self, row_source(X), skip_check_array=True)
         if source is not None:
             validate_data(self, row_source(source[0]), reset=False, skip_check_array=True)
-        self.__dict__.pop("_reservoir", None)
         return self._learn(problem, sample_weight)
 
     @with_callbacks
@@ -332,75 +319,6 @@ default "auto"
             )
         self._warn_about_fit(solution)
         return self
-
-    def partial_fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, forgetting: float = 0.0
-    ) -> Self:
-        """Learn the projection from the rows of all calls since the last `fit`.
-
-        Up to 10,000 rows it is the fit to all of them. Of more, it is the fit to a random sample of
-        10,000, and `sampling_error` says how far W may be from that of all rows. With `warm_start`,
-        each call continues at the last W, which is faster.
-
-        Parameters
-        ----------
-        X : (n, d) array or frame
-            A block of rows. The first one needs rows of two classes or more.
-        y : (n,) labels, or (n,) or (n, t) numbers
-        sample_weight : (n,) numbers, optional
-            Weights of the rows, as in `fit`.
-        forgetting : float, default 0.0
-            The share, from 0 to below 1, by which this call reduces the weight of each earlier
-            row. With 0.1, the rows of ten calls ago count a third.
-
-        Returns
-        -------
-        The estimator itself.
-        """
-        if forgetting != 0:
-            check_open_interval("`forgetting`", forgetting, 0, 1, "or 0")
-        if self.whiten:
-            raise ValueError("`partial_fit` states no error for whitened features; unset `whiten`")
-        earlier: Reservoir | None = getattr(self, "_reservoir", None)
-        validate_data(self, X, reset=earlier is None, skip_check_array=True)
-        X, y = rows_and_target(self, X, y)
-        check_dense(X, "`partial_fit`", n_rows=HELD_ROWS)
-        X = as_dense(X)
-        seen = 0 if earlier is None else earlier.n_rows  # each call draws other numbers
-        draws = np.random.default_rng([seed_of(self.random_state), seen])
-        weights = np.ones(len(y)) if sample_weight is None else check_weights(sample_weight, len(y))
-        held = Reservoir.of(X, y, weights, draws)
-        if earlier is not None:
-            held = earlier.forgotten(forgetting).joined(held)
-        held = held.limited()
-        self._learn(pose(self, held.X, held.y, held.estimates), held.estimates)
-        self._reservoir = held
-        self.n_samples_seen_ = held.n_rows
-        return self
-
-    def sampling_error(self) -> float:
-        """Return how far W may be from the fit to all rows of `partial_fit`, of which it had some.
-
-        It is 0 up to 10,000 rows. With "prediction" it is the expected distance of W, from 0 to 1,
-        by the curvature of J at W as in `ism_dask.intervals`, for up to 1,000 free weights
-        (d - q) q. With "dependence" it is the residual that W is expected to have under all rows,
-        with the mean and scale of the fit.
-        """
-        check_is_fitted(self, "_reservoir", msg="`sampling_error` needs rows of `partial_fit`")
-        held: Reservoir = self._reservoir
-        variance, q = held.sampling_variance, len(self.components_)
-        if not variance:
-            return 0.0
-        problem = pose(self, held.X, held.y, held.estimates)
-        with single_threaded_blas():
-            if self.criterion_ == PREDICTION:
-                error = np.sqrt(np.trace(FittedMaximum.of(problem).turn_covariance()) / q)
-            else:
-                rows = cut((problem.X - self.mean_) / self.scale_)
-                pairs = Problem.from_dependence(rows, self.kernel_, problem.dependence)
-                engine = BlockEngine(pairs, q, rows.n_rows // _NOISE_BLOCKS)
-                error = engine.slope_noise(self.components_.T)
-        return min(float(error * np.sqrt(variance / held.variance_held)), 1.0)
 
     def score(self, X: Any, y: Any) -> float:
         """Return the share of y that X W explains in these rows: 1 all of it, about 0 nothing.
