@@ -42,6 +42,12 @@ def test_wine_is_read_drawn_and_compared(tmp_path):
 
 
 @pytest.mark.long
+def test_an_earlier_sample_helps_a_small_one():
+    alone, both = map(float, re.findall(r"direction (0\.\d+)", printed("two_samples.py")))
+    assert both > 0.99 > 0.98 > alone
+
+
+@pytest.mark.long
 def test_rows_on_disk_are_fitted_on_a_cluster():
     output = printed("larger_than_memory.py", "--rows", "2000")
     assert "2,000 rows of 20 in 4 chunks" in output

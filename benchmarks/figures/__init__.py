@@ -54,7 +54,6 @@ from benchmarks.figures.soaked import soak
 from benchmarks.figures.sparse_texts import sparse_text
 from benchmarks.figures.tenfold import cancer, face, mnist, small, wine
 from benchmarks.figures.through_fits import level_fitted, power_fitted
-from benchmarks.figures.transfer import transfer
 from benchmarks.figures.unfolded import unfolded, unfolded60k
 from benchmarks.figures.unfolded_claims import (
     unfolded_bounds,
@@ -142,7 +141,6 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         sparse,
         avoid,
         given,
-        transfer,
         unfolded,
         unfolded60k,
         unfolded_bounds,

@@ -29,7 +29,6 @@ from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rows.blocks import PAIR_ROWS, fits_memory
 from ism_dask.rows.devices import AUTO, CPU, Device, DevicesOfWorkers, device_here, on_this_host
-from ism_dask.rows.shards import cut
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.solvers import Ascent, Solver, as_solver
@@ -59,8 +58,6 @@ class SupervisedProblem:
         What X W is not to depend on.
     given : SideInformation or None
         What X W is to explain y beyond.
-    source : SupervisedProblem or None
-        Other rows, with a y of their own, that help to find W.
     device : Device or None
         Where the steps over all rows are computed, if not here by NumPy.
     workers : DevicesOfWorkers or None
@@ -75,7 +72,6 @@ class SupervisedProblem:
     weights: Array | None = None
     avoid: SideInformation | None = None
     given: SideInformation | None = None
-    source: SupervisedProblem | None = field(default=None, kw_only=True)
     device: Device | None = field(default=None, kw_only=True)
     workers: DevicesOfWorkers | None = field(default=None, kw_only=True)
     library: Device | None = field(default=None, kw_only=True)
@@ -83,13 +79,12 @@ class SupervisedProblem:
     def placed(self) -> SupervisedProblem:
         """Return the problem on its devices; raise a ValueError if one is not there."""
         device, workers = computing_devices(self.parameters, self.library)
-        source = self.source and replace(self.source, device=device, workers=workers)
-        return replace(self, device=device, workers=workers, source=source)
+        return replace(self, device=device, workers=workers)
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Which of "avoid", "given" and "source" there are."""
-        sides = {"avoid": self.avoid, "given": self.given, "source": self.source}
+        """Which of "avoid" and "given" there are."""
+        sides = {"avoid": self.avoid, "given": self.given}
         return tuple(name for name, side in sides.items() if side is not None)
 
     @property
@@ -135,15 +130,6 @@ class SupervisedProblem:
             prepared = prepared.beyond(self.regression)
         return prepared.whitened(self.weights) if whiten else prepared
 
-    def beside(self, other: SupervisedProblem, prepared: Prepared) -> Prepared:
-        """Return the rows of another problem, moved to the mean of these, in the same units."""
-        means = [
-            np.average(problem.X, axis=0, weights=problem.weights) for problem in (self, other)
-        ]
-        moved = other.X + (means[0] - means[1] - prepared.affine.mean + prepared.origin)
-        rows = prepared.lower_rows(moved / prepared.affine.scale)
-        return replace(prepared, shards=cut(rows))
-
     def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
         """Return all that a fit of W (d, q) needs except Gamma."""
         random_state = self.parameters.random_state
@@ -169,12 +155,7 @@ class SupervisedProblem:
         return self.dependence.columns if classes is None else max(len(classes) - 1, 1)
 
     def check_same_sides(self, sides: tuple[str, ...], what: str) -> None:
-        """Raise a ValueError unless the fit had the same of avoid and given, and no source."""
-        if "source" in sides:
-            raise ValueError(
-                f"the fit had a `source`, so that W is no maximum of J of these rows alone; {what} "
-                "needs a fit without one"
-            )
+        """Raise a ValueError unless the fit had the same of avoid and given."""
         if self.sides != sides:
             raise ValueError(
                 f"the fit had {' and '.join(sides) or 'neither avoid nor given'}, {what} "
@@ -225,7 +206,6 @@ def pose(
     *,
     avoid: Any = None,
     given: Any = None,
-    source: Any = None,
 ) -> SupervisedProblem:
     """Return the problem that a fit to these rows solves; raise a ValueError for misfits.
 
@@ -233,33 +213,7 @@ def pose(
     """
     problem = as_given(parameters, X, y, sample_weight, avoid=avoid, given=given).in_order()
     _ = problem.dependence  # raises a ValueError if nothing is left to explain
-    return problem if source is None else _with_source(problem, source)
-
-
-def _with_source(problem: SupervisedProblem, source: Any) -> SupervisedProblem:
-    """Return the problem with other rows (X, y) that help; raise a ValueError for misfits."""
-    if not isinstance(source, tuple | list) or len(source) not in (2, 3):
-        raise ValueError(
-            f"`source` must be a tuple (X, y) or (X, y, sample_weight) of other rows; got "
-            f"{type(source).__name__}"
-        )
-    parameters = problem.parameters
-    is_plain = parameters.max_features is None and not parameters.warm_start and not problem.sides
-    if parameters.criterion != PREDICTION or not is_plain:
-        raise ValueError(
-            "`source` is for criterion='prediction', without `avoid`, `given`, `max_features` and "
-            "`warm_start`; leave these out, or `source`"
-        )
-    try:
-        others = pose(parameters, *source)
-    except ValueError as error:
-        raise ValueError(f"`source`: {error}") from error
-    if not fits_memory((len(problem.y) + len(others.y), problem.X.shape[1])):
-        raise ValueError(
-            f"`source` has {len(others.y):,} rows, X has {len(problem.y):,}: together too many for "
-            "memory; give a random part of the rows of `source`"
-        )
-    return replace(problem, source=others)
+    return problem
 
 
 def as_given(

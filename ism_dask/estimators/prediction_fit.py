@@ -72,21 +72,12 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     fit = replace(PredictionFit.of(problem, prepared, q, report), saved_fit=current_fit())
     if most is not None and not is_warm and prepared.has_many_features:
         fit = fit.with_best_alone()
-    # A source has more rows, and so says more about the number of features.
-    source = fit
-    if problem.source is not None:
-        beside = problem.beside(problem.source, prepared)
-        source = PredictionFit.of(problem.source, beside, q)
     trials: tuple[DimensionTrial, ...] = ()
     chooses = parameters.n_components in (None, "auto") and not is_warm
-    if chooses and problem.usual_components <= MOST_FEATURES and source.n_rows >= FEWEST_ROWS:
-        source, trials = source.with_dimension(limited(fit.prepared.n_varying - 1, most))
-        fit = replace(fit, q=source.q)
+    if chooses and problem.usual_components <= MOST_FEATURES and fit.n_rows >= FEWEST_ROWS:
+        fit, trials = fit.with_dimension(limited(fit.prepared.n_varying - 1, most))
     of_support = dict[str, Any]()
-    if problem.source is not None:
-        result = fit.run_with(source)
-    else:
-        result = fit.continued() if is_warm else fit.run()
+    result = fit.continued() if is_warm else fit.run()
     if most is not None:
         of_support["full_objective_"] = result.solution.objective
         result, prepared = _with_few_features(fit, result)
@@ -110,7 +101,6 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
         "selection_": result.choice.trials,
         "other_maximum_": result.choice.other_maximum,
         "target_": result.target_name,
-        "source_weight_": result.source_weight,
         "dimension_path_": trials,
         "components_advice_": features_advice(
             result.choice.trials,

@@ -56,7 +56,6 @@ from ism_dask.selection.growth import (
 )
 from ism_dask.selection.regularisation import Choice, choose, choose_by_evidence
 from ism_dask.selection.sample import Sample, Setting
-from ism_dask.selection.source import Source
 from ism_dask.selection.support import best_alone, number_that_remains
 from ism_dask.selection.target import LAW, MEAN, Target, law_is_better
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
@@ -85,8 +84,6 @@ class FittedPrediction:
     regression : RidgeRegression
         With the kernel and the ridge.
     sample : Sample
-    source_weight : float
-        The weight of J of other rows.
     """
 
     solution: Solution
@@ -95,7 +92,6 @@ class FittedPrediction:
     target_name: str
     regression: RidgeRegression
     sample: Sample
-    source_weight: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +126,6 @@ class PredictionFit:
     seed : int
     report : callable
         Called with the prepared rows and the `State` after each step on all rows.
-    source : Source or None
-        Other rows that help, with their weight.
     saved_fit : CheckpointedFit
         Saves the steps on all rows; what precedes them is repeated, to the same bits.
     """
@@ -142,7 +136,6 @@ class PredictionFit:
     q: int
     seed: int
     report: Report | None = None
-    source: Source | None = None
     saved_fit: CheckpointedFit = field(default_factory=CheckpointedFit)
 
     @classmethod
@@ -169,24 +162,6 @@ class PredictionFit:
         curvature = no_curvature()
         choice = self._grown(target, sample, choice, curvature)
         return self._finished(name, sample, choice, curvature)
-
-    def run_with(self, other: PredictionFit) -> FittedPrediction:
-        """Return the fit from the best start, helped by other rows as far as they do help."""
-        alone, first = self.run(), other.run()
-        target, blocks = self.targets[alone.target_name], first.sample.blocks
-        explained = partial(blocks.explained, first.regression)
-        phi = partial(first.regression.phi, blocks.blocks[0])
-        source = Source(first.ascent.W, explained, phi)
-        source, choice = source.weighed(alone.sample, alone.choice)
-        if not source.weight:
-            return replace(alone, choice=choice)
-        all_rows = other._all_blocks(other.targets[first.target_name])
-        explained = partial(all_rows.explained, first.regression)
-        helped = replace(self, source=replace(source, explained=explained))
-        result = helped._finished(alone.target_name, alone.sample, choice, no_curvature())
-        value = self._all_blocks(target).explained(result.regression, result.ascent.W)
-        solution = replace(result.solution, objective=value.objective)
-        return replace(result, solution=solution, source_weight=source.weight)
 
     def continued(self) -> FittedPrediction:
         """Return the fit that continues at the components of the estimator's last fit."""
@@ -338,9 +313,8 @@ class PredictionFit:
                 if self._on_iteration is not None:
                     self._on_iteration(state)
 
-            own = partial(blocks.explained, regression)
             return ascend(
-                own if self.source is None else partial(self.source.beside, own),
+                partial(blocks.explained, regression),
                 W,
                 precondition,
                 max_iter=solver.max_iter,
@@ -370,8 +344,6 @@ class PredictionFit:
         """
         W, value = ascent.W, ascent.value
         phi = regression.phi(sample.blocks.blocks[0], W)
-        if (source := self.source) is not None:
-            phi += source.weight * (source.phi(W) - phi)
         inside = float(np.linalg.eigvalsh(W.T @ phi @ W)[0])
         more = self.q - W.shape[1]
         outside = largest_eigenvalue_outside(phi, W)

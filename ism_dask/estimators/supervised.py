@@ -163,9 +163,6 @@ default "auto"
     target_ : str
         With "prediction" of numbers: "mean" if the numbers themselves are predicted, "law" if
         functions of them are; "mean" for classes.
-    source_weight_ : float
-        With "prediction": the weight of J of the `source` in the mean of both that W maximises,
-        from 0, as without a source, to 0.9. `objective_` is J of X alone.
     dimension_path_ : tuple of DimensionTrial
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
@@ -218,7 +215,7 @@ default "auto"
         How strongly all features (`features`) and the new ones (`new_features`) depend on what
         `fit` was to avoid: correlations from 0, if independent, to 1.
     sides_ : tuple of str
-        Which of "avoid", "given" and "source" the fit had.
+        Which of "avoid" and "given" the fit had.
     classes_ : (c,) array
         The classes, if y holds classes.
     n_features_in_ : int
@@ -259,7 +256,6 @@ default "auto"
         *,
         avoid: Any = None,
         given: Any = None,
-        source: Any = None,
     ) -> SupervisedIKDR:
         """Learn the projection.
 
@@ -281,20 +277,13 @@ default "auto"
         given : (n,) or (n, t) labels or numbers, or a frame, optional
             What is known: `X W` is to explain what these do not explain of y. `transform` does not
             need it.
-        source : tuple (X, y) or (X, y, sample_weight), optional
-            Many rows of another sample with the same features, which help where the rows of X are
-            few: with "prediction", J of both counts, each with a regression of its own, so that the
-            other y may depend on its features in another way. Rows of X that W has not seen choose
-            the weight of the source. See docs/transfer.md.
 
         Returns
         -------
         The estimator itself.
         """
-        problem = pose(self, X, y, sample_weight, avoid=avoid, given=given, source=source)
+        problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
         validate_data(self, row_source(X), skip_check_array=True)
-        if source is not None:
-            validate_data(self, row_source(source[0]), reset=False, skip_check_array=True)
         return self._learn(problem, sample_weight)
 
     @with_callbacks
