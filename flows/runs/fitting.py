@@ -213,7 +213,6 @@ def fit(
         criterion=settings.criterion,
         target=target_of(y, settings.target),
         class_weight="balanced" if settings.balanced else None,
-        whiten=settings.whiten,
         avoid_weight=settings.avoid_weight,
         max_features=settings.max_features,
         warm_start=start is not None,

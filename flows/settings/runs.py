@@ -269,7 +269,6 @@ class SearchSettings(SavedRunSettings):
     balanced: bool = data_setting(
         False, about="Give all classes the same weight, however many rows they have."
     )
-    whiten: bool = solver_setting(False, about="Bring the covariance of the rows to I first.")
     restarts: int = solver_setting(
         0, about="For dependence: number of random starts beside the spectral one.", ge=0
     )

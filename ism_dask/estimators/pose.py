@@ -115,10 +115,10 @@ class SupervisedProblem:
 
     def prepared(self, kernel: Kernel, support: Array | None = None) -> Prepared:
         """Return the rows for the solver, of all features or of those of a support (d,) alone."""
-        standardize, whiten = self.parameters.standardize, self.parameters.whiten
+        standardize = self.parameters.standardize
         if is_wide(self.X):
-            if whiten or self.given is not None:
-                check_dense(self.X, "`whiten`" if whiten else "`given`")
+            if self.given is not None:
+                check_dense(self.X, "`given`")
             return prepare_wide(
                 self.X, kernel, self.dependence, standardize=standardize, weights=self.weights
             )
@@ -128,7 +128,7 @@ class SupervisedProblem:
         prepared = replace(prepared, varying_only=support is not None)
         if self.regression is not None:
             prepared = prepared.beyond(self.regression)
-        return prepared.whitened(self.weights) if whiten else prepared
+        return prepared
 
     def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
         """Return all that a fit of W (d, q) needs except Gamma."""
@@ -231,7 +231,7 @@ def as_given(
             f"`max_features` must be a whole number from 1 to {d} for {d} features, "
             f'"auto" or None; got {most!r}'
         )
-    needs_dense = parameters.whiten or most is not None or given is not None
+    needs_dense = most is not None or given is not None
     X = rows_in_memory(X, dense=needs_dense or parameters.criterion == PREDICTION)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
     avoided, known = (
@@ -267,8 +267,7 @@ def check_parameters(parameters: SupervisedIKDR) -> None:
     """Raise a ValueError if a parameter is out of range, whatever the rows."""
     check_criterion(parameters.criterion, parameters.kernel, parameters.solver, parameters.engine)
     parameters.check_parameters()
-    for name in ("whiten", "warm_start"):
-        check_bool(f"`{name}`", getattr(parameters, name))
+    check_bool("`warm_start`", parameters.warm_start)
     if parameters.avoid_weight != 0:
         weight = positive_float("`avoid_weight`", parameters.avoid_weight, "or 0")
         if weight > _LARGEST_AVOID_WEIGHT:

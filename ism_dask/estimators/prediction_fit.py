@@ -64,11 +64,6 @@ def _predicted(problem: SupervisedProblem, report: Report) -> Fitted:
     kernel, is_warm = as_kernel(parameters.kernel), problem.earlier is not None
     prepared = problem.prepared(kernel)
     q = problem.n_components(prepared)
-    if most is not None and parameters.whiten:
-        raise ValueError(
-            "`max_features` needs the features themselves, and `whiten` mixes them; set "
-            "whiten=False: a prediction of y does not depend on the scales of columns"
-        )
     fit = replace(PredictionFit.of(problem, prepared, q, report), saved_fit=current_fit())
     if most is not None and not is_warm and prepared.has_many_features:
         fit = fit.with_best_alone()

@@ -17,7 +17,6 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import (
     canonical_signs,
     nearest_orthonormal,
-    whitening_transform,
 )
 from ism_dask.linalg.row_space import axes_outside
 from ism_dask.records.iteration import State
@@ -40,8 +39,6 @@ from ism_dask.selection.support import (
 
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
-# Ridge of the covariance that rows are whitened by, as a share of its mean eigenvalue.
-_WHITENING_RIDGE = 1e-3
 # The row of the factor of what is given (b, m), and how much the row counts (b,).
 _SIDE, _COUNTS = RowFact("side"), RowFact("counts")
 
@@ -69,8 +66,6 @@ class Prepared:
         Orthonormal basis of the row space, if the rows are coordinates in it.
     origin : (d,) array
         The zero of these rows, in features standardised by `mean_` and `scale_`.
-    whitening : (r, r) array or None
-        The matrix by which the coordinates were multiplied, if their covariance was made I.
     varying_only : bool
         Whether W may use no directions in which the rows are constant.
     """
@@ -79,7 +74,6 @@ class Prepared:
     affine: Standardisation
     origin: Array
     basis: Array | None = None
-    whitening: Array | None = None
     varying_only: bool = False
 
     @property
@@ -132,8 +126,6 @@ class Prepared:
     def lift(self, directions: Array) -> Array:
         """Return (k, r + s) directions in terms of the original features (k, d)."""
         varying, constant = np.split(directions, [self.n_varying], axis=1)
-        if self.whitening is not None:
-            varying = varying @ self.whitening.T
         lifted = np.zeros((len(directions), len(self.affine.varying)))
         lifted[:, self.affine.varying] = varying if self.basis is None else varying @ self.basis.T
         if constant.any():
@@ -144,8 +136,6 @@ class Prepared:
         """Return directions (k, d) of the features as orthonormal columns (r, k) of this space."""
         varying = directions[:, self.affine.varying]
         varying = varying if self.basis is None else varying @ self.basis
-        if self.whitening is not None:
-            varying = varying @ np.linalg.inv(self.whitening.T)
         return np.linalg.qr(varying.T)[0]
 
     def coordinates(self, components: Array) -> Array:
@@ -155,8 +145,6 @@ class Prepared:
         """
         q = len(components)
         size = self.n_varying + min(self.n_constant, q + 1)
-        if self.whitening is not None:
-            return np.pad(self.lower(components), [(0, size - self.n_varying), (0, 0)])
         return np.asarray(self.lift(np.eye(size)) @ components.T)
 
     def orthonormal(self, components: Array) -> Array:
@@ -165,9 +153,6 @@ class Prepared:
 
     def lift_rows(self, rows: Array) -> Array:
         """Return rows (k, r) of this space as standardised rows (k, d) of the user's features."""
-        if self.whitening is not None:
-            inverse = np.linalg.inv(self.whitening)
-            rows = rows @ inverse @ inverse.T  # `lift` multiplies by the whitening once more
         return self.lift(rows) + self.origin
 
     def lower_rows(self, rows: Array) -> Array:
@@ -178,8 +163,7 @@ class Prepared:
                 f"{len(self.affine.varying)}; its widths belong to the space they were taken in"
             )
         varying = (rows - self.origin)[:, self.affine.varying]
-        varying = varying if self.basis is None else varying @ self.basis
-        return varying if self.whitening is None else varying @ self.whitening
+        return varying if self.basis is None else varying @ self.basis
 
     @property
     def feature_space(self) -> FeatureSpace:
@@ -202,18 +186,6 @@ class Prepared:
         outside = np.zeros((len(self.affine.varying), missing))
         outside[self.affine.varying] = axes_outside(self.basis, missing)
         return np.hstack([constant, outside])
-
-    def whitened(self, weights: Array | None = None) -> Prepared:
-        """Return the rows, with weights (n,), in coordinates whose covariance is I, up to a ridge.
-
-        W is orthonormal in these coordinates: in terms of the columns, `W^T Sigma W = I`.
-        """
-        double = self.shards.in_double()
-        total = double.n_rows if weights is None else weights.sum()
-        covariance = _with_weights(double, weights).fold(_covariance_sums) / total
-        whitening = whitening_transform(covariance, _WHITENING_RIDGE)
-        shards = double.times(whitening).cast(self.shards.dtype)
-        return replace(self, shards=shards, whitening=whitening)
 
     def beyond(self, given: SideRegression) -> Prepared:
         """Return the rows minus what is given explains of each column, computed now.
@@ -305,12 +277,6 @@ def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Pre
 
 def _with_weights(shards: Shards, weights: Array | None) -> Shards:
     return shards if weights is None else shards.with_rows(ROW_WEIGHTS, weights)
-
-
-def _covariance_sums(piece: LoadedShard) -> Array:
-    weights = piece.facts.get(ROW_WEIGHTS)
-    rows = piece.X if weights is None else weights[:, None] * piece.X
-    return np.asarray(piece.X.T @ rows)
 
 
 def _side_sums(piece: LoadedShard) -> tuple[Array, Array, Array]:

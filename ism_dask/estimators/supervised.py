@@ -89,9 +89,6 @@ default "auto"
         `ism_dask.engines.Landmarks(tol=1e-3)`.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
-    whiten : bool, default False
-        Whether to transform the features first so that their covariance is I, up to a small ridge.
-        Correlated features then count as one, and the rows of `components_` are not orthonormal.
     max_features : int, "auto" or None, default None
         With "prediction": the number of features that W may use; None means all. W is fitted to all
         features first. Then the weakest ones go in stages, while W climbs on the others, on a
@@ -124,7 +121,7 @@ default "auto"
     components_ : (q, d) array
         The weights of the new features in standardised units; the largest entry of each row is
         positive. Rows are orthonormal to 1e-10, including rows of new features that carry
-        nothing, unless `whiten` is set.
+        nothing.
     mean_, scale_ : (d,) arrays
         Mean and scale of each feature: `transform` first computes `(X - mean_) / scale_`.
     eigenvalues_ : (q,) array
@@ -240,7 +237,6 @@ default "auto"
     solver: str | Solver = "auto"
     engine: str | EngineOptions = "auto"
     standardize: bool = True
-    whiten: bool = False
     max_features: int | str | None = None
     rotation: str | None = None
     avoid_weight: float = 10.0

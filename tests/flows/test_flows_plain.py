@@ -147,12 +147,11 @@ def test_fit_keeps_the_model_that_it_tells_of():
     assert model.feature_names == data.feature_names
 
 
-def test_fits_of_the_width_root_of_whitened_rows_and_of_balanced_classes():
+def test_fits_of_the_width_root_and_of_balanced_classes():
     X, y = load_wine(return_X_y=True)
     given = {"dataset": "wine", "criterion": "dependence", "n_components": 2, "force": True}
     for sigma, settings, parameters in (
         ("root", {}, {}),
-        ("median", {"whiten": True}, {"kernel": Gaussian("median"), "whiten": True}),
         ("median", {"balanced": True}, {"kernel": Gaussian("median"), "class_weight": "balanced"}),
     ):
         run_fit(FitSettings(**given, sigma=sigma, **settings))

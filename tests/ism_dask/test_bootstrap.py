@@ -93,10 +93,9 @@ def _check_refit(fitted, X, y, sides):
     "model",
     [
         SupervisedIKDR(2),
-        SupervisedIKDR(2, whiten=True, target="linear"),
+        SupervisedIKDR(2, target="linear"),
         SupervisedIKDR(2, standardize=False),
         hsic_model(2),
-        hsic_model(2, whiten=True),
         hsic_model(2, kernel="distance"),
         hsic_model(2, standardize=False, target="linear"),
     ],

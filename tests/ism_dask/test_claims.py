@@ -93,8 +93,8 @@ def test_j_is_within_its_bound(block):
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
-def test_j_of_whitened_rows_in_single_precision_is_within_its_bound(kernel):
-    case = Case(WINE.astype(np.float32), CULTIVAR, "classes", kernel, 2, {"whiten": True})
+def test_j_of_rows_in_single_precision_is_within_its_bound(kernel):
+    case = Case(WINE.astype(np.float32), CULTIVAR, "classes", kernel, 2, {})
     model = fit(case)
     J = definition_of(case, model).objective(model.components_.T)
     assert abs(model.objective_ - J) <= model.engine_error_ * abs(J)
@@ -309,17 +309,16 @@ def test_certify_measures_what_the_fit_did_not():
     rows, y = WINE[::3, :5], CULTIVAR[::3]
     constant = np.hstack([rows, np.ones((len(rows), 2))])
     for X in (rows, constant):
-        for parameters in ({"engine": "landmarks"}, {"solver": "stiefel"}, {"whiten": True}):
+        for parameters in ({"engine": "landmarks"}, {"solver": "stiefel"}):
             model = hsic_model(2, kernel=MEDIAN, **parameters).fit(X, y)
             certificate = model.certify(X, y)
             assert certificate is model.certificate_
             assert certificate.is_certified
             assert certificate.residual == pytest.approx(model.residual_, rel=1e-3)
-            if "whiten" not in parameters:
-                Z = (X - model.mean_) / model.scale_
-                judge = Definition(Z, centred(equal_classes(y)), model.kernel_)
-                W = model.components_.T
-                assert not objection(judge.objective, W, certificate.distance)
+            Z = (X - model.mean_) / model.scale_
+            judge = Definition(Z, centred(equal_classes(y)), model.kernel_)
+            W = model.components_.T
+            assert not objection(judge.objective, W, certificate.distance)
     with pytest.raises(ValueError, match="X has 5 features, but SupervisedIKDR is expecting 7"):
         model.certify(rows, y)
     other = model.certify(constant[::-1], y)

@@ -33,7 +33,6 @@ def fitted():
     [
         SupervisedIKDR(2),
         SupervisedIKDR(2, criterion="dependence", standardize=False),
-        SupervisedIKDR(2, whiten=True),
         UnsupervisedIKDR(3, 2, n_init=1),
     ],
 )

@@ -79,14 +79,13 @@ NUMBERS = [
     (SupervisedIKDR(13), {}, "from 1 to 12 for 13 features, .* got 13"),
     (SupervisedIKDR(0), {}, '`n_components` must be .*, "auto" or None; got 0'),
     *((SupervisedIKDR(q), {}, f"`n_components` must be .* got {q!r}") for q in (1.5, True, "all")),
-    (SupervisedIKDR(whiten="yes"), {}, "`whiten` must be True or False; got 'yes'"),
+    (SupervisedIKDR(warm_start="yes"), {}, "`warm_start` must be True or False; got 'yes'"),
     (SupervisedIKDR(2, max_features=0), {}, "`max_features` must be .* from 1 to 13 .*; got 0"),
     (SupervisedIKDR(2, max_features=True), {}, '13 for 13 features, "auto" or None; got True'),
     *((SupervisedIKDR(2, max_features=k), {}, f"got {k!r}") for k in (14, 2.5, "all")),
     (SupervisedIKDR(2, max_features=1), {}, "is 1, but 2 new features need 2 .* n_components=1"),
     (SupervisedIKDR(rotation="quartimax"), {}, "`rotation` must be .* varimax; got 'quartimax'"),
     (SupervisedIKDR(rotation=True), {}, "`rotation` must be one of varimax; got True"),
-    (SupervisedIKDR(2, max_features=3, whiten=True), {}, "`whiten` mixes them"),
     (hsic_model(2, max_features=3), {}, '`max_features` is for criterion="prediction"'),
     (SemiSupervisedIKDR(3, mu=0), {}, "`mu` must be a positive"),
     (SemiSupervisedIKDR(3, mu=[1.0, 2.0]), {}, r"`mu` has shape \(2,\), but `y` has 1 column;"),
@@ -126,22 +125,10 @@ CHOICES = [
     (UnsupervisedIKDR(3, kernel="cubic"), {}, "`kernel` must be"),
     (UnsupervisedIKDR(3, engine="fast"), {}, "`engine` must be one of"),
 ]
-A, B = (pd.DataFrame(X).add_prefix(each) for each in "ab")
-SOURCES = [
-    *((SupervisedIKDR(1), {"source": s}, r"`source` must be a tuple \(X, y\)") for s in (X, (X,))),
-    (SupervisedIKDR(1), {"source": (X, Y[:9])}, "`source`: .*inconsistent numbers of samples"),
-    (SupervisedIKDR(1), {"source": (X, np.ones(N))}, "`source`: .*one class only"),
-    (SupervisedIKDR(1), {"source": (X[:, :3], Y)}, "3 features, .* expecting 13"),
-    (hsic_model(1), {"source": (X, Y)}, "criterion='prediction'"),
-    (SupervisedIKDR(1, max_features=3), {"source": (X, Y)}, "without .*`max_features`"),
-    (SupervisedIKDR(1, warm_start=True), {"source": (X, Y)}, "without .*`warm_start`"),
-    (SupervisedIKDR(1), {"given": X[:, 3], "source": (X, Y)}, "without `avoid`, `given`"),
-    (SupervisedIKDR(1), {"X": A, "source": (B, Y)}, "feature names should match"),
-]
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "message"), [*ROWS, *TARGETS, *WEIGHTS, *NUMBERS, *CHOICES, *SOURCES]
+    ("model", "given", "message"), [*ROWS, *TARGETS, *WEIGHTS, *NUMBERS, *CHOICES]
 )
 def test_what_cannot_be_fitted_is_refused(model, given, message):
     with pytest.raises(ValueError, match=message):

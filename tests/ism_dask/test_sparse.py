@@ -97,7 +97,6 @@ def test_wide_rows_in_single_precision():
     [
         (hsic_model(2), GAP, "NaN: 1 of 300 rows.*SimpleImputer"),
         (SupervisedIKDR(2), X, '300 x 60 numbers are too many.*criterion="dependence" takes more'),
-        (hsic_model(2, whiten=True), X, "`whiten` needs dense rows"),
         (hsic_model(2, kernel="relative_gaussian"), X, "belong to rows"),
     ],
 )
@@ -111,7 +110,7 @@ def test_what_sparse_rows_cannot_have_is_refused(monkeypatch, model, rows, messa
     ("model", "sides"),
     [
         (SupervisedIKDR(1), {}),
-        (SupervisedIKDR(1, whiten=True), {"given": np.arange(40.0) % 7}),
+        (SupervisedIKDR(1), {"given": np.arange(40.0) % 7}),
         (SupervisedIKDR(1, max_features=4), {"sample_weight": np.arange(40) % 3}),
         (SupervisedIKDR(1, max_features=4), {"avoid": np.arange(40.0) % 7}),
         (hsic_model(1), {"given": np.arange(40.0) % 7}),

@@ -187,11 +187,10 @@ MANY = csr_array(np.hstack([FEW[0], np.zeros((200, 2500))])), FEW[1]
     ("make", "options", "rows"),
     [
         (SupervisedIKDR, {}, FEW),
-        (SupervisedIKDR, {"whiten": True}, FEW),
         (SupervisedIKDR, {"kernel": "polynomial"}, FEW),
         (hsic_model, {}, FEW),
         (hsic_model, {}, MANY),
-        (hsic_model, {"kernel": "distance", "whiten": True}, FEW),
+        (hsic_model, {"kernel": "distance"}, FEW),
         (hsic_model, {"kernel": Gaussian(1.5), "engine": "landmarks"}, FEW),
     ],
 )
