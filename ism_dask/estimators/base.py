@@ -30,7 +30,6 @@ from ism_dask.estimators.checks import (
     readable,
     row_source,
 )
-from ism_dask.estimators.references import references_of
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.arrays import beside, in_type, namespace, on_host
 from ism_dask.linalg.rotation import ROTATIONS
@@ -64,11 +63,6 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-    def bibtex(self) -> str:
-        """Return the BibTeX entries of this software and of the methods that the fit used."""
-        check_is_fitted(self)
-        return references_of(self)
 
     def _rowwise(self, X: Any, function: Callable[[Any], Any], width: int | None) -> Any:
         """Apply `function` to blocks of rows of X (n, d), lazily for a Dask array.

@@ -1,19 +1,15 @@
-"""What goes from a fit into a paper: a table of weights, weights in units, BibTeX, and a caveat."""
+"""What goes from a fit into a paper: a table of weights, weights in units, and a caveat."""
 
 import pickle
-import re
 import warnings
 from itertools import product
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.datasets import load_iris, load_wine
-from sklearn.exceptions import NotFittedError
+from sklearn.datasets import load_wine
 
 from ism_dask import (
-    AlternativeIKDR,
-    ColoredMVU,
     SupervisedIKDR,
     UnsupervisedIKDR,
     WeightsWarning,
@@ -62,26 +58,6 @@ def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
     assert_array_equal(table[new[1], "low"], result.components_low[1])
     with pytest.raises(ValueError, match="`result` is of another fit; give that of `intervals`"):
         SupervisedIKDR(1).fit(X, Y).weights_table(result)
-
-
-@pytest.mark.parametrize(
-    ("model", "keys"),
-    [
-        (SupervisedIKDR(1), ["fukumizu2004", "fukumizu2009"]),
-        (SupervisedIKDR(1, criterion="dependence"), ["gretton2005", "wu2019"]),
-        (SupervisedIKDR(1, criterion="dependence", solver="stiefel"), ["gretton2005"]),
-        (UnsupervisedIKDR(3, n_init=1), ["wu2019", "niu2011"]),
-        (AlternativeIKDR(2, n_init=1), ["wu2019", "wu2018"]),
-        (ColoredMVU(2), ["song2007"]),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_the_methods_that_a_fit_used_are_cited(model, keys):
-    with pytest.raises(NotFittedError):
-        model.bibtex()
-    entries = model.fit(*load_iris(return_X_y=True)).bibtex()
-    assert re.findall(r"^@\w+\{(\w+),", entries, re.MULTILINE) == ["ism_dask", *keys]
-    assert all(each.count("{") == each.count("}") for each in entries.split("\n\n"))
 
 
 @pytest.mark.parametrize("criterion", ["prediction", "dependence"])
