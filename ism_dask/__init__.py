@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         AlternativeIKDR,
         SemiSupervisedIKDR,
         UnsupervisedIKDR,
-        spectral_clusters,
     )
     from ism_dask.estimators.hsic import aligned_sum, hsic
     from ism_dask.estimators.supervised import SupervisedIKDR
@@ -54,7 +53,6 @@ __all__ = [
     "kernels",
     "progress_bar",
     "saving_checkpoints",
-    "spectral_clusters",
 ]
 
 _MODULES = {
@@ -78,7 +76,6 @@ _MODULES = {
     "intervals": "inference.intervals",
     "progress_bar": "observe.progress_bar",
     "saving_checkpoints": "records.checkpoint",
-    "spectral_clusters": "estimators.clusterers",
 }
 
 

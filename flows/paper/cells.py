@@ -33,11 +33,11 @@ from flows.paper.settings import (
     UNSUPERVISED,
     TablesSettings,
 )
+from flows.paper.spectral_clusters import spectral_clusters
 from flows.progress.watching import ProgressShare
 from flows.runs.clustering import label_agreement
 from flows.runs.crossval import plan_folds
 from flows.runs.data import Array
-from ism_dask import spectral_clusters
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.kernels import Kernel
 

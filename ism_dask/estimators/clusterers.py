@@ -1,31 +1,17 @@
-"""The clusterers: without labels, with labels to avoid, with scores of some rows; a reference."""
+"""The clusterers: without labels, with labels to avoid, with scores of some rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from sklearn.utils import check_array, check_random_state
-
 from ism_dask._types import Array
-from ism_dask._validation import is_whole, positive_float
-from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.clustering.kmeans import kmeans, seeded_kmeans
-from ism_dask.clustering.spectral_embedding import Graph
-from ism_dask.engines import Auto
+from ism_dask._validation import positive_float
+from ism_dask.clustering.kmeans import seeded_kmeans
 from ism_dask.estimators.clustering import ClusteringIKDR
-from ism_dask.estimators.fit_rows import SAMPLE_ROWS
 from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.row_order import in_given_order
-from ism_dask.gamma.from_embedding import EMBEDDING, EmbeddingGuide, normalise_rows
-from ism_dask.kernels import Affinity, Gaussian
-from ism_dask.rows.devices import on_this_host
-from ism_dask.rows.shards import cut
-
-# Share of the trace of the kernel that landmarks may leave out in `spectral_clusters`.
-_LEFT_OUT = 1e-4
+from ism_dask.gamma.from_embedding import EmbeddingGuide
 
 
 @dataclass(eq=False, repr=False)
@@ -156,7 +142,7 @@ class SemiSupervisedIKDR(ClusteringIKDR):
     """Interpretable kernel dimension reduction for clustering, with scores of some of the rows.
 
     As `UnsupervisedIKDR`, but W makes `X W` depend on the scores of experts e as well:
-    `Gamma = Omega / tr Omega + sum_e mu_e H K_e H / tr(H K_e H)`, `Omega = D^-1/2 U U^T D^-1/2`.
+    `Gamma = Omega / tr Omega + mu sum_e H K_e H / tr(H K_e H)`, `Omega = D^-1/2 U U^T D^-1/2`.
     In each round, a regression on the embedding predicts the scores of the rows that have none.
     `fit` takes labels or scores (n,), or those of t experts (n, t), also as a frame: NaN, None or
     pandas' NA marks a row that the expert has not scored; for classes so does -1, as elsewhere in
@@ -164,9 +150,9 @@ class SemiSupervisedIKDR(ClusteringIKDR):
 
     Parameters
     ----------
-    mu : float or sequence of float, default 1.0
-        Weight of the scores, relative to the clusters, or the weight of each expert. All parts of
-        Gamma have trace one, whatever the number of rows, clusters and classes.
+    mu : float, default 1.0
+        Weight of the scores of each expert, relative to the clusters. All parts of Gamma have trace
+        one, whatever the number of rows, clusters and classes.
     target : {"auto", "classes", "linear"}, default "auto"
         How to read the scores of each expert: as classes, or as numbers ("linear"). "auto" takes
         labels and whole numbers as classes.
@@ -194,11 +180,11 @@ n_init, rotation, random_state, on_round
     (178,)
     """
 
-    mu: float | Sequence[float] = field(default=1.0, kw_only=True)
+    mu: float = field(default=1.0, kw_only=True)
     target: str = field(default="auto", kw_only=True)
 
     def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
-        return partial_scores(y, n, self.target, self.mu, weights)
+        return partial_scores(y, n, self.target, positive_float("`mu`", self.mu), weights)
 
     def _clustered(
         self, rows: Array, guide: EmbeddingGuide, order: Array | None, weights: Array | None
@@ -213,40 +199,3 @@ n_init, rotation, random_state, on_round
             "labels_": in_given_order(labels, order),
             "classes_": classes,
         }
-
-
-def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> Array:
-    """Return the clusters of the rows of Z, found as `UnsupervisedIKDR` finds them in X W.
-
-    It uses the same graph (a gaussian of 3/8 of the median distance), the same embedding and the
-    same k-means, without a projection.
-
-    Parameters
-    ----------
-    Z : (n, q) array
-        The rows, used without standardisation.
-    n_clusters : int
-        Number of clusters.
-    random_state : int, RandomState or None, default None
-        Seed of the samples and of k-means. None is a fixed seed.
-
-    Returns
-    -------
-    (n,) whole numbers: clusters, numbered in the order in which they first appear.
-    """
-    rows = np.asarray(
-        check_array(on_this_host(Z), dtype=[np.float64, np.float32], ensure_min_samples=2)
-    )
-    n, q = rows.shape
-    if not is_whole(n_clusters) or not 1 <= n_clusters < n:
-        raise ValueError(
-            f"`n_clusters` must be a whole number from 1 to {n - 1}; got {n_clusters!r}"
-        )
-    random = check_random_state(random_state or 0)
-    indices = np.sort(random.choice(n, min(n, SAMPLE_ROWS), replace=False))
-    sample, seed = rows[indices], int(random.randint(2**31))
-    with single_threaded_blas():
-        affinity = Affinity.of(Gaussian(), sample)
-        graph = Graph.of(cut(rows), affinity, Auto(tol=_LEFT_OUT), sample=sample, seed=seed)
-        U = graph.embedded(np.eye(q), n_clusters).shards.gather_fact(EMBEDDING)[:, :-1]
-        return kmeans(normalise_rows(U), n_clusters, seed=seed)[1]

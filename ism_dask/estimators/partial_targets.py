@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
-from ism_dask._validation import check_choice, positive_float
+from ism_dask._validation import check_choice
 from ism_dask.gamma.base import centred_by
 from ism_dask.gamma.classes import check_complete, class_dependence, is_missing, without_mask
 from ism_dask.gamma.from_embedding import AvoidGuide, ScoreGuide
@@ -49,17 +49,17 @@ def centred_labels(y: Any, n: int, weights: Array | None = None) -> Array:
 
 
 def partial_scores(
-    y: Any, n: int, target: str, mu: Any = 1.0, weights: Array | None = None
+    y: Any, n: int, target: str, mu: float = 1.0, weights: Array | None = None
 ) -> ScoreGuide:
     """Return the scores of n rows in y; each column is that of one expert.
 
-    `target` says how columns are read, `mu` is the weight of all experts, or has one for each.
+    `target` says how columns are read, `mu` is the weight of each expert.
     Rows count by their weights (n,), if there are some.
     """
     check_choice("`target`", target, _SCORES)
     given = _target_array(y, n, _MISSING_ADVICE)
     columns = given.reshape(n, -1).T
-    mus, read = _expert_weights(mu, len(columns)), []
+    read = []
     for number, column in enumerate(columns):
         try:
             read.append(_expert_scores(column, target, weights))
@@ -70,19 +70,7 @@ def partial_scores(
             raise ValueError(str(error).replace("`y`", name, 1)) from error
     scores = [values for values, _ in read]
     experts = np.repeat(np.arange(len(scores)), [values.shape[1] for values in scores])
-    return ScoreGuide(np.hstack(scores), mus, experts=experts, classes=read[0][1])
-
-
-def _expert_weights(mu: Any, count: int) -> Array:
-    """Return the weights (e,) of experts; raise a ValueError if they do not fit."""
-    if np.ndim(mu) == 0:
-        return np.full(count, positive_float("`mu`", mu))
-    if np.shape(mu) != (count,):
-        raise ValueError(
-            f"`mu` has shape {np.shape(mu)}, but `y` has {count} "
-            f"{'columns' if count > 1 else 'column'}; give one number, or one for each column"
-        )
-    return np.array([positive_float("each weight in `mu`", each) for each in list(mu)])
+    return ScoreGuide(np.hstack(scores), mu, experts=experts, classes=read[0][1])
 
 
 def _expert_scores(column: Array, target: str, weights: Array | None) -> tuple[Array, Array | None]:

@@ -37,12 +37,12 @@ class EmbeddingGuide(ABC):
     ----------
     Y : (n, t) array or None
         The given scores or labels of each row, if there are some.
-    mu : float, or (e,) array
-        Their weight, or that of each expert.
+    mu : float
+        Their weight.
     """
 
     Y: Array | None = None
-    mu: float | Array = 1.0
+    mu: float = 1.0
 
     @abstractmethod
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
@@ -120,7 +120,7 @@ class ScoreGuide(EmbeddingGuide):
         squares = rows.fold(_column_squares)
         traces = np.bincount(self.experts, squares[k:])
         omega = _with_trace_one(squares[:k])
-        return ThinGamma(np.concatenate([omega, (self.mu / traces)[self.experts]])), rows
+        return ThinGamma(np.concatenate([omega, self.mu / traces[self.experts]])), rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,18 +10,14 @@ from definition import MULTISCALE, centred, equal_classes, gaussian_kernel, rela
 from models import CULTIVAR, WINE
 from scipy.spatial.distance import pdist
 from scipy.stats import binomtest, skew
-from sklearn.datasets import load_iris
-from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import scale
 
 from ism_dask import (
     SupervisedIKDR,
-    UnsupervisedIKDR,
     aligned_sum,
     dependence_test,
     fitted_dependence_test,
     hsic,
-    spectral_clusters,
 )
 from ism_dask.gamma import thin_factors
 from ism_dask.gamma.independence import _Null, _permutation_pvalue
@@ -61,21 +57,6 @@ def test_many_rows_are_sampled_and_the_sample_repeats(monkeypatch):
     assert one == again
     assert one != other
     assert one[0][0] == pytest.approx(other[0][0], rel=0.1)
-
-
-def test_clusters_of_rows_as_they_are_are_those_that_the_estimator_finds_in_them():
-    single = WINE.astype(np.float32)
-    fitted = UnsupervisedIKDR(3).fit(single)
-    found = spectral_clusters(fitted.transform(single), 3)
-    assert normalized_mutual_info_score(found, fitted.labels_) > 0.99
-
-
-def test_clusters_need_no_projection_to_be_found():
-    X, species = load_iris(return_X_y=True)
-    found = spectral_clusters(scale(X), 3)
-    assert normalized_mutual_info_score(species, found) > 0.6
-    _, first = np.unique(found, return_index=True)
-    assert (np.diff(first) > 0).all()
 
 
 class _Against(Linear):
@@ -309,7 +290,6 @@ of_a_fit = partial(fitted_dependence_test, SupervisedIKDR(1))
         (aligned_sum, (["gaussian"], X, Y[:9]), {}, "inconsistent numbers of samples"),
         (aligned_sum, (["gaussian"], X, np.zeros(20)), {}, "one class only"),
         (hsic, (X, np.full(20, 0.1)), {"target": "linear"}, "constant"),
-        (spectral_clusters, (X, 20), {}, "`n_clusters` must be a whole number from 1 to 19"),
     ],
 )
 def test_bad_input_is_refused(call, given, options, message):

@@ -24,7 +24,6 @@ from ism_dask import (
     bootstrap,
     dependence_test,
     hsic,
-    spectral_clusters,
 )
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem, device_blocks, device_memory, device_pairs
@@ -406,7 +405,6 @@ def test_what_computes_here_takes_arrays_of_another_library():
     assert hsic(X, y) == hsic(WINE, CULTIVAR)
     there = dependence_test(X, y, given=X[:, 0], random_state=0)
     assert there.pvalue == dependence_test(WINE, CULTIVAR, given=WINE[:, 0], random_state=0).pvalue
-    assert_array_equal(spectral_clusters(X, 3), spectral_clusters(WINE, 3))
     Z = ColoredMVU(1).fit_transform(X[50:80, :], y[50:80])
     assert_array_equal(Z, ColoredMVU(1).fit_transform(WINE[50:80], CULTIVAR[50:80]))
 
