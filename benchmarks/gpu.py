@@ -20,7 +20,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from benchmarks.designs import DESIGNS, Array, Design
-from ism_dask import SupervisedIKDR, bootstrap
+from ism_dask import PredictiveIKDR, SupervisedIKDR, bootstrap
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem
 from ism_dask.engines.blocks import dealt_rows
@@ -94,7 +94,7 @@ def _fitted(X: Any, y: Array, q: int, name: str | None) -> tuple[SupervisedIKDR,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         began = time.perf_counter()
-        model = SupervisedIKDR(q, engine=engine).fit(X, y)
+        model = PredictiveIKDR(q, engine=engine).fit(X, y)
     return model, time.perf_counter() - began
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 
 from flows.reports.pictures import DPI, page_style, svg_document
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR
 from ism_dask.pictures.drawing import draw_classes, draw_weights
 
 WIDTH, HEIGHT, TOP = 1080.0, 330.0, 9
@@ -23,7 +23,7 @@ CAPTION = "their rows, and the weights of the old features in each"
 def main() -> None:
     """Fit, draw, write."""
     data = load_wine()
-    fitted = SupervisedIKDR(2).fit(data.data, data.target)
+    fitted = PredictiveIKDR(2).fit(data.data, data.target)
     names = np.array(data.feature_names)
     names[names == "od280/od315_of_diluted_wines"] = "od280/od315"
     growers = [f"grower {number}" for number in (1, 2, 3)]

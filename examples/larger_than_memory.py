@@ -22,7 +22,7 @@ import numpy as np
 import scipy.linalg
 from distributed import Client, LocalCluster
 
-from ism_dask import SupervisedIKDR, progress_bar
+from ism_dask import PredictiveIKDR, SupervisedIKDR, progress_bar
 
 COLUMNS, RADII = 20, (1.0, 1.8)
 # Largest number of rows of a chunk, which then takes 2 MB. A worker holds a few chunks at a time.
@@ -38,7 +38,7 @@ def main() -> None:
         y = da.from_zarr(folder, "y").compute()  # labels are small: one number per row
         print(f"{len(X):,} rows of {COLUMNS} in {X.npartitions} chunks, {X.nbytes / 1e6:,.0f} MB")
         with progress_bar("rings"):
-            fitted = SupervisedIKDR(2).fit(X, y)
+            fitted = PredictiveIKDR(2).fit(X, y)
         tell(fitted, plane)
         new = fitted.transform(X)  # nothing is computed yet
         new.to_zarr(folder, component="new")

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.model_selection import KFold
 
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 
 rng = np.random.default_rng(0)
 direction = np.array([1, 1, -1, 0, 0, 0, 0, 0]) / np.sqrt(3)
@@ -15,7 +15,7 @@ y2 = np.sin(X2 @ direction) + 0.8 * rng.normal(size=60)
 def fitted(weight: float, rows: np.ndarray) -> SupervisedIKDR:
     """Return the fit to some rows of the small sample, beside the weighted earlier rows."""
     weights = np.repeat([1.0, weight], [len(rows), len(X1)])
-    model = SupervisedIKDR(1)
+    model = PredictiveIKDR(1)
     return model.fit(np.vstack([X2[rows], X1]), np.append(y2[rows], y1), sample_weight=weights)
 
 

@@ -23,12 +23,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from ism_dask import SupervisedIKDR, plot, progress_bar
+from ism_dask import PredictiveIKDR, SupervisedIKDR, plot, progress_bar
 
 METHODS: dict[str, TransformerMixin] = {
     "PCA": PCA(2),
     "LDA": LinearDiscriminantAnalysis(n_components=2),
-    "IKDR": SupervisedIKDR(2),
+    "IKDR": PredictiveIKDR(2),
 }
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     """Fit the features, print and draw them, and compare them with PCA and LDA."""
     options = parsed()
     X, y = load_wine(return_X_y=True, as_frame=True)
-    fitted = SupervisedIKDR(2).fit(X, y)
+    fitted = PredictiveIKDR(2).fit(X, y)
     tell(fitted, X.columns)
     draw(fitted, X, y, options.out)
     compare(X, y, options.folds)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
         UnsupervisedIKDR,
     )
     from ism_dask.estimators.hsic import aligned_sum, hsic
-    from ism_dask.estimators.supervised import SupervisedIKDR
+    from ism_dask.estimators.predictive import PredictiveIKDR
+    from ism_dask.estimators.published import SupervisedIKDR
     from ism_dask.estimators.unfolding import ColoredMVU
     from ism_dask.gamma.independence import DependenceTest, dependence_test
     from ism_dask.inference.bootstrap import BootstrapResult, bootstrap
@@ -39,6 +40,7 @@ __all__ = [
     "ComponentsWarning",
     "DependenceTest",
     "Intervals",
+    "PredictiveIKDR",
     "SemiSupervisedIKDR",
     "SupervisedIKDR",
     "UnsupervisedIKDR",
@@ -64,8 +66,9 @@ _MODULES = {
     "ComponentsWarning": "status",
     "DependenceTest": "gamma.independence",
     "Intervals": "inference.intervals",
+    "PredictiveIKDR": "estimators.predictive",
     "SemiSupervisedIKDR": "estimators.clusterers",
-    "SupervisedIKDR": "estimators.supervised",
+    "SupervisedIKDR": "estimators.published",
     "UnsupervisedIKDR": "estimators.clusterers",
     "WeightsWarning": "status",
     "aligned_sum": "estimators.hsic",

@@ -21,7 +21,9 @@ from storage.paths import resolve_under, safe_name
 from storage.runs import MODELS, load_result, save_run
 
 # The paradigm of a fit to labels, as a clustering has one.
-SUPERVISED = "supervised"
+SUPERVISED, PREDICTIVE = "supervised", "predictive"
+# The criterion of a fit whose estimator is the predictive one.
+PREDICTION = "prediction"
 _PICTURES = "pictures"
 
 
@@ -234,7 +236,7 @@ class Model(SavedTransformer):
 
     def bare(self) -> Model:
         """Return the model with no more than `transform` needs for arrays, to send elsewhere."""
-        named_by = {key: self.metrics[key] for key in ("paradigm",) if key in self.metrics}
+        named_by = {"paradigm": self._paradigm}
         return Model(
             self.components,
             self.mean,
@@ -246,8 +248,14 @@ class Model(SavedTransformer):
 
     def get_feature_names_out(self) -> tuple[str, ...]:
         """Return the names of the new features: those that the estimator gives them."""
-        paradigm = self.metrics.get("paradigm", SUPERVISED)
-        return tuple(new_feature_name(number, paradigm) for number in range(len(self.components)))
+        numbers = range(len(self.components))
+        return tuple(new_feature_name(number, self._paradigm) for number in numbers)
+
+    @property
+    def _paradigm(self) -> str:
+        """The first part of the name of the estimator that made the model."""
+        by_criterion = PREDICTIVE if self.config.get("criterion") == PREDICTION else SUPERVISED
+        return str(self.metrics.get("paradigm", by_criterion))
 
     def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
         return project(rows, self.mean, self.scale, self.components)

@@ -40,11 +40,11 @@ def check_saved_model() -> None:
     import numpy as np
     from sklearn.datasets import load_wine
 
-    from ism_dask import SupervisedIKDR
+    from ism_dask import PredictiveIKDR
     from storage import load_model
 
     X, y = load_wine(return_X_y=True)
-    fitted = SupervisedIKDR(2).fit(X, y)
+    fitted = PredictiveIKDR(2).fit(X, y)
     np.testing.assert_allclose(load_model("two").transform(X), fitted.transform(X), atol=1e-6)
 
 

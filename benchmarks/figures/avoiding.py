@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 
 from benchmarks.measure import Figure, say
 from benchmarks.parallel import in_processes
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR
 
 Array = np.ndarray[Any, Any]
 Draw = tuple[Array, Array, Array]
@@ -88,10 +88,10 @@ def _accuracies(name: str, seed: int) -> dict[str, float]:
         np.arange(len(y)), test_size=0.5, random_state=seed, stratify=2 * y + s
     )
     q = _COMPONENTS[name]
-    plain = SupervisedIKDR(q).fit(X[train], y[train])
-    fair = SupervisedIKDR(q).fit(X[train], y[train], avoid=s[train])
+    plain = PredictiveIKDR(q).fit(X[train], y[train])
+    fair = PredictiveIKDR(q).fit(X[train], y[train], avoid=s[train])
     removed = _without_correlation(X, s, train)
-    linear = SupervisedIKDR(q).fit(removed[train], y[train])
+    linear = PredictiveIKDR(q).fit(removed[train], y[train])
     features = {
         "": plain.transform(X),
         ", avoided": fair.transform(X),
@@ -186,7 +186,7 @@ def _direct_shares(name: str, seed: int) -> tuple[float, float]:
     X = rng.normal(size=(_ROWS, _COLUMNS))
     X[:, 0] = s + 0.3 * X[:, 0]
     X, y, s = _SIMULATIONS[name](X, s, e)
-    fits = (SupervisedIKDR(1).fit(X, y, given=side) for side in (None, s))
+    fits = (PredictiveIKDR(1).fit(X, y, given=side) for side in (None, s))
     plain, conditional = (float(fitted.feature_importances_[1]) for fitted in fits)
     return plain, conditional
 

@@ -13,7 +13,7 @@ from benchmarks.fits import quiet
 from benchmarks.measure import Figure, say, timed
 from benchmarks.parallel import in_processes
 from benchmarks.rows import labelled, mnist_train
-from ism_dask import SupervisedIKDR, bootstrap, intervals
+from ism_dask import PredictiveIKDR, bootstrap, intervals
 from ism_dask.linalg.subspaces import subspace_shares
 
 _DRAWS, _ROWS, _REFITS = 12, 500, 59
@@ -86,7 +86,7 @@ def bootstrap60k() -> Figure:
     """MNIST, 60,000 x 784 from disk, q = 5: seconds of 20 refits, in units of one fit."""
     rows = labelled(mnist_train())
     with quiet():
-        fit = timed(lambda: SupervisedIKDR(_Q).fit(rows.X, rows.y))
+        fit = timed(lambda: PredictiveIKDR(_Q).fit(rows.X, rows.y))
     refits = timed(lambda: bootstrap(fit.value, rows.X, rows.y, _MANY_REFITS))
     result, ratio = refits.value, refits.seconds / fit.seconds
     return {
@@ -152,7 +152,7 @@ def _measured(number: int, draw: int, setting: _Setting) -> _Outcome:
     drawn = seeded(number, draw, setting.n, more=setting.more, mixed=setting.mixed)
     target = "auto" if len(np.unique(drawn.y)) <= _CLASSES else "numbers"
     with quiet():
-        fit = timed(lambda: SupervisedIKDR(drawn.B.shape[1], target=target).fit(drawn.X, drawn.y))
+        fit = timed(lambda: PredictiveIKDR(drawn.B.shape[1], target=target).fit(drawn.X, drawn.y))
     fitted = fit.value
     true = distance(drawn.B, (fitted.components_ / fitted.scale_).T)
     if not fitted.converged_:

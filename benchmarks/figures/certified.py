@@ -14,7 +14,7 @@ from benchmarks.dense import Array, label_dependence, squared_distances
 from benchmarks.local_maxima import objection
 from benchmarks.measure import Figure, say
 from benchmarks.parallel import in_processes
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.kernels import Gaussian, Kernel, Linear, Multiquadric, Polynomial, Squared
 
 _FITS, _ALIKE, _SHARE = 300, 20, 0.9
@@ -132,7 +132,7 @@ def _judge(seed: int) -> _Judged:
     name = list(_KERNELS)[seed % len(_KERNELS)]
     kernel, values = _KERNELS[name]
     X, y, target, q = _problem(seed)
-    model = SupervisedIKDR(q, criterion="dependence", kernel=kernel, target=target).fit(X, y)
+    model = SupervisedIKDR(q, kernel=kernel, target=target).fit(X, y)
     Z, certificate = (X - model.mean_) / model.scale_, model.certificate_
     Gamma = label_dependence(y) if target == "classes" else _number_dependence(y)
 
@@ -151,7 +151,7 @@ def _judge_prediction(seed: int) -> _Judged:
     name = _REGRESSIONS[seed % len(_REGRESSIONS)]
     kernel, values = _KERNELS[name]
     X, y, target, q = _problem(seed)
-    model = SupervisedIKDR(q, kernel=kernel, target=target).fit(X, y)
+    model = PredictiveIKDR(q, kernel=kernel, target=target).fit(X, y)
     Z, n = (X - model.mean_) / model.scale_, len(y)
     Gamma = label_dependence(y) if target == "classes" else _number_dependence(y)
     Gamma *= n / np.trace(Gamma)

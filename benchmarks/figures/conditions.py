@@ -14,7 +14,7 @@ from benchmarks.measure import Figure, say
 from benchmarks.methods import DEFAULT, PAPER, projection
 from benchmarks.parallel import in_processes
 from benchmarks.rivals_by_gradients import is_classes
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR
 from ism_dask.selection.starts import START_NAMES, Starts
 
 _ALL = (*DESIGNS, *UNSEEN)
@@ -108,7 +108,7 @@ def _wide_distances(name: str, draw: int) -> dict[str, float]:
         for method in (DEFAULT, "RFM")
     }
     with quiet():
-        few = SupervisedIKDR(q, max_features="auto").fit(drawn.X, drawn.y)
+        few = PredictiveIKDR(q, max_features="auto").fit(drawn.X, drawn.y)
         found["default, max_features='auto'"] = distance(
             drawn.B, few.components_.T / few.scale_[:, None]
         )

@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 from benchmarks.designs import DESIGNS, seeded
 from benchmarks.measure import Figure, say
 from benchmarks.parallel import in_processes
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR
 from ism_dask.solvers import Ascent
 
 Array = NDArray[Any]
@@ -85,7 +85,7 @@ _REAL: dict[str, tuple[Callable[..., Any], tuple[int, ...] | None]] = {
 
 
 def dimensions() -> Figure:
-    """Share of draws in which `SupervisedIKDR().fit(X, y)` chooses the right number of features.
+    """Share of draws in which `PredictiveIKDR().fit(X, y)` chooses the right number of features.
 
     The 17 designs of `recovery` with 500 rows and 50 draws each, and twenty draws of designs that
     the rule was not developed on (X standard normal; uniform on [0, 1] for Friedman's). `chosen`
@@ -132,7 +132,7 @@ def _chosen(kind: str, key: Any, draw: int) -> int:
 def _number(X: Array, y: Array) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return len(SupervisedIKDR(solver=Ascent(max_iter=1)).fit(X, y).components_)
+        return len(PredictiveIKDR(solver=Ascent(max_iter=1)).fit(X, y).components_)
 
 
 def _line(name: str, q: int, chosen: list[int]) -> Figure:
@@ -169,6 +169,6 @@ def _accuracy(X: Array, y: Array, q: int | None) -> float:
 def _score(X: Array, y: Array, q: int | None, train: Array, test: Array) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        model = SupervisedIKDR(q).fit(X[train], y[train])
+        model = PredictiveIKDR(q).fit(X[train], y[train])
     svm = SVC().fit(model.transform(X[train]), y[train])
     return float(svm.score(model.transform(X[test]), y[test]))

@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 from benchmarks.designs import DESIGNS, seeded
 from benchmarks.measure import Figure, say
 from benchmarks.parallel import in_processes
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR
 
 _ROWS, _DRAWS, _EXACT = 500, 6, 0.95
 _SPLITS = 4
@@ -47,7 +47,7 @@ def _exact_supports(number: int, draw: int) -> dict[str, float]:
     q, truth = drawn.B.shape[1], np.abs(drawn.B).max(axis=1) > 0
     result = {}
     for name, size in (("auto", "auto"), ("given", int(truth.sum()))):
-        model = SupervisedIKDR(q, max_features=size).fit(drawn.X, drawn.y)
+        model = PredictiveIKDR(q, max_features=size).fit(drawn.X, drawn.y)
         result[name] = float(np.array_equal(model.get_support(), truth))
         result[f"J {name}"] = model.objective_ / model.full_objective_
     say(f"{DESIGNS[number].name}, draw {draw}: {result['auto']:.0f}, {result['given']:.0f}")
@@ -90,7 +90,7 @@ def _digits(q: int, size: int | str | None, split: int) -> dict[str, float]:
     train, test, labels, answers = train_test_split(
         X, y, test_size=0.3, stratify=y, random_state=split
     )
-    model = SupervisedIKDR(q, max_features=size, rotation="varimax").fit(train, labels)
+    model = PredictiveIKDR(q, max_features=size, rotation="varimax").fit(train, labels)
     weights = np.abs(model.components_)
     machine = SVC().fit(model.transform(train), labels)
     return {

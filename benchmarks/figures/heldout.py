@@ -20,7 +20,8 @@ from benchmarks.methods import DEFAULT, PAPER, projection
 from benchmarks.parallel import in_processes
 from benchmarks.rows import Array, Labelled, labelled
 from flows.builtin import ingest
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
+from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import KERNELS
 
 # Fits to rows (n, d), classes (n,) and a number q of features, and returns what transforms rows.
@@ -61,7 +62,7 @@ def accuracy() -> Figure:
 
     Five stratified folds (four times five for fewer than 1,000 rows); for MNIST, three draws of
     2,500 training images and 2,000 others. Columns are standardised by the rows of the fit, and
-    scikit-learn's SVC takes X W unscaled. `default` is `SupervisedIKDR(q).fit(X, y)`;
+    scikit-learn's SVC takes X W unscaled. `default` is `PredictiveIKDR(q).fit(X, y)`;
     `paper's settings` has the median width and one start.
     """
     lines = [_case_line(case) for case in _CASES]
@@ -93,8 +94,8 @@ def kernels() -> Figure:
     Rows and splits are those of `accuracy`. Prediction takes the positive definite kernels.
     """
     methods: dict[str, _Method] = {
-        f"{criterion}, {name}": partial(_by_kernel, criterion, name)
-        for criterion in ("prediction", "dependence")
+        f"{criterion}, {name}": partial(_by_kernel, kind, name)
+        for criterion, kind in (("prediction", PredictiveIKDR), ("dependence", SupervisedIKDR))
         for name, kernel in KERNELS.items()
         if criterion == "dependence" or kernel.positive_definite
     }
@@ -163,10 +164,12 @@ def _line(case: _Case, methods: Mapping[str, _Method]) -> Figure:
     }
 
 
-def _by_kernel(criterion: str, kernel: str, X: Array, y: Array, q: int) -> SupervisedIKDR:
-    """Return a fit with a kernel and, but for the criterion, the defaults."""
+def _by_kernel(
+    kind: type[SupervisedBase], kernel: str, X: Array, y: Array, q: int
+) -> SupervisedBase:
+    """Return a fit with a kernel and else the defaults."""
     with quiet():
-        return SupervisedIKDR(q, criterion=criterion, kernel=kernel).fit(X, y)
+        return kind(q, kernel=kernel).fit(X, y)
 
 
 class _Umap:

@@ -13,7 +13,7 @@ from benchmarks.fits import quiet
 from benchmarks.measure import Figure, PeakMemory, Run, alternating, median_seconds, say, timed
 from benchmarks.rows import Labelled, labelled, mnist_train
 from benchmarks.shifted import shifted_mnist
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 
 _REPEATS = 3
 _JUDGED_ROWS = 6_000
@@ -43,11 +43,11 @@ _SMALL = (
 
 def _fitted(rows: Labelled, q: int) -> SupervisedIKDR:
     with quiet():
-        return SupervisedIKDR(q).fit(rows.X, rows.y)
+        return PredictiveIKDR(q).fit(rows.X, rows.y)
 
 
 def quick() -> Figure:
-    """Seconds of `SupervisedIKDR(q).fit(X, y)` on small tables: medians of three fits."""
+    """Seconds of `PredictiveIKDR(q).fit(X, y)` on small tables: medians of three fits."""
     lines: list[Figure] = []
     for case in _SMALL:
         rows = rows_in_memory(case.data)

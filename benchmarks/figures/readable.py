@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.designs import distance
 from benchmarks.fits import quiet
 from benchmarks.measure import Figure, say
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR
 from ism_dask.pictures.curves import mean_along
 
 _BAND_DRAWS, _COVERED = 40, (0.85, 0.95)
@@ -90,7 +90,7 @@ def _apart(design: str, draw: int) -> tuple[float, float, float, float]:
 
     def apart(rows: np.ndarray, times: np.ndarray, weights: np.ndarray | None = None) -> float:
         with quiet():
-            fitted = SupervisedIKDR(1).fit(rows, np.log(times), sample_weight=weights)
+            fitted = PredictiveIKDR(1).fit(rows, np.log(times), sample_weight=weights)
         return distance(B, fitted.weights_)
 
     events = X[event], time[event]

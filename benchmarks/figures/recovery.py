@@ -37,7 +37,7 @@ def recovery(designs: str = "*", methods: str = "*") -> Figure:
     It is `|P - Q|_F / sqrt(2 q)` of the projectors in units of X: 0 for the true subspace, 1 for
     one that is orthogonal to it, near .89 for a random plane in ten columns. Means over ten draws
     with 500 rows, and over five draws of the unseen designs, which have rows of their own.
-    `default` is `SupervisedIKDR(q).fit(X, y)`; `paper's settings` has the median width, a linear
+    `default` is `PredictiveIKDR(q).fit(X, y)`; `paper's settings` has the median width, a linear
     kernel for numeric y and one start. The other methods are written by their definitions in
     `benchmarks/rivals*.py`; LDA and NCA get five slices of a numeric y. `best rival` and `by best
     rival` (the default's distance divided by that of the best other method) use the means, and so

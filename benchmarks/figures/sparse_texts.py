@@ -35,10 +35,10 @@ def sparse_text() -> Figure:
     with PeakMemory() as peak, warnings.catch_warnings():
         warnings.simplefilter("ignore", ComponentsWarning)
         began, cpu = time.perf_counter(), time.process_time()
-        fitted = SupervisedIKDR(2, criterion="dependence").fit(X[train], y[train])
+        fitted = SupervisedIKDR(2).fit(X[train], y[train])
         seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     say(f"{fitted.status_.value}, residual {fitted.residual_:.2g}, {fitted.engine_}")
-    methods: dict[str, Any] = {"SupervisedIKDR(2)": fitted}
+    methods: dict[str, Any] = {"PredictiveIKDR(2)": fitted}
     for count in (2, 100):
         methods[f"TruncatedSVD({count})"] = TruncatedSVD(count, random_state=0).fit(X[train])
     lines = []

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.designs import Design, classes, noisy
 from benchmarks.measure import Figure, say
 from benchmarks.parallel import in_processes
-from ism_dask import SupervisedIKDR, dependence_test, fitted_dependence_test
+from ism_dask import PredictiveIKDR, SupervisedIKDR, dependence_test, fitted_dependence_test
 
 Array = np.ndarray[Any, Any]
 _DRAWS, _NULL_DRAWS, _NULL_ROWS, _NULL_COLUMNS = 10, 500, 120, 30
@@ -94,7 +94,7 @@ def _null_pvalue(kind: str, draw: int) -> float:
     rng = np.random.default_rng([draw, 1])
     X = rng.normal(size=(_NULL_ROWS, _NULL_COLUMNS))
     y = rng.normal(size=_NULL_ROWS) if kind == "number" else rng.integers(0, 3, _NULL_ROWS)
-    estimator = SupervisedIKDR(1, criterion="dependence", kernel="linear")
+    estimator = SupervisedIKDR(1, kernel="linear")
     options = {"n_permutations": 0, "random_state": draw}
     return fitted_dependence_test(estimator, X, y, **options).pvalue
 
@@ -104,6 +104,6 @@ def _pvalues(name: str, draw: int) -> tuple[float, float]:
     design = _DESIGNS[name]
     rows = design.draw(design.n, np.random.default_rng([draw, 2]))
     plain = dependence_test(rows.X, rows.y, random_state=draw)
-    estimator = SupervisedIKDR(design.q)
+    estimator = PredictiveIKDR(design.q)
     fitted = fitted_dependence_test(estimator, rows.X, rows.y, random_state=draw)
     return plain.pvalue, fitted.pvalue

@@ -11,10 +11,10 @@ their weights show by which measurements.
 
 from sklearn.datasets import load_wine
 
-from ism_dask import SupervisedIKDR, plot
+from ism_dask import PredictiveIKDR, plot
 
 wine = load_wine(as_frame=True)
-fitted = SupervisedIKDR(2).fit(wine.data, wine.target)
+fitted = PredictiveIKDR(2).fit(wine.data, wine.target)
 
 # %%
 # The rows in the two new features. Each colour is a grower.

@@ -12,12 +12,12 @@ any column, so that linear methods find nothing.
 import numpy as np
 from sklearn.cross_decomposition import PLSRegression
 
-from ism_dask import SupervisedIKDR, plot
+from ism_dask import PredictiveIKDR, plot
 
 random = np.random.default_rng(0)
 X = random.normal(size=(800, 10))
 y = np.cos(2 * X[:, 2]) - np.cos(X[:, 7]) + 0.2 * random.normal(size=800)
-fitted = SupervisedIKDR(2).fit(X, y)
+fitted = PredictiveIKDR(2).fit(X, y)
 
 # %%
 # The share of these two columns in the fitted plane is near 1. In the plane of partial least

@@ -12,7 +12,7 @@ can predict y itself, but functions of y, such as its square, can be predicted.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 
 random = np.random.default_rng(0)
 X = random.normal(size=(600, 8))
@@ -24,9 +24,9 @@ y = X[:, 0] * random.uniform(-1, 1, size=600)
 # as well, its "law", and takes them, because their means depend on X.
 
 fits = {
-    "mean": SupervisedIKDR(1, target="linear").fit(X, y),
-    "dependence": SupervisedIKDR(1, criterion="dependence").fit(X, y),
-    "default": SupervisedIKDR(1).fit(X, y),
+    "mean": PredictiveIKDR(1, target="linear").fit(X, y),
+    "dependence": SupervisedIKDR(1).fit(X, y),
+    "default": PredictiveIKDR(1).fit(X, y),
 }
 for name, fitted in fits.items():
     print(f"{name:10} share of the first column: {fitted.feature_importances_[0]:.2f}")

@@ -13,13 +13,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR
 
 random = np.random.default_rng(0)
 plane = np.linalg.qr(random.normal(size=(20, 2)))[0]
 X = random.normal(size=(1200, 20))
 ring = np.digitize(np.linalg.norm(X @ plane, axis=1), [0.9, 1.6])
-fitted = SupervisedIKDR(2).fit(X, ring)
+fitted = PredictiveIKDR(2).fit(X, ring)
 lda = LinearDiscriminantAnalysis(n_components=2).fit(X, ring)
 
 # %%

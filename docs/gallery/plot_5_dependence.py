@@ -27,7 +27,7 @@ ax.set(title=f"correlation {np.corrcoef(x, y)[0, 1]:.2f}, p-value {result.pvalue
 # `fitted_dependence_test` fits two thirds of the rows and tests the others.
 
 X, noise = random.normal(size=(200, 12)), random.normal(size=200)
-estimator = SupervisedIKDR(1, criterion="dependence", kernel="linear")
+estimator = SupervisedIKDR(1, kernel="linear")
 wrong = dependence_test(estimator.fit_transform(X, noise), noise, random_state=0)
 right = fitted_dependence_test(estimator, X, noise, random_state=0)
 print(f"on the rows of the fit: p = {wrong.pvalue:.3f}; on other rows: p = {right.pvalue:.3f}")

@@ -11,10 +11,10 @@ ink raises the feature; where it is red, ink lowers it.
 
 from sklearn.datasets import load_digits
 
-from ism_dask import SupervisedIKDR, plot
+from ism_dask import PredictiveIKDR, plot
 
 digits = load_digits(n_class=5)
-fitted = SupervisedIKDR(4).fit(digits.data, digits.target)
+fitted = PredictiveIKDR(4).fit(digits.data, digits.target)
 plot.components(fitted, image_shape=(8, 8))
 
 # %%

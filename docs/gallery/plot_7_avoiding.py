@@ -15,7 +15,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR
 
 patients = load_diabetes()
 sex = (patients.data[:, 1] > 0).astype(int)
@@ -30,7 +30,7 @@ of_y, of_sex = np.empty((2, len(weights), 3))
 for split in range(3):
     train, test = train_test_split(np.arange(len(y)), test_size=0.5, random_state=split)
     for number, weight in enumerate(weights):
-        fitted = SupervisedIKDR(1, avoid_weight=weight).fit(X[train], y[train], avoid=sex[train])
+        fitted = PredictiveIKDR(1, avoid_weight=weight).fit(X[train], y[train], avoid=sex[train])
         Z = fitted.transform(X)
         for labels, accuracies in ((y, of_y), (sex, of_sex)):
             classifier = SVC().fit(Z[train], labels[train])

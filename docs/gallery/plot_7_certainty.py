@@ -10,12 +10,12 @@ Refits to resampled rows say how far W may be from the truth, and which features
 
 import numpy as np
 
-from ism_dask import SupervisedIKDR, bootstrap, plot
+from ism_dask import PredictiveIKDR, bootstrap, plot
 
 random = np.random.default_rng(0)
 X = random.normal(size=(300, 8))
 y = X[:, 0] * (X[:, 0] + X[:, 1] + 1) + 0.5 * random.normal(size=300)
-result = bootstrap(SupervisedIKDR(2).fit(X, y), X, y)
+result = bootstrap(PredictiveIKDR(2).fit(X, y), X, y)
 ax = plot.shares(result)
 low, high = result.distance_interval
 ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")
@@ -23,7 +23,7 @@ ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.
 # %%
 # With 60 rows, W is hardly more than a guess, and the intervals say so.
 
-few = SupervisedIKDR(2).fit(X[:60], y[:60])
+few = PredictiveIKDR(2).fit(X[:60], y[:60])
 result = bootstrap(few, X[:60], y[:60])
 ax = plot.shares(result)
 low, high = result.distance_interval

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 from sklearn.manifold import TSNE
 
-from ism_dask import SupervisedIKDR, plot
+from ism_dask import PredictiveIKDR, plot
 
 digits = load_digits()
 X, y = digits.data[:500], digits.target[:500]
@@ -22,7 +22,7 @@ places = TSNE(random_state=0, max_iter=300).fit_transform(X)
 # %%
 # Two features explain nine tenths of where unseen images lie on the map.
 
-fitted = SupervisedIKDR(2).fit(X, places)
+fitted = PredictiveIKDR(2).fit(X, places)
 print(f"{fitted.selection_[0].explained:.0%} of the places of unseen images")
 
 # %%
@@ -52,7 +52,7 @@ from sklearn.preprocessing import StandardScaler
 tumours = load_breast_cancer(as_frame=True)
 rows = StandardScaler().fit_transform(tumours.data)
 places = TSNE(random_state=0, max_iter=300).fit_transform(rows)
-few = SupervisedIKDR(2, max_features=6, rotation="varimax").fit(tumours.data, places)
+few = PredictiveIKDR(2, max_features=6, rotation="varimax").fit(tumours.data, places)
 print(f"{few.objective_:.0%} of the map, {few.full_objective_:.0%} with all measurements")
 plot.components(few, top=6)
 

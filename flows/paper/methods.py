@@ -91,7 +91,6 @@ def fit_kernel(
         how |= {"kernel": published_kernel(request.kernel), "target": "classes"}
     model = SupervisedIKDR(
         request.q,
-        criterion="dependence",
         solver=replace(solver, max_seconds=request.cap),
         random_state=request.seed,
         **how,
@@ -123,7 +122,7 @@ def _warm(solver: Solver) -> None:
     """Run a solver once before it is timed, because the first fit of a process loads libraries."""
     X, y = load_iris(return_X_y=True)
     capped = replace(solver, max_seconds=_WARM_UP_SECONDS)
-    timed_fit(SupervisedIKDR(2, criterion="dependence", solver=capped), X, y)
+    timed_fit(SupervisedIKDR(2, solver=capped), X, y)
 
 
 # ISM by default, with the paper's graph, its stopping rule, five starts, and the other solvers.
@@ -159,7 +158,7 @@ def _reference(method: str, request: Request, X: Array, y: Array) -> Any:
     q, seed = request.q, request.seed
     if method == "supervised-pca":
         # This is ISM with the linear kernel, whose Phi does not depend on W: one eigenproblem.
-        return SupervisedIKDR(q, criterion="dependence", kernel="linear", random_state=seed)
+        return SupervisedIKDR(q, kernel="linear", random_state=seed)
     learners: Mapping[str, Callable[[], Any]] = {
         "none": FunctionTransformer,
         "pca": lambda: PCA(q, random_state=seed),

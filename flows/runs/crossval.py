@@ -134,7 +134,7 @@ def baseline_accuracies(
 
 def _baselines(q: int, classes: int, n: int, d: int) -> dict[str, tuple[BaseEstimator, float]]:
     """Return each classifier with the number of multiplications of its fit to rows (n, d)."""
-    largest_hsic = SupervisedIKDR(q, criterion=DEPENDENCE, random_state=0)
+    largest_hsic = SupervisedIKDR(q, random_state=0)
     lda = LinearDiscriminantAnalysis(n_components=min(q, classes - 1))
     return {
         # Some hundred multiplications for each pair of rows and column.

@@ -18,7 +18,8 @@ from flows.runs.fitting import (
 )
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.settings.runs import DEPENDENCE, FitSettings
-from ism_dask import BootstrapResult, Intervals, SupervisedIKDR, intervals
+from ism_dask import BootstrapResult, Intervals, intervals
+from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.inference.bootstrap import summarise_refits
 from ism_dask.inference.intervals import have_intervals
 from ism_dask.inference.refits import Refit, RefitPlan, plan_refits
@@ -44,7 +45,7 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
     # Without refits, the fit is nearly all of the work; with them, about half of it.
     part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
 
-    def work() -> tuple[FittedModel[SupervisedIKDR], Intervals | None]:
+    def work() -> tuple[FittedModel[SupervisedBase], Intervals | None]:
         X = read_rows(data.X, settings)
         fitted = fit(settings, X, y, part, start=start, weights=weights, sides=sides)
         if settings.bootstrap is not None or not have_intervals(fitted.model):

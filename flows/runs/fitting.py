@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from importlib.metadata import version
@@ -34,10 +34,11 @@ from flows.runs.data import Array, target_of
 from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
 from flows.settings.runs import CPU, DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.engines import Auto, Blocks, EngineOptions, Exact, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.pose import CRITERIA
+from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
@@ -130,7 +131,7 @@ def names_of_columns(data: Dataset) -> tuple[str, ...]:
 
 def _contributions(model: IKDR) -> tuple[Contribution, ...] | None:
     """Return the contribution of each new feature to J; None for clusters, or if J is 0."""
-    if not isinstance(model, SupervisedIKDR) or not model.objective_:
+    if not isinstance(model, SupervisedBase) or not model.objective_:
         return None
     shares = np.array(model.contributions_).T / model.objective_
     return tuple(Contribution(alone=alone, lost=lost) for alone, lost in shares.tolist())
@@ -138,10 +139,17 @@ def _contributions(model: IKDR) -> tuple[Contribution, ...] | None:
 
 def _few_columns(model: IKDR) -> FewColumns | None:
     """Return what a limit on the columns has chosen, or None if there was no limit."""
-    if not isinstance(model, SupervisedIKDR) or model.max_features is None:
+    if not isinstance(model, SupervisedBase) or model.max_features is None:
         return None
     share = model.objective_ / model.full_objective_ if model.full_objective_ else 1.0
     return FewColumns(used=int(model.get_support().sum()), share_of_objective=float(share))
+
+
+# The estimator of each criterion.
+_ESTIMATORS: dict[str, Callable[..., SupervisedBase]] = {
+    PREDICTION: PredictiveIKDR,
+    DEPENDENCE: SupervisedIKDR,
+}
 
 
 def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
@@ -197,7 +205,7 @@ def fit(
     start: Model | None = None,
     weights: Array | None = None,
     sides: Mapping[str, Array] = MappingProxyType({}),
-) -> FittedModel[SupervisedIKDR]:
+) -> FittedModel[SupervisedBase]:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
 
     Rows count by their weights (n,), if there are some. `sides` are the labels to avoid and those
@@ -208,16 +216,15 @@ def fit(
     parameters = shared_parameters(settings)
     if start is not None and settings.criterion == DEPENDENCE:
         parameters["kernel"] = fitted_kernel(start.metrics["fitted_kernel"])
-    model = SupervisedIKDR(
-        settings.n_components,
-        criterion=settings.criterion,
-        target=target_of(y, settings.target),
-        class_weight="balanced" if settings.balanced else None,
-        avoid_weight=settings.avoid_weight,
-        max_features=settings.max_features,
-        warm_start=start is not None,
-        **parameters,
-    )
+    parameters |= {
+        "target": target_of(y, settings.target),
+        "class_weight": "balanced" if settings.balanced else None,
+        "avoid_weight": settings.avoid_weight,
+        "warm_start": start is not None,
+    }
+    if settings.max_features is not None:
+        parameters["max_features"] = settings.max_features
+    model = _ESTIMATORS[settings.criterion](settings.n_components, **parameters)
     if start is not None:
         model.components_ = start.components
         if model.criterion == PREDICTION:

@@ -160,7 +160,7 @@ class Blocks(_OneEngine):
     >>> from ism_dask import SupervisedIKDR
     >>> from ism_dask.engines import Blocks
     >>> X, y = load_wine(return_X_y=True)
-    >>> model = SupervisedIKDR(2, criterion="dependence", engine=Blocks(rows=1000)).fit(X, y)
+    >>> model = SupervisedIKDR(2, engine=Blocks(rows=1000)).fit(X, y)
     >>> model.engine_
     'blocks'
     """

@@ -32,11 +32,6 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W depends on y most, by HSIC."""
     parameters, dependence = problem.parameters, problem.dependence
     kernel, solver = as_kernel(parameters.kernel), solver_for("dependence", parameters.solver)
-    if parameters.max_features is not None:
-        raise ValueError(
-            '`max_features` is for criterion="prediction", whose curvature tells which features '
-            "count; set max_features=None, or drop columns of X"
-        )
     engine = as_engine(parameters.engine).on(problem.device)
     search = MultistartSearch(engine, solver.stopping, solver)
     saved_fit, started = current_fit(), time.perf_counter()

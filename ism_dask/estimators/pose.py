@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, check_choice, is_whole, positive_float
+from ism_dask._validation import check_bool, is_whole, positive_float
 from ism_dask.engines import Blocks, EngineOptions, Exact, as_engine
 from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
@@ -34,7 +34,7 @@ from ism_dask.rows.sparse import is_sparse
 from ism_dask.solvers import Ascent, Solver, as_solver
 
 if TYPE_CHECKING:
-    from ism_dask.estimators.supervised import SupervisedIKDR
+    from ism_dask.estimators.supervised import SupervisedBase
 
 PREDICTION, DEPENDENCE = "prediction", "dependence"
 # The names of the criteria, each with that of its usual solver.
@@ -49,7 +49,7 @@ class SupervisedProblem:
 
     Attributes
     ----------
-    parameters : SupervisedIKDR
+    parameters : SupervisedBase
         The estimator. Its parameters are read, and nothing of it is set.
     X : (n, d) rows
     y : (n,) or (n, t) array
@@ -66,7 +66,7 @@ class SupervisedProblem:
         Where the rows came from, and the fitted arrays go, if not NumPy's.
     """
 
-    parameters: SupervisedIKDR
+    parameters: SupervisedBase
     X: Any
     y: Array
     weights: Array | None = None
@@ -199,7 +199,7 @@ class SupervisedProblem:
 
 
 def pose(
-    parameters: SupervisedIKDR,
+    parameters: SupervisedBase,
     X: Any,
     y: Any,
     sample_weight: Any = None,
@@ -209,7 +209,7 @@ def pose(
 ) -> SupervisedProblem:
     """Return the problem that a fit to these rows solves; raise a ValueError for misfits.
 
-    The arguments are those of `SupervisedIKDR.fit`.
+    The arguments are those of `SupervisedBase.fit`.
     """
     problem = as_given(parameters, X, y, sample_weight, avoid=avoid, given=given).in_order()
     _ = problem.dependence  # raises a ValueError if nothing is left to explain
@@ -217,7 +217,7 @@ def pose(
 
 
 def as_given(
-    parameters: SupervisedIKDR, X: Any, y: Any, sample_weight: Any, *, avoid: Any, given: Any
+    parameters: SupervisedBase, X: Any, y: Any, sample_weight: Any, *, avoid: Any, given: Any
 ) -> SupervisedProblem:
     """Return the same problem with all rows in the order in which they are given."""
     check_parameters(parameters)
@@ -242,7 +242,7 @@ def as_given(
 
 
 def computing_devices(
-    parameters: SupervisedIKDR, of_rows: Device | None
+    parameters: SupervisedBase, of_rows: Device | None
 ) -> tuple[Device | None, DevicesOfWorkers | None]:
     """Return the device of a fit, None for this machine's processor and NumPy, and the workers'.
 
@@ -263,7 +263,7 @@ def computing_devices(
     return device, workers
 
 
-def check_parameters(parameters: SupervisedIKDR) -> None:
+def check_parameters(parameters: SupervisedBase) -> None:
     """Raise a ValueError if a parameter is out of range, whatever the rows."""
     check_criterion(parameters.criterion, parameters.kernel, parameters.solver, parameters.engine)
     parameters.check_parameters()
@@ -287,19 +287,19 @@ def check_criterion(
     criterion: str, kernel: str | Kernel, solver: str | Solver, engine: str | EngineOptions
 ) -> None:
     """Raise a ValueError if the kernel, solver or engine cannot serve the criterion."""
-    check_choice("`criterion`", criterion, CRITERIA)
     predicts = criterion == PREDICTION
+    name, other = ("PredictiveIKDR", "SupervisedIKDR")[:: 1 if predicts else -1]
     options = engine if isinstance(engine, Blocks) else Blocks()
     if predicts != isinstance(solver_for(criterion, solver), Ascent):
+        usual = CRITERIA[criterion]
         raise ValueError(
-            f"`solver`={solver!r} does not serve criterion={criterion!r}; take "
-            "solver='auto', or criterion="
-            + ("'dependence', which the spectral method solves" if predicts else "'prediction'")
+            f"`solver`={solver!r} does not serve {name}; take {usual!r}, or {other}, which it "
+            "serves"
         )
     if not predicts:
         if options.device not in (AUTO, CPU):
             raise ValueError(
-                f"the blocks of criterion='dependence' are computed on the processor, not on "
+                f"the blocks of {name} are computed on the processor, not on "
                 f"{options.device!r}; all pairs of rows are computed there: take "
                 f"engine=Exact(device={options.device!r})"
             )
@@ -308,14 +308,14 @@ def check_criterion(
         options.rows != PAIR_ROWS
     ):
         raise ValueError(
-            f"`engine`={engine!r} is for criterion='dependence'; the prediction of y is "
-            "computed in blocks of rows, with engine='auto', or Blocks(device=...) without `rows`"
+            f"`engine`={engine!r} is for {other}; {name} computes in blocks of rows, with "
+            "engine='blocks', or Blocks(device=...) without `rows`"
         )
     if not as_kernel(kernel).is_positive_definite:
         raise ValueError(
             f"`kernel`={kernel!r} is not positive definite, so that no regression can use "
             "it; expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels "
-            "are for criterion='dependence'"
+            f"are for {other}"
         )
 
 

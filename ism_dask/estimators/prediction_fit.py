@@ -52,7 +52,7 @@ _CLEAR = 2.0
 
 def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W predicts y best."""
-    check_dense(problem.X, 'criterion="prediction"', '; criterion="dependence" takes more')
+    check_dense(problem.X, "PredictiveIKDR", "; SupervisedIKDR takes more")
     # Small rows are here, and tasks of a cluster would take longer.
     with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
         return _predicted(problem, report)

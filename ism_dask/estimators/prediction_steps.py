@@ -168,7 +168,7 @@ class PredictionFit:
         fitted = self.problem.parameters
         if fitted.setting_ is None or fitted.target_ not in self.targets:
             raise ValueError(
-                "`warm_start` continues a fit with criterion='prediction' of the same kind of y; "
+                "`warm_start` continues a fit of PredictiveIKDR to the same kind of y; "
                 "set warm_start=False"
             )
         if fitted.status_ is Status.START:  # steps from it would lead to what unseen rows refuted

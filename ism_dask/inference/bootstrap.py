@@ -9,7 +9,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._validation import is_whole
-from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.inference.intervals import LEVEL, Intervals
 from ism_dask.inference.refits import Refit, plan_refits
 from ism_dask.observe.fit_events import fit_watcher
@@ -37,7 +37,7 @@ class BootstrapResult(Intervals):
 
 
 def bootstrap(
-    fitted: SupervisedIKDR,
+    fitted: SupervisedBase,
     X: Any,
     y: Any,
     n: int = 100,
@@ -81,9 +81,9 @@ def bootstrap(
     Examples
     --------
     >>> from sklearn.datasets import load_wine
-    >>> from ism_dask import SupervisedIKDR, bootstrap
+    >>> from ism_dask import PredictiveIKDR, bootstrap
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> fitted = SupervisedIKDR(2).fit(X, y)
+    >>> fitted = PredictiveIKDR(2).fit(X, y)
     >>> result = bootstrap(fitted, X, y, n=20)
     >>> result.n_refits
     20
@@ -115,7 +115,7 @@ def check_refit_count(n: Any) -> None:
         )
 
 
-def summarise_refits(fitted: SupervisedIKDR, refits: Sequence[Refit]) -> BootstrapResult:
+def summarise_refits(fitted: SupervisedBase, refits: Sequence[Refit]) -> BootstrapResult:
     """Return the intervals that the refits of a fitted estimator give."""
     check_is_fitted(fitted)
     weights, here = [each.weights for each in refits], fitted.on_host()

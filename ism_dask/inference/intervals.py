@@ -16,7 +16,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import column_names
 from ism_dask.estimators.pose import PREDICTION, row_weights
 from ism_dask.estimators.prediction_fit import FittedMaximum
-from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.inference.refits import plan_refits
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.support import MOST_WEIGHTS
@@ -79,7 +79,7 @@ class Intervals:
     feature_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, fitted: SupervisedIKDR, weights: Sequence[Array], **more: Any) -> Self:
+    def of(cls, fitted: SupervisedBase, weights: Sequence[Array], **more: Any) -> Self:
         """Return the intervals that replicates (q, d), for X in its own units, give."""
         # In the standardised units of the fit, so that features can be compared.
         components = [each * fitted.scale_ for each in weights]
@@ -133,7 +133,7 @@ class Intervals:
 
 
 def intervals(
-    fitted: SupervisedIKDR,
+    fitted: SupervisedBase,
     X: Any,
     y: Any,
     *,
@@ -143,13 +143,13 @@ def intervals(
 ) -> Intervals:
     """Estimate how far W may be from the truth, and which features it surely contains.
 
-    It takes one pass over up to 10,000 rows of a fit with `criterion="prediction"`, and no refits:
+    It takes one pass over up to 10,000 rows of a fit of `PredictiveIKDR`, and no refits:
     the curvature of J at W and the influence of each row on its slope tell how W varies from one
     sample of rows to another (the "sandwich"). `bootstrap` takes refits, for either criterion.
 
     Parameters
     ----------
-    fitted : SupervisedIKDR
+    fitted : PredictiveIKDR
         A fitted estimator, with up to 1,000 free weights: (d - q) q.
     X : (n_rows, d) array, frame, Dask array or opened data set
         The rows that it was fitted to, at least 20.
@@ -166,9 +166,9 @@ def intervals(
     Examples
     --------
     >>> from sklearn.datasets import load_wine
-    >>> from ism_dask import SupervisedIKDR, intervals
+    >>> from ism_dask import PredictiveIKDR, intervals
     >>> X, y = load_wine(return_X_y=True, as_frame=True)
-    >>> fitted = SupervisedIKDR(2).fit(X, y)
+    >>> fitted = PredictiveIKDR(2).fit(X, y)
     >>> sure = intervals(fitted, X, y)
     >>> bool((sure.shares_low <= sure.shares).all())
     True
@@ -187,7 +187,7 @@ def intervals(
     return Intervals.of(fitted, replicates)
 
 
-def _check_serves(fitted: SupervisedIKDR) -> None:
+def _check_serves(fitted: SupervisedBase) -> None:
     """Raise a ValueError if W of a fit is no maximum of the prediction of y."""
     if fitted.criterion_ != PREDICTION:
         raise ValueError(
@@ -201,7 +201,7 @@ def _check_serves(fitted: SupervisedIKDR) -> None:
         )
 
 
-def have_intervals(fitted: SupervisedIKDR) -> bool:
+def have_intervals(fitted: SupervisedBase) -> bool:
     """Return whether `intervals` serves a fitted estimator, if its rows are those of the fit."""
     q = len(fitted.components_)
     weights = (int(fitted.get_support().sum()) - q) * q

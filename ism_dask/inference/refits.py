@@ -21,7 +21,7 @@ from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.pose import PREDICTION, SupervisedProblem, as_given, row_weights
 from ism_dask.estimators.prediction_steps import PredictionFit
 from ism_dask.estimators.preparation import Prepared
-from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.observe.fit_events import FitWatcher, watching_fits
@@ -79,7 +79,7 @@ class RefitPlan:
     seed: int
 
     @property
-    def fitted(self) -> SupervisedIKDR:
+    def fitted(self) -> SupervisedBase:
         """The fitted estimator."""
         return self.problem.parameters
 
@@ -182,7 +182,7 @@ def plan_refits(
 
     Errors name the `caller`.
     """
-    if not isinstance(fitted, SupervisedIKDR):
+    if not isinstance(fitted, SupervisedBase):
         raise TypeError(
             f"`fitted` is a {type(fitted).__name__}; expected a fitted SupervisedIKDR: the "
             "clusters of a refit would be other groups of rows, with another W"

@@ -15,7 +15,7 @@ from support import EXACT
 
 from flows.results.base import IngestResult
 from flows.runs.columns_read import ingest_summary
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.solvers import ISM
 from storage import TableError, load_model, open_dataset
@@ -73,7 +73,7 @@ def test_three_commands_from_a_table_to_new_features(here, sales, tmp_path):
     assert _fit(here, tmp_path)["labels"] == {"churned": 2}
     data = open_dataset("sales")
     X = data.X.read(0, N)
-    expected = SupervisedIKDR(2, random_state=0).fit(X, data.y).transform(X)
+    expected = PredictiveIKDR(2, random_state=0).fit(X, data.y).transform(X)
     shuffled, new = sales[["member", "region", "income", "age", "id"]], tmp_path / "new.parquet"
     shuffled.to_parquet(new)
     assert_allclose(load_model("two").transform(shuffled), expected, atol=1e-9)
@@ -433,7 +433,7 @@ def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     side = sales[["age", "region"]].assign(age=sales["age"].astype(float))
     y = (sales["churned"] == "yes").astype(int)
     rows = data.X.read(0, N)
-    median = SupervisedIKDR(1, criterion="dependence", kernel=Gaussian("median"))
+    median = SupervisedIKDR(1, kernel=Gaussian("median"))
     direct = clone(median).fit(rows, y, avoid=side)
     assert_allclose(fair.components, direct.components_, atol=1e-3)
     avoided = fair.metrics["avoided"]["new_features"]
@@ -459,7 +459,7 @@ def test_whole_numbers_stored_as_classes_are_explained_as_the_numbers_they_are(h
     options = ("--plain", "--tol", "1e-9", "-q", "1", "--sigma", "median", *EXACT)
     assert here("fit", "flats", "--target", "gaussian", "--run", "flats", *options).status == 0
     exact = {"criterion": "dependence", "engine": "exact", "solver": ISM(tol=1e-9)}
-    model = SupervisedIKDR(1, kernel=Gaussian("median"), target="gaussian", **exact)
+    model = PredictiveIKDR(1, kernel=Gaussian("median"), target="gaussian", **exact)
     model.fit(X, price.astype(float))
     assert_allclose(load_model("flats").components, model.components_, atol=1e-5)
     said = here("fit", "flats", "--label", "place", "--target", "gaussian", *options).failed(2)

@@ -29,7 +29,7 @@ from flows.runs.fit import run_fit
 from flows.runs.unfolding import run_unfold
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
-from ism_dask import SupervisedIKDR, intervals
+from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.devices import Device
 from ism_dask.rows.source import RowSource
@@ -47,7 +47,7 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit():
     plan, other = (plan_folds(labelled, PLAIN.folds, seed)[0] for seed in (0, 1))
     assert not np.array_equal(plan.test, other.test)
     X, y = labelled.data.X.read(0, 178), labelled.y
-    model = SupervisedIKDR(2, criterion="dependence", kernel=Gaussian("median"), random_state=0)
+    model = SupervisedIKDR(2, kernel=Gaussian("median"), random_state=0)
     model.fit(X[plan.train], y[plan.train])
     cost = run_fold(labelled, plan, PLAIN, ProgressShare()).cost
     assert cost == pytest.approx(-model.objective_, rel=1e-12)
@@ -124,7 +124,7 @@ def test_fit_keeps_the_model_that_it_tells_of():
     assert result.run == "wine-gaussian-q2"
     model = load_model(result.run)
     data = ensure_stored("wine", None)
-    expected = SupervisedIKDR(2, random_state=0).fit(data.X.read(0, 178), data.y)
+    expected = PredictiveIKDR(2, random_state=0).fit(data.X.read(0, 178), data.y)
     np.testing.assert_allclose(model.components, expected.components_, atol=1e-12)
     assert model.metrics["objective"] == result.objective
     assert (chosen.width, chosen.ridge) == (expected.setting_.width, expected.setting_.ridge)
@@ -155,7 +155,7 @@ def test_fits_of_the_width_root_and_of_balanced_classes():
         ("median", {"balanced": True}, {"kernel": Gaussian("median"), "class_weight": "balanced"}),
     ):
         run_fit(FitSettings(**given, sigma=sigma, **settings))
-        expected = SupervisedIKDR(2, criterion="dependence", random_state=0, **parameters).fit(X, y)
+        expected = SupervisedIKDR(2, random_state=0, **parameters).fit(X, y)
         model = load_model("wine-gaussian-q2")
         np.testing.assert_allclose(model.components, expected.components_, atol=1e-9)
 
@@ -164,8 +164,8 @@ def test_fits_of_the_width_root_and_of_balanced_classes():
 def test_crossval_and_its_baselines_are_what_scikit_learn_computes():
     result = run_crossval(CrossvalSettings(dataset="wine", n_components=2, folds=3))
     X, y = load_wine(return_X_y=True)
-    prediction = SupervisedIKDR(2, random_state=0)
-    hsic = SupervisedIKDR(2, criterion="dependence", random_state=0)
+    prediction = PredictiveIKDR(2, random_state=0)
+    hsic = SupervisedIKDR(2, random_state=0)
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     models = {
         "": make_pipeline(prediction, SVC()),

@@ -31,7 +31,7 @@ from flows.results.runs import FitResult, column_names
 from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
 from flows.text import number
-from ism_dask import SupervisedIKDR, plot
+from ism_dask import PredictiveIKDR, SupervisedIKDR, plot
 from ism_dask.pictures.drawing import draw_weights, short_name
 from ism_dask.records.measured import DimensionTrial
 from storage import (
@@ -184,7 +184,7 @@ def _is_neutral(line):
 def test_the_report_shows_what_plot_shows(canvases):
     data = open_dataset("wine")
     X, y = data.X.read(0, len(data.X)), data.labels["cultivar"]
-    fitted = SupervisedIKDR(criterion="dependence").fit(X, y)
+    fitted = SupervisedIKDR().fit(X, y)
     render_run("fit")
     known = [plot.spectrum(fitted), plot.scatter(fitted, X, y), *plot.response(fitted, X, y)]
     known += [*plot.components(fitted, top=figures.WEIGHTS), *plot.convergence(fitted)]
@@ -193,7 +193,7 @@ def test_the_report_shows_what_plot_shows(canvases):
 
 def test_pictures_of_dimensions_are_those_of_plot(canvases):
     trials = tuple(DimensionTrial(q, q + 0.1, q + 0.2, q + 0.3) for q in (1, 2))
-    fitted = SupervisedIKDR(2, criterion="dependence").fit(*load_iris(return_X_y=True))
+    fitted = SupervisedIKDR(2).fit(*load_iris(return_X_y=True))
     fitted.dimension_path_ = trials
     record = {**FITTED, "kernel": "gaussian", "dimensions": [vars(trial) for trial in trials]}
     blocks = summarise(FitResult.from_json({**record, "run": "x"})).blocks
@@ -214,7 +214,7 @@ def _assert_same(drawings, axes):
 
 def test_images_of_components_have_the_colours_of_plot(results):
     mpl.use("Agg")
-    model, fitted = View.of("cluster").model, SupervisedIKDR(4)
+    model, fitted = View.of("cluster").model, PredictiveIKDR(4)
     fitted.components_, fitted.eigenvalues_ = model.components, model.eigenvalues
     fitted.n_features_in_ = 64
     panels = plot.components(fitted, image_shape=(8, 8))

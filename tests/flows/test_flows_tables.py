@@ -41,7 +41,7 @@ def test_a_cell_is_what_the_definition_makes_of_it():
     X, y = data.X.read(0, 178), np.asarray(data.y)
     dealt = StratifiedKFold(3, shuffle=True, random_state=0)
     train, _ = next(iter(dealt.split(X, y)))
-    published = SupervisedIKDR(3, criterion="dependence", kernel=Gaussian("median"), random_state=0)
+    published = SupervisedIKDR(3, kernel=Gaussian("median"), random_state=0)
     model = published.fit(X[train], y[train])
     Z = scale(X[train]) @ model.components_.T
     K = rbf_kernel(Z, gamma=0.5 / model.kernel_.sigma**2)

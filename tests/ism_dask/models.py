@@ -9,7 +9,7 @@ from sklearn.datasets import load_wine
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.engines import Problem, as_engine
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
@@ -37,9 +37,9 @@ def curved(n=120, d=5, seed=0, noise=0.3):
     return X, X[:, 0] + X[:, 1] ** 2 + noise * rng.normal(size=n)
 
 
-def hsic_model(*args, **parameters):
-    """Return an estimator that maximises HSIC."""
-    return SupervisedIKDR(*args, criterion="dependence", **parameters)
+# The estimators of labels and numbers.
+SUPERVISED = (PredictiveIKDR, SupervisedIKDR)
+hsic_model = SupervisedIKDR
 
 
 def problem_of(X, y, kernel, rows=None, **given):

@@ -13,6 +13,7 @@ from scipy.stats import binomtest, skew
 from sklearn.preprocessing import scale
 
 from ism_dask import (
+    PredictiveIKDR,
     SupervisedIKDR,
     aligned_sum,
     dependence_test,
@@ -45,7 +46,7 @@ def test_weights_are_those_of_the_definition():
     assert (first, second) == (Gaussian(), Polynomial())
     assert one == pytest.approx(of_gaussian / total, rel=1e-9)
     assert two == pytest.approx(of_polynomial / total * gaussian_size / polynomial_size, rel=1e-9)
-    assert len(SupervisedIKDR(1, kernel=kernel).fit(WINE, CULTIVAR).kernel_.terms) == 2
+    assert len(PredictiveIKDR(1, kernel=kernel).fit(WINE, CULTIVAR).kernel_.terms) == 2
 
 
 def test_many_rows_are_sampled_and_the_sample_repeats(monkeypatch):
@@ -208,7 +209,7 @@ def test_landmarks_give_nearly_the_statistic_of_all_rows(kernel, monkeypatch):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("n_refits", "pvalue"), [(0, 0.004), (19, 0.05)])
 def test_new_features_of_wine_have_the_least_p_value(n_refits, pvalue):
-    estimator = SupervisedIKDR(1, criterion="dependence", solver=ISM(tol=0.01))
+    estimator = SupervisedIKDR(1, solver=ISM(tol=0.01))
     result = fitted_dependence_test(estimator, WINE, CULTIVAR, n_refits=n_refits, random_state=0)
     assert result.pvalue == pvalue  # four times the least one of permutations
     assert n_refits == 0 or (result.method, result.n_permutations) == ("refits", n_refits)
@@ -263,7 +264,7 @@ def test_a_dependence_given_numbers_and_classes_is_found(whole, monkeypatch):
 
 X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2
 REST = X[:, :1] % 3
-of_a_fit = partial(fitted_dependence_test, SupervisedIKDR(1))
+of_a_fit = partial(fitted_dependence_test, PredictiveIKDR(1))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from sklearn.base import clone
 from ism_dask import (
     AlternativeIKDR,
     ColoredMVU,
+    PredictiveIKDR,
     SupervisedIKDR,
     bootstrap,
     dependence_test,
@@ -34,6 +35,7 @@ from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_steps import PredictionFit
 from ism_dask.estimators.preparation import prepare_rows
+from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.gamma.combined import avoiding
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
@@ -50,8 +52,8 @@ DEVICE = Device(strict, PLACE)
 
 
 @cache
-def _fitted(criterion="prediction"):
-    return SupervisedIKDR(2, criterion=criterion).fit(WINE, CULTIVAR)
+def _fitted(kind=PredictiveIKDR):
+    return kind(2).fit(WINE, CULTIVAR)
 
 
 @pytest.fixture
@@ -191,7 +193,7 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
     rng = np.random.default_rng(3)
     X = rng.normal(size=(1000, 4))
     y, weights = X[:, 0] ** 2, rng.integers(0, 3, size=1000).astype(float)
-    problem = pose(SupervisedIKDR(2), X, y, weights)
+    problem = pose(PredictiveIKDR(2), X, y, weights)
     monkeypatch.setattr(dealing, "MEMORY_NUMBERS", 1000)
     monkeypatch.setattr("ism_dask.estimators.prediction_steps.MEMORY_NUMBERS", 1000)
     kernel, W, sums = Gaussian(1.5), np.linalg.qr(rng.normal(size=(4, 2)))[0], []
@@ -325,15 +327,19 @@ def test_tiles_are_smaller_on_a_device_that_runs_out_of_memory(monkeypatch):
 
 NOTE = f"on array_api_strict on {PLACE}"
 # All pairs of rows stay on the processor unless the engine says otherwise.
-FITS = [("prediction", "auto", NOTE), ("dependence", "exact", NOTE), ("dependence", "auto", "")]
+FITS = [
+    (PredictiveIKDR, "blocks", NOTE),
+    (SupervisedIKDR, "exact", NOTE),
+    (SupervisedIKDR, "auto", ""),
+]
 
 
 @pytest.mark.usefixtures("dispatching")
-@pytest.mark.parametrize(("criterion", "engine", "note"), FITS)
-def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion, engine, note):
-    fitted = _fitted(criterion)
+@pytest.mark.parametrize(("kind", "engine", "note"), FITS)
+def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(kind, engine, note):
+    fitted = _fitted(kind)
     X, y = DEVICE.put(WINE), DEVICE.put(CULTIVAR)
-    other = SupervisedIKDR(2, criterion=criterion, engine=engine).fit(X, y)
+    other = kind(2, engine=engine).fit(X, y)
     for name in ("components_", "mean_", "scale_", "eigenvalues_"):
         assert getattr(other, name).device == PLACE
         here = getattr(other.on_host(), name)
@@ -347,7 +353,7 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion, engine, 
     assert other.engine_note_ == note
     assert other.objective_ == pytest.approx(fitted.objective_)
     assert other.certify(X, y).is_certified
-    if criterion == "prediction":
+    if kind is PredictiveIKDR:
         assert bootstrap(other, X, y, n=20).n_converged == 20
         again = other.set_params(warm_start=True).fit(X, y)
         assert again.n_iter_ == 1
@@ -361,7 +367,7 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(criterion, engine, 
 @pytest.mark.parametrize(
     ("model", "engine"),
     [
-        (SupervisedIKDR(2), Blocks(device="cuda:0")),
+        (PredictiveIKDR(2), Blocks(device="cuda:0")),
         (hsic_model(2), Exact("cuda:0")),
         (AlternativeIKDR(2), Exact("cuda:0")),
     ],
@@ -375,7 +381,7 @@ def test_numpy_goes_to_a_device_and_comes_back(model, engine, monkeypatch):
     assert there.objective_ == pytest.approx(here.objective_)
     assert there.engine_note_ == NOTE
     monkeypatch.undo()  # what follows a fit is computed on the processor
-    if isinstance(there, SupervisedIKDR):
+    if isinstance(there, SupervisedBase):
         assert there.certify(WINE, CULTIVAR).is_certified
         assert bootstrap(there, WINE, CULTIVAR, n=20).n_converged > 10
 
@@ -384,7 +390,7 @@ def test_refits_to_many_rows_follow_each_other_on_the_device(monkeypatch):
     monkeypatch.setattr("ism_dask.inference.refits._SIDE_BY_SIDE_BYTES", 0)
     monkeypatch.setattr("ism_dask.inference.refits.device_here", {"cuda:0": DEVICE}.get)
     X, y, used = WINE[::3, :4], CULTIVAR[::3], []
-    fitted, sums = SupervisedIKDR(1).fit(X, y), BlocksOnDevice._sums
+    fitted, sums = PredictiveIKDR(1).fit(X, y), BlocksOnDevice._sums
     expected = bootstrap(fitted, X, y, n=20)
     monkeypatch.setattr(BlocksOnDevice, "_sums", lambda *given: used.append(1) or sums(*given))
     drawn = bootstrap(fitted.set_params(engine=Blocks(device="cuda:0")), X, y, n=20)
@@ -396,7 +402,7 @@ def test_refits_to_many_rows_follow_each_other_on_the_device(monkeypatch):
 def test_a_device_without_double_precision_is_refused(monkeypatch):
     monkeypatch.setattr(type(strict.__array_namespace_info__()), "dtypes", lambda *_, **__: {})
     with pytest.raises(ValueError, match=r"array_api_strict on .* has no float64"):
-        SupervisedIKDR(2).fit(DEVICE.put(WINE), DEVICE.put(CULTIVAR))
+        PredictiveIKDR(2).fit(DEVICE.put(WINE), DEVICE.put(CULTIVAR))
 
 
 @pytest.mark.usefixtures("dispatching")
@@ -425,11 +431,11 @@ def test_a_fit_to_tensors_of_pytorch_is_that_of_numpy():
     for rows in (reversed_rows, read_only, np.zeros(()), np.zeros(1)[::-1]):
         assert_allclose(on_host(Device.named("cpu:0").put(rows)), rows)
     X, y = torch.asarray(WINE), torch.asarray(CULTIVAR)
-    for engine, criterion in (("auto", "prediction"), ("exact", "dependence")):
-        other = SupervisedIKDR(2, criterion=criterion, engine=engine).fit(X, y)
+    for engine, kind in (("blocks", PredictiveIKDR), ("exact", SupervisedIKDR)):
+        other = kind(2, engine=engine).fit(X, y)
         assert isinstance(other.components_, torch.Tensor)
         assert other.engine_note_ == "on torch on cpu"
-        assert subspace_sine(other.on_host().components_.T, _fitted(criterion).components_.T) < 1e-6
+        assert subspace_sine(other.on_host().components_.T, _fitted(kind).components_.T) < 1e-6
         assert isinstance(other.transform(X), torch.Tensor)
 
 
@@ -456,7 +462,7 @@ def test_workers_compute_blocks_by_pytorch(tmp_path, monkeypatch):
     with LocalCluster(**options) as cluster, Client(cluster):
         rows = da.from_array(X, chunks=(2000, 5))
         here, there = (
-            SupervisedIKDR(1, engine=Blocks(device=device)).fit(rows, y)
+            PredictiveIKDR(1, engine=Blocks(device=device)).fit(rows, y)
             for device in ("cpu", "cpu:0")
         )
     assert there.engine_note_ == "on cpu:0 of 2 of 2 workers"

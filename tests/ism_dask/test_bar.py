@@ -139,7 +139,7 @@ from ism_dask import SupervisedIKDR
 from ism_dask import progress_bar
 from ism_dask.kernels import Gaussian
 with progress_bar():
-    model = SupervisedIKDR(2, criterion="dependence", kernel=Gaussian("median"))
+    model = SupervisedIKDR(2, kernel=Gaussian("median"))
     model.fit(*load_wine(return_X_y=True))
 print("done")
 """

@@ -13,7 +13,7 @@ from scipy.linalg import subspace_angles
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR, bootstrap, intervals
+from ism_dask import PredictiveIKDR, UnsupervisedIKDR, bootstrap, intervals
 from ism_dask.criteria.curvature import Tangents, curvature
 from ism_dask.criteria.prediction import Block, RidgeRegression, kernel_matrix
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
@@ -53,12 +53,12 @@ def _fewer_draws():
 
 @pytest.fixture(scope="module")
 def fitted():
-    return SupervisedIKDR(2).fit(X, Y)
+    return PredictiveIKDR(2).fit(X, Y)
 
 
 @pytest.fixture(scope="module")
 def named():
-    return SupervisedIKDR(2).fit(FRAME, Y)
+    return PredictiveIKDR(2).fit(FRAME, Y)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +92,9 @@ def _check_refit(fitted, X, y, sides):
 @pytest.mark.parametrize(
     "model",
     [
-        SupervisedIKDR(2),
-        SupervisedIKDR(2, target="linear"),
-        SupervisedIKDR(2, standardize=False),
+        PredictiveIKDR(2),
+        PredictiveIKDR(2, target="linear"),
+        PredictiveIKDR(2, standardize=False),
         hsic_model(2),
         hsic_model(2, kernel="distance"),
         hsic_model(2, standardize=False, target="linear"),
@@ -111,7 +111,7 @@ def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
     columns = {"avoid": np.where(rows[:, 4] + rng.normal(size=150) > 0.7, "high", "low")}
     columns["given"] = rows[:, 1] + rng.normal(size=150)
     given = {side: columns[side] for side in sides}
-    fitted = SupervisedIKDR(2).fit(rows, Y, **given)
+    fitted = PredictiveIKDR(2).fit(rows, Y, **given)
     refit = _check_refit(fitted, rows, Y, given)
     with pytest.raises(ValueError, match=f"the fit had {' and '.join(sides)}, `bootstrap` has"):
         bootstrap(fitted, rows, Y, 19)
@@ -224,7 +224,7 @@ def test_frames_arrays_and_clusters_give_the_same(fitted, named, thread_cluster)
 def test_a_resample_has_all_classes():
     X, _ = _rows(60)
     y = np.repeat([0, 1, 2], [29, 29, 2])
-    plan = plan_refits(SupervisedIKDR(2).fit(X, y), X, y)
+    plan = plan_refits(PredictiveIKDR(2).fit(X, y), X, y)
     for number in range(30):
         counts = plan._resample(np.random.default_rng(number))
         assert counts.sum() == 60
@@ -233,9 +233,9 @@ def test_a_resample_has_all_classes():
 
 def test_bad_input_is_named(fitted, named):
     for error, words, arguments in (
-        (NotFittedError, "not fitted", (SupervisedIKDR(2), X, Y)),
+        (NotFittedError, "not fitted", (PredictiveIKDR(2), X, Y)),
         (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, Y)),
-        (ValueError, "X has 4 features, but SupervisedIKDR is expecting 5", (fitted, X[:, :4], Y)),
+        (ValueError, "X has 4 features, but PredictiveIKDR is expecting 5", (fitted, X[:, :4], Y)),
         (ValueError, "feature names should match", (named, FRAME[list("edcba")], Y)),
         (ValueError, "target y is None", (fitted, X, None)),
         (ValueError, "inconsistent numbers", (fitted, X, Y[:9])),
@@ -320,7 +320,7 @@ def test_intervals_agree_with_refits(fitted, sure):
 
 def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
     order = np.random.default_rng(1).permutation(150)
-    lazy, scaled = da.from_array(X, chunks=(75, 5)), SupervisedIKDR(2).fit(10 * X, Y)
+    lazy, scaled = da.from_array(X, chunks=(75, 5)), PredictiveIKDR(2).fit(10 * X, Y)
     for given in ((fitted, X[order], Y[order]), (fitted, lazy, Y), (scaled, 10 * X, Y)):
         other = intervals(*given)
         assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
@@ -330,12 +330,12 @@ def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
 def test_whole_weights_count_rows_of_weight_zero_not_at_all(sure):
     rows, y = np.vstack([X, 9 * X[:30]]), np.append(Y, Y[30:60])
     weights = np.repeat([1.0, 0.0], [150, 30])
-    weighted = intervals(SupervisedIKDR(2).fit(rows, y, weights), rows, y, sample_weight=weights)
+    weighted = intervals(PredictiveIKDR(2).fit(rows, y, weights), rows, y, sample_weight=weights)
     assert_allclose(weighted.shares_low, sure.shares_low, atol=1e-6)
 
 
 def test_features_outside_of_the_support_stay_there_and_have_no_uncertainty():
-    few = SupervisedIKDR(2, max_features=3).fit(X, Y)
+    few = PredictiveIKDR(2, max_features=3).fit(X, Y)
     sure, outside = intervals(few, X, Y), ~few.get_support()
     refit = plan_refits(few, X, Y).refit(0)
     assert refit.converged
@@ -347,7 +347,7 @@ def test_features_outside_of_the_support_stay_there_and_have_no_uncertainty():
 @pytest.fixture(scope="module")
 def a_start():
     """A fit that no W which was fitted improves."""
-    model = SupervisedIKDR(2, kernel=Gaussian(sigma=2.0)).fit(WINE, CULTIVAR)
+    model = PredictiveIKDR(2, kernel=Gaussian(sigma=2.0)).fit(WINE, CULTIVAR)
     assert model.status_ is Status.START
     return model
 
@@ -379,9 +379,9 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
 def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 100)
     (X, y), options = _rows(300), {"kernel": Gaussian(1.5), "target": "linear"}
-    model = SupervisedIKDR(2, **options).fit(X, y)
+    model = PredictiveIKDR(2, **options).fit(X, y)
     model.certify(X, y)
-    others = [SupervisedIKDR(2, random_state=seed, **options).fit(X, y) for seed in (1, 2, 3)]
+    others = [PredictiveIKDR(2, random_state=seed, **options).fit(X, y) for seed in (1, 2, 3)]
     W = model.components_.T
     apart = np.mean([subspace_distance(W, each.components_.T) for each in others])
     assert 0.3 < model.deal_error_ / apart < 3.0
@@ -390,7 +390,7 @@ def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
 def test_some_rows_give_the_intervals_of_all(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
     X, y = _line(900)
-    model = SupervisedIKDR(1).fit(X, y)
+    model = PredictiveIKDR(1).fit(X, y)
     sure = intervals(model, X, y)
     monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 450)
     some = intervals(model, X, y)

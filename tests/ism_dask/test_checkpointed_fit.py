@@ -7,7 +7,7 @@ import pytest
 from models import CULTIVAR, WINE, hsic_model
 from sklearn.datasets import load_breast_cancer
 
-from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import AlternativeIKDR, PredictiveIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
 from ism_dask.records.iteration import Solution, State
@@ -63,7 +63,7 @@ FITS = {
     # Swings at q = 2, and goes on along the slope.
     "climb": (supervised(), TUMOURS, KINDS),
     "rival": (supervised(solver="stiefel"), WINE, CULTIVAR),
-    "prediction": (lambda: SupervisedIKDR(2, random_state=0), ROWS, WAVES),
+    "prediction": (lambda: PredictiveIKDR(2, random_state=0), ROWS, WAVES),
     "unsupervised": (lambda: UnsupervisedIKDR(3, 2, outer_tol=1e-6, max_outer=6), WINE, None),
     "semisupervised": (lambda: SemiSupervisedIKDR(3, 2, outer_tol=1e-4), WINE, SOME),
     # Its rounds do not settle, and the Gammas of two cannot be compared.

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from tally import LONG
 
 from benchmarks.local_maxima import objection
-from ism_dask import ComponentsWarning, SupervisedIKDR, UnsupervisedIKDR, hsic
+from ism_dask import ComponentsWarning, PredictiveIKDR, UnsupervisedIKDR, hsic
 from ism_dask.engines import ExactEngine, PaddedOperator
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, Squared
 from ism_dask.linalg.subspaces import subspace_sine
@@ -165,7 +165,7 @@ def test_rows_of_more_columns_than_rows_keep_no_direction_of_rounding():
 
 
 @quiet
-@pytest.mark.parametrize("model", [SupervisedIKDR(2), *(hsic_model(2, kernel=k) for k in KERNELS)])
+@pytest.mark.parametrize("model", [PredictiveIKDR(2), *(hsic_model(2, kernel=k) for k in KERNELS)])
 def test_the_order_of_the_rows_changes_nothing(model):
     (X, numbers), rng = curved(), np.random.default_rng(0)
     for y in (numbers, rng.integers(0, 3, 120)):

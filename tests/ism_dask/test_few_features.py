@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm, rankdata
 from sklearn.preprocessing import scale
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR, hsic
+from ism_dask import PredictiveIKDR, UnsupervisedIKDR, hsic
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
@@ -98,11 +98,11 @@ def test_of_copies_one_remains_and_of_noise_as_many_as_new_ones_need():
     drawn = rng.normal(size=(400, 6))
     y = drawn[:, 0] * drawn[:, 1] + 0.2 * rng.normal(size=400)
     alike = drawn[:, [1]] + 0.01 * rng.normal(size=(400, 1))
-    model = SupervisedIKDR(2, max_features="auto").fit(np.hstack([drawn, drawn[:, [0]], alike]), y)
+    model = PredictiveIKDR(2, max_features="auto").fit(np.hstack([drawn, drawn[:, [0]], alike]), y)
     assert sorted(each % 6 for each in model.get_support(indices=True)) == [0, 1]
     rng = np.random.default_rng(0)
     drawn, y = rng.normal(size=(200, 8)), rng.normal(size=200)
-    model = SupervisedIKDR(1, target="linear", max_features="auto").fit(drawn, y)
+    model = PredictiveIKDR(1, target="linear", max_features="auto").fit(drawn, y)
     assert model.get_support().sum() == 1
 
 
@@ -116,7 +116,7 @@ def test_contributions_of_many_rows_come_from_a_sample():
 
 @pytest.mark.parametrize("kernel", ["gaussian", Gaussian(1.0), Polynomial(degree=2)])
 def test_w_is_a_maximum_on_its_support_and_zero_elsewhere(kernel):
-    model = SupervisedIKDR(2, kernel=kernel, max_features=5, target="classes").fit(X, Y)
+    model = PredictiveIKDR(2, kernel=kernel, max_features=5, target="classes").fit(X, Y)
     support = model.get_support()
     assert support.sum() == 5
     assert (model.components_[:, ~support] == 0).all()
@@ -130,21 +130,21 @@ def test_w_is_a_maximum_on_its_support_and_zero_elsewhere(kernel):
 
 def test_significant_features_are_the_true_ones_in_any_container():
     drawn, y = rows(200)
-    model = SupervisedIKDR(2, max_features="auto").fit(drawn, y)
+    model = PredictiveIKDR(2, max_features="auto").fit(drawn, y)
     assert model.get_support(indices=True).tolist() == [1, 4]
     # As many new features as columns: W spans their space, and J cannot rise.
     assert model.converged_
     assert_allclose(projector(model), np.diag(model.get_support()), atol=1e-12)
     frame = pd.DataFrame(drawn, columns=list("abcdefgh"))
-    same = SupervisedIKDR(2, max_features="auto").fit(frame, y)
+    same = PredictiveIKDR(2, max_features="auto").fit(frame, y)
     assert same.feature_names_in_[same.get_support()].tolist() == ["b", "e"]
-    assert same.get_feature_names_out().tolist() == ["supervisedikdr0", "supervisedikdr1"]
-    lazy = SupervisedIKDR(2, max_features=3).fit(da.from_array(drawn, chunks=(100, 8)), y)
+    assert same.get_feature_names_out().tolist() == ["predictiveikdr0", "predictiveikdr1"]
+    lazy = PredictiveIKDR(2, max_features=3).fit(da.from_array(drawn, chunks=(100, 8)), y)
     assert {1, 4} < set(lazy.get_support(indices=True))
     # Rows of weight 0, here of another law, do not count.
     others = np.vstack([drawn, np.random.default_rng(1).normal(size=(100, 8)) * ([9, 1] * 4)])
     labels, weights = np.r_[y, np.arange(100) % 2], np.r_[np.ones(200), np.zeros(100)]
-    weighted = SupervisedIKDR(2, max_features="auto").fit(others, labels, sample_weight=weights)
+    weighted = PredictiveIKDR(2, max_features="auto").fit(others, labels, sample_weight=weights)
     assert_allclose(weighted.components_, model.components_, atol=1e-6)
 
 
@@ -170,16 +170,16 @@ def test_of_many_more_columns_than_rows_the_true_ones_are_found(most):
     rng = np.random.default_rng(6)
     wide = rng.normal(size=(120, 300))
     y = wide[:, 7] + wide[:, 200] ** 2 + 0.3 * rng.normal(size=120)
-    fitted = SupervisedIKDR(2, max_features=most).fit(wide, y)
+    fitted = PredictiveIKDR(2, max_features=most).fit(wide, y)
     assert {7, 200} <= set(np.flatnonzero(fitted.get_support()).tolist())
     assert np.sum(fitted.components_[:, [7, 200]] ** 2) > 1.9
 
 
 def test_the_number_of_new_features_stays_below_max_features():
     drawn, y = rows(200, d=6)
-    model = SupervisedIKDR(max_features=2).fit(drawn, y)
+    model = PredictiveIKDR(max_features=2).fit(drawn, y)
     assert len(model.components_) <= 2
     assert model.get_support().sum() == 2
-    every = SupervisedIKDR(2, max_features=6).fit(drawn, y)
+    every = PredictiveIKDR(2, max_features=6).fit(drawn, y)
     assert every.get_support().all()
     assert every.objective_ == pytest.approx(every.full_objective_, rel=1e-4)

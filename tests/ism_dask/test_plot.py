@@ -20,8 +20,8 @@ from matplotlib.colors import same_color, to_hex
 
 from ism_dask import (
     ColoredMVU,
+    PredictiveIKDR,
     SemiSupervisedIKDR,
-    SupervisedIKDR,
     UnsupervisedIKDR,
     bootstrap,
     plot,
@@ -280,9 +280,9 @@ def test_the_band_of_a_response_holds_the_mean():
         (lambda m: plot.scatter(m, X, Y[:9]), r"inconsistent numbers of samples: \[178, 9\]"),
         (lambda _: plot.scatter(hsic_model(1).fit(X, Y), X), "`n_components` of 2 or more"),
         (plot.dimensions, "no numbers of new features"),
-        (lambda _: plot.components(SupervisedIKDR()), "not fitted"),
-        (lambda _: plot.convergence(SupervisedIKDR()), "not fitted"),
-        (lambda _: plot.spectrum(SupervisedIKDR()), "not fitted"),
+        (lambda _: plot.components(PredictiveIKDR()), "not fitted"),
+        (lambda _: plot.convergence(PredictiveIKDR()), "not fitted"),
+        (lambda _: plot.spectrum(PredictiveIKDR()), "not fitted"),
     ],
 )
 def test_errors_say_what_was_expected(fitted, call, message):

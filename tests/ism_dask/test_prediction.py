@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 from sklearn.preprocessing import scale
 
 from benchmarks.designs import DESIGNS, distance, seeded
-from ism_dask import ComponentsWarning, SupervisedIKDR, dependence_test
+from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
@@ -357,7 +357,7 @@ def _apart(one, other):
 def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     weights = np.random.default_rng(2).integers(1, 4, size=120) if weighted else np.ones(120)
     labels = (NUMBERS > 0.5).astype(int)
-    model = SupervisedIKDR(2).fit(X, labels if kind == "classes" else NUMBERS, weights)
+    model = PredictiveIKDR(2).fit(X, labels if kind == "classes" else NUMBERS, weights)
     Y = np.eye(2)[labels] if kind == "classes" else NUMBERS[:, None]
     Y = Y - weights @ Y / weights.sum()
     Y /= np.sqrt(weights @ (Y**2).sum(axis=1) / weights.sum())
@@ -382,14 +382,14 @@ def test_a_fit_is_stationary_by_the_definition(kind, weighted):
 def test_known_subspaces_are_found(name, draw, most):
     """Steps from any start end with one side of the squares of a chessboard."""
     drawn = seeded([each.name for each in DESIGNS].index(name), draw)
-    model = SupervisedIKDR(drawn.B.shape[1]).fit(drawn.X, drawn.y)
+    model = PredictiveIKDR(drawn.B.shape[1]).fit(drawn.X, drawn.y)
     assert distance(drawn.B, model.components_.T) < most
     # KDR C: y has the same mean everywhere, and its variance depends on X.
     assert model.target_ == ("law" if name == "KDR C" else "mean")
 
 
 def test_the_number_of_new_features_is_the_true_one():
-    model = SupervisedIKDR().fit(*curved(200))
+    model = PredictiveIKDR().fit(*curved(200))
     assert len(model.components_) == 2
     taken = [(trial.q, trial.is_taken) for trial in model.dimension_path_]
     assert taken == [(1, True), (2, True), (3, False)]
@@ -399,8 +399,8 @@ def test_rows_of_weight_zero_in_shards_are_none(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
     X, y = curved(200)
     lazy = da.from_array(X, chunks=(100, 5))
-    half = SupervisedIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 100))
-    assert _apart(half, SupervisedIKDR(2).fit(lazy[1::2], y[1::2])) < 1e-6
+    half = PredictiveIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 100))
+    assert _apart(half, PredictiveIKDR(2).fit(lazy[1::2], y[1::2])) < 1e-6
 
 
 def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
@@ -410,7 +410,7 @@ def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
     monkeypatch.setattr("ism_dask.rows.shards.RANGE_ROWS", 256)
     X, y = curved(1500, seed=8, noise=0.5)
-    here = SupervisedIKDR(2, target="linear").fit(X, y)
+    here = PredictiveIKDR(2, target="linear").fit(X, y)
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
     monkeypatch.setattr(prediction_steps, "_STAGE_NUMBERS", 0)
     sizes, first = [], BlocksOfShards.first
@@ -420,7 +420,7 @@ def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
         return first(blocks, n_rows)
 
     monkeypatch.setattr(BlocksOfShards, "first", recorded)
-    there = SupervisedIKDR(2, target="linear").fit(da.from_array(X, chunks=(250, 5)), y)
+    there = PredictiveIKDR(2, target="linear").fit(da.from_array(X, chunks=(250, 5)), y)
     assert sizes == [1000]
     assert there.converged_
     assert _apart(here, there) < 0.05
@@ -430,12 +430,12 @@ def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
 def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
     weights = np.random.default_rng(4).integers(0, 3, size=120)
     rows, some = np.repeat(np.arange(120), weights), weights > 0
-    weighted = SupervisedIKDR(2).fit(X, NUMBERS, weights)
-    assert _apart(SupervisedIKDR(2).fit(X[rows], NUMBERS[rows]), weighted) < 0.05
-    none = SupervisedIKDR(2).fit(X[some], NUMBERS[some], weights[some])
+    weighted = PredictiveIKDR(2).fit(X, NUMBERS, weights)
+    assert _apart(PredictiveIKDR(2).fit(X[rows], NUMBERS[rows]), weighted) < 0.05
+    none = PredictiveIKDR(2).fit(X[some], NUMBERS[some], weights[some])
     assert_array_equal(none.components_, weighted.components_)
     # At the same setting, both end at the same W.
-    again = SupervisedIKDR(2, warm_start=True)
+    again = PredictiveIKDR(2, warm_start=True)
     vars(again).update(vars(weighted) | {"warm_start": True})
     assert _apart(again.fit(X[rows], NUMBERS[rows]), weighted) < 1e-3
 
@@ -445,8 +445,8 @@ def test_rows_of_tiny_weight_decide_nothing():
     X = rng.normal(size=(200, 4))
     # Another law holds for the second half.
     y = 0.3 * rng.normal(size=200) + np.r_[np.sin(X[:100, 0]), 3 * X[100:, 3]]
-    alone = SupervisedIKDR(1).fit(X[:100], y[:100])
-    weighted = SupervisedIKDR(1).fit(X, y, np.repeat([5.0, 1e-9], 100))
+    alone = PredictiveIKDR(1).fit(X[:100], y[:100])
+    weighted = PredictiveIKDR(1).fit(X, y, np.repeat([5.0, 1e-9], 100))
     assert weighted.setting_ == alone.setting_
     assert _apart(alone, weighted) < 1e-3
 
@@ -455,7 +455,7 @@ def test_rows_of_tiny_weight_decide_nothing():
 def test_functions_of_y_are_those_of_repeated_rows(sides):
     y = np.column_stack([NUMBERS, X[:, 0] ** 2])
     weights = np.random.default_rng(4).integers(0, 9, size=120)
-    rows, model = np.repeat(np.arange(120), weights), SupervisedIKDR(2)
+    rows, model = np.repeat(np.arange(120), weights), PredictiveIKDR(2)
     weighted = pose(model, X, y, weights, **sides)
     repeated = pose(model, X[rows], y[rows], **{name: s[rows] for name, s in sides.items()})
     one, two = (prediction_targets(each)["law"].Y for each in (weighted, repeated))
@@ -467,12 +467,12 @@ def test_a_y_that_no_x_explains_is_said_with_a_p_value():
     X = np.random.default_rng(1).normal(size=(100, 8))
     y = np.random.default_rng(2).normal(size=100)
     with pytest.warns(ComponentsWarning, match="may not depend on X at all") as warned:
-        fitted = SupervisedIKDR(2).fit(X, y)
+        fitted = PredictiveIKDR(2).fit(X, y)
     pvalue = dependence_test(X, y, target="linear", n_permutations=0).pvalue
     assert f"on 100 rows has the p-value {pvalue:.2g}" in str(warned[0].message)
     assert str(warned[0].message).endswith(fitted.components_advice_)
     with pytest.warns(ComponentsWarning, match="may not depend on X at all$"):
-        SupervisedIKDR(2).fit(X, y, np.where(X[:, 0] > 0, 1.0, 0.5))
+        PredictiveIKDR(2).fit(X, y, np.where(X[:, 0] > 0, 1.0, 0.5))
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1e-5])
@@ -491,9 +491,9 @@ def test_single_precision_is_for_values_up_to_1_and_ridges_above_its_rounding(ke
 
 def test_steps_in_single_precision_end_in_double(monkeypatch):
     (X, y), options = curved(1300, 4, 4, 2.0), {"kernel": Gaussian(1.0), "target": "linear"}
-    double = SupervisedIKDR(2, **options).fit(X, y)
+    double = PredictiveIKDR(2, **options).fit(X, y)
     monkeypatch.setattr(prediction_steps, "MANY_ROWS", 1200)
-    single = SupervisedIKDR(2, **options).fit(X, y)
+    single = PredictiveIKDR(2, **options).fit(X, y)
     assert single.history_[0].objective != double.history_[0].objective
     assert single.status_ is Status.CONVERGED
     assert single.objective_ == pytest.approx(double.objective_, rel=1e-4)

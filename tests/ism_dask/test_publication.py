@@ -6,10 +6,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from models import SUPERVISED
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_wine
 
 from ism_dask import (
+    PredictiveIKDR,
     SupervisedIKDR,
     UnsupervisedIKDR,
     WeightsWarning,
@@ -21,14 +23,14 @@ X, Y = load_wine(return_X_y=True, as_frame=True)
 
 @pytest.fixture(scope="module")
 def fitted():
-    return SupervisedIKDR(2, criterion="dependence").fit(X, Y)
+    return SupervisedIKDR(2).fit(X, Y)
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        SupervisedIKDR(2),
-        SupervisedIKDR(2, criterion="dependence", standardize=False),
+        PredictiveIKDR(2),
+        SupervisedIKDR(2, standardize=False),
         UnsupervisedIKDR(3, 2, n_init=1),
     ],
 )
@@ -45,7 +47,7 @@ def test_the_table_has_the_largest_share_first(fitted):
     assert_array_equal(table.loc[X.columns].iloc[:, :2].T, fitted.components_)
     assert_array_equal(table.loc[X.columns, "share"], fitted.feature_importances_)
     assert r"color\_intensity" in table.to_latex(float_format="%.2f", escape=True)
-    without_names = SupervisedIKDR(1, criterion="dependence").fit(X.to_numpy(), Y)
+    without_names = SupervisedIKDR(1).fit(X.to_numpy(), Y)
     assert set(without_names.weights_table().index) == {f"feature {j}" for j in range(13)}
 
 
@@ -57,14 +59,14 @@ def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
     assert_array_equal(table["share", "high"], result.shares_high)
     assert_array_equal(table[new[1], "low"], result.components_low[1])
     with pytest.raises(ValueError, match="`result` is of another fit; give that of `intervals`"):
-        SupervisedIKDR(1).fit(X, Y).weights_table(result)
+        PredictiveIKDR(1).fit(X, Y).weights_table(result)
 
 
-@pytest.mark.parametrize("criterion", ["prediction", "dependence"])
-def test_a_column_that_could_have_the_weight_of_another_is_named(criterion):
+@pytest.mark.parametrize("kind", SUPERVISED)
+def test_a_column_that_could_have_the_weight_of_another_is_named(kind):
     rng = np.random.default_rng(0)
     rows = X.assign(minus=-X["proline"] + rng.normal(size=178), pale=-X["flavanoids"])
-    model = SupervisedIKDR(2, criterion=criterion)
+    model = kind(2)
     with pytest.warns(WeightsWarning, match=r"'flavanoids' and 'pale' \(-1.000\)"):
         model.fit(rows, Y)
     assert "'proline' and 'minus' (-1.000)" in model.weights_advice_
@@ -80,4 +82,4 @@ def test_copies_that_have_no_weight_are_no_reason_to_warn():
     rows[:, 5] = rows[:, 4] + 0.01 * rng.normal(size=150)
     rows[:, 1] += 2 * rows[:, 0]  # a correlation of .89, which the weights depend on
     y = rows[:, 0] - rows[:, 1] + 0.1 * rng.normal(size=150)
-    assert SupervisedIKDR(1).fit(rows, y).weights_advice_ == ""
+    assert PredictiveIKDR(1).fit(rows, y).weights_advice_ == ""

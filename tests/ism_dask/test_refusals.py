@@ -7,7 +7,13 @@ import pytest
 from models import CULTIVAR, WINE, hsic_model
 from scipy.sparse import csr_array
 
-from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import (
+    AlternativeIKDR,
+    PredictiveIKDR,
+    SemiSupervisedIKDR,
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+)
 from ism_dask.engines import ENGINES, Blocks, Exact
 from ism_dask.solvers import ISM
 
@@ -16,9 +22,9 @@ N = len(X)
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 LABELS = np.eye(3, dtype=int)[Y]
 GAP, WIDE = np.where(X.max() == X, np.nan, X), csr_array((20_000, 3000))
-DEFAULT = SupervisedIKDR()
-CLASSES = SupervisedIKDR(target="classes")
-BALANCED, AVOID = SupervisedIKDR(class_weight="balanced"), {"avoid": Y > 0}
+DEFAULT = PredictiveIKDR()
+CLASSES = PredictiveIKDR(target="classes")
+BALANCED, AVOID = PredictiveIKDR(class_weight="balanced"), {"avoid": Y > 0}
 
 
 def _but_one(value):
@@ -50,7 +56,7 @@ TARGETS = [
     (SemiSupervisedIKDR(3), {"y": Y[:100]}, "X has 178 rows, y has shape .* get NaN$"),
     (SemiSupervisedIKDR(3, target="gaussian"), {}, "`target` must be one of"),
 ]
-ESTIMATORS = (SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
+ESTIMATORS = (PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
 WEIGHTS = [
     *((make(3), {"sample_weight": _but_one(-1.0)}, "-1 in row 7") for make in ESTIMATORS),
     *((DEFAULT, {"sample_weight": np.ones(shape)}, "shape") for shape in (3, (N, 2))),
@@ -60,33 +66,32 @@ WEIGHTS = [
     (DEFAULT, {"sample_weight": np.ones(N) * 1j}, "real .* one for each row; got dtype complex128"),
     (DEFAULT, {"sample_weight": np.ma.masked_equal(Y, 1)}, "masked .*give these rows the weight 0"),
     (DEFAULT, {"sample_weight": (Y == 1) * 1.0}, "one class only"),
-    (SupervisedIKDR(class_weight="even"), {}, "balanced"),
-    (SupervisedIKDR(class_weight={"dolcetto": 2}), {"y": NAMES}, "dolcetto"),
-    (SupervisedIKDR(class_weight=1), {}, "must be a dict.*got 1"),
-    (SupervisedIKDR(class_weight={0: "a"}), {}, "'a' for the class 0; expected numbers from 0 up"),
-    (SupervisedIKDR(class_weight={0: -1}), {}, "-1 for the class 0; expected numbers from 0 up"),
-    (SupervisedIKDR(class_weight={0: 0, 1: 0, 2: 0}), {}, "zero"),
+    (PredictiveIKDR(class_weight="even"), {}, "balanced"),
+    (PredictiveIKDR(class_weight={"dolcetto": 2}), {"y": NAMES}, "dolcetto"),
+    (PredictiveIKDR(class_weight=1), {}, "must be a dict.*got 1"),
+    (PredictiveIKDR(class_weight={0: "a"}), {}, "'a' for the class 0; expected numbers from 0 up"),
+    (PredictiveIKDR(class_weight={0: -1}), {}, "-1 for the class 0; expected numbers from 0 up"),
+    (PredictiveIKDR(class_weight={0: 0, 1: 0, 2: 0}), {}, "zero"),
     (BALANCED, {"y": X[:, 0]}, "read as numb.* target='classes'"),
     (BALANCED, {"y": LABELS}, "several labels; give `sample_weight`$"),
     *(
-        (SupervisedIKDR(avoid_weight=each), AVOID, "`avoid_weight` must be a positive finite num")
+        (PredictiveIKDR(avoid_weight=each), AVOID, "`avoid_weight` must be a positive finite num")
         for each in (-1, np.nan, "much", True)
     ),
-    (SupervisedIKDR(avoid_weight=1e300), AVOID, r"`avoid_weight` is 1e\+300; .* at most 1,000,000"),
+    (PredictiveIKDR(avoid_weight=1e300), AVOID, r"`avoid_weight` is 1e\+300; .* at most 1,000,000"),
 ]
 CLUSTERS = "`n_clusters` must be a whole number from 1 to 177"
 NUMBERS = [
-    (SupervisedIKDR(13), {}, "from 1 to 12 for 13 features, .* got 13"),
-    (SupervisedIKDR(0), {}, '`n_components` must be .*, "auto" or None; got 0'),
-    *((SupervisedIKDR(q), {}, f"`n_components` must be .* got {q!r}") for q in (1.5, True, "all")),
-    (SupervisedIKDR(warm_start="yes"), {}, "`warm_start` must be True or False; got 'yes'"),
-    (SupervisedIKDR(2, max_features=0), {}, "`max_features` must be .* from 1 to 13 .*; got 0"),
-    (SupervisedIKDR(2, max_features=True), {}, '13 for 13 features, "auto" or None; got True'),
-    *((SupervisedIKDR(2, max_features=k), {}, f"got {k!r}") for k in (14, 2.5, "all")),
-    (SupervisedIKDR(2, max_features=1), {}, "is 1, but 2 new features need 2 .* n_components=1"),
-    (SupervisedIKDR(rotation="quartimax"), {}, "`rotation` must be .* varimax; got 'quartimax'"),
-    (SupervisedIKDR(rotation=True), {}, "`rotation` must be one of varimax; got True"),
-    (hsic_model(2, max_features=3), {}, '`max_features` is for criterion="prediction"'),
+    (PredictiveIKDR(13), {}, "from 1 to 12 for 13 features, .* got 13"),
+    (PredictiveIKDR(0), {}, '`n_components` must be .*, "auto" or None; got 0'),
+    *((PredictiveIKDR(q), {}, f"`n_components` must be .* got {q!r}") for q in (1.5, True, "all")),
+    (PredictiveIKDR(warm_start="yes"), {}, "`warm_start` must be True or False; got 'yes'"),
+    (PredictiveIKDR(2, max_features=0), {}, "`max_features` must be .* from 1 to 13 .*; got 0"),
+    (PredictiveIKDR(2, max_features=True), {}, '13 for 13 features, "auto" or None; got True'),
+    *((PredictiveIKDR(2, max_features=k), {}, f"got {k!r}") for k in (14, 2.5, "all")),
+    (PredictiveIKDR(2, max_features=1), {}, "is 1, but 2 new features need 2 .* n_components=1"),
+    (PredictiveIKDR(rotation="quartimax"), {}, "`rotation` must be .* varimax; got 'quartimax'"),
+    (PredictiveIKDR(rotation=True), {}, "`rotation` must be one of varimax; got True"),
     (SemiSupervisedIKDR(3, mu=0), {}, "`mu` must be a positive"),
     (SemiSupervisedIKDR(3, mu=[1.0, 2.0]), {}, "`mu` must be a positive"),
     (AlternativeIKDR(3, mu=-1.0), {}, "`mu` must be a positive"),
@@ -95,18 +100,17 @@ NUMBERS = [
     (AlternativeIKDR(3, n_init=0), {}, "`n_init` must be"),
     *((UnsupervisedIKDR(k), {}, CLUSTERS) for k in (0, 178, 2.5, "3", True)),
 ]
-ELSEWHERE = SupervisedIKDR(engine=Blocks(device="cuda:97"))
-NOT_DEFINITE = r"is not positive definite.*criterion='dependence'"
+ELSEWHERE = PredictiveIKDR(engine=Blocks(device="cuda:97"))
+NOT_DEFINITE = r"is not positive definite.*are for SupervisedIKDR"
 LOCAL = "relative_gaussian"
 INDEFINITE = ("distance", "multiquadric", "squared", LOCAL)
 CHOICES = [
-    (SupervisedIKDR(kernel="rbf"), {}, "must be a Kernel or one of .*gaussian, linear,.*got 'rbf'"),
-    (SupervisedIKDR(kernel=3), {}, "`kernel` must be .* got 3"),
-    *((SupervisedIKDR(kernel=each), {}, NOT_DEFINITE) for each in INDEFINITE),
-    (SupervisedIKDR(criterion="hsic"), {}, "`criterion` must be one of prediction, dependence"),
-    (SupervisedIKDR(engine="exact"), {}, "`engine`='exact' is for criterion='dependence'"),
-    (SupervisedIKDR(solver="ism"), {}, "'ism' does not serve criterion='pred.*'dependence'"),
-    (hsic_model(solver="ascent"), {}, "does not serve criterion='dependence'"),
+    (PredictiveIKDR(kernel="rbf"), {}, "must be a Kernel or one of .*gaussian, linear,.*got 'rbf'"),
+    (PredictiveIKDR(kernel=3), {}, "`kernel` must be .* got 3"),
+    *((PredictiveIKDR(kernel=each), {}, NOT_DEFINITE) for each in INDEFINITE),
+    (PredictiveIKDR(engine="exact"), {}, "`engine`='exact' is for SupervisedIKDR"),
+    (PredictiveIKDR(solver="ism"), {}, "'ism' does not serve PredictiveIKDR.*or SupervisedIKDR"),
+    (hsic_model(solver="ascent"), {}, "does not serve SupervisedIKDR"),
     (hsic_model(solver="newton"), {}, "ascent, ism, stiefel, grassmann, dimension-growth; got 'n"),
     (hsic_model(solver=ISM), {}, "`solver` must be one of ascent, ism, stiefel, .*; got <class"),
     (hsic_model(engine="x"), {}, "of auto, closed, monomials, landmarks, blocks, exact; got 'x'"),
@@ -118,9 +122,9 @@ CHOICES = [
     (
         hsic_model(engine=Blocks(device="cuda:0")),
         {},
-        "the blocks of criterion='dependence' are comp",
+        "the blocks of SupervisedIKDR are comp",
     ),
-    (SupervisedIKDR(engine=Blocks(rows=500)), {}, r"or Blocks\(device=...\) without `rows`"),
+    (PredictiveIKDR(engine=Blocks(rows=500)), {}, r"or Blocks\(device=...\) without `rows`"),
     (UnsupervisedIKDR(3, kernel="cubic"), {}, "`kernel` must be"),
     (UnsupervisedIKDR(3, engine="fast"), {}, "`engine` must be one of"),
 ]

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.estimators.fitted import _correlation
 from ism_dask.gamma.combined import avoiding
 from ism_dask.gamma.residual import _RIDGES, SideRegression, conditional
@@ -87,7 +87,7 @@ def test_every_engine_takes_negative_weights(engine, kernel):
 
 def test_new_features_do_not_tell_what_they_avoid():
     (X, y, s), (X_other, y_other, s_other) = _confounded(250, 0), _confounded(2000, 1)
-    plain, fair = SupervisedIKDR(1).fit(X, y), SupervisedIKDR(1).fit(X, y, avoid=s)
+    plain, fair = PredictiveIKDR(1).fit(X, y), PredictiveIKDR(1).fit(X, y, avoid=s)
 
     def accuracy(model, labels, others):
         return SVC().fit(model.transform(X), labels).score(model.transform(X_other), others)
@@ -105,15 +105,15 @@ def test_neither_the_order_of_rows_nor_the_names_of_classes_matter(argument):
     X, y, s = _confounded(120, 3)
     # Rows of whole numbers are equal, and differ in y and s.
     names, whole = np.array(["z", "a"]), np.round(X)
-    first = SupervisedIKDR(1).fit(whole, y, **{argument: s})
-    second = SupervisedIKDR(1).fit(whole, names[y], **{argument: names[s]})
+    first = PredictiveIKDR(1).fit(whole, y, **{argument: s})
+    second = PredictiveIKDR(1).fit(whole, names[y], **{argument: names[s]})
     assert_allclose(first.components_, second.components_, atol=1e-7)
     # Rows that are alike in X and y differ in s alone.
     X[60:], y[60:] = X[:60], y[:60]
     side = pd.DataFrame({"s": s, "number": np.random.default_rng(1).normal(size=120)})
     order = np.random.default_rng(2).permutation(120)
-    first = SupervisedIKDR(1).fit(X, y, **{argument: side})
-    second = SupervisedIKDR(1).fit(X[order], y[order], **{argument: side.iloc[order]})
+    first = PredictiveIKDR(1).fit(X, y, **{argument: side})
+    second = PredictiveIKDR(1).fit(X[order], y[order], **{argument: side.iloc[order]})
     assert_array_equal(first.components_, second.components_)
     assert first.objective_ == second.objective_
 
@@ -136,7 +136,7 @@ def test_weights_are_repetitions(argument, side):
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 def test_chunked_rows_are_those_in_memory(argument):
     X, y, s = _confounded(120, 5)
-    model, lazy = SupervisedIKDR(1, kernel=Gaussian(sigma=2.0)), da.from_array(X, chunks=(60, 6))
+    model, lazy = PredictiveIKDR(1, kernel=Gaussian(sigma=2.0)), da.from_array(X, chunks=(60, 6))
     chunked, whole = (clone(model).fit(each, y, **{argument: s}) for each in (lazy, X))
     assert_allclose(chunked.components_, whole.components_, atol=1e-4)
 
@@ -148,8 +148,8 @@ def test_given_finds_the_direct_effect():
     X[:, 0] = s + 0.3 * X[:, 0]
     X[:, 1] += 0.8 * s
     y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=400)
-    assert SupervisedIKDR(1).fit(X, y).feature_importances_[1] < 0.7
-    assert SupervisedIKDR(1).fit(X, y, given=s).feature_importances_[1] > 0.95
+    assert PredictiveIKDR(1).fit(X, y).feature_importances_[1] < 0.7
+    assert PredictiveIKDR(1).fit(X, y, given=s).feature_importances_[1] > 0.95
 
 
 def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression():
@@ -175,7 +175,7 @@ def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression():
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 @pytest.mark.parametrize("weights", [None, np.arange(1, N + 1)])
 def test_something_of_y_has_to_be_left(argument, weights):
-    fit = partial(SupervisedIKDR(1).fit, ROWS, CLASSES, weights)
+    fit = partial(PredictiveIKDR(1).fit, ROWS, CLASSES, weights)
     parts = 2 * CLASSES + (SEX == "f")  # y follows from it
     for side in (CLASSES, parts):
         with pytest.raises(ValueError, match=f"`{argument}` explains y completely"):
@@ -193,9 +193,9 @@ def test_searches_and_validations_pass_on_what_is_known_of_rows(argument):
         scale, judge = (
             each.set_fit_request(sample_weight=False) for each in (StandardScaler(), SVC())
         )
-        step = SupervisedIKDR(1).set_fit_request(**{argument: True})
+        step = PredictiveIKDR(1).set_fit_request(**{argument: True})
         steps = make_pipeline(scale, step, judge.set_score_request(sample_weight=True))
-        search = GridSearchCV(steps, {"supervisedikdr__n_components": [1]}, cv=2)
+        search = GridSearchCV(steps, {"predictiveikdr__n_components": [1]}, cv=2)
         best = search.fit(X, y, **{argument: known}).best_estimator_
         folds = KFold(2).split(X)
         half = cross_validate(
@@ -203,12 +203,12 @@ def test_searches_and_validations_pass_on_what_is_known_of_rows(argument):
         )["estimator"][0]
     for fitted, rows in ((best, np.arange(120)), (half, next(folds)[0])):
         Z = StandardScaler().fit_transform(X[rows])
-        direct = SupervisedIKDR(1).fit(Z, y[rows], **{argument: known[rows]})
-        components = fitted.named_steps["supervisedikdr"].components_
+        direct = PredictiveIKDR(1).fit(Z, y[rows], **{argument: known[rows]})
+        components = fitted.named_steps["predictiveikdr"].components_
         assert_array_equal(components, direct.components_)
 
 
-@pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
+@pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
 def test_a_weight_of_zero_avoids_nothing(make):
     zero = make(1, avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
     assert_allclose(zero.objective_, make(1).fit(ROWS, NUMBERS).objective_, rtol=1e-9)
@@ -235,15 +235,15 @@ def test_a_weight_of_zero_avoids_nothing(make):
 )
 def test_bad_side_information_is_refused(argument, side, message):
     with pytest.raises(ValueError, match=f"`{argument}`.*{message}"):
-        SupervisedIKDR(1).fit(ROWS, CLASSES, **{argument: side})
+        PredictiveIKDR(1).fit(ROWS, CLASSES, **{argument: side})
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
 def test_rows_of_weight_zero_do_not_make_classes_numbers(argument):
     weights = (np.arange(N) >= 3).astype(float)
     side = np.where(weights, np.arange(N) % 3, np.arange(N) + 0.5)
-    fitted = SupervisedIKDR(1).fit(ROWS, NUMBERS, weights, **{argument: side})
-    rest = SupervisedIKDR(1).fit(ROWS[3:], NUMBERS[3:], **{argument: side[3:]})
+    fitted = PredictiveIKDR(1).fit(ROWS, NUMBERS, weights, **{argument: side})
+    rest = PredictiveIKDR(1).fit(ROWS[3:], NUMBERS[3:], **{argument: side[3:]})
     assert_allclose(fitted.components_, rest.components_, atol=1e-7)
 
 
@@ -265,7 +265,7 @@ def test_correlations_have_no_bias():
 def test_a_sparse_indicator_is_the_dense_one():
     labels = np.column_stack([ROWS[:, 0] > 0, ROWS[:, 1] > 0.5, np.zeros(N)]).astype(int)
     given = (labels, scipy.sparse.csr_array(labels))
-    dense, sparse = (SupervisedIKDR(2).fit(ROWS, each) for each in given)
+    dense, sparse = (PredictiveIKDR(2).fit(ROWS, each) for each in given)
     assert_array_equal(dense.components_, sparse.components_)
     assert dense.feature_importances_[:2].sum() > 0.9
 

@@ -10,7 +10,7 @@ from models import Watcher, assert_same_fit, hsic_model
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-from ism_dask import SupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.estimators import wide_rows
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
@@ -96,7 +96,7 @@ def test_wide_rows_in_single_precision():
     ("model", "rows", "message"),
     [
         (hsic_model(2), GAP, "NaN: 1 of 300 rows.*SimpleImputer"),
-        (SupervisedIKDR(2), X, '300 x 60 numbers are too many.*criterion="dependence" takes more'),
+        (PredictiveIKDR(2), X, "300 x 60 numbers are too many.*SupervisedIKDR takes more"),
         (hsic_model(2, kernel="relative_gaussian"), X, "belong to rows"),
     ],
 )
@@ -109,10 +109,10 @@ def test_what_sparse_rows_cannot_have_is_refused(monkeypatch, model, rows, messa
 @pytest.mark.parametrize(
     ("model", "sides"),
     [
-        (SupervisedIKDR(1), {}),
-        (SupervisedIKDR(1), {"given": np.arange(40.0) % 7}),
-        (SupervisedIKDR(1, max_features=4), {"sample_weight": np.arange(40) % 3}),
-        (SupervisedIKDR(1, max_features=4), {"avoid": np.arange(40.0) % 7}),
+        (PredictiveIKDR(1), {}),
+        (PredictiveIKDR(1), {"given": np.arange(40.0) % 7}),
+        (PredictiveIKDR(1, max_features=4), {"sample_weight": np.arange(40) % 3}),
+        (PredictiveIKDR(1, max_features=4), {"avoid": np.arange(40.0) % 7}),
         (hsic_model(1), {"given": np.arange(40.0) % 7}),
     ],
 )

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFit
 from sklearn.feature_selection import SelectFromModel
 from sklearn.preprocessing import scale
 
-from ism_dask import SupervisedIKDR, hsic
+from ism_dask import PredictiveIKDR, SupervisedIKDR, hsic
 from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.solvers import ISM, Ascent
@@ -23,7 +23,7 @@ FOLDS = "a row of weight 2 is in one fold, two equal rows may be in two"
 # Labels drawn at random, as some checks have them, may leave the iteration swinging.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @contract_of(
-    [SupervisedIKDR(1, solver=Ascent(max_iter=5)), SupervisedIKDR(criterion="dependence")],
+    [PredictiveIKDR(1, solver=Ascent(max_iter=5)), SupervisedIKDR()],
     lambda estimator: FOLDS if estimator.criterion == "prediction" else "",
 )
 def test_the_contract_of_scikit_learn(estimator, check, monkeypatch):
@@ -38,7 +38,7 @@ def plain():
 
 
 @pytest.mark.parametrize(
-    "model", [SupervisedIKDR(2), *(hsic_model(2, kernel=kernel) for kernel in KERNELS)]
+    "model", [PredictiveIKDR(2), *(hsic_model(2, kernel=kernel) for kernel in KERNELS)]
 )
 def test_components_are_orthonormal_and_transform_is_their_product(model):
     fitted = clone(model).fit(X, Y)
@@ -67,7 +67,7 @@ def test_history_tells_every_iteration():
 @pytest.mark.parametrize("auto", ["auto", None])
 def test_default_components_are_the_classes_less_one_where_d_allows(auto):
     assert hsic_model(auto).fit(X, Y).components_.shape == (2, 13)
-    assert SupervisedIKDR(auto).fit(X[:, [0, 6]], Y).components_.shape == (1, 2)
+    assert PredictiveIKDR(auto).fit(X[:, [0, 6]], Y).components_.shape == (1, 2)
     for numbers, q in ((X[:, 0], 1), (X[:, :2], 2)):
         fitted = hsic_model(auto, target="linear").fit(X, numbers)
         assert fitted.components_.shape == (q, 13)
@@ -85,7 +85,7 @@ def test_labels_of_any_kind_give_the_same(labels, plain):
     assert named.classes_.tolist() == sorted(set(names.tolist()))
 
 
-@pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
+@pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
 @pytest.mark.parametrize(
     ("target", "kernel"),
     [("linear", "gaussian"), ("gaussian", "polynomial"), ("multiscale", "linear")],
@@ -140,9 +140,9 @@ def test_fits_repeat(monkeypatch):
 
 def test_a_refit_forgets_the_fit_before():
     rows, numbers = da.from_array(X), X[:, 0] + np.random.default_rng(0).normal(size=len(X))
-    model = SupervisedIKDR(2, max_features=3).fit(load_wine(as_frame=True).data, Y)
-    model.set_params(criterion="dependence", max_features=None).fit(rows, numbers)
-    assert vars(model).keys() == vars(hsic_model(2).fit(rows, numbers)).keys()
+    model = PredictiveIKDR(2, max_features=3).fit(load_wine(as_frame=True).data, Y)
+    model.set_params(max_features=None).fit(rows, numbers)
+    assert vars(model).keys() == vars(PredictiveIKDR(2).fit(rows, numbers)).keys()
 
 
 def test_a_fitted_local_kernel_can_be_used_again():
@@ -186,8 +186,8 @@ MANY = csr_array(np.hstack([FEW[0], np.zeros((200, 2500))])), FEW[1]
 @pytest.mark.parametrize(
     ("make", "options", "rows"),
     [
-        (SupervisedIKDR, {}, FEW),
-        (SupervisedIKDR, {"kernel": "polynomial"}, FEW),
+        (PredictiveIKDR, {}, FEW),
+        (PredictiveIKDR, {"kernel": "polynomial"}, FEW),
         (hsic_model, {}, FEW),
         (hsic_model, {}, MANY),
         (hsic_model, {"kernel": "distance"}, FEW),
@@ -216,17 +216,17 @@ def test_more_rows_are_fitted_from_the_last_w():
 
 def test_predictions_go_on_with_the_last_setting():
     X, y = _rows(240)
-    model = SupervisedIKDR(2, warm_start=True).fit(X[:200], y[:200])
+    model = PredictiveIKDR(2, warm_start=True).fit(X[:200], y[:200])
     setting = model.setting_
     model.fit(X, y)
     assert model.setting_ == setting
     assert model.converged_
-    with pytest.raises(ValueError, match="of the same kind of y"):
-        hsic_model(2).fit(X, y).set_params(criterion="prediction", warm_start=True).fit(X, y)
+    with pytest.raises(ValueError, match="to the same kind of y"):
+        model.fit(X, y > 0, sample_weight=None).set_params(target="gaussian").fit(X, y)
 
 
 def test_without_an_earlier_fit_it_changes_nothing():
-    warm, cold = (SupervisedIKDR(1, warm_start=each).fit(*_rows(150)) for each in (True, False))
+    warm, cold = (PredictiveIKDR(1, warm_start=each).fit(*_rows(150)) for each in (True, False))
     assert_array_equal(warm.components_, cold.components_)
 
 
@@ -241,7 +241,7 @@ def test_another_shape_is_refused():
 
 def test_a_start_that_unseen_rows_preferred_to_all_steps_stays():
     X, y = _rows(60)[0], np.random.default_rng(2).integers(0, 2, 60)
-    model = SupervisedIKDR(1, warm_start=True).fit(X, y)
+    model = PredictiveIKDR(1, warm_start=True).fit(X, y)
     assert model.status_ is Status.START
     W = model.components_
     assert_array_equal(model.fit(X, y).components_, W)

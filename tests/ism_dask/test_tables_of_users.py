@@ -6,7 +6,16 @@ import pandas as pd
 import polars as pl
 import pytest
 from distributed import Client
-from models import CULTIVAR, WINE, StoredRows, Watcher, assert_same_fit, hsic_model, stored
+from models import (
+    CULTIVAR,
+    SUPERVISED,
+    WINE,
+    StoredRows,
+    Watcher,
+    assert_same_fit,
+    hsic_model,
+    stored,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
@@ -15,7 +24,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
 
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
@@ -28,12 +37,12 @@ PLAIN = {"kernel": Gaussian(sigma=2.0)}
 
 @pytest.fixture(scope="module")
 def fitted():
-    return SupervisedIKDR(2, **PLAIN).fit(X, Y)
+    return PredictiveIKDR(2, **PLAIN).fit(X, Y)
 
 
 def _check_weighted(class_weight, y, weights):
-    given = SupervisedIKDR(2, **PLAIN, class_weight=class_weight).fit(X, y)
-    assert_same_fit(given, SupervisedIKDR(2, **PLAIN).fit(X, y, weights), 1e-10, 1e-6)
+    given = PredictiveIKDR(2, **PLAIN, class_weight=class_weight).fit(X, y)
+    assert_same_fit(given, PredictiveIKDR(2, **PLAIN).fit(X, y, weights), 1e-10, 1e-6)
 
 
 def test_a_class_weight_is_the_weight_of_its_rows():
@@ -80,7 +89,7 @@ def _share_explained(Z, indicators):
     return max(shares)
 
 
-@pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
+@pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
 def test_the_score_is_the_share_of_y_that_other_rows_explain(make):
     fitted = make(2, **PLAIN).fit(X[::2], Y[::2])
     unseen, y = X[1::2], Y[1::2]
@@ -99,7 +108,7 @@ def test_the_score_of_numbers_is_that_of_their_mean_or_law():
     by_mean = rows[:, 0] ** 2 + 0.5 * rng.normal(size=400)
     by_law = np.exp(rows[:, 0]) * rng.normal(size=400)
     for y, target, low, high in ((by_mean, "mean", 0.8, 1.0), (by_law, "law", 0.05, 0.5)):
-        fitted = SupervisedIKDR(1).fit(rows[::2], y[::2])
+        fitted = PredictiveIKDR(1).fit(rows[::2], y[::2])
         assert fitted.target_ == target
         assert low < fitted.score(rows[1::2], y[1::2]) < high
 
@@ -107,11 +116,11 @@ def test_the_score_of_numbers_is_that_of_their_mean_or_law():
 @pytest.mark.parametrize("library", [pd, pl])
 def test_frames_in_and_out(library, fitted):
     frame, lazy = library.DataFrame(COLUMNS), da.from_array(X, chunks=(50, 4))
-    model = SupervisedIKDR(2, **PLAIN).set_output(transform=library.__name__)
+    model = PredictiveIKDR(2, **PLAIN).set_output(transform=library.__name__)
     new = model.fit(frame, library.Series(Y)).transform(frame)
     assert model.feature_names_in_.tolist() == [*COLUMNS]
     assert isinstance(new, library.DataFrame)
-    assert [*new.columns] == ["supervisedikdr0", "supervisedikdr1"]
+    assert [*new.columns] == ["predictiveikdr0", "predictiveikdr1"]
     assert_allclose(new.to_numpy(), fitted.transform(X), atol=1e-9)
     for rows in (model.fit_transform(lazy, Y), model.transform(lazy)):
         assert isinstance(rows, da.Array)
@@ -120,12 +129,12 @@ def test_frames_in_and_out(library, fitted):
 
 def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted):
     gaps, masked = np.where(X.max() == X, np.nan, X), np.ma.masked_equal(X, X.max())
-    fits = [(SupervisedIKDR(2).fit, each, Y) for each in (gaps, masked, StoredRows(gaps, 100))]
+    fits = [(PredictiveIKDR(2).fit, each, Y) for each in (gaps, masked, StoredRows(gaps, 100))]
     transforms = [(fitted.transform, each) for each in (gaps, masked, da.from_array(gaps))]
     for call, *given in (*fits, *transforms, (UnsupervisedIKDR(3).fit, gaps)):
         with pytest.raises(ValueError, match=r"NaN.*SimpleImputer"):
             np.asarray(call(*given))
-    filled = make_pipeline(SimpleImputer(), SupervisedIKDR(2, **PLAIN)).fit(gaps, Y)
+    filled = make_pipeline(SimpleImputer(), PredictiveIKDR(2, **PLAIN)).fit(gaps, Y)
     assert filled.transform(gaps).shape == (178, 2)
 
 
@@ -133,17 +142,17 @@ def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted):
 def test_columns_of_texts_and_dates_are_named(library, fitted):
     columns = {"length": X[:, 0], "width": X[:, 1], "maker": NAMES, "day": X[:, 2].astype("M8[D]")}
     frame = pd.DataFrame(columns) if library == "pandas" else pl.DataFrame(columns)
-    for call in (lambda: SupervisedIKDR(1).fit(frame, Y), lambda: fitted.transform(frame)):
+    for call in (lambda: PredictiveIKDR(1).fit(frame, Y), lambda: fitted.transform(frame)):
         with pytest.raises(ValueError, match=r"'maker', 'day'\. Encode texts"):
             call()
     numbers = pd.DataFrame({"a": X[:, 0].astype(object), "b": X[:, 1]})
-    assert SupervisedIKDR(1).fit(numbers, Y).n_features_in_ == 2
+    assert PredictiveIKDR(1).fit(numbers, Y).n_features_in_ == 2
 
 
 @pytest.mark.skipif(not hasattr(SupervisedIKDR, "set_callbacks"), reason="scikit-learn < 1.9")
 def test_callbacks_of_scikit_learn_see_every_iteration():
     watcher = Watcher(lambda fitted: fitted.score(X, Y))
-    fitted = SupervisedIKDR(2, **PLAIN).set_callbacks(watcher).fit(X, Y)
+    fitted = PredictiveIKDR(2, **PLAIN).set_callbacks(watcher).fit(X, Y)
     assert watcher.events == ["setup", *["iteration"] * fitted.n_iter_, "fit", "teardown"]
     assert watcher.seen[-1] == pytest.approx(fitted.score(X, Y))
     assert watcher.seen[-1] > 0.9
@@ -151,9 +160,6 @@ def test_callbacks_of_scikit_learn_see_every_iteration():
     UnsupervisedIKDR(3).set_callbacks(rounds).fit(X)
     assert len(rounds.seen) > 3
     assert set(rounds.seen) == {(178, 3)}
-
-
-CRITERIA = ("prediction", "dependence")
 
 
 def _bytes(n, d=5):
@@ -169,55 +175,55 @@ def _apart(fits):
     return max(subspace_sine(fits[0].components_.T, each.components_.T) for each in fits[1:])
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("kind", SUPERVISED)
 def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
-    criterion, tmp_path, thread_cluster
+    kind, tmp_path, thread_cluster
 ):
     X, y = _bytes(200)
     lazy = da.from_array(np.asfortranarray(X), chunks=(90, 3))
     on_disk, whole = stored(X * 1.0, tmp_path, 100), X * 1.0
     places = [whole, X, X.astype(np.float32), coo_array(X), on_disk, on_disk.X, lazy]
-    fits = [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in places]
+    fits = [kind(1).fit(place, y) for place in places]
     kinds = whole.tolist(), np.asfortranarray(whole), whole.astype(object), pd.DataFrame(whole)
     for rows in kinds:
-        same = SupervisedIKDR(1, criterion=criterion).fit(rows, y.tolist())
+        same = kind(1).fit(rows, y.tolist())
         assert_array_equal(same.components_, fits[0].components_)
         assert_allclose(same.transform(rows), fits[0].transform(whole), atol=1e-8)
     for rows in (da.from_array(whole, chunks=(90, 3)), lazy[lazy[:, 0] >= 0] * 1.0):
-        chunked = SupervisedIKDR(1, criterion=criterion).fit(rows, da.from_array(y, chunks=50))
+        chunked = kind(1).fit(rows, da.from_array(y, chunks=50))
         assert_allclose(chunked.components_, fits[0].components_, rtol=0, atol=1e-9)
     with Client(thread_cluster):
-        fits += [SupervisedIKDR(1, criterion=criterion).fit(place, y) for place in (X, lazy)]
+        fits += [kind(1).fit(place, y) for place in (X, lazy)]
     for alone, spread in ((fits[1], fits[-2]), (fits[6], fits[-1])):
         assert_array_equal(spread.components_, alone.components_)
     # Few rows of bytes are in single precision for dependence, as ever, and numbers are not.
-    assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
+    assert _apart(fits) < (1e-12 if kind is PredictiveIKDR else 1e-5)
     assert fits[2].transform(places[2]).dtype == np.float32
     new = fits[0].transform(whole)
     for place in (csr_array(X), on_disk, on_disk.X):
         assert_allclose(fits[0].transform(place), new, atol=1e-8)
     for few in (X[:, :4], stored(X[:, :4], tmp_path, 100), da.from_array(X[:, :4])):
-        with pytest.raises(ValueError, match="4 features, but SupervisedIKDR is expecting 5"):
+        with pytest.raises(ValueError, match=f"4 features, but {kind.__name__} is expecting 5"):
             fits[0].transform(few)
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("kind", SUPERVISED)
 def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
-    criterion, tmp_path, monkeypatch, thread_cluster
+    kind, tmp_path, monkeypatch, thread_cluster
 ):
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 900)
     X, y = _bytes(500, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
     lazy, on_disk = da.from_array(X, chunks=(250, 3)), stored(X * 1.0, tmp_path, 128)
-    engine = "auto" if criterion == "prediction" else "blocks"
+    engine = "blocks"
 
     def fitted(place):
-        return SupervisedIKDR(1, criterion=criterion, engine=engine).fit(place, y, weights)
+        return kind(1, engine=engine).fit(place, y, weights)
 
     fits = [fitted(place) for place in (X, csr_array(X), on_disk, stored(X, tmp_path, 2048))]
     with Client(thread_cluster):
         fits.append(fitted(lazy))
-    assert _apart(fits) < (1e-12 if criterion == "prediction" else 1e-5)
+    assert _apart(fits) < (1e-12 if kind is PredictiveIKDR else 1e-5)
 
 
 def test_many_rows_are_in_single_precision_if_it_holds_their_numbers():

@@ -7,7 +7,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_blobs
 
-from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import (
+    AlternativeIKDR,
+    PredictiveIKDR,
+    SemiSupervisedIKDR,
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+)
 from ism_dask.engines import Exact, Landmarks
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial
 from ism_dask.solvers import ISM
@@ -34,7 +40,7 @@ def test_weights_are_repetitions(kernel, engine, target, y):
     assert_same_fit(weighted, repeated, 1e-12)
 
 
-@pytest.mark.parametrize("make", [SupervisedIKDR, hsic_model])
+@pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
 def test_the_unit_of_weights_does_not_matter(make):
     """Nor to contributions: no weight is rounded to a number of rows."""
     weights = np.random.default_rng(2).random(len(X))

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from stock import store_small
 
-from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask import (
+    AlternativeIKDR,
+    PredictiveIKDR,
+    SemiSupervisedIKDR,
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+)
 from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
 from storage import (
@@ -199,7 +205,8 @@ def test_json_takes_numpy_and_refuses_the_rest():
 
 
 @pytest.mark.parametrize(
-    "estimator", [SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR]
+    "estimator",
+    [PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR],
 )
 def test_new_features_are_called_as_by_the_estimator(estimator):
     fitted = estimator(2)
