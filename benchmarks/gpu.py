@@ -20,7 +20,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from benchmarks.designs import DESIGNS, Array, Design
-from ism_dask import PredictiveIKDR, SupervisedIKDR, bootstrap
+from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem
 from ism_dask.engines.blocks import dealt_rows
@@ -37,7 +37,7 @@ from storage import DatasetInfo, open_dataset, write_dataset
 # The designs that both fit, their rows, and the sine of the angle between the two W that may be.
 _COMPARED, _ROWS, _AGREE = 10, 10_000, 1e-5
 # Rows and columns of the pictures, new features, and the rows of the large fit.
-_MANY, _COLUMNS, _CLASSES, _Q, _MILLION, _REFITS = 60_000, 784, 10, 5, 1_000_000, 20
+_MANY, _COLUMNS, _CLASSES, _Q, _MILLION = 60_000, 784, 10, 5, 1_000_000
 # Rows that are more than a fit brings into the memory of its process.
 _BEYOND_MEMORY = 80_000
 # The seconds from which on no other measurement begins.
@@ -203,12 +203,7 @@ def _fits(name: str) -> list[dict[str, Any]]:
         lines.append(_line("NumPy, 60,000", there, seconds, here))
     if not name.startswith("cuda"):
         return lines
-    began = time.perf_counter()
-    result = bootstrap(there, X, y, n=_REFITS)
-    seconds = time.perf_counter() - began
-    refits = {"rows": f"{_REFITS} refits to 60,000", "converged": result.n_converged}
     X, y = pictures(_MILLION)
-    lines += [{**refits, "seconds": seconds}]
     lines += [_line("NumPy, 1,000,000", *_fitted(X, y, _Q, name), None)]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "pictures"

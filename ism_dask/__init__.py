@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ism_dask.estimators.published import SupervisedIKDR
     from ism_dask.estimators.unfolding import ColoredMVU
     from ism_dask.gamma.independence import DependenceTest, dependence_test
-    from ism_dask.inference.bootstrap import BootstrapResult, bootstrap
     from ism_dask.inference.fitted_dependence import fitted_dependence_test
     from ism_dask.inference.intervals import Intervals, intervals
     from ism_dask.observe.progress_bar import progress_bar
@@ -33,7 +32,6 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AlternativeIKDR",
-    "BootstrapResult",
     "Certificate",
     "CheckpointedFit",
     "ColoredMVU",
@@ -47,7 +45,6 @@ __all__ = [
     "WeightsWarning",
     "__version__",
     "aligned_sum",
-    "bootstrap",
     "dependence_test",
     "fitted_dependence_test",
     "hsic",
@@ -59,7 +56,6 @@ __all__ = [
 
 _MODULES = {
     "AlternativeIKDR": "estimators.clusterers",
-    "BootstrapResult": "inference.bootstrap",
     "Certificate": "records.certificate",
     "CheckpointedFit": "records.checkpoint",
     "ColoredMVU": "estimators.unfolding",
@@ -72,7 +68,6 @@ _MODULES = {
     "UnsupervisedIKDR": "estimators.clusterers",
     "WeightsWarning": "status",
     "aligned_sum": "estimators.hsic",
-    "bootstrap": "inference.bootstrap",
     "dependence_test": "gamma.independence",
     "fitted_dependence_test": "inference.fitted_dependence",
     "hsic": "estimators.hsic",

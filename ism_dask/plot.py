@@ -172,7 +172,7 @@ def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result : Intervals
-        The result of `ism_dask.intervals` or `ism_dask.bootstrap`.
+        The result of `ism_dask.intervals`.
     top : int, default 10
         Number of shares, largest first.
     ax : Axes, optional
@@ -212,7 +212,7 @@ def response(
     y : (n,) labels or numbers
         Rows without a value (NaN, None) are left out.
     result : Intervals, optional
-        That of `ism_dask.intervals` or `bootstrap`: the ten largest weights of each new feature are
+        That of `ism_dask.intervals`: the ten largest weights of each new feature are
         drawn below, with their 90% intervals.
     axes : q Axes, or 2 q with a `result`, optional
 

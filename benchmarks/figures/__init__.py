@@ -14,7 +14,6 @@ from collections.abc import Callable
 from benchmarks.figures.alternatives import alternatives, views
 from benchmarks.figures.avoiding import avoid, given
 from benchmarks.figures.certainty import (
-    bootstrap60k,
     certainty,
     certainty_elsewhere,
     certainty_unseen,
@@ -109,7 +108,6 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         certainty,
         certainty_elsewhere,
         certainty_unseen,
-        bootstrap60k,
         accuracy,
         kernels,
         real_tables,

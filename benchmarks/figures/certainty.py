@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
@@ -12,17 +11,15 @@ from benchmarks.designs import DESIGNS, UNSEEN, distance, seeded
 from benchmarks.fits import quiet
 from benchmarks.measure import Figure, say, timed
 from benchmarks.parallel import in_processes
-from benchmarks.rows import labelled, mnist_train
-from ism_dask import PredictiveIKDR, bootstrap, intervals
+from ism_dask import PredictiveIKDR, intervals
 from ism_dask.linalg.subspaces import subspace_shares
 
-_DRAWS, _ROWS, _REFITS = 12, 500, 59
+_DRAWS, _ROWS = 12, 500
 _FEW_DRAWS = 4
 # The draws of `recovery` and of the tests have smaller numbers.
 _FIRST_DRAW = 100
 _COVERED, _SEPARATED = (0.85, 0.95), 0.95
 _ROUNDING = 1e-9
-_Q, _MANY_REFITS, _MOST_FITS = 5, 20, 10
 # Up to so many different values are classes.
 _CLASSES = 6
 
@@ -47,7 +44,7 @@ def certainty() -> Figure:
 
 
 def certainty_elsewhere() -> Figure:
-    """Measure `certainty` with other rows, columns and directions, and by refits; 4 draws each."""
+    """Measure `certainty` with other rows, columns and directions; 4 draws each."""
     lines = [_line(name, _runs(each, _FEW_DRAWS)) for name, each in _ELSEWHERE.items()]
     return {
         "table": lines,
@@ -82,38 +79,13 @@ def _judged(lines: list[Figure]) -> Figure:
     }
 
 
-def bootstrap60k() -> Figure:
-    """MNIST, 60,000 x 784 from disk, q = 5: seconds of 20 refits, in units of one fit."""
-    rows = labelled(mnist_train())
-    with quiet():
-        fit = timed(lambda: PredictiveIKDR(_Q).fit(rows.X, rows.y))
-    refits = timed(lambda: bootstrap(fit.value, rows.X, rows.y, _MANY_REFITS))
-    result, ratio = refits.value, refits.seconds / fit.seconds
-    return {
-        "n": len(rows.y),
-        "engine": fit.value.engine_,
-        "fit_seconds": fit.seconds,
-        "refits": result.n_refits,
-        "refits_seconds": refits.seconds,
-        "ratio": ratio,
-        "standardized_interval": np.round(result.standardized_interval, 3).tolist(),
-        "stability": result.stability.round(3).tolist(),
-        "must": f"{_MANY_REFITS} refits in at most {_MOST_FITS} times one fit",
-        "met": ratio <= _MOST_FITS,
-    }
-
-
 @dataclass(frozen=True)
 class _Setting:
-    """The rows of a draw, the columns it has beside those of its design, and its directions.
-
-    `refits` says whether the intervals are those of `bootstrap`.
-    """
+    """The rows of a draw, the columns it has beside those of its design, and its directions."""
 
     n: int | None
     more: int = 0
     mixed: bool = False
-    refits: bool = False
 
 
 # Settings unlike that of `certainty`, by name.
@@ -121,7 +93,6 @@ _ELSEWHERE = {
     "250 rows": _Setting(250),
     "1,000 rows, 5 more columns": _Setting(1000, more=5),
     "directions of four columns": _Setting(500, mixed=True),
-    "by 59 refits": _Setting(500, refits=True),
 }
 
 
@@ -157,8 +128,7 @@ def _measured(number: int, draw: int, setting: _Setting) -> _Outcome:
     true = distance(drawn.B, (fitted.components_ / fitted.scale_).T)
     if not fitted.converged_:
         return _Outcome(true, np.nan)
-    measure = partial(bootstrap, n=_REFITS) if setting.refits else intervals
-    sure = timed(lambda: measure(fitted, drawn.X, drawn.y))
+    sure = timed(lambda: intervals(fitted, drawn.X, drawn.y))
     result = sure.value
     shares = subspace_shares((drawn.B * fitted.scale_[:, None]).T)
     turned = _as_weights(drawn.B * fitted.scale_[:, None], fitted.components_)

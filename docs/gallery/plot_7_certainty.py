@@ -2,7 +2,7 @@
 How sure?
 =========
 
-Refits to resampled rows say how far W may be from the truth, and which features surely matter.
+The curvature of J says how far W may be from the truth, and which features surely matter.
 """
 
 # %%
@@ -10,12 +10,12 @@ Refits to resampled rows say how far W may be from the truth, and which features
 
 import numpy as np
 
-from ism_dask import PredictiveIKDR, bootstrap, plot
+from ism_dask import PredictiveIKDR, intervals, plot
 
 random = np.random.default_rng(0)
 X = random.normal(size=(300, 8))
 y = X[:, 0] * (X[:, 0] + X[:, 1] + 1) + 0.5 * random.normal(size=300)
-result = bootstrap(PredictiveIKDR(2).fit(X, y), X, y)
+result = intervals(PredictiveIKDR(2).fit(X, y), X, y)
 ax = plot.shares(result)
 low, high = result.distance_interval
 ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")
@@ -24,7 +24,7 @@ ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.
 # With 60 rows, W is hardly more than a guess, and the intervals say so.
 
 few = PredictiveIKDR(2).fit(X[:60], y[:60])
-result = bootstrap(few, X[:60], y[:60])
+result = intervals(few, X[:60], y[:60])
 ax = plot.shares(result)
 low, high = result.distance_interval
 ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")

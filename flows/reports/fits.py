@@ -167,7 +167,6 @@ def certainty_block(certainty: Certainty) -> Block:
     facts = (
         Fact("Distance from the truth", f"{low:.2g} to {high:.2g}", say("certainty.distance")),
         Fact("Columns clear of all others", first, say("certainty.clear")),
-        *_refits(certainty),
     )
     names = [each.feature for each in shares]
     intervals = [(each.share, each.low, each.high) for each in shares]
@@ -187,7 +186,7 @@ def certainty_block(certainty: Certainty) -> Block:
     )
     return Block(
         "How sure",
-        about=say("certainty.refits" if certainty.refits else "certainty.curvature"),
+        about=say("certainty.curvature"),
         facts=facts,
         tables=(
             Table(say("certainty.shares"), ("column", "share", "from", "to"), rows),
@@ -195,14 +194,6 @@ def certainty_block(certainty: Certainty) -> Block:
         ),
         pictures=(picture,),
     )
-
-
-def _refits(certainty: Certainty) -> tuple[Fact, ...]:
-    count, failed = certainty.refits, certainty.refits - certainty.converged
-    warning = say("certainty.failed", failed=count_noun(failed, "refit"), count=count)
-    value = f"{count:,}, {f'{failed:,} not' if failed else 'all'} converged"
-    fact = Fact("Refits", value, warnings=(warning,) if failed > _FAILED * count else ())
-    return (fact,) if count else ()
 
 
 def features_block(result: FitResult | ClusterResult, model: Model | None) -> Block:

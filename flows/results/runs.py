@@ -186,8 +186,6 @@ class ShareInterval(JsonRecord):
 class Certainty(JsonRecord):
     """How sure W is: see `ism_dask.Intervals`."""
 
-    refits: int  # 0 if the intervals come from the curvature of J
-    converged: int  # of the refits
     # The 90% intervals of the distance from the true subspace, for columns in their own units and
     # in units of their standard deviation.
     distance_interval: tuple[float, ...]
@@ -205,8 +203,7 @@ class FitResult(DataResult, FittedW):
     command: ClassVar[str] = "fit"
     label: str = ""
     kernel: str
-    # How sure W is; None without `--bootstrap` if W is no maximum of the prediction of y, or has
-    # too many weights.
+    # How sure W is; None if W is no maximum of the prediction of y, or has too many weights.
     certainty: Certainty | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flows.errors import SettingsError
-from flows.progress.watching import ProgressShare, progress_note, run_step
+from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import Certainty, FitResult, ShareInterval
 from flows.runs.data import label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import (
@@ -16,20 +16,16 @@ from flows.runs.fitting import (
     names_of_columns,
     save_fitted,
 )
-from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
+from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.runs import DEPENDENCE, FitSettings
-from ism_dask import BootstrapResult, Intervals, intervals
+from ism_dask import Intervals, intervals
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.inference.bootstrap import summarise_refits
 from ism_dask.inference.intervals import have_intervals
-from ism_dask.inference.refits import Refit, RefitPlan, plan_refits
 from storage import Dataset, Model, load_model
 
 KIND = FitResult.command
-# The progress that is reached when the rows are fitted, before the refits, and after all.
-_HALF, _ALL = 0.5, 0.99
-# The key of a refit among the parts of a run.
-_REFIT = "refit-{}"
+# The progress that is reached when the rows are fitted.
+_FITTED = 0.99
 # A result lists this many shares.
 _TOP_SHARES, _SHARE = 10, ("share", "low", "high")
 
@@ -42,29 +38,17 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
     labelled = label_of(data, settings)
     run, y, weights = settings.run or labelled.default_name(settings), labelled.y, data.weights
     sides, start = side_labels(settings, labelled), _start(settings, data, start)
-    # Without refits, the fit is nearly all of the work; with them, about half of it.
-    part = ProgressShare(stop=_ALL if settings.bootstrap is None else _HALF)
+    part = ProgressShare(stop=_FITTED)
 
     def work() -> tuple[FittedModel[SupervisedBase], Intervals | None]:
         X = read_rows(data.X, settings)
         fitted = fit(settings, X, y, part, start=start, weights=weights, sides=sides)
-        if settings.bootstrap is not None or not have_intervals(fitted.model):
+        if not have_intervals(fitted.model):
             return fitted, None
         return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 
     with resumable_run(run, KIND, settings, **labelled.facts(settings)) as this:
         fitted, certainty = fit_on_cluster(settings, this, work, len(y))
-        if settings.bootstrap is not None:
-            plan = plan_refits(
-                fitted.model,
-                read_rows(data.X, settings),
-                y,
-                sample_weight=weights,
-                random_state=settings.seed,
-                avoid=sides.get("avoid"),
-                given=sides.get("given"),
-            )
-            certainty = _bootstrap(settings, this, plan, settings.bootstrap)
         result = FitResult(
             label=labelled.label,
             kernel=settings.kernel,
@@ -104,40 +88,12 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
     return start
 
 
-def _bootstrap(
-    settings: FitSettings, this: ResumableRun, plan: RefitPlan, count: int
-) -> BootstrapResult:
-    """Return what refits to resampled rows tell of W, computed where `settings` say.
-
-    Refits that an interrupted run has saved are not repeated.
-    """
-    refits: dict[int, Refit] = {}
-    part = ProgressShare(_HALF, _ALL)
-
-    def work() -> None:
-        for number in range(count):
-            if number not in refits and (saved := this.find(_REFIT.format(number))) is not None:
-                refits[number] = Refit(**saved)
-        if refits:
-            progress_note(f"{len(refits)} of {count} refits were saved before")
-        missing = [number for number in range(count) if number not in refits]
-        for number, refit in plan.refits(missing):
-            this.save(_REFIT.format(number), vars(refit))
-            refits[number] = refit
-            part.report(len(refits) / count, f"refit {len(refits)} of {count}")
-
-    fit_on_cluster(settings, this, work, len(plan.problem.y), part="refits")
-    return summarise_refits(plan.fitted, [refits[number] for number in range(count)])
-
-
 def _certainty_record(result: Intervals, data: Dataset) -> Certainty:
     """Return what a run reports of intervals."""
     names = names_of_columns(data)
     numbers = np.array([result.shares, result.shares_low, result.shares_high]).T.tolist()
     largest = np.argsort(-result.shares, kind="stable")[:_TOP_SHARES]
     return Certainty(
-        refits=getattr(result, "n_refits", 0),
-        converged=getattr(result, "n_converged", 0),
         distance_interval=result.distance_interval,
         standardized_interval=result.standardized_interval,
         stability=tuple(result.stability.tolist()),

@@ -353,9 +353,3 @@ class FitSettings(SearchSettings):
         "that it had; criterion and columns must be the same.",
         check=check_run_name,
     )
-    bootstrap: int | None = run_setting(
-        None,
-        about="Number of refits of W to resamples of the rows, for intervals of its distance "
-        "from the truth and of the shares of the columns; 100 is usual.",
-        ge=19,  # `FEWEST_REFITS` of `ism_dask.inference.bootstrap`, which takes long to import
-    )

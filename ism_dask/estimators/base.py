@@ -215,7 +215,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         Parameters
         ----------
         result : Intervals, optional
-            That of `ism_dask.intervals` or `bootstrap` for this fit. The frame then has the ends of
+            That of `ism_dask.intervals` for this fit. The frame then has the ends of
             the 90% intervals, too, in columns such as `("share", "low")`.
 
         Returns

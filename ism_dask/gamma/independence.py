@@ -52,7 +52,7 @@ class DependenceTest:
         Mean and standard deviation of the statistic over all permutations of y, or with `given`
         over all signs of the rows.
     method : str
-        "permutations", "moments", "signs" or "refits": where the p-value is from.
+        "permutations", "moments" or "signs": where the p-value is from.
     n_permutations : int
         0 for moments and signs.
     """

@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils import _safe_indexing
 
 from ism_dask._types import Array
-from ism_dask.gamma.independence import TIE, DependenceTest, check_permutations, dependence_test
+from ism_dask.gamma.independence import DependenceTest, dependence_test
 from ism_dask.status import ComponentsWarning
 
 # Two thirds of the rows find a subspace where one half often does not.
@@ -28,7 +28,6 @@ def fitted_dependence_test(
     y: Any,
     *,
     given: Any = None,
-    n_refits: int = 0,
     random_state: int | None = None,
     **options: Any,
 ) -> DependenceTest:
@@ -36,7 +35,9 @@ def fitted_dependence_test(
 
     A few directions that carry y drown among many columns, and `dependence_test` misses them. A fit
     may find them. But W maximises the dependence on the y that it was fitted to: a test on the same
-    rows finds a dependence on noise as well.
+    rows finds a dependence on noise as well. So W is fitted to two thirds of the rows and the other
+    third is tested, for each third, and all rows are tested with all columns. The p-value is four
+    times the smallest one, which is valid however the four depend on each other.
 
     Parameters
     ----------
@@ -46,24 +47,14 @@ def fitted_dependence_test(
     y : (n,) labels, or (n,) or (n, t) numbers
     given : (n,) or (n, t) array, or a frame, optional
         Test dependence given these, as in `dependence_test`; the fits have the same `given`.
-    n_refits : int, default 0
-        0 fits W to two thirds of the rows, tests the other third, so for each third, and tests all
-        rows with all columns. The p-value is four times the smallest one, which is valid however
-        the four depend on each other. A number above fits W to all rows and that many times to
-        permuted y, and compares `objective_`, which takes as many fits.
     random_state : int, optional
     **options : Any
-        Of `dependence_test`, without refits.
+        Of `dependence_test`.
 
     Returns
     -------
     DependenceTest
     """
-    check_permutations(n_refits, "`n_refits`")
-    if n_refits:
-        for name in ("given", *options) if given is not None else options:
-            raise TypeError(f"`{name}` belongs to the test without refits; leave out `n_refits`")
-        return _test_by_refits(estimator, X, y, n_refits, random_state)
     X, y = np.asarray(X), np.asarray(y)
     tests = [dependence_test(X, y, given=given, random_state=random_state, **options)]
     for ours, others in _parts(y, random_state):
@@ -84,28 +75,6 @@ def _parts(y: Array, random_state: int | None) -> Iterator[tuple[Array, Array]]:
     is_classes = y.ndim == 1 and y.dtype.kind in "biuUSO"
     kind = StratifiedKFold if is_classes else KFold
     return kind(_PARTS, shuffle=True, random_state=random_state).split(y, y)
-
-
-def _test_by_refits(
-    estimator: Any, X: Any, y: Any, n_refits: int, random_state: int | None
-) -> DependenceTest:
-    rng = np.random.default_rng(random_state)
-    y, n = np.asarray(y), len(y)
-    found = float(clone(estimator).fit(X, y).objective_)
-    with _warnings_of_noise_ignored():
-        null = np.array(
-            [clone(estimator).fit(X, y[rng.permutation(n)]).objective_ for _ in range(n_refits)]
-        )
-    scale = (n - 1.0) ** 2
-    return DependenceTest(
-        pvalue=float(1 + np.count_nonzero(null >= found * (1 - TIE))) / (1 + n_refits),
-        statistic=found / scale,
-        correlation=float("nan"),
-        expected=float(null.mean()) / scale,
-        deviation=float(null.std()) / scale,
-        method="refits",
-        n_permutations=n_refits,
-    )
 
 
 @contextmanager

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
+from ism_dask._validation import is_whole
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import column_names
-from ism_dask.estimators.pose import PREDICTION, row_weights
+from ism_dask.estimators.checks import row_source
+from ism_dask.estimators.pose import as_given
 from ism_dask.estimators.prediction_fit import FittedMaximum
+from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.inference.refits import plan_refits
+from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.support import MOST_WEIGHTS
 
@@ -25,6 +30,8 @@ from ism_dask.selection.support import MOST_WEIGHTS
 LEVEL = 0.9
 # Draws of W.
 _DRAWS = 999
+# With fewer rows, the spread of their influences is hardly determined.
+_FEWEST_ROWS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +86,7 @@ class Intervals:
     feature_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, fitted: SupervisedBase, weights: Sequence[Array], **more: Any) -> Self:
+    def of(cls, fitted: PredictiveIKDR, weights: Sequence[Array]) -> Intervals:
         """Return the intervals that replicates (q, d), for X in its own units, give."""
         # In the standardised units of the fit, so that features can be compared.
         components = [each * fitted.scale_ for each in weights]
@@ -104,7 +111,6 @@ class Intervals:
             stability=np.mean([_matches(W, each) for each in components], axis=0),
             retention=np.mean([_retained(W, each) for each in components], axis=0),
             feature_names=tuple(column_names(fitted)),
-            **more,
         )
 
     @property
@@ -133,7 +139,7 @@ class Intervals:
 
 
 def intervals(
-    fitted: SupervisedBase,
+    fitted: PredictiveIKDR,
     X: Any,
     y: Any,
     *,
@@ -143,9 +149,9 @@ def intervals(
 ) -> Intervals:
     """Estimate how far W may be from the truth, and which features it surely contains.
 
-    It takes one pass over up to 10,000 rows of a fit of `PredictiveIKDR`, and no refits:
-    the curvature of J at W and the influence of each row on its slope tell how W varies from one
-    sample of rows to another (the "sandwich"). `bootstrap` takes refits, for either criterion.
+    It takes one pass over up to 10,000 rows of a fit of `PredictiveIKDR`: the curvature
+    of J at W and the influence of each row on its slope tell how W varies from one sample of rows
+    to another (the "sandwich").
 
     Parameters
     ----------
@@ -173,27 +179,35 @@ def intervals(
     >>> bool((sure.shares_low <= sure.shares).all())
     True
     """
-    plan = plan_refits(
-        fitted, X, y, sample_weight=sample_weight, avoid=avoid, given=given, caller="`intervals`"
-    )
-    fitted = plan.fitted
+    if not isinstance(fitted, PredictiveIKDR):
+        raise TypeError(
+            f"`fitted` is a {type(fitted).__name__}; expected a fitted PredictiveIKDR: `intervals` "
+            "takes the curvature of the prediction of y"
+        )
+    check_is_fitted(fitted)
+    X = row_source(X)
+    validate_data(fitted, X, reset=False, skip_check_array=True)
     _check_serves(fitted)
-    weights = row_weights(plan.problem.y, fitted.target, fitted.class_weight, plan.weights)
+    # A generator would draw another seed.
+    seed = fitted.random_state if is_whole(fitted.random_state) else None
+    fitted = copy.copy(fitted.on_host()).set_params(random_state=seed)
+    problem = as_given(fitted, X, y, sample_weight, avoid=avoid, given=given)
+    check_dense(problem.X, "`intervals`")
+    problem.check_same_sides(fitted.sides_, "`intervals`")
+    problem = problem.in_order()
+    _check_same_classes(problem.dependence.classes, getattr(fitted, "classes_", None))
+    if len(problem.y) < _FEWEST_ROWS:
+        raise ValueError(f"X has {len(problem.y)} rows; `intervals` needs {_FEWEST_ROWS} or more")
     with single_threaded_blas():
-        maximum = FittedMaximum.of(replace(plan.problem, weights=weights).in_order())
+        maximum = FittedMaximum.of(problem)
         turns, prepared = _draws(maximum.turn_covariance()), maximum.fit.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
     return Intervals.of(fitted, replicates)
 
 
-def _check_serves(fitted: SupervisedBase) -> None:
+def _check_serves(fitted: PredictiveIKDR) -> None:
     """Raise a ValueError if W of a fit is no maximum of the prediction of y."""
-    if fitted.criterion_ != PREDICTION:
-        raise ValueError(
-            "`intervals` takes the curvature of the prediction of y; this fit maximised the "
-            "dependence. `bootstrap` has intervals for it"
-        )
     if not fitted.converged_:
         raise ValueError(
             f"the fit has not converged ({fitted.status_.value}): W is not a maximum of J, which "
@@ -201,11 +215,23 @@ def _check_serves(fitted: SupervisedBase) -> None:
         )
 
 
+def _check_same_classes(found: Array | None, fitted: Array | None) -> None:
+    """Raise a ValueError if y has other classes than the fit, or numbers in place of classes."""
+    ours, theirs = (
+        "numbers" if each is None else f"the classes {', '.join(map(str, each))}"
+        for each in (found, fitted)
+    )
+    if ours != theirs:
+        raise ValueError(
+            f"y has {ours}, but `fitted` was fitted to {theirs}; give the y of that fit"
+        )
+
+
 def have_intervals(fitted: SupervisedBase) -> bool:
     """Return whether `intervals` serves a fitted estimator, if its rows are those of the fit."""
     q = len(fitted.components_)
     weights = (int(fitted.get_support().sum()) - q) * q
-    of_maximum = fitted.criterion_ == PREDICTION and fitted.converged_
+    of_maximum = isinstance(fitted, PredictiveIKDR) and fitted.converged_
     return bool(of_maximum and 0 < weights <= MOST_WEIGHTS)
 
 
@@ -237,14 +263,17 @@ def _interval(values: Any) -> tuple[Array, Array]:
     return low, high
 
 
-def _share_intervals(shares: Array, refitted: Sequence[Array], most: float) -> tuple[Array, Array]:
-    """Return the ends (d,) of the intervals of shares (d,) up to `most`, by those of the refits.
+def _share_intervals(
+    shares: Array, replicates: Sequence[Array], most: float
+) -> tuple[Array, Array]:
+    """Return the ends (d,) of the intervals of shares (d,) up to `most`, by replicates.
 
     Noise adds to the shares of features that do not matter and takes from the others, in the fit
-    compared with the truth as in a refit compared with the fit. So the refits are mirrored at the
-    fit (the basic bootstrap). The interval contains the share itself, and ends at 0 and 1 / q.
+    compared with the truth as in a replicate compared with the fit. So the replicates are mirrored
+    at the fit (the "basic" interval of the bootstrap). The interval contains the share itself, and
+    ends at 0 and 1 / q.
     """
-    low, high = _interval(np.stack([2 * shares - each for each in refitted]))
+    low, high = _interval(np.stack([2 * shares - each for each in replicates]))
     return np.maximum(np.minimum(low, shares), 0.0), np.maximum(np.minimum(high, most), shares)
 
 

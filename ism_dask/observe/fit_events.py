@@ -59,9 +59,6 @@ class FitWatcher:
     def on_round(self, done: Round) -> None:
         """Handle the end of a round."""
 
-    def on_refit(self, done: int, total: int) -> None:
-        """Handle a step of a bootstrap: `done` of `total` refits have ended, none at the start."""
-
     def ended(self) -> None:
         """Handle the end of the fit, if it ends without an error."""
 

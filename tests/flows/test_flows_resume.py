@@ -70,7 +70,6 @@ def _without_seconds(value):
         (_tumours, ("fit", "own", "-q", "2", *MEDIAN), "partial/checkpoint-00000012"),
         (partial(store_own, 300, 6), CLUSTER, "partial/checkpoint-00000012"),
         (partial(store_own, 300, 6), CROSSVAL, "partial/fold-3"),
-        (partial(store_own, 200), ("fit", "own", *MEDIAN, "--bootstrap", "19"), "partial/refit-9"),
         (partial(store_own, 300), UNFOLD, "partial/eigenvectors"),
         (partial(store_own, 300), UNFOLD, "partial/program"),
         (partial(store_own, 300), UNFOLD, "partial/refinement"),
@@ -120,11 +119,6 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
         seconds = [each["seconds"] for each in cut["rounds"]]
         assert seconds[: len(newest.outer.rounds)] == [each.seconds for each in newest.outer.rounds]
         assert seconds == sorted(seconds)
-    if "refit" in at:
-        assert "9 of 19 refits were saved before" in resumed.out
-        assert "Distance from the truth" in resumed.out
-        assert whole["certainty"]["refits"] == 19
-        assert "19" in here(*command[:-1], "9", "--plain").failed(2)
     if command[0] == "fit":
         assert "cut: W of all rows of " in resumed.out
     assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lock", "result"]

@@ -249,8 +249,6 @@ def test_folds_that_kept_a_start_need_no_warning():
 
 
 CERTAINTY = {
-    "refits": 100,
-    "converged": 80,
     "distance_interval": [0.2, 0.3],
     "standardized_interval": [0.123, 0.456],
     "stability": [0.5, 0.4],
@@ -263,7 +261,7 @@ CERTAINTY = {
 }
 
 
-def test_refits_have_a_block():
+def test_intervals_have_a_block():
     shown = {"eigenvalues": [2.0, 1.0], "loadings": [[], []]}
     assert "How sure" not in [block.title for block in summarise(_fit(**shown)).blocks]
     result = _fit(certainty=CERTAINTY, **shown)
@@ -272,20 +270,14 @@ def test_refits_have_a_block():
     assert values(block.facts) == {
         "Distance from the truth": "0.12 to 0.46",
         "Columns clear of all others": "age",
-        "Refits": "100, 20 not converged",
     }
-    assert "20 refits of 100 did not converge" in block.facts[-1].warnings[0]
+    assert "curvature" in block.about
     assert block.tables[0].rows[0] == ("age", "40.0%", "30.0%", "50.0%")
     assert block.tables[1].rows[1][1:] == ("0.40", "0.98")
     for count, words in ((0, "none"), (5, "age, income and 3 more")):
-        changed = _fit(certainty={**CERTAINTY, "separated": count, "converged": 99})
-        _, clear, refits = certainty_block(changed.certainty).facts
+        changed = _fit(certainty={**CERTAINTY, "separated": count})
+        _, clear = certainty_block(changed.certainty).facts
         assert clear.value == words
-        assert not refits.warnings
-    curved = _fit(certainty={**CERTAINTY, "refits": 0, "converged": 0})
-    block = certainty_block(curved.certainty)
-    assert [*values(block.facts)] == ["Distance from the truth", "Columns clear of all others"]
-    assert "curvature" in block.about
 
 
 _BY_BLOCKS = {"engine": "blocks", "engine_error": 3e-3}
@@ -342,7 +334,7 @@ def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it():
     fitted = _fit(**shown, certainty=CERTAINTY, residual=0.9)
     assert summarise(fitted).opening == (
         "2 new features depend on y with J = 42.09 (HSIC); W is 0.12 to 0.46 from the truth, where "
-        "1 is a right angle; 3 warnings speak against it."
+        "1 is a right angle; 2 warnings speak against it."
     )
     good = _fit(**shown, status="converged", converged=True)
     assert summarise(good).opening.endswith("(HSIC); no check speaks against it.")

@@ -147,7 +147,7 @@ def read_data_set(path: Path) -> Reads:
 def make_runs(*kinds: str, home: Path) -> list[Path]:
     """Compute a small run of each kind, and return the folders of their results."""
     make_data_sets(home)
-    settings = {"fit": "bootstrap = 19", "cluster": "n_clusters = 2", "crossval": "folds = 2"}
+    settings = {"cluster": "n_clusters = 2", "crossval": "folds = 2"}
     for kind in kinds:
         text = f'run = "{kind}"\n[data]\nsource = "shop"\n[{kind}]\nn_components = 2\n'
         (home / "run.toml").write_text(text + settings.get(kind, ""))

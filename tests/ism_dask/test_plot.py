@@ -23,7 +23,7 @@ from ism_dask import (
     PredictiveIKDR,
     SemiSupervisedIKDR,
     UnsupervisedIKDR,
-    bootstrap,
+    intervals,
     plot,
 )
 from ism_dask.kernels import Gaussian
@@ -239,8 +239,9 @@ def _ends(ax):
     return np.concatenate([each.get_segments() for each in ax.collections])[:, :, 0].T
 
 
-def test_a_response_has_the_weights_and_their_intervals_below(fitted):
-    result = bootstrap(fitted, X, Y, 19)
+def test_a_response_has_the_weights_and_their_intervals_below():
+    fitted = PredictiveIKDR(2).fit(X, Y)
+    result = intervals(fitted, X, Y)
     panels = plot.response(fitted, X, Y, result)
     assert len(panels) == 4
     most = np.argsort(-np.abs(result.components[1]))[:10]

@@ -15,7 +15,7 @@ from ism_dask import (
     SupervisedIKDR,
     UnsupervisedIKDR,
     WeightsWarning,
-    bootstrap,
+    intervals,
 )
 
 X, Y = load_wine(return_X_y=True, as_frame=True)
@@ -51,8 +51,9 @@ def test_the_table_has_the_largest_share_first(fitted):
     assert set(without_names.weights_table().index) == {f"feature {j}" for j in range(13)}
 
 
-def test_the_table_has_the_intervals_of_a_bootstrap(fitted):
-    result = bootstrap(fitted, X, Y, 19)
+def test_the_table_has_the_intervals():
+    fitted = PredictiveIKDR(2).fit(X, Y)
+    result = intervals(fitted, X, Y)
     table = fitted.weights_table(result).loc[X.columns]
     new = fitted.get_feature_names_out()
     assert list(table) == [*product((*new, "share"), ("estimate", "low", "high"))]

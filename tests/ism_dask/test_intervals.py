@@ -1,4 +1,4 @@
-"""How sure a fit is: refits of a bootstrap, intervals by curvature, and certificates."""
+"""How sure a fit is: intervals by curvature, and certificates."""
 
 import copy
 
@@ -10,18 +10,14 @@ from distributed import Client
 from models import CULTIVAR, WINE, curved, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import subspace_angles
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from ism_dask import PredictiveIKDR, UnsupervisedIKDR, bootstrap, intervals
+from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, intervals
 from ism_dask.criteria.curvature import Tangents, curvature
 from ism_dask.criteria.prediction import Block, RidgeRegression, kernel_matrix
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
-from ism_dask.inference.bootstrap import summarise_refits
-from ism_dask.inference.refits import Refit, plan_refits
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
-from ism_dask.observe.fit_events import FitWatcher, watching_fits
 from ism_dask.rows.shards import cut
 from ism_dask.status import Status
 
@@ -75,71 +71,13 @@ def test_the_distance_is_that_of_the_projectors():
     assert subspace_distance(V, V + 1e-10 * W) == near
 
 
-def _check_refit(fitted, X, y, sides):
-    """Assert that a refit is the warm fit to its rows, and return it."""
-    expected = copy.copy(fitted).set_params(warm_start=True)
-    if fitted.criterion == "dependence":
-        expected.set_params(kernel=fitted.kernel_)
-    drawn = np.random.default_rng([5, 1]).integers(150, size=150)
-    expected.fit(X[drawn], y[drawn], **{side: each[drawn] for side, each in sides.items()})
-    refit = plan_refits(fitted, X, y, random_state=5, **sides).refit(1)
-    moved = subspace_distance(fitted.weights_, refit.weights.T)
-    assert refit.converged
-    assert subspace_distance(expected.weights_, refit.weights.T) < 0.05 * moved
-    return refit
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        PredictiveIKDR(2),
-        PredictiveIKDR(2, target="linear"),
-        PredictiveIKDR(2, standardize=False),
-        hsic_model(2),
-        hsic_model(2, kernel="distance"),
-        hsic_model(2, standardize=False, target="linear"),
-    ],
-)
-def test_a_refit_is_a_fit_to_repeated_rows(model):
-    X, y = curved(150)
-    _check_refit(clone(model).fit(X, y), X, y, {})
-
-
-@pytest.mark.parametrize("sides", [("given",), ("avoid", "given")])
-def test_a_refit_has_what_the_fit_was_to_avoid_and_was_given(sides):
-    rows, rng = X / SCALES, np.random.default_rng(4)
-    columns = {"avoid": np.where(rows[:, 4] + rng.normal(size=150) > 0.7, "high", "low")}
-    columns["given"] = rows[:, 1] + rng.normal(size=150)
-    given = {side: columns[side] for side in sides}
-    fitted = PredictiveIKDR(2).fit(rows, Y, **given)
-    refit = _check_refit(fitted, rows, Y, given)
-    with pytest.raises(ValueError, match=f"the fit had {' and '.join(sides)}, `bootstrap` has"):
-        bootstrap(fitted, rows, Y, 19)
-    if sides == ("given",):
-        result = bootstrap(fitted, rows, Y, 19, random_state=5, **given)
-        moved = subspace_distance(fitted.weights_, refit.weights.T)
-        assert result.distances[1] == pytest.approx(moved)
-
-
-def test_rows_that_had_weights_are_drawn_with_them(fitted):
-    weights = np.random.default_rng(1).integers(0, 3, size=150)
-    repeated = np.repeat(np.arange(150), weights)
-    plan = plan_refits(fitted, X, Y, sample_weight=weights, random_state=3)
-    counts = np.bincount(np.random.default_rng([3, 0]).integers(150, size=150), minlength=150)
-    ones = plan_refits(fitted, X[repeated], Y[repeated], sample_weight=counts[repeated])
-    # Give both refits the same rows: once by weights, once repeated, each drawn once.
-    object.__setattr__(ones, "_resample", lambda _: np.ones(len(repeated)))
-    assert subspace_distance(plan.refit(0).weights.T, ones.refit(0).weights.T) < 1e-3
-
-
-@pytest.mark.parametrize("converged", [0, 39])
-def test_what_is_said_of_refits(fitted, converged):
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_is_said_of_replicates(fitted, mixed):
     W = fitted.components_
     near = W + 0.1 * np.random.default_rng(2).normal(size=(39, *W.shape))
     # Its features in another order and with other signs are the same ones.
-    given = [each[::-1] * [[-1], [2]] for each in near] if converged else near
-    result = summarise_refits(fitted, [Refit(W / fitted.scale_, converged > 0) for W in given])
-    assert (result.n_refits, result.n_converged) == (39, converged)
+    given = [each[::-1] * [[-1], [2]] for each in near] if mixed else near
+    result = Intervals.of(fitted, [each / fitted.scale_ for each in given])
     distances = [subspace_distance(W.T, each.T) for each in near]
     assert_allclose(result.standardized_distances, distances)
     # Of 40 distances in all, a new one is below the second or above the last but one with
@@ -159,12 +97,12 @@ def test_what_is_said_of_refits(fitted, converged):
     assert (result.retention >= result.stability - 0.02).all()
 
 
-def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
+def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_replicate(fitted):
     W = fitted.components_
     near = W + 0.05 * np.random.default_rng(3).normal(size=(39, *W.shape))
     turn = np.array([[0.6, -0.8], [0.8, 0.6]])
     units = (kind / fitted.scale_ for kind in (near, turn @ near))
-    plain, turned = (summarise_refits(fitted, [Refit(W, True) for W in each]) for each in units)
+    plain, turned = (Intervals.of(fitted, list(each)) for each in units)
     assert_allclose(turned.components_low, plain.components_low)
     assert (plain.components_low <= W).all()
     assert (plain.components_high >= W).all()
@@ -175,8 +113,8 @@ def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_refit(fitted):
 def test_features_that_mix_are_retained_and_not_stable(fitted):
     angle = np.linspace(0, np.pi, 40)
     turned = [np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in angle]
-    refits = [Refit(each @ fitted.components_ / fitted.scale_, True) for each in turned]
-    result = summarise_refits(fitted, refits)
+    replicates = [each @ fitted.components_ / fitted.scale_ for each in turned]
+    result = Intervals.of(fitted, replicates)
     assert result.retention == pytest.approx(1)
     assert (result.stability < 0.9).all()
     assert result.standardized_interval == pytest.approx((0, 0), abs=1e-12)
@@ -186,9 +124,9 @@ def test_features_that_mix_are_retained_and_not_stable(fitted):
 def test_the_intervals_hold_the_truth():
     covered = 0
     for seed in range(10):
-        X, y = _line(70, seed)
-        fitted = hsic_model(1).fit(X, y)
-        result = bootstrap(fitted, X, y, 19)
+        X, y = _line(200, seed)
+        fitted = PredictiveIKDR(1).fit(X, y)
+        result = intervals(fitted, X, y)
         low, high = result.distance_interval
         covered += low <= subspace_distance(np.eye(5)[:, :1], fitted.weights_) <= high
         assert result.separated.tolist() == [0]
@@ -196,58 +134,33 @@ def test_the_intervals_hold_the_truth():
     assert covered >= 7
 
 
-def test_frames_arrays_and_clusters_give_the_same(fitted, named, thread_cluster):
-    steps = []
-
-    class Seen(FitWatcher):
-        def begun(self, plan):
-            raise AssertionError("a refit is not a fit of its own")
-
-        def on_refit(self, done, total):
-            steps.append((done, total))
-
-    with watching_fits(Seen()):
-        here = bootstrap(fitted, X, Y, 19, random_state=4)
-    assert steps == [(k, 19) for k in range(20)]
-    other = bootstrap(named, FRAME, Y, 19, random_state=4)
-    assert_array_equal(here.distances, other.distances)
+def test_frames_and_clusters_give_the_same(sure, fitted, named, thread_cluster):
+    other = intervals(named, FRAME, Y)
+    assert_array_equal(sure.distances, other.distances)
     assert other.feature_names == tuple("abcde")
-    assert here.feature_names[0] == "feature 0"
-    lazy = bootstrap(fitted, da.from_array(X, chunks=(40, 5)), Y, 19, random_state=4)
-    assert_allclose(lazy.distances, here.distances, rtol=0.02)
+    assert sure.feature_names[0] == "feature 0"
     with Client(thread_cluster):
-        spread = bootstrap(fitted, X, Y, 19, random_state=4)
-    assert_array_equal(spread.distances, here.distances)
-    assert_array_equal(spread.shares_high, here.shares_high)
-
-
-def test_a_resample_has_all_classes():
-    X, _ = _rows(60)
-    y = np.repeat([0, 1, 2], [29, 29, 2])
-    plan = plan_refits(PredictiveIKDR(2).fit(X, y), X, y)
-    for number in range(30):
-        counts = plan._resample(np.random.default_rng(number))
-        assert counts.sum() == 60
-        assert set(y[counts > 0]) == {0, 1, 2}
+        spread = intervals(fitted, X, Y)
+    assert_array_equal(spread.distances, sure.distances)
+    assert_array_equal(spread.shares_high, sure.shares_high)
 
 
 def test_bad_input_is_named(fitted, named):
     for error, words, arguments in (
         (NotFittedError, "not fitted", (PredictiveIKDR(2), X, Y)),
         (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, Y)),
+        (TypeError, "`fitted` is a SupervisedIKDR; expected", (hsic_model(2), X, Y)),
         (ValueError, "X has 4 features, but PredictiveIKDR is expecting 5", (fitted, X[:, :4], Y)),
         (ValueError, "feature names should match", (named, FRAME[list("edcba")], Y)),
         (ValueError, "target y is None", (fitted, X, None)),
         (ValueError, "inconsistent numbers", (fitted, X, Y[:9])),
-        (ValueError, "X has 19 rows; `bootstrap` needs 20", (fitted, X[:19], Y[:19])),
+        (ValueError, "X has 19 rows; `intervals` needs 20", (fitted, X[:19], Y[:19])),
         (ValueError, "y has the classes 0, 1, but .* to numbers", (fitted, X, (Y > 1).astype(int))),
-        (ValueError, "`n` is 18; expected a whole number from 19", (fitted, X, Y, 18)),
-        (ValueError, "`n` is 19.0; expected", (fitted, X, Y, 19.0)),
     ):
         with pytest.raises(error, match=words):
-            bootstrap(*arguments)
+            intervals(*arguments)
     with pytest.raises(ValueError, match="`sample_weight` has shape"):
-        bootstrap(fitted, X, Y, sample_weight=[1.0])
+        intervals(fitted, X, Y, sample_weight=[1.0])
 
 
 _N, _RIDGE = 40, 1e-2
@@ -307,8 +220,12 @@ def test_blocks_of_shards_add_up_like_blocks_in_memory():
         assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-def test_intervals_agree_with_refits(fitted, sure):
-    refits = bootstrap(fitted, X, Y, 39)
+def test_intervals_agree_with_fits_to_resampled_rows(fitted, sure):
+    model, replicates = copy.copy(fitted).set_params(warm_start=True), []
+    for seed in range(39):
+        drawn = np.random.default_rng(seed).integers(150, size=150)
+        replicates.append(copy.copy(model).fit(X[drawn], Y[drawn]).weights_.T)
+    refits = Intervals.of(fitted, replicates)
     for name in ("distance_interval", "standardized_interval"):
         ratio = np.divide(getattr(sure, name), getattr(refits, name))
         assert ((ratio > 0.6) & (ratio < 1.6)).all(), name
@@ -337,9 +254,6 @@ def test_whole_weights_count_rows_of_weight_zero_not_at_all(sure):
 def test_features_outside_of_the_support_stay_there_and_have_no_uncertainty():
     few = PredictiveIKDR(2, max_features=3).fit(X, Y)
     sure, outside = intervals(few, X, Y), ~few.get_support()
-    refit = plan_refits(few, X, Y).refit(0)
-    assert refit.converged
-    assert_array_equal((refit.weights == 0).all(axis=0), outside)
     assert (sure.standard_errors[:, outside] == 0).all()
     assert (sure.standard_errors[:, ~outside] > 0).all()
 
@@ -353,8 +267,6 @@ def a_start():
 
 
 def test_what_intervals_refuse(fitted, a_start):
-    with pytest.raises(ValueError, match="`bootstrap` has intervals for it"):
-        intervals(hsic_model(2).fit(X, Y), X, Y)
     with pytest.raises(ValueError, match="`intervals` has avoid"):
         intervals(fitted, X, Y, avoid=Y)
     with pytest.raises(ValueError, match=r"has not converged \(start kept\)"):
