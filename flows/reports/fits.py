@@ -20,8 +20,6 @@ from storage import Model
 
 # Columns in the table of the largest shares.
 _SHARES = 10
-# A refit may fail for its resample alone; more failures than this share are worth a warning.
-_FAILED = 0.1
 
 
 def fit_summary(result: FitResult, view: View | None) -> Summary:

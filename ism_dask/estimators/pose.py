@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +43,8 @@ PREDICTION, DEPENDENCE = "prediction", "dependence"
 CRITERIA = {PREDICTION: "ascent", DEPENDENCE: "ism"}
 # From here on single precision, in which tiles are computed, has no digits for y.
 _LARGEST_AVOID_WEIGHT = 1_000_000
+# The numbers of X, at most, from which its digest is computed.
+_DIGESTED_NUMBERS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +178,25 @@ class SupervisedProblem:
         order = row_order(counted.X, counted.y, counted.weights, sides)
         return counted if order is None else counted._at(order)
 
+    @property
+    def digest(self) -> str:
+        """A digest of some of the rows, of y, of the weights and of the sides.
+
+        Rows that are too large for memory have no part in it, since they would cost a pass.
+        """
+        counts = self.weights
+        parts = [self.y, np.empty(0) if counts is None or not np.ptp(counts) else counts]
+        parts += [each.sort_keys for each in (self.avoid, self.given) if each is not None]
+        if fits_memory(self.X.shape):
+            some = self.X[:: -(-math.prod(self.X.shape) // _DIGESTED_NUMBERS)]
+            parts.append(some.toarray() if is_sparse(some) else some)
+        digest = blake2b(digest_size=16)
+        for part in parts:
+            # Labels and numbers of another type, and -0 in place of 0, are the same rows.
+            same = part.astype(np.float64) + 0.0 if part.dtype.kind in "biuf" else part.astype(str)
+            digest.update(repr(same.shape).encode() + same.tobytes())
+        return digest.hexdigest()
+
     def _at(self, rows: Array) -> SupervisedProblem:
         """Return the problem of some rows (k,), or of all in another order."""
         avoid, given = (each and each.at(rows) for each in (self.avoid, self.given))
@@ -207,19 +230,10 @@ def pose(
     avoid: Any = None,
     given: Any = None,
 ) -> SupervisedProblem:
-    """Return the problem that a fit to these rows solves; raise a ValueError for misfits.
+    """Return the problem that a fit to these rows solves, with all rows in the order given.
 
-    The arguments are those of `SupervisedBase.fit`.
+    The arguments are those of `SupervisedBase.fit`. Raise a ValueError for misfits.
     """
-    problem = as_given(parameters, X, y, sample_weight, avoid=avoid, given=given).in_order()
-    _ = problem.dependence  # raises a ValueError if nothing is left to explain
-    return problem
-
-
-def as_given(
-    parameters: SupervisedBase, X: Any, y: Any, sample_weight: Any, *, avoid: Any, given: Any
-) -> SupervisedProblem:
-    """Return the same problem with all rows in the order in which they are given."""
     check_parameters(parameters)
     library = Device.of(row_source(X))
     parameters = parameters.on_host()

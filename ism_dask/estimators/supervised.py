@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -9,11 +10,13 @@ import numpy as np
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ism_dask._validation import is_whole
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import IKDR, in_library
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_fit import fit_dependence
+from ism_dask.estimators.fit_rows import seed_of
 from ism_dask.estimators.pose import (
     DEPENDENCE,
     PREDICTION,
@@ -44,6 +47,9 @@ class SupervisedBase(IKDR):
     avoid_weight: float
     class_weight: dict[Any, float] | str | None
     warm_start: bool
+    # What the fit had: parameters with the seed that was drawn, and a digest of the rows.
+    _fit_parameters: dict[str, Any]
+    _rows_digest: str
 
     def fit(
         self,
@@ -79,9 +85,18 @@ class SupervisedBase(IKDR):
         -------
         The estimator itself.
         """
-        problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
+        parameters, seed = self.get_params(deep=False), self.random_state
+        if seed is not None and not is_whole(seed):
+            parameters["random_state"] = seed_of(seed)  # a generator draws another one each time
+        parameters, posed = deepcopy(parameters), copy(self)
+        posed.__dict__.update(parameters)
+        problem = pose(posed, X, y, sample_weight, avoid=avoid, given=given)
+        ordered = problem.in_order()
+        _ = ordered.dependence  # raises a ValueError if nothing is left to explain
         validate_data(self, row_source(X), skip_check_array=True)
-        return self._learn(problem, sample_weight)
+        self._learn(ordered, sample_weight)
+        self._fit_parameters, self._rows_digest = parameters, problem.digest
+        return self
 
     @with_callbacks
     def _learn(self, problem: SupervisedProblem, sample_weight: Any) -> Self:
@@ -150,7 +165,7 @@ class SupervisedBase(IKDR):
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-            The rows of the fit. For others W is not stationary.
+            The rows of the fit, in the same order.
         y : (n,) labels, or (n,) or (n, t) numbers
             The target of the fit.
         sample_weight : (n,) numbers, optional
@@ -171,12 +186,9 @@ class SupervisedBase(IKDR):
         >>> fitted.certify(X, y).is_certified
         True
         """
-        check_is_fitted(self)
-        validate_data(self, row_source(X), reset=False, skip_check_array=True)
-        problem = pose(self, X, y, sample_weight, avoid=avoid, given=given)
-        check_dense(problem.X, "`certify`")
-        problem = replace(problem, X=rows_in_memory(problem.X, dense=True))
-        problem.check_same_sides(self.sides_, "`certify`")
+        problem = self.problem_of_fit(
+            X, y, sample_weight, avoid=avoid, given=given, what="`certify`"
+        )
         with single_threaded_blas():
             if self.criterion_ == PREDICTION:
                 maximum = FittedMaximum.of(problem)
@@ -187,6 +199,28 @@ class SupervisedBase(IKDR):
             rows = problem.fit_rows(prepared, self.kernel_, W.shape[1])
             self.certificate_ = certify(rows.problem(problem.dependence), W, self.status_)
         return self.certificate_
+
+    def problem_of_fit(
+        self, X: Any, y: Any, sample_weight: Any, *, avoid: Any, given: Any, what: str
+    ) -> SupervisedProblem:
+        """Return the problem that the fit has solved, with its parameters and its seed.
+
+        Raise a ValueError that names `what` if the rows are not those of the fit.
+        """
+        check_is_fitted(self)
+        validate_data(self, row_source(X), reset=False, skip_check_array=True)
+        fitted = copy(self.on_host())
+        fitted.__dict__.update(self._fit_parameters)  # whatever `set_params` has changed since
+        problem = pose(fitted, X, y, sample_weight, avoid=avoid, given=given)
+        check_dense(problem.X, what)
+        problem.check_same_sides(self.sides_, what)
+        if problem.digest != self._rows_digest:
+            raise ValueError(
+                f"these rows are not those of the fit, and {what} judges W on those: give the same "
+                "X, y and weights in the same order, or fit again"
+            )
+        problem = problem.in_order()
+        return replace(problem, X=rows_in_memory(problem.X, dense=True))
 
     @property
     def _solver(self) -> Solver:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,18 +10,14 @@ import numpy as np
 from scipy import stats
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
-from ism_dask._validation import is_whole
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import column_names
-from ism_dask.estimators.checks import row_source
-from ism_dask.estimators.pose import as_given
 from ism_dask.estimators.prediction_fit import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.support import MOST_WEIGHTS
 
@@ -185,25 +180,20 @@ def intervals(
             "takes the curvature of the prediction of y"
         )
     check_is_fitted(fitted)
-    X = row_source(X)
-    validate_data(fitted, X, reset=False, skip_check_array=True)
     _check_serves(fitted)
-    # A generator would draw another seed.
-    seed = fitted.random_state if is_whole(fitted.random_state) else None
-    fitted = copy.copy(fitted.on_host()).set_params(random_state=seed)
-    problem = as_given(fitted, X, y, sample_weight, avoid=avoid, given=given)
-    check_dense(problem.X, "`intervals`")
-    problem.check_same_sides(fitted.sides_, "`intervals`")
-    problem = problem.in_order()
-    _check_same_classes(problem.dependence.classes, getattr(fitted, "classes_", None))
+    problem = fitted.problem_of_fit(
+        X, y, sample_weight, avoid=avoid, given=given, what="`intervals`"
+    )
     if len(problem.y) < _FEWEST_ROWS:
-        raise ValueError(f"X has {len(problem.y)} rows; `intervals` needs {_FEWEST_ROWS} or more")
+        raise ValueError(
+            f"the fit had {len(problem.y)} rows; `intervals` needs {_FEWEST_ROWS} or more"
+        )
     with single_threaded_blas():
         maximum = FittedMaximum.of(problem)
         turns, prepared = _draws(maximum.turn_covariance()), maximum.fit.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
-    return Intervals.of(fitted, replicates)
+    return Intervals.of(fitted.on_host(), replicates)
 
 
 def _check_serves(fitted: PredictiveIKDR) -> None:
@@ -212,18 +202,6 @@ def _check_serves(fitted: PredictiveIKDR) -> None:
         raise ValueError(
             f"the fit has not converged ({fitted.status_.value}): W is not a maximum of J, which "
             f"`intervals` needs; {fitted.status_.advice}"
-        )
-
-
-def _check_same_classes(found: Array | None, fitted: Array | None) -> None:
-    """Raise a ValueError if y has other classes than the fit, or numbers in place of classes."""
-    ours, theirs = (
-        "numbers" if each is None else f"the classes {', '.join(map(str, each))}"
-        for each in (found, fitted)
-    )
-    if ours != theirs:
-        raise ValueError(
-            f"y has {ours}, but `fitted` was fitted to {theirs}; give the y of that fit"
         )
 
 

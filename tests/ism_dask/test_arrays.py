@@ -193,7 +193,7 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
     rng = np.random.default_rng(3)
     X = rng.normal(size=(1000, 4))
     y, weights = X[:, 0] ** 2, rng.integers(0, 3, size=1000).astype(float)
-    problem = pose(PredictiveIKDR(2), X, y, weights)
+    problem = pose(PredictiveIKDR(2), X, y, weights).in_order()
     monkeypatch.setattr(dealing, "MEMORY_NUMBERS", 1000)
     monkeypatch.setattr("ism_dask.estimators.prediction_steps.MEMORY_NUMBERS", 1000)
     kernel, W, sums = Gaussian(1.5), np.linalg.qr(rng.normal(size=(4, 2)))[0], []

@@ -321,8 +321,6 @@ def test_certify_measures_what_the_fit_did_not():
             assert not objection(judge.objective, W, certificate.distance)
     with pytest.raises(ValueError, match="X has 5 features, but SupervisedIKDR is expecting 7"):
         model.certify(rows, y)
-    other = model.certify(constant[::-1], y)
-    assert "W is not stationary" in other.reason
     assert model.n_features_in_ == 7
 
 

@@ -10,6 +10,7 @@ from distributed import Client
 from models import CULTIVAR, WINE, curved, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import subspace_angles
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, intervals
@@ -146,6 +147,8 @@ def test_frames_and_clusters_give_the_same(sure, fitted, named, thread_cluster):
 
 
 def test_bad_input_is_named(fitted, named):
+    few = X[:19], X[:19, 0] + 0.1 * Y[:19]
+    fit_to_few = PredictiveIKDR(1, kernel="linear").fit(*few)
     for error, words, arguments in (
         (NotFittedError, "not fitted", (PredictiveIKDR(2), X, Y)),
         (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, Y)),
@@ -154,8 +157,8 @@ def test_bad_input_is_named(fitted, named):
         (ValueError, "feature names should match", (named, FRAME[list("edcba")], Y)),
         (ValueError, "target y is None", (fitted, X, None)),
         (ValueError, "inconsistent numbers", (fitted, X, Y[:9])),
-        (ValueError, "X has 19 rows; `intervals` needs 20", (fitted, X[:19], Y[:19])),
-        (ValueError, "y has the classes 0, 1, but .* to numbers", (fitted, X, (Y > 1).astype(int))),
+        (ValueError, "the fit had 19 rows; `intervals` needs 20", (fit_to_few, *few)),
+        (ValueError, "these rows are not those of the fit", (fitted, X, (Y > 1).astype(int))),
     ):
         with pytest.raises(error, match=words):
             intervals(*arguments)
@@ -237,8 +240,9 @@ def test_intervals_agree_with_fits_to_resampled_rows(fitted, sure):
 
 def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
     order = np.random.default_rng(1).permutation(150)
-    lazy, scaled = da.from_array(X, chunks=(75, 5)), PredictiveIKDR(2).fit(10 * X, Y)
-    for given in ((fitted, X[order], Y[order]), (fitted, lazy, Y), (scaled, 10 * X, Y)):
+    lazy, rows, y = da.from_array(X, chunks=(75, 5)), X[order], Y[order]
+    shuffled, scaled = PredictiveIKDR(2).fit(rows, y), PredictiveIKDR(2).fit(10 * X, Y)
+    for given in ((shuffled, rows, y), (fitted, lazy, Y), (scaled, 10 * X, Y)):
         other = intervals(*given)
         assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
         assert_allclose(sure.standard_errors, other.standard_errors, atol=1e-6)
@@ -278,14 +282,56 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
     assert proved.is_certified, proved.reason
     assert proved.largest_eigenvalue < 0 < proved.distance < 1e-2
     assert fitted.deal_error_ == 0.0  # one block has all rows
-    other = fitted.certify(*_rows(seed=1))
-    assert not other.is_certified
-    assert other.reason.startswith("not certified: ")
     assert not a_start.certify(WINE, CULTIVAR).is_certified
     assert np.isnan(a_start.deal_error_)
     monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 5)
     with pytest.raises(ValueError, match=r"W has 6 free weights.*for up to 5\."):
         fitted.certify(X, Y)
+
+
+@pytest.mark.parametrize("make", [PredictiveIKDR, hsic_model])
+def test_what_follows_a_fit_has_its_parameters_whatever_was_set_since(make):
+    y = np.digitize(Y, [-1, 1])
+    plain = make(2, kernel=Gaussian(1.5), class_weight="balanced").fit(FRAME, y)
+    changed = clone(plain).fit(FRAME, y)
+    changed.set_params(standardize=False, target="linear", class_weight=None)
+    assert changed.certify(FRAME, y) == plain.certify(FRAME, y)
+    changed.set_params(kernel="linear")
+    assert changed.certify(FRAME, y).largest_eigenvalue == plain.certificate_.largest_eigenvalue
+    if make is PredictiveIKDR:
+        both = intervals(changed, FRAME, y), intervals(plain, FRAME, y)
+        assert_array_equal(*(each.standard_errors for each in both))
+
+
+def test_what_follows_a_fit_has_the_seed_that_a_generator_drew(monkeypatch):
+    """With several blocks, another seed deals other blocks, and J is another function."""
+    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 100)
+    X, y = _rows(300)
+    model = PredictiveIKDR(2, random_state=np.random.RandomState(0)).fit(X, y)
+    assert model.certify(X, y).residual == pytest.approx(model.residual_, rel=1e-3)
+    first, second = (intervals(model, X, y) for _ in range(2))
+    assert_array_equal(first.standard_errors, second.standard_errors)
+
+
+@pytest.mark.parametrize("make", [PredictiveIKDR, hsic_model])
+def test_rows_that_are_not_those_of_the_fit_are_refused(make):
+    weights, s = 1.0 + np.arange(150) % 2, np.arange(150.0) % 7
+    model = make(2, kernel=Gaussian(1.5)).fit(X, Y, weights, avoid=s)
+    judges = [model.certify]
+    if make is PredictiveIKDR:
+        judges.append(lambda X, y, w, avoid: intervals(model, X, y, sample_weight=w, avoid=avoid))
+    others = (
+        (X[::-1], Y[::-1], weights[::-1], s[::-1]),
+        (X + 1e-9, Y, weights, s),
+        (X, -Y, weights, s),
+        (X, Y, None, s),
+        (X, Y, weights, s[::-1]),
+    )
+    for judge in judges:
+        for rows, y, w, avoid in others:
+            with pytest.raises(ValueError, match="these rows are not those of the fit, and `"):
+                judge(rows, y, w, avoid=avoid)
+        judge(da.from_array(X, chunks=(40, 5)), Y.tolist(), weights, avoid=s)
 
 
 def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):

@@ -456,8 +456,9 @@ def test_functions_of_y_are_those_of_repeated_rows(sides):
     y = np.column_stack([NUMBERS, X[:, 0] ** 2])
     weights = np.random.default_rng(4).integers(0, 9, size=120)
     rows, model = np.repeat(np.arange(120), weights), PredictiveIKDR(2)
-    weighted = pose(model, X, y, weights, **sides)
-    repeated = pose(model, X[rows], y[rows], **{name: s[rows] for name, s in sides.items()})
+    weighted = pose(model, X, y, weights, **sides).in_order()
+    copied = {name: s[rows] for name, s in sides.items()}
+    repeated = pose(model, X[rows], y[rows], **copied).in_order()
     one, two = (prediction_targets(each)["law"].Y for each in (weighted, repeated))
     copies = np.repeat(np.arange(len(one)), weighted.weights.astype(int))
     assert_allclose((one @ one.T)[np.ix_(copies, copies)], two @ two.T, atol=1e-3)
