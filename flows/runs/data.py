@@ -29,7 +29,7 @@ from flows.settings.runs import (
     SearchSettings,
 )
 from ism_dask.rows.standardise import tile_dtype
-from ism_dask.selection.dimension import MOST_FEATURES
+from ism_dask.selection.rules import RULES
 from storage import Dataset, ZarrRows, open_dataset
 from storage.row_subset import RowSubset
 from storage.tables.schema import AUTO, CLASSES, NUMBERS, label_key
@@ -108,7 +108,7 @@ class LabelledDataset:
             if target_of(self.y, settings.target) != "classes":
                 return None
             default = max(len(self.class_sizes) - 1, 1)
-            if settings.criterion == PREDICTION and default <= MOST_FEATURES:
+            if settings.criterion == PREDICTION and default <= RULES.most_features:
                 return None
             return min(default, d - 1)
         if settings.n_components >= d:

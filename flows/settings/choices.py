@@ -11,9 +11,8 @@ from flows.errors import SettingsError
 from flows.progress.watching import run_context
 from flows.settings.fields import check_choice, split_names
 from ism_dask.engines import ENGINES
-from ism_dask.estimators.pose import check_criterion
 from ism_dask.gamma.targets import TARGETS
-from ism_dask.kernels import KERNELS, WIDTHS
+from ism_dask.kernels import KERNELS, WIDTHS, as_kernel
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.solvers import SOLVERS
 from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name

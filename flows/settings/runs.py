@@ -304,11 +304,19 @@ class SearchSettings(SavedRunSettings):
                 f"`{name}` is {getattr(self, name)!r}, but {flag} belongs to --criterion "
                 f"{DEPENDENCE}; give that, or leave {flag} out"
             )
+        for name, own in (("solver", "ascent"), ("engine", "blocks")):
+            if (value := getattr(self, name)) not in ("auto", own):
+                raise SettingsError(
+                    f"`{name}` is {value!r}, which belongs to --criterion {DEPENDENCE}; give that, "
+                    f"or leave --{name} out"
+                )
         kernel = self.kernel if self.terms is None else self.build_kernel()
-        try:
-            import_choices().check_criterion(self.criterion, kernel, self.solver, self.engine)
-        except ValueError as error:
-            raise SettingsError(str(error)) from error
+        if not import_choices().as_kernel(kernel).is_positive_definite:
+            raise SettingsError(
+                f"`kernel` is {self.kernel!r}, which is not positive definite, so that no "
+                "regression can use it; expected gaussian, polynomial, linear or sums of them, or "
+                f"--criterion {DEPENDENCE}"
+            )
 
     @property
     def runs_on_devices(self) -> bool:

@@ -19,7 +19,7 @@ from ism_dask.estimators.prediction_fit import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
-from ism_dask.selection.support import MOST_WEIGHTS
+from ism_dask.selection.rules import RULES
 
 # The share of cases in which an interval is to contain the truth.
 LEVEL = 0.9
@@ -190,7 +190,7 @@ def intervals(
         )
     with single_threaded_blas():
         maximum = FittedMaximum.of(problem)
-        turns, prepared = _draws(maximum.turn_covariance()), maximum.fit.prepared
+        turns, prepared = _draws(maximum.turn_covariance()), maximum.task.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
     return Intervals.of(fitted.on_host(), replicates)
@@ -210,7 +210,7 @@ def have_intervals(fitted: SupervisedBase) -> bool:
     q = len(fitted.components_)
     weights = (int(fitted.get_support().sum()) - q) * q
     of_maximum = isinstance(fitted, PredictiveIKDR) and fitted.converged_
-    return bool(of_maximum and 0 < weights <= MOST_WEIGHTS)
+    return bool(of_maximum and 0 < weights <= RULES.most_weights)
 
 
 def _draws(covariance: Array) -> Array:

@@ -12,27 +12,8 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.execution import side_by_side
+from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
-from ism_dask.selection.starts import LINEAR
-
-# The number of folds: each holds out its share of the rows. With many rows, two halves will do.
-_FOLDS, _HALVES, _ENOUGH_ROWS = 4, 2, 600
-# Starts that each fold tries, beside those of the largest evidence, because they cost nothing.
-_CHEAP_STARTS = (LINEAR, "partial least squares")
-# How many of the starts of the largest evidence it tries.
-_BEST_STARTS = 2
-# Steps of W on the training rows of a fold.
-FOLD_STEPS = 10
-# Factors of width and ridge with which held-out rows judge a W: those that it was fitted with may
-# be too wide to predict with.
-JUDGES = ((1.0, 1.0), (1.0, 0.1), (0.5, 1.0), (0.5, 0.1), (2.0, 1.0))
-# Factors of width and ridge with which they judge a start, beside those of its own evidence.
-_START_JUDGES = ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0))
-# A trial is clearly better than another if it predicts unseen rows better by this many standard
-# errors.
-_CLEARLY_BETTER = 1.0
-# A signal is weak if the share that it explains is at most this many standard errors.
-_WEAK = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +44,7 @@ class Trial:
     @property
     def is_weak(self) -> bool:
         """Whether what is explained is hardly above its noise."""
-        return self.explained <= _WEAK * self.error
+        return self.explained <= RULES.weak * self.error
 
     @property
     def is_start(self) -> bool:
@@ -73,7 +54,7 @@ class Trial:
     def is_clearly_better(self, other: Trial) -> bool:
         """Return whether unseen rows are predicted better, by more than a standard error."""
         gains = other.losses - self.losses
-        return float(gains.mean()) > _CLEARLY_BETTER * float(gains.std()) / np.sqrt(len(gains))
+        return float(gains.mean()) > RULES.clearly_better * float(gains.std()) / np.sqrt(len(gains))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +72,7 @@ class Fold:
     @classmethod
     def of(cls, sample: Sample, train: Array, test: Array) -> Fold:
         """Return the fold of some rows (k,) and (m,) of a sample."""
-        names = dict.fromkeys([*sample.best_starts[:_BEST_STARTS], *_CHEAP_STARTS])
+        names = dict.fromkeys([*sample.best_starts[: RULES.best_starts], *RULES.cheap_starts])
         return cls(sample.part(train), sample.rows.part(test), tuple(names))
 
     def fit(self, setting: Setting) -> Array:
@@ -102,7 +83,7 @@ class Fold:
         # The first entry is the best start, the last one the W of the setting before.
         begins = [self.fitted[0], *self.fitted[1:][-1:]]
         W = max(begins, key=lambda W: self.train.objective(W, setting))
-        W, _ = self.train.climbed(W, setting, FOLD_STEPS)
+        W, _ = self.train.climbed(W, setting, RULES.fold_steps)
         self.fitted.append(W)
         return W
 
@@ -138,13 +119,15 @@ class Fold:
 def folds_of(sample: Sample) -> list[Fold]:
     """Return the folds of a sample: four of few rows, two of many."""
     n = sample.rows.n_rows
-    hands = deal(sample.keys, _FOLDS if n <= _ENOUGH_ROWS else _HALVES, sample.seed + 1)
+    hands = deal(
+        sample.keys, RULES.folds if n <= RULES.many_fold_rows else RULES.halves, sample.seed + 1
+    )
     return [Fold.of(sample, np.setdiff1d(np.arange(n), hand), hand) for hand in hands]
 
 
 def judged(sample: Sample, folds: list[Fold], start: str, setting: Setting) -> Trial:
     """Return a trial of a setting: each fold fits W, and its held-out rows judge it."""
-    judges = [setting.times(*factors) for factors in JUDGES]
+    judges = [setting.times(*factors) for factors in RULES.judges]
     judges = judges if sample.width_is_free else judges[:2]
 
     def losses(fold: Fold) -> Array:
@@ -155,7 +138,7 @@ def judged(sample: Sample, folds: list[Fold], start: str, setting: Setting) -> T
 
 def start_trials(sample: Sample, folds: list[Fold]) -> list[Trial]:
     """Return a trial of each start by itself."""
-    factors = _START_JUDGES if sample.width_is_free else _START_JUDGES[:2]
+    factors = RULES.start_judges if sample.width_is_free else RULES.start_judges[:2]
 
     def losses_of(name: str) -> Callable[[Fold], Array]:
         own = sample.start_settings[name]

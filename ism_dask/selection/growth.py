@@ -6,68 +6,70 @@ predicted by the others, choose the width and the ridge without favour.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block
+from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, dealt_rows
 from ism_dask.engines.device_blocks import BlocksOnDevice
 from ism_dask.engines.device_rows import DeviceRows
-from ism_dask.rows.blocks import BLOCK_ROWS, deal
+from ism_dask.rows.blocks import deal, rows_of_a_block
 from ism_dask.rows.devices import Device
-from ism_dask.selection.grid import climbed_grid
-from ism_dask.selection.sample import Sample, Setting
-
-# The most rows on which a fit makes its choices, and the factor by which rows grow.
-FIRST_ROWS, FACTOR = 1000, 4
-# The last stage has at least this many times the rows of the one before.
-_LEAST_GROWTH = 1.25
-# Rows are dealt into hands of this size, of which a stage has the first ones.
-_HAND_ROWS = 100
-# The most rows that judge widths and ridges, and the factors that they try.
-_JUDGING_ROWS = 2 * BLOCK_ROWS
-_WIDTH_FACTORS, _RIDGE_FACTORS = (0.35, 0.5, 0.7, 1.0, 1.4), (0.03, 0.1, 0.3, 1.0)
+from ism_dask.selection.choices import Choice
+from ism_dask.selection.rules import RULES
+from ism_dask.selection.sample import Sample, Setting, climbed_grid
+from ism_dask.selection.target import Target
+from ism_dask.selection.training_rows import TrainingRows
+from ism_dask.solvers.ascent import ascend_roughly
+from ism_dask.solvers.lbfgs import Curvature
 
 
-def sizes_of_stages(first: int, n_rows: int) -> list[int]:
-    """Return the sizes of the stages before one of all rows: the first, and four times as many."""
-    sizes = []
-    while first * _LEAST_GROWTH <= n_rows:
-        sizes.append(first)
-        first *= FACTOR
-    return sizes
+def grown(
+    rows: TrainingRows, target: Target, sample: Sample, choice: Choice, curvature: Curvature
+) -> Choice:
+    """Return the choice with the W and setting for all rows, after stages with fewer of them.
 
-
-def stages(keys: Array, seed: int, most: int) -> list[Array]:
-    """Return the row numbers of each stage of at most about `most` rows, but one of all n rows.
-
-    Each stage has the rows of the one before. `keys` (n,) deal the rows.
+    Each stage begins with the curvature of the one before, and leaves its own.
     """
-    sizes = [size for size in sizes_of_stages(FIRST_ROWS, len(keys)) if size <= most]
-    if not sizes:
-        return []
-    hands = deal(keys, len(keys) // _HAND_ROWS, seed)
-    order = np.concatenate(hands)
-    return [np.sort(order[:size]) for size in sizes]
+    stages = rows.stages(target.keys)
+    if not stages:
+        return choice
+    W, setting, seen = choice.W, choice.setting, stages[0]
+    for stage in [*stages[1:], rows.counting]:
+        joined = rows.some(target.keys, np.setdiff1d(stage, seen), 4 * RULES.first_rows)
+        unseen = rows.block(target, joined)
+        setting = setting_by_unseen(sample, unseen, W, setting, rows.device)
+        if len(stage) < len(rows.counting):
+            blocks = rows.dealt(target, stage, rows_of_a_block(len(rows.counting)))
+            evaluate = partial(blocks.explained, for_steps(rows, sample.at(setting)))
+            W, _ = ascend_roughly(evaluate, W, sample.precondition, RULES.stage_steps, curvature)
+        seen = stage
+    return replace(choice, W=W, setting=setting)
 
 
-def judged_by_unseen(
+def for_steps(rows: TrainingRows, regression: RidgeRegression) -> RidgeRegression:
+    """Return the regression in the precision of the steps: single where rows are many."""
+    return regression.in_single if rows.are_many else regression
+
+
+def setting_by_unseen(
     sample: Sample, unseen: Block, W: Array, setting: Setting, device: Device | None = None
 ) -> Setting:
     """Return the width and ridge with which unseen rows predict each other best from X W."""
-    keys = unseen.Y[:, 0]
-    few = min(unseen.n_rows, _JUDGING_ROWS)
-    hand = deal(keys, max(1, unseen.n_rows // few), sample.seed)[0]
-    rows = unseen.part(hand)
+    few = min(unseen.n_rows, RULES.joining_rows)
+    rows = unseen.part(deal(unseen.Y[:, 0], max(1, unseen.n_rows // few), sample.seed)[0])
     judges = (
         BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
         if device is None
         else BlocksOnDevice(DeviceRows.of(device, rows), dealt_rows(rows.Y[:, 0], 0))
     )
-    widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
-    grid = [[setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]
+    widths = RULES.joining_widths if sample.width_is_free else (1.0,)
+    grid = [[setting.times(width, ridge) for ridge in RULES.joining_ridges] for width in widths]
 
     def values(settings: list[Setting]) -> list[float]:
         return [-float(judges.leave_one_out(sample.at(each), W).mean()) for each in settings]
 
-    return climbed_grid(grid, values, (widths.index(1.0), _RIDGE_FACTORS.index(1.0)))[0]
+    return climbed_grid(grid, values, (widths.index(1.0), RULES.joining_ridges.index(1.0)))[0]

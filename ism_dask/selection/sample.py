@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import product
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,20 +18,12 @@ from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.execution import side_by_side
-from ism_dask.selection.grid import climbed_grid
+from ism_dask.selection.rules import RULES
 from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend_roughly
 from ism_dask.solvers.lbfgs import Precondition
 
-# Multiples of the width, and ridges, that the evidence tries at each start.
-WIDTHS = (2.0, 1.0, 0.5, 0.25)
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
-# The row and the column of this grid that are tried first.
-_FIRST = (2, 1)
-# The range of widths and ridges.
-_NARROWEST, _WIDEST, _LEAST_RIDGE, _MOST_RIDGE = 0.1, 16.0, 1e-5, 1.0
-# About the most rows whose evidence chooses the setting with which all rows predict each other.
-_SETTING_ROWS = 1000
+_Cell = TypeVar("_Cell")
 
 
 @dataclass(frozen=True)
@@ -42,8 +36,8 @@ class Setting:
     def times(self, width: float, ridge: float) -> Setting:
         """Return the setting with a width and a ridge that are these factors larger."""
         return Setting(
-            float(np.clip(self.width * width, _NARROWEST, _WIDEST)) if width != 1.0 else self.width,
-            float(np.clip(self.ridge * ridge, _LEAST_RIDGE, _MOST_RIDGE)),
+            float(np.clip(self.width * width, *RULES.width_limits)) if width != 1.0 else self.width,
+            float(np.clip(self.ridge * ridge, *RULES.ridge_limits)),
         )
 
 
@@ -170,8 +164,11 @@ class Sample:
 
     def best_setting(self, W: Array) -> Setting:
         """Return the setting of a grid with the largest evidence at W (d, q)."""
-        widths, first = (WIDTHS, _FIRST) if self.width_is_free else ((1.0,), (0, _FIRST[1]))
-        grid = [[Setting(width, ridge) for ridge in RIDGES] for width in widths]
+        row, column = RULES.first_cell
+        widths, first = (
+            (RULES.widths, (row, column)) if self.width_is_free else ((1.0,), (0, column))
+        )
+        grid = [[Setting(width, ridge) for ridge in RULES.ridges] for width in widths]
         return self.most_evident(W, grid, first)[0]
 
     def most_evident(
@@ -196,9 +193,38 @@ def share_explained(Z: Array, Y: Array, keys: Array) -> float:
     width and ridge have the largest evidence. `keys` (n,) deal the rows.
     """
     W = np.eye(Z.shape[1])
-    some = deal(keys, -(-len(Z) // _SETTING_ROWS), 0)[0]
+    some = deal(keys, -(-len(Z) // RULES.scoring_rows), 0)[0]
     regression = RidgeRegression(Gaussian().resolve(Z[some], 1.0), 1.0)
     sample = Sample(Block(Z, Y), keys, regression, True, Z.shape[1], 0)
     setting = sample.part(some).best_setting(W)
     losses = sample.blocks.leave_one_out(sample.at(setting), W)
     return 1.0 - float(losses.mean() / (Y**2).sum(axis=1).mean())
+
+
+def climbed_grid(
+    cells: Sequence[Sequence[_Cell]],
+    values: Callable[[list[_Cell]], list[float]],
+    first: tuple[int, int],
+) -> tuple[_Cell, float]:
+    """Return the cell of a grid that is better than its eight neighbours, and its value.
+
+    Parameters
+    ----------
+    cells : sequence of sequences
+        The rows of the grid.
+    values : callable
+        Returns the values of some cells; the larger is better.
+    first : tuple of int
+        The row and the column of the first cell.
+    """
+    known: dict[tuple[int, int], float] = {}
+    here = first
+    while True:
+        near = [(here[0] + i, here[1] + j) for i, j in product((0, -1, 1), repeat=2)]
+        near = [(i, j) for i, j in near if 0 <= i < len(cells) and 0 <= j < len(cells[0])]
+        new = [each for each in near if each not in known]
+        known.update(zip(new, values([cells[i][j] for i, j in new]), strict=True))
+        best = max(near, key=known.__getitem__)
+        if best == here:
+            return cells[here[0]][here[1]], known[here]
+        here = best

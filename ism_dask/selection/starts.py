@@ -13,25 +13,11 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_transform
+from ism_dask.selection.rules import RULES
 
-# The Laplace kernel of the gradient starts: its width, in units of the root of d, and its ridge.
-_WIDTH, _RIDGE = 1.6, 0.1
 # The name of the start by linear regression.
 LINEAR = "linear"
-# Rows at a smaller distance count as equal: their slopes are reciprocals of distances, and would
-# drown all others in a sum.
-_SAME = 1e-4
-# The most rows of a gradient start, and the most functions of y that it explains.
-_GRADIENT_ROWS, _FUNCTIONS = 600, 8
-# With many columns, gradients cost most of a selection, and fewer rows have to do.
-_MANY_COLUMNS, _FEW_GRADIENT_ROWS = 200, 400
-# Ridges of the linear start, for columns of variance 1, as shares of the number of rows.
-_LINEAR_RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-# A direction of the linear start whose predictions are a smaller share of the largest is rounding.
-_DEPENDENT = 1e-8
 _TINY = float(np.finfo(float).tiny)
-# The number of slices into which numbers y are cut, and the ridge of the whitening before.
-_SLICES, _WHITENING_RIDGE = 10, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,19 +84,24 @@ def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]
     A recursive feature machine (Radhakrishnan et al. 2024): a ridge regression with a Laplace
     kernel, whose metric in each round is the mean outer product of the gradients of the last.
     """
-    most = _GRADIENT_ROWS if X.shape[1] <= _MANY_COLUMNS else _FEW_GRADIENT_ROWS
+    most = RULES.gradient_rows if X.shape[1] <= RULES.many_columns else RULES.few_gradient_rows
     chosen = np.linspace(0, len(X) - 1, min(len(X), most)).astype(int)
     X, Y = X[chosen], Y[chosen]
     n, d = X.shape
-    width = _WIDTH * np.sqrt(d)
+    width = RULES.laplace_width * np.sqrt(d)
     metric, results = np.eye(d), []
     for number in range(1, max(rounds) + 1):
         root = _root(metric)
         Z = X @ root
         distances = euclidean_distances(Z)
         K = np.exp(distances / -width)
-        alpha = scipy.linalg.solve(K + _RIDGE * np.eye(n), Y, assume_a="pos")
-        slopes = np.where(distances > _SAME, K / np.maximum(distances, _SAME), 0.0) / width
+        alpha = scipy.linalg.solve(K + RULES.laplace_ridge * np.eye(n), Y, assume_a="pos")
+        slopes = (
+            np.where(
+                distances > RULES.same_distance, K / np.maximum(distances, RULES.same_distance), 0.0
+            )
+            / width
+        )
         # The gradients of a function at all rows are `G Z` with a matrix G (n, n).
         square = np.zeros((n, n))
         for column in alpha.T:
@@ -131,22 +122,22 @@ def linear_directions(X: Array, Y: Array) -> Array:
 
     For classes these are the directions of linear discriminant analysis, with shrinkage.
     """
-    ridges = [len(X) * ridge for ridge in _LINEAR_RIDGES]
+    ridges = [len(X) * ridge for ridge in RULES.linear_ridges]
     weights = np.atleast_2d(RidgeCV(ridges, fit_intercept=False).fit(X, Y).coef_).T
     _, sizes, right = np.linalg.svd(X @ weights, full_matrices=False)
-    return np.asarray(weights @ right[sizes > _DEPENDENT * max(sizes[0], _TINY)].T)
+    return np.asarray(weights @ right[sizes > RULES.dependent * max(sizes[0], _TINY)].T)
 
 
 def partial_least_squares(X: Array, Y: Array) -> Array:
     """Return the directions (d, k) of partial least squares of Y (m, r), most covariance first."""
     left, sizes, _ = np.linalg.svd(X.T @ Y, full_matrices=False)
-    return np.asarray(left[:, sizes > _DEPENDENT * max(sizes[0], _TINY)])
+    return np.asarray(left[:, sizes > RULES.dependent * max(sizes[0], _TINY)])
 
 
 def directional_regression(X: Array, slices: Array, q: int) -> Array:
     """Return the subspace (d, q) in which slices differ in mean or variance (Li and Wang 2007)."""
     m, d = X.shape
-    whitening = whitening_transform(X.T @ X / m, _WHITENING_RIDGE)
+    whitening = whitening_transform(X.T @ X / m, RULES.whitening_ridge)
     white = X @ whitening
     moments, means, size = np.zeros((d, d)), np.zeros((d, d)), 0.0
     for label in np.unique(slices):
@@ -174,17 +165,17 @@ def _root(matrix: Array) -> Array:
 
 
 def _principal_functions(Y: Array) -> Array:
-    """Return the leading principal columns (m, k) of Y (m, r), at most `_FUNCTIONS` of them."""
-    if Y.shape[1] <= _FUNCTIONS:
+    """Return the leading principal columns (m, k) of Y (m, r)."""
+    if Y.shape[1] <= RULES.gradient_functions:
         return Y
-    return np.asarray(Y @ largest_pairs(Y.T @ Y, _FUNCTIONS)[1])
+    return np.asarray(Y @ largest_pairs(Y.T @ Y, RULES.gradient_functions)[1])
 
 
 def _slices(keys: Array) -> Array:
     """Return the slice of each row: its key if there are few keys, else its rank cut in ten."""
     distinct, codes = np.unique(keys, return_inverse=True)
-    if len(distinct) <= max(_SLICES, len(keys) // _SLICES):
+    if len(distinct) <= max(RULES.slices, len(keys) // RULES.slices):
         return codes
     ranks = np.empty(len(keys), dtype=int)
     ranks[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-    return ranks * _SLICES // len(keys)
+    return ranks * RULES.slices // len(keys)

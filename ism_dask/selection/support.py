@@ -20,23 +20,8 @@ from ism_dask.criteria.curvature import Tangents, turn_covariance, wald_pvalue
 from ism_dask.criteria.prediction import RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.linalg.subspaces import subspace_shares
+from ism_dask.selection.rules import RULES
 from ism_dask.solvers.ascent import ascend
-
-# The chance that noise alone brings a feature into an automatic support.
-_CHANCE = 0.01
-# The most free weights of W for which the square matrix of the curvature of J is computed. With
-# more of them, the features with the smallest shares go without a test.
-MOST_WEIGHTS = 1000
-# The share of the features that remains after a stage; from this many on, they go one by one.
-_REMAINS, _SINGLY = 0.8, 16
-# The most steps of a stage.
-_STEPS = 100
-# Features are many if there is more than one for this number of rows, ...
-_MANY_ROWS = 2
-# ... and then the best ones remain, one for this number of rows.
-_ROWS_PER_FEATURE = 5
-# The ridge of the regression on a feature, for columns of variance 1.
-_TINY_RIDGE = 1e-9
 
 
 class Support(NamedTuple):
@@ -91,7 +76,7 @@ class SupportSearch:
         while len(remaining) > least:
             blocks = self._blocks(remaining)
             V = self._climbed(blocks, V)
-            if size is not None or (len(V) - q) * q > MOST_WEIGHTS:
+            if size is not None or (len(V) - q) * q > RULES.most_weights:
                 dropped = _smallest(V, least)
             else:
                 dropped = self._insignificant(blocks, V)[: len(remaining) - least]
@@ -114,7 +99,7 @@ class SupportSearch:
     def _climbed(self, blocks: BlocksInMemory, weights: Array) -> Array:
         """Return the W (s, q) of the maximum that is nearest to some weights (s, q)."""
         evaluate = partial(blocks.explained, self.regression)
-        return ascend(evaluate, np.linalg.qr(weights)[0], max_iter=_STEPS).W
+        return ascend(evaluate, np.linalg.qr(weights)[0], max_iter=RULES.support_steps).W
 
     def _insignificant(self, blocks: BlocksInMemory, W: Array) -> Array:
         """Return features (k,) that may go at once: the weaker half of those that noise explains.
@@ -122,7 +107,7 @@ class SupportSearch:
         Features that stand for each other, such as copies, may each be noise beside the others.
         So fewer of them go unless noise explains them all at once as well.
         """
-        tangents, limit = Tangents.at(W), _CHANCE / self.n_features
+        tangents, limit = Tangents.at(W), RULES.chance / self.n_features
         hessian, slopes = blocks.curvature(self.regression, tangents)
         inner = W.T @ blocks.explained(self.regression, W).product
         # Without what keeps the columns of W orthonormal: it decides how copies share a weight.
@@ -140,13 +125,13 @@ class SupportSearch:
 def _smallest(W: Array, least: int) -> Array:
     """Return the features with the smallest shares of W (s, q), so that `least` remain at last."""
     order = np.argsort(subspace_shares(W.T), kind="stable")
-    fewer = int(_REMAINS * len(order)) if len(order) > _SINGLY else len(order) - 1
+    fewer = int(RULES.remains * len(order)) if len(order) > RULES.singly else len(order) - 1
     return order[: len(order) - max(least, fewer)]
 
 
 def are_many(n_features: int, n_rows: int) -> bool:
     """Return whether a fit to all features would find y in any of many directions."""
-    return n_features * _MANY_ROWS > n_rows
+    return n_features * RULES.many_features_rows > n_rows
 
 
 def best_alone(X: Array, Y: Array, space: FeatureSpace, weights: Array | None = None) -> Array:
@@ -162,7 +147,7 @@ def best_alone(X: Array, Y: Array, space: FeatureSpace, weights: Array | None = 
 
 def number_that_remains(n_rows: int, least: int) -> int:
     """Return how many of many features remain in a fit to some rows, those that are best alone."""
-    return max(least, n_rows // _ROWS_PER_FEATURE)
+    return max(least, n_rows // RULES.rows_per_feature)
 
 
 def marginal_shares(columns: Array, Y: Array, weights: Array | None = None) -> Array:
@@ -178,7 +163,7 @@ def marginal_shares(columns: Array, Y: Array, weights: Array | None = None) -> A
     powers = np.stack([scores, scores**2, scores**3], axis=2)
     powers = root[:, None, None] * (powers - np.tensordot(shares, powers, axes=1))
     Y = root[:, None] * (Y - shares @ Y)
-    gram = np.einsum("nji,njk->jik", powers, powers) + weights.sum() * _TINY_RIDGE * np.eye(3)
+    gram = np.einsum("nji,njk->jik", powers, powers) + weights.sum() * RULES.tiny_ridge * np.eye(3)
     products = np.einsum("nji,nm->jim", powers, Y)
     explained = np.einsum("jim,jim->j", products, np.linalg.solve(gram, products))
     return explained / max(float(np.sum(Y**2)), np.finfo(float).tiny)

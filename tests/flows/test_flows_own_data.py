@@ -22,7 +22,8 @@ from storage import TableError, load_model, open_dataset
 
 N = 200
 DEPENDENCE = ("--criterion", "dependence", "--sigma", "median")
-NEW = ["supervisedikdr0", "supervisedikdr1"]
+# The names of new features by prediction, and by dependence.
+NEW, BY_HSIC = ([f"{kind}ikdr{k}" for k in range(2)] for kind in ("predictive", "supervised"))
 
 
 @pytest.fixture
@@ -251,7 +252,7 @@ def test_levels_and_passed_columns_are_read_as_they_are(here, sales, tmp_path):
         out = tmp_path / "out.csv"
         assert here("transform", "two", tmp_path / "new.csv", "-o", out).status == 0
         assert list(pd.read_csv(out, dtype=str)["id"]) == list(rows["id"])
-        assert_allclose(pd.read_csv(out)[NEW], load_model("two").transform(rows), atol=1e-9)
+        assert_allclose(pd.read_csv(out)[BY_HSIC], load_model("two").transform(rows), atol=1e-9)
 
 
 def test_columns_and_rows_left_out_are_noted(here, sales, tmp_path):
@@ -265,7 +266,7 @@ def test_columns_and_rows_left_out_are_noted(here, sales, tmp_path):
     assert "10 left out" in ended.out
     assert "ignored: id, churned (labels, or left out of the fit)" in ended.out
     written = pd.read_csv(out)
-    assert list(written) == NEW
+    assert list(written) == BY_HSIC
     assert_allclose(written, load_model("two").transform(sales[10:]), atol=1e-9)
     answer = here("transform", "two", path, "-o", out, "--json").answer
     assert answer["ignored"] == ["id", "churned"]
@@ -355,7 +356,7 @@ def test_a_zarr_array_of_new_features(here, sales, tmp_path):
         assert here("transform", "two", source, "-o", tmp_path / out).status == 0
         array = zarr.open_array(tmp_path / out, mode="r")
         assert_allclose(array[:], expected, rtol=1e-5, atol=1e-5)
-        assert array.attrs["columns"] == NEW
+        assert array.attrs["columns"] == BY_HSIC
         assert "exists" in here("transform", "two", source, "-o", tmp_path / out).failed(2)
 
 
@@ -458,8 +459,8 @@ def test_whole_numbers_stored_as_classes_are_explained_as_the_numbers_they_are(h
     assert here("ingest", str(tmp_path / "flats.csv"), *labels).status == 0
     options = ("--plain", "--tol", "1e-9", "-q", "1", "--sigma", "median", *EXACT)
     assert here("fit", "flats", "--target", "gaussian", "--run", "flats", *options).status == 0
-    exact = {"criterion": "dependence", "engine": "exact", "solver": ISM(tol=1e-9)}
-    model = PredictiveIKDR(1, kernel=Gaussian("median"), target="gaussian", **exact)
+    exact = {"engine": "exact", "solver": ISM(tol=1e-9)}
+    model = SupervisedIKDR(1, kernel=Gaussian("median"), target="gaussian", **exact)
     model.fit(X, price.astype(float))
     assert_allclose(load_model("flats").components, model.components_, atol=1e-5)
     said = here("fit", "flats", "--label", "place", "--target", "gaussian", *options).failed(2)

@@ -19,7 +19,6 @@ from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
-from ism_dask.estimators import prediction_steps
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
@@ -28,10 +27,9 @@ from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.folds import folds_of, start_trials
-from ism_dask.selection.grid import climbed_grid
-from ism_dask.selection.growth import FIRST_ROWS, stages
-from ism_dask.selection.regularisation import Choice, choose, other_maximum
-from ism_dask.selection.sample import Sample
+from ism_dask.selection.rules import RULES
+from ism_dask.selection.choices import Choice, choose, other_maximum
+from ism_dask.selection.sample import Sample, climbed_grid
 from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend
 from ism_dask.status import Status

@@ -9,33 +9,19 @@ has changed is taken if it predicts unseen rows as well as any W.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.records.measured import DimensionTrial
 from ism_dask.selection.folds import Fold, Trial, folds_of, judged, start_trials
+from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, START_NAMES
-
-# Factors by which it tries to improve a width and a ridge after some steps.
-_WIDTH_FACTORS, _RIDGE_FACTORS = (0.5**0.5, 1.0, 2.0**0.5), (0.1, 0.3, 1.0, 3.0, 10.0)
-# Steps of the first ascents, and of the one that is chosen.
-_FEW_STEPS, _STEPS = 10, 25
-# How many of the starts are climbed from.
-_CLIMBED = 2
-# With more ways to exchange a direction of W, none is tried; this many rows judge each.
-_MOST_EXCHANGES, _EXCHANGE_ROWS = 250, 500
-# Two W are different maxima if the sine of the angle between them is at least this, ...
-_ANOTHER = 0.5
-# ... and as good if the rows predict each other from both alike, up to this many standard errors.
-_AS_GOOD = 1.0
-# The share of the gain of evidence by the steps on all rows that steps on training rows have to
-# come to.
-_FOUND = 0.5
-# With fewer rows for each weight of W, evidence alone is no proof.
-_ROWS_PER_WEIGHT = 10
+from ism_dask.selection.target import LAW, MEAN
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,22 +57,22 @@ class Choice:
 def choose_by_evidence(sample: Sample) -> Choice:
     """Return the start, the width, the ridge and W of the largest evidence."""
     ranked = [_start_choice(sample, name) for name in sample.best_starts]
-    climbed = [_improved(sample, each, _FEW_STEPS) for each in ranked[:_CLIMBED]]
+    climbed = [_improved(sample, each, RULES.few_steps) for each in ranked[: RULES.climbed_starts]]
     best = _exchanged(sample, max(climbed, key=lambda each: each.evidence))
     other = max(other_maximum(sample, best, each) for each in climbed)
-    return replace(_improved(sample, best, _STEPS), other_maximum=other)
+    return replace(_improved(sample, best, RULES.steps), other_maximum=other)
 
 
 def other_maximum(sample: Sample, best: Choice, other: Choice) -> float:
     """Return the sine of the angle between two W if they are different but as good; else 0."""
     sine = subspace_sine(best.W, other.W)
-    if sine < _ANOTHER:
+    if sine < RULES.other_sine:
         return 0.0
     losses = [
         sample.blocks.leave_one_out(sample.at(each.setting), each.W) for each in (best, other)
     ]
     lost = losses[1] - losses[0]
-    return 0.0 if lost.mean() > _AS_GOOD * lost.std() / np.sqrt(len(lost)) else sine
+    return 0.0 if lost.mean() > RULES.as_good * lost.std() / np.sqrt(len(lost)) else sine
 
 
 def choose(sample: Sample, choice: Choice | None = None) -> Choice:
@@ -124,10 +110,10 @@ def _folds_find_as_much(sample: Sample, folds: list[Fold], choice: Choice) -> bo
     name = sample.best_starts[0]
     gain = choice.evidence - sample.evidence(sample.starts[name], sample.start_settings[name])
     (n, d), q = sample.rows.X.shape, sample.q
-    if gain < d * q * sample.weight_cost or n < _ROWS_PER_WEIGHT * d * q:
+    if gain < d * q * sample.weight_cost or n < RULES.rows_per_weight * d * q:
         return True
     gains = [fold.gain(choice.setting, sample.start_settings) for fold in folds]
-    return float(np.mean(gains)) >= _FOUND * gain / sample.rows.n_rows
+    return float(np.mean(gains)) >= RULES.least_gain * gain / sample.rows.n_rows
 
 
 def _start_or_fitted(trials: list[Trial], now: Trial) -> Trial:
@@ -157,7 +143,7 @@ def _with_trials(sample: Sample, choice: Choice, best: Trial, trials: list[Trial
         begins = [choice.W, *(sample.starts[name] for name in START_NAMES)]
         objectives = [sample.objective(begin, setting) for begin in begins]
         second = begins[1 + int(np.argmax(objectives[1:]))]
-        ends = [sample.climbed(begin, setting, _STEPS) for begin in (choice.W, second)]
+        ends = [sample.climbed(begin, setting, RULES.steps) for begin in (choice.W, second)]
         W = max(ends, key=lambda end: end[1])[0]
     evidence = sample.evidence(W, setting)
     return replace(choice, W=W, setting=setting, evidence=evidence, trials=tuple(trials))
@@ -175,8 +161,8 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
     The steps do not find a direction that says nothing of y without another one, as one side of
     the squares of a chessboard. A single column or a direction of another start may show it.
     """
-    (d, q), blocks = choice.W.shape, sample.blocks.first(_EXCHANGE_ROWS)
-    if q == 1 or q * (d + q * len(START_NAMES)) > _MOST_EXCHANGES:
+    (d, q), blocks = choice.W.shape, sample.blocks.first(RULES.exchange_rows)
+    if q == 1 or q * (d + q * len(START_NAMES)) > RULES.most_exchanges:
         return choice
     others = np.hstack([np.eye(d), *(sample.starts[name] for name in START_NAMES)]).T
     for _ in range(q):
@@ -184,8 +170,8 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
         tried = [np.linalg.qr(np.c_[each, other])[0] for each in rest for other in others]
         regression = sample.at(choice.setting)
         W = max(tried, key=lambda each: blocks.evidence(regression, each))
-        exchanged = _improved(sample, replace(choice, W=W), _FEW_STEPS)
-        is_another = subspace_sine(choice.W, exchanged.W) >= _ANOTHER
+        exchanged = _improved(sample, replace(choice, W=W), RULES.few_steps)
+        is_another = subspace_sine(choice.W, exchanged.W) >= RULES.other_sine
         if not is_another or exchanged.evidence <= choice.evidence:
             break
         choice = exchanged
@@ -195,9 +181,9 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
 def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
     """Return the choice after some steps of W, with the nearby setting of largest evidence."""
     W, _ = sample.climbed(choice.W, choice.setting, steps)
-    widths = _WIDTH_FACTORS if sample.width_is_free else (1.0,)
-    near = [[choice.setting.times(width, ridge) for ridge in _RIDGE_FACTORS] for width in widths]
-    here = widths.index(1.0), _RIDGE_FACTORS.index(1.0)
+    widths = RULES.near_widths if sample.width_is_free else (1.0,)
+    near = [[choice.setting.times(width, ridge) for ridge in RULES.near_ridges] for width in widths]
+    here = widths.index(1.0), RULES.near_ridges.index(1.0)
     setting, evidence = sample.most_evident(W, near, here)
     return Choice(W, setting, evidence, choice.start)
 
@@ -211,3 +197,46 @@ def _more_cautious(sample: Sample, setting: Setting) -> list[Setting]:
 
 def _explained(trial: Trial) -> float:
     return trial.explained
+
+
+def law_is_better(law: Sample, choices: dict[str, Choice]) -> bool:
+    """Return whether W of the law predicts the functions of y better than W of the mean does.
+
+    W of the law is fitted to them, so its gain has to exceed what its entries gain from noise.
+    """
+    mean_W = choices[MEAN].W
+    losses = [
+        float(law.blocks.leave_one_out(law.at(setting), W).mean())
+        for W, setting in (
+            (mean_W, law.best_setting(mean_W)),
+            (choices[LAW].W, choices[LAW].setting),
+        )
+    ]
+    d, q = mean_W.shape
+    return losses[0] - losses[1] > 2 * d * q / law.rows.n_rows
+
+
+def choose_dimension(
+    trial: Callable[[int], tuple[Sample, Choice]], most: int
+) -> tuple[int, tuple[DimensionTrial, ...]]:
+    """Return the number of new features, at most `most`, and the trials from 1 up.
+
+    A feature is taken if the log evidence rises by more than its weights cost. `trial` returns the
+    sample and the choice of the largest evidence for a number of features.
+    """
+    trials: list[DimensionTrial] = []
+    before: Choice | None = None
+    for q in range(1, min(most, RULES.most_features) + 1):
+        sample, choice = trial(q)
+        n, d = sample.rows.X.shape
+        gain = 0.0 if before is None else choice.evidence - before.evidence
+        losses = sample.blocks.leave_one_out(sample.at(choice.setting), choice.W)
+        total = float((sample.rows.Y**2).sum(axis=1).mean())
+        # A subspace of dimension q has (d - q) q free weights, this many more than one of q - 1.
+        more = max(d - 2 * sample.q + 1, 1)
+        explained, cost = 1.0 - float(losses.mean()) / total, more * sample.weight_cost
+        trials.append(DimensionTrial(sample.q, explained, gain / n, cost / n))
+        if not trials[-1].is_taken:
+            return q - 1, tuple(trials)
+        before = choice
+    return trials[-1].q, tuple(trials)

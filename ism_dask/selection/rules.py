@@ -1,0 +1,130 @@
+"""The numbers that decide the choices of a prediction, all in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ism_dask.rows.blocks import BLOCK_ROWS
+
+Factors = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SelectionRules:
+    """The numbers by which rows choose start, width, ridge, dimension and support of a prediction.
+
+    Widths are multiples of the kernel's own, ridges shares of the mean kernel of a row with itself.
+    """
+
+    # Rows. The choices are made on up to about twice the first stage; each later stage of growth
+    # has `growth` times the rows of the one before, and the last one at least `least_growth` times.
+    fewest_rows: int = 20  # fewer cannot be split into rows that fit W and rows that judge it
+    first_rows: int = 1000
+    growth: int = 4
+    least_growth: float = 1.25
+    hand_rows: int = 100
+    stage_steps: int = 40
+    stage_numbers: int = 32_000_000  # the most numbers of a stage that is in memory
+
+    # The grid of widths and ridges at each start, the cell that is tried first, and the limits.
+    widths: Factors = (2.0, 1.0, 0.5, 0.25)
+    ridges: Factors = (1e-4, 1e-3, 1e-2, 1e-1)
+    first_cell: tuple[int, int] = (2, 1)
+    width_limits: tuple[float, float] = (0.1, 16.0)
+    ridge_limits: tuple[float, float] = (1e-5, 1.0)
+    scoring_rows: int = 1000  # the rows whose evidence chooses the setting of `score`
+
+    # Factors of width and ridge near the W of a few steps, and with which rows that join judge.
+    near_widths: Factors = (0.5**0.5, 1.0, 2.0**0.5)
+    near_ridges: Factors = (0.1, 0.3, 1.0, 3.0, 10.0)
+    joining_widths: Factors = (0.35, 0.5, 0.7, 1.0, 1.4)
+    joining_ridges: Factors = (0.03, 0.1, 0.3, 1.0)
+    joining_rows: int = 2 * BLOCK_ROWS
+
+    # Starts: how many are climbed from, and the steps of the first ascents and of the chosen one.
+    climbed_starts: int = 2
+    few_steps: int = 10
+    steps: int = 25
+    # Exchanges of a direction of W: with more ways none is tried; so many rows judge each.
+    most_exchanges: int = 250
+    exchange_rows: int = 500
+    # Two W are different maxima from this sine on, and as good up to this many standard errors.
+    other_sine: float = 0.5
+    as_good: float = 1.0
+
+    # Folds: four of few rows, two of many. Each tries the best starts beside the cheap ones.
+    folds: int = 4
+    halves: int = 2
+    many_fold_rows: int = 600
+    best_starts: int = 2
+    cheap_starts: tuple[str, ...] = ("linear", "partial least squares")
+    fold_steps: int = 10
+    # Factors of width and ridge with which held-out rows judge a W, and a start: those that it was
+    # fitted with may be too wide to predict with.
+    judges: tuple[tuple[float, float], ...] = (
+        (1.0, 1.0),
+        (1.0, 0.1),
+        (0.5, 1.0),
+        (0.5, 0.1),
+        (2.0, 1.0),
+    )
+    start_judges: tuple[tuple[float, float], ...] = (
+        (1.0, 1.0),
+        (1.0, 10.0),
+        (2.0, 1.0),
+        (2.0, 10.0),
+    )
+    # Standard errors by which a trial is clearly better, up to which a signal is weak, and from
+    # which on what the best of many trials explains is clear.
+    clearly_better: float = 1.0
+    weak: float = 4.0
+    clear: float = 2.0
+    # The share of the gain of evidence on all rows that steps on training rows have to come to;
+    # with fewer rows for each weight of W, evidence alone is no proof.
+    least_gain: float = 0.5
+    rows_per_weight: int = 10
+
+    # Starts by gradients: the Laplace kernel's width in units of the root of d, its ridge, the most
+    # rows and functions of y; with many columns fewer rows have to do. Rows at a smaller distance
+    # count as equal: their slopes would drown all others in a sum.
+    laplace_width: float = 1.6
+    laplace_ridge: float = 0.1
+    gradient_rows: int = 600
+    many_columns: int = 200
+    few_gradient_rows: int = 400
+    gradient_functions: int = 8
+    same_distance: float = 1e-4
+    # The linear start: ridges for columns of variance 1, as shares of the number of rows, and the
+    # share of the largest prediction below which a direction is rounding.
+    linear_ridges: Factors = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    dependent: float = 1e-8
+    # Directional regression: the slices of numbers y, and the ridge of the whitening.
+    slices: int = 10
+    whitening_ridge: float = 1e-3
+
+    # The most functions of y that its law is predicted by, and the most new features that are
+    # tried. A feature explains nothing if J without it is larger than this share of J.
+    law_functions: int = 6
+    most_features: int = 6
+    nothing: float = 0.999
+
+    # Support: the chance that noise brings a feature into it, the most free weights whose curvature
+    # is computed, the share that remains after a stage (from `singly` on they go one by one), and
+    # the most steps of a stage.
+    chance: float = 0.01
+    most_weights: int = 1000
+    remains: float = 0.8
+    singly: int = 16
+    support_steps: int = 100
+    # Features are many if there is more than one for two rows. Then one for five rows remains, by a
+    # regression on each alone, with this ridge for columns of variance 1.
+    many_features_rows: int = 2
+    rows_per_feature: int = 5
+    tiny_ridge: float = 1e-9
+
+    # Rows from which the covariance of W is computed, at least, and for each free weight.
+    curvature_rows: int = 10_000
+    curvature_rows_per_weight: int = 10
+
+
+RULES = SelectionRules()

@@ -1,0 +1,156 @@
+"""The rows of a prediction: in memory, in shards or on a device, taken in samples and blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import Block
+from ism_dask.engines.blocks import (
+    BlocksInMemory,
+    BlocksOfShards,
+    RegressionBlocks,
+    dealt_ranges,
+    dealt_rows,
+)
+from ism_dask.engines.device_blocks import BlocksOnDevice
+from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
+from ism_dask.rows.blocks import (
+    MANY_ROWS,
+    MEMORY_NUMBERS,
+    deal,
+    fits_memory,
+    is_balanced,
+    rows_of_a_block,
+)
+from ism_dask.rows.devices import Device
+from ism_dask.rows.shards import Shards
+from ism_dask.selection.rules import RULES
+from ism_dask.selection.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """The rows (n, r) of a fit, from which it takes samples, stages of growth and blocks.
+
+    Attributes
+    ----------
+    shards : Shards
+        Standardised rows.
+    weights : (n,) array or None
+    seed : int
+        Deals rows into blocks and samples.
+    device : Device or None
+        Where regressions on many rows are computed, if not by NumPy.
+    """
+
+    shards: Shards
+    weights: Array | None
+    seed: int
+    device: Device | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows, n."""
+        return self.shards.n_rows
+
+    @cached_property
+    def counting(self) -> Array:
+        """The numbers (k,) of the rows that count; those in memory all do."""
+        return np.arange(self.n_rows) if self.weights is None else np.flatnonzero(self.weights)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether steps over all rows may be in single precision."""
+        return len(self.counting) >= MANY_ROWS and self.weights is None
+
+    def stages(self, keys: Array) -> list[Array]:
+        """Return the row numbers of the stages of growth; none if all rows fit into the first.
+
+        Each stage has the rows of the one before. `keys` (n,) deal the rows.
+        """
+        counting, keys = self.counting, keys[self.counting]
+        most = max(RULES.first_rows, RULES.stage_numbers // self.shards.n_columns)
+        sizes = [each for each in sizes_of_stages(RULES.first_rows, len(keys)) if each <= most]
+        if not sizes:
+            return []
+        order = np.concatenate(deal(keys, len(keys) // RULES.hand_rows, self.seed))
+        return [counting[np.sort(order[:size])] for size in sizes]
+
+    def first(self, keys: Array) -> Array:
+        """Return the numbers (m,) of the rows on which the fit makes its choices."""
+        stages = self.stages(keys)
+        return stages[0] if stages else self.some(keys, self.counting, 2 * RULES.first_rows)
+
+    def some(self, keys: Array, rows: Array, most: int) -> Array:
+        """Return about `most` of the rows (k,) at most, dealt by the keys (n,) of all rows."""
+        return rows[deal(keys[rows], -(-len(rows) // most), self.seed)[0]]
+
+    def block(self, target: Target, rows: Array) -> Block:
+        """Return some of the rows (k,), in ascending order, as one block."""
+        if self._on_device is not None:
+            X = self._on_device.here(rows)
+        elif not self._fit_memory:
+            X = self._precise.rows(rows)
+        else:  # all rows need no copy
+            X = self._in_memory if len(rows) == self.n_rows else self._in_memory[rows]
+        return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
+
+    def dealt(self, target: Target, rows: Array, block_rows: int | None = None) -> RegressionBlocks:
+        """Return some of the rows (k,), in ascending order, in blocks here or on the device."""
+        keys, matrix = target.keys[rows], self._on_device
+        if matrix is None:
+            return BlocksInMemory.dealt(self.block(target, rows), keys, self.seed, block_rows)
+        parts = dealt_rows(keys, self.seed, block_rows)
+        if self._fit_memory or is_balanced(target.keys):
+            all_rows = DeviceRows(matrix, target.Y, self.weights)
+            return BlocksOnDevice(all_rows, [rows[part] for part in parts])
+        # Of large rows that are sorted by y, the fit uses no others.
+        return BlocksOnDevice(DeviceRows.of(matrix.device, self.block(target, rows)), parts)
+
+    def all_blocks(self, target: Target) -> RegressionBlocks:
+        """Return all rows in blocks."""
+        shards, matrix = self._precise, self._on_device
+        if not self.are_in_ranges(target):
+            # If sorted by y, shards have one class each: a random part of the rows serves better.
+            most = MEMORY_NUMBERS // shards.n_columns
+            return self.dealt(target, self.some(target.keys, self.counting, most))
+        if matrix is None:
+            return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
+        size = rows_of_a_block(self.n_rows)
+        parts = dealt_ranges(target.Y[:, 0], self.weights, self.seed, size)
+        return BlocksOnDevice(DeviceRows(matrix, target.Y, self.weights), [*parts])
+
+    def are_in_ranges(self, target: Target) -> bool:
+        """Return whether blocks are dealt within ranges of rows, since these are not in memory."""
+        return not self._fit_memory and is_balanced(target.keys)
+
+    @property
+    def _fit_memory(self) -> bool:
+        return fits_memory((self.n_rows, self.shards.n_columns))
+
+    @property
+    def _precise(self) -> Shards:
+        """The rows; few of them are in double precision, whatever their type."""
+        return self.shards if self.n_rows >= MANY_ROWS else self.shards.in_double()
+
+    @cached_property
+    def _in_memory(self) -> Array:
+        return self._precise.rows(np.arange(self.n_rows))
+
+    @cached_property
+    def _on_device(self) -> DeviceMatrix | None:
+        device = self.device
+        return None if device is None else DeviceMatrix.of_shards(device, self._precise)
+
+
+def sizes_of_stages(first: int, n_rows: int) -> list[int]:
+    """Return the sizes of the stages before one of all rows: the first, and four times as many."""
+    sizes = []
+    while first * RULES.least_growth <= n_rows:
+        sizes.append(first)
+        first *= RULES.growth
+    return sizes
