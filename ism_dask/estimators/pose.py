@@ -33,6 +33,7 @@ from ism_dask.rows.blocks import PAIR_ROWS, fits_memory
 from ism_dask.rows.devices import AUTO, CPU, Device, DevicesOfWorkers, device_here, on_this_host
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
+from ism_dask.selection.target import Target, prediction_targets
 from ism_dask.solvers import Ascent, Solver, as_solver
 
 if TYPE_CHECKING:
@@ -110,6 +111,11 @@ class SupervisedProblem:
             avoided = self.avoid.dependence(self.weights)
             dependence = avoiding(dependence, avoided, self.parameters.avoid_weight)
         return dependence
+
+    @cached_property
+    def targets(self) -> dict[str, Target]:
+        """What a regression on X W may have to predict: the "mean" of y, its "law", or both."""
+        return prediction_targets(self.y, self.parameters.target, self.weights, self.dependence_on)
 
     @cached_property
     def regression(self) -> SideRegression | None:

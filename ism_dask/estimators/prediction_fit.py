@@ -49,7 +49,7 @@ from ism_dask.selection.growth import for_steps, grown
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.support import SupportSearch, best_alone, number_that_remains
-from ism_dask.selection.target import LAW, MEAN, Target, prediction_targets
+from ism_dask.selection.target import LAW, MEAN, Target
 from ism_dask.selection.training_rows import TrainingRows, sizes_of_stages
 from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
@@ -117,9 +117,7 @@ class PredictionTask:
             problem,
             prepared,
             TrainingRows(prepared.shards, problem.weights, seed, problem.device),
-            prediction_targets(
-                problem.y, parameters.target, problem.weights, problem.dependence_on
-            ),
+            problem.targets,
             problem.n_components(prepared),
             report,
             CheckpointedFit() if report is None else current_fit(),

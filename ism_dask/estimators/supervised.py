@@ -31,7 +31,7 @@ from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.devices import on_this_host
 from ism_dask.selection.sample import share_explained
-from ism_dask.selection.target import MEAN, prediction_targets
+from ism_dask.selection.target import MEAN
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify
 
@@ -146,8 +146,7 @@ class SupervisedBase(IKDR):
             )
         if not np.ptp(Z, axis=0).any():
             return 0.0
-        problem = SupervisedProblem(self, Z, y)
-        targets = prediction_targets(y, self.target, None, problem.dependence_on)
+        targets = SupervisedProblem(self, Z, y).targets
         target = targets.get(getattr(self, "target_", MEAN)) or next(iter(targets.values()))
         with single_threaded_blas():
             return share_explained(Z, target.Y, target.keys)

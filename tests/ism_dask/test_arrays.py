@@ -29,11 +29,11 @@ from ism_dask import (
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import Blocks, Exact, Problem, device_blocks, device_memory, device_pairs
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
-from ism_dask.engines.device_blocks import BlocksOnDevice, BlocksOnWorkers
+from ism_dask.engines.device_blocks import BlocksOnDevice
 from ism_dask.engines.device_memory import MemoryPlan, block_bytes
 from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
 from ism_dask.estimators.pose import pose
-from ism_dask.estimators.prediction_steps import PredictionFit
+from ism_dask.estimators.prediction_fit import PredictionTask
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.gamma.classes import class_dependence
@@ -195,20 +195,16 @@ def test_rows_that_are_not_in_memory_have_the_same_blocks_on_a_device(monkeypatc
     y, weights = X[:, 0] ** 2, rng.integers(0, 3, size=1000).astype(float)
     problem = pose(PredictiveIKDR(2), X, y, weights).in_order()
     monkeypatch.setattr(dealing, "MEMORY_NUMBERS", 1000)
-    monkeypatch.setattr("ism_dask.estimators.prediction_steps.MEMORY_NUMBERS", 1000)
+    monkeypatch.setattr("ism_dask.selection.training_rows.MEMORY_NUMBERS", 1000)
     kernel, W, sums = Gaussian(1.5), np.linalg.qr(rng.normal(size=(4, 2)))[0], []
-    monkeypatch.setattr(device_blocks, "device_here", {"cuda:0": DEVICE, "cuda:1": None}.get)
-    places = [{}, {"device": DEVICE}]
-    places += [{"workers": DevicesOfWorkers(name, 1, 2)} for name in ("cuda:0", "cuda:1")]
-    kinds = [BlocksOfShards, BlocksOnDevice, BlocksOnWorkers, BlocksOnWorkers]
-    for place, kind in zip(places, kinds, strict=True):
-        posed = replace(problem, **place)
-        fit = PredictionFit.of(posed, posed.prepared(kernel), 2)
-        blocks = fit._all_blocks(fit.targets["mean"])
+    for device, kind in ((None, BlocksOfShards), (DEVICE, BlocksOnDevice)):
+        posed = replace(problem, device=device)
+        task = PredictionTask.of(posed)
+        blocks = task.rows.all_blocks(task.targets["mean"])
         assert isinstance(blocks, kind)
         regression = RidgeRegression(kernel, 1e-2)
         sums += [each.explained(regression, W) for each in (blocks, blocks.first(400))]
-    for here, there in zip(sums[:2] * 3, sums[2:], strict=True):
+    for here, there in zip(sums[:2], sums[2:], strict=True):
         assert there.objective == pytest.approx(here.objective, rel=1e-10)
         assert_allclose(there.product, here.product, rtol=1e-8, atol=1e-12)
 

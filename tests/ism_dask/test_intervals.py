@@ -20,6 +20,7 @@ from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.rows.shards import cut
+from ism_dask.selection.rules import RULES
 from ism_dask.status import Status
 
 SCALES = np.array([1.0, 3.0, 0.2, 1.0, 10.0])
@@ -284,7 +285,7 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
     assert fitted.deal_error_ == 0.0  # one block has all rows
     assert not a_start.certify(WINE, CULTIVAR).is_certified
     assert np.isnan(a_start.deal_error_)
-    monkeypatch.setattr("ism_dask.estimators.prediction_fit.MOST_WEIGHTS", 5)
+    monkeypatch.setitem(vars(RULES), "most_weights", 5)
     with pytest.raises(ValueError, match=r"W has 6 free weights.*for up to 5\."):
         fitted.certify(X, Y)
 
@@ -350,7 +351,7 @@ def test_some_rows_give_the_intervals_of_all(monkeypatch):
     X, y = _line(900)
     model = PredictiveIKDR(1).fit(X, y)
     sure = intervals(model, X, y)
-    monkeypatch.setattr("ism_dask.estimators.prediction_fit._CURVED_ROWS", 450)
+    monkeypatch.setitem(vars(RULES), "curvature_rows", 450)
     some = intervals(model, X, y)
     assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.4)
     ratio = np.divide(some.standardized_interval, sure.standardized_interval)

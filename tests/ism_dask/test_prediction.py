@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -20,17 +21,17 @@ from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.pose import pose
-from ism_dask.estimators.prediction_target import prediction_targets
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
+from ism_dask.selection.choices import Choice, choose, other_maximum
 from ism_dask.selection.folds import folds_of, start_trials
 from ism_dask.selection.rules import RULES
-from ism_dask.selection.choices import Choice, choose, other_maximum
 from ism_dask.selection.sample import Sample, climbed_grid
 from ism_dask.selection.starts import START_NAMES, Starts
+from ism_dask.selection.training_rows import TrainingRows
 from ism_dask.solvers.ascent import ascend
 from ism_dask.status import Status
 
@@ -330,15 +331,21 @@ def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind)
     assert shares == sorted(shares, reverse=True)
 
 
+def _stages(keys, columns=1):
+    """Return the stages of rows with these keys and as many columns."""
+    return TrainingRows(SimpleNamespace(n_rows=len(keys), n_columns=columns), None, 0).stages(keys)
+
+
 def test_stages_hold_the_rows_of_those_before():
+    FIRST_ROWS = RULES.first_rows
     keys = np.random.default_rng(0).integers(0, 3, size=9 * FIRST_ROWS)
-    grown = stages(keys, 0, len(keys))
+    grown = _stages(keys)
     assert [len(rows) for rows in grown] == [FIRST_ROWS, 4 * FIRST_ROWS]
     assert np.isin(*grown).all()
     shares = np.bincount(keys[grown[0]]) / FIRST_ROWS
     assert_allclose(shares, np.bincount(keys) / len(keys), atol=0.005)
-    assert stages(keys[: FIRST_ROWS + 200], 0, len(keys)) == []
-    many = stages(np.zeros(300 * FIRST_ROWS), 0, 20 * FIRST_ROWS)
+    assert _stages(keys[: FIRST_ROWS + 200]) == []
+    many = _stages(np.zeros(300 * FIRST_ROWS), RULES.stage_numbers // (20 * FIRST_ROWS))
     assert [len(rows) for rows in many] == [FIRST_ROWS, 4 * FIRST_ROWS, 16 * FIRST_ROWS]
 
 
@@ -403,14 +410,13 @@ def test_rows_of_weight_zero_in_shards_are_none(monkeypatch):
 
 def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
     """A stage of 250 rows in this process, then one of 1,000 rows in shards, then all."""
-    for room in ("selection.growth", "estimators.prediction_steps"):
-        monkeypatch.setattr(f"ism_dask.{room}.FIRST_ROWS", 250)
+    monkeypatch.setitem(vars(RULES), "first_rows", 250)
     monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
     monkeypatch.setattr("ism_dask.rows.shards.RANGE_ROWS", 256)
     X, y = curved(1500, seed=8, noise=0.5)
     here = PredictiveIKDR(2, target="linear").fit(X, y)
     monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
-    monkeypatch.setattr(prediction_steps, "_STAGE_NUMBERS", 0)
+    monkeypatch.setitem(vars(RULES), "stage_numbers", 0)
     sizes, first = [], BlocksOfShards.first
 
     def recorded(blocks, n_rows):
@@ -457,7 +463,7 @@ def test_functions_of_y_are_those_of_repeated_rows(sides):
     weighted = pose(model, X, y, weights, **sides).in_order()
     copied = {name: s[rows] for name, s in sides.items()}
     repeated = pose(model, X[rows], y[rows], **copied).in_order()
-    one, two = (prediction_targets(each)["law"].Y for each in (weighted, repeated))
+    one, two = (each.targets["law"].Y for each in (weighted, repeated))
     copies = np.repeat(np.arange(len(one)), weighted.weights.astype(int))
     assert_allclose((one @ one.T)[np.ix_(copies, copies)], two @ two.T, atol=1e-3)
 
@@ -491,7 +497,7 @@ def test_single_precision_is_for_values_up_to_1_and_ridges_above_its_rounding(ke
 def test_steps_in_single_precision_end_in_double(monkeypatch):
     (X, y), options = curved(1300, 4, 4, 2.0), {"kernel": Gaussian(1.0), "target": "linear"}
     double = PredictiveIKDR(2, **options).fit(X, y)
-    monkeypatch.setattr(prediction_steps, "MANY_ROWS", 1200)
+    monkeypatch.setattr("ism_dask.selection.training_rows.MANY_ROWS", 1200)
     single = PredictiveIKDR(2, **options).fit(X, y)
     assert single.history_[0].objective != double.history_[0].objective
     assert single.status_ is Status.CONVERGED
