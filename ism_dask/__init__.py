@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ism_dask.estimators.published import SupervisedIKDR
     from ism_dask.estimators.unfolding import ColoredMVU
     from ism_dask.gamma.independence import DependenceTest, dependence_test
-    from ism_dask.inference.fitted_dependence import fitted_dependence_test
+    from ism_dask.inference.independence import fitted_dependence_test
     from ism_dask.inference.intervals import Intervals, intervals
     from ism_dask.observe.progress_bar import progress_bar
     from ism_dask.records.certificate import Certificate
@@ -69,7 +69,7 @@ _MODULES = {
     "WeightsWarning": "status",
     "aligned_sum": "estimators.hsic",
     "dependence_test": "gamma.independence",
-    "fitted_dependence_test": "inference.fitted_dependence",
+    "fitted_dependence_test": "inference.independence",
     "hsic": "estimators.hsic",
     "intervals": "inference.intervals",
     "progress_bar": "observe.progress_bar",

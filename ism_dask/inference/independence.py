@@ -1,4 +1,4 @@
-"""The test of whether y depends on X, through new features that an estimator finds."""
+"""Test whether y depends on X through the new features that an estimator learns."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sklearn.utils import _safe_indexing
 
 from ism_dask._types import Array
 from ism_dask.gamma.independence import DependenceTest, dependence_test
+from ism_dask.gamma.targets import target_name
 from ism_dask.status import ComponentsWarning
 
 # Two thirds of the rows find a subspace where one half often does not.
@@ -57,7 +58,7 @@ def fitted_dependence_test(
     """
     X, y = np.asarray(X), np.asarray(y)
     tests = [dependence_test(X, y, given=given, random_state=random_state, **options)]
-    for ours, others in _parts(y, random_state):
+    for ours, others in _parts(y, options.get("target", "auto"), random_state):
         side, side_of_others = (
             {} if given is None else {"given": _safe_indexing(given, rows)}
             for rows in (ours, others)
@@ -70,10 +71,12 @@ def fitted_dependence_test(
     return replace(clearest, pvalue=min(1.0, len(tests) * clearest.pvalue))
 
 
-def _parts(y: Array, random_state: int | None) -> Iterator[tuple[Array, Array]]:
-    """Return rows to fit and rows to test, with nearly the same shares of classes."""
-    is_classes = y.ndim == 1 and y.dtype.kind in "biuUSO"
-    kind = StratifiedKFold if is_classes else KFold
+def _parts(y: Array, target: str, random_state: int | None) -> Iterator[tuple[Array, Array]]:
+    """Return rows to fit and rows to test, with nearly the same shares of classes if y has some."""
+    is_classes = y.ndim == 1 and target_name(y, target) == "classes"
+    # Whole numbers that are read as numbers, and rare classes, cannot be in each part.
+    is_dealt = is_classes and np.unique(y, return_counts=True)[1].min() >= _PARTS
+    kind = StratifiedKFold if is_dealt else KFold
     return kind(_PARTS, shuffle=True, random_state=random_state).split(y, y)
 
 
