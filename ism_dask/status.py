@@ -33,7 +33,6 @@ class Status(Enum):
     OVER_CAP = "over the cap"
     FLAT = "flat"
     APPROXIMATE = "approximate"
-    LOCAL = "local maximum"
     COLUMN_BY_COLUMN = "column by column"
     UNCERTIFIED = "not certified"
     ROUNDING = "rounding"
@@ -79,11 +78,6 @@ _ENDINGS = {
         "converged as far as the approximate engine tells, but W is not stationary under the true "
         "kernel",
         "take a smaller `tol` of the engine, or engine='exact'",
-    ),
-    Status.LOCAL: (
-        "came to a local maximum that the spectral step leaves without coming to another: higher "
-        "ones may be near",
-        "take a wider kernel, or raise `restarts`",
     ),
     Status.COLUMN_BY_COLUMN: (
         "made each column stationary beside those before it; all together need not be",

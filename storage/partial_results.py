@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
 from ism_dask.records.iteration import Candidate, Record, Solution, State
 from ism_dask.status import Status
@@ -35,10 +34,10 @@ _RETAINED = 3
 
 # The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
 # needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 RECORDS: dict[str, type[Any]] = {
     each.__name__: each
-    for each in (Candidate, Certificate, Checkpoint, OuterState, Record, Round, Solution, State)
+    for each in (Candidate, Checkpoint, OuterState, Record, Round, Solution, State)
 }
 # In the JSON, a list stands for a tuple, and a mapping with this key for all but a mapping.
 _KIND = "__kind__"

@@ -133,7 +133,7 @@ def _judge(seed: int) -> _Judged:
     kernel, values = _KERNELS[name]
     X, y, target, q = _problem(seed)
     model = SupervisedIKDR(q, kernel=kernel, target=target).fit(X, y)
-    Z, certificate = (X - model.mean_) / model.scale_, model.certificate_
+    Z, certificate = (X - model.mean_) / model.scale_, model.certify(X, y)
     Gamma = label_dependence(y) if target == "classes" else _number_dependence(y)
 
     def objective(W: Array) -> float:

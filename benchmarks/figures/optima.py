@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -27,9 +26,6 @@ _OTHER_SOLVERS = ("stiefel", "grassmann", "dimension-growth")
 _VARIANTS: dict[str, Solver] = {
     "ism": ISM(tol=0.01),
     "ism to 1e-6": _FINE,
-    "ism, 5 starts, to 1e-6": replace(_FINE, restarts=4),
-    "ism, continuation, to 1e-6": replace(_FINE, continuation=True),
-    "ism, refined": ISM(tol=0.01, refine=True),
     **{name: SOLVERS[name](max_seconds=_CAP_SECONDS) for name in _OTHER_SOLVERS},
 }
 # This variant must match the other solvers: it is the default of the library, with their start.

@@ -90,7 +90,6 @@ def _runs(cluster: str) -> dict[str, Callable[[], Any]]:
         "exact": exact,
         "exact, published rule": exact | {"tol": 0.01},
         "landmarks": exact | {"engine": "landmarks", "n_components": 2},
-        "three starts": exact | {"dataset": "small", "restarts": 2},
         "on a cluster": exact | {"scheduler": cluster},
     }
     runs: dict[str, Callable[[], Any]] = {

@@ -24,7 +24,6 @@ from flows.paper.settings import (
     ISM,
     ISM_GRAPH,
     ISM_PUBLISHED,
-    ISM_STARTS,
     METHODS,
     OTHER_SOLVERS,
 )
@@ -125,12 +124,11 @@ def _warm(solver: Solver) -> None:
     timed_fit(SupervisedIKDR(2, solver=capped), X, y)
 
 
-# ISM by default, with the paper's graph, its stopping rule, five starts, and the other solvers.
+# ISM by default, with the paper's graph, its stopping rule, and the other solvers.
 _SOLVERS: Mapping[str, Solver] = {
     ISM: solvers.ISM(),
     ISM_GRAPH: solvers.ISM(),
     ISM_PUBLISHED: solvers.ISM(tol=DELTA),
-    ISM_STARTS: solvers.ISM(restarts=4),
     **{name: as_solver(name) for name in OTHER_SOLVERS},
 }
 

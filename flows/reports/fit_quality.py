@@ -19,8 +19,6 @@ _LARGE_RESIDUAL = 0.5
 _ROUNDING = 1e-6
 # The engine that takes a part of the pairs of rows.
 _ESTIMATING_ENGINE = "blocks"
-# The solver whose converged fits are checked for a higher J nearby.
-_CHECKED_SOLVER = "ism"
 # The ending of a fit whose W is a start that unseen rows have judged best: no warning is due.
 _START = Status.START.value
 
@@ -49,7 +47,6 @@ def fit_quality(result: _Result) -> tuple[Fact, ...]:
     facts.append(Fact("Engine", engines, notes=_notes(notes)))
     if not result.predicts:
         facts.append(_error_of_objective(max(every, key=lambda each: each.engine_error)))
-        facts.append(_certificates(endings))
     if not isinstance(result, CrossvalResult):
         facts.append(_component_count(result))
     return tuple(fact for fact in facts if fact.value)
@@ -101,8 +98,7 @@ def _convergence(result: _Result, endings: Endings, worst: FitEnding) -> Fact:
         return Fact("Converged", "a start was kept", say(f"ended.{_START}"))
     starts = sum(each.status == _START for each in endings.values())
     notes = (f"{count_noun(starts, 'fold')} kept a start",) if starts else ()
-    known = "checked" if worst.solver == _CHECKED_SOLVER else "stationary"
-    known = "settled" if isinstance(result, ClusterResult) else known
+    known = "settled" if isinstance(result, ClusterResult) else "stationary"
     return Fact("Converged", "yes", say(f"ended.{known}"), notes=notes)
 
 
@@ -182,25 +178,6 @@ def _error_of_objective(ending: FitEnding) -> Fact:
     elif ending.engine == _ESTIMATING_ENGINE:
         value, known = f"{error:.1e}, a standard error", "estimated"
     return Fact("Error of J", value, say(f"error.{known}"))
-
-
-def _certificates(endings: Endings) -> Fact:
-    """Return whether W is proved to be a maximum; of folds for how many, and why not for others."""
-    certificates = {fold: each.certificate for fold, each in endings.items()}
-    reasons = {
-        fold: _sentence(each.reason.removeprefix("not certified: ").removesuffix(".")) + "."
-        for fold, each in certificates.items()
-    }
-    if len(certificates) == 1:
-        ((fold, only),) = certificates.items()
-        value = "certified, the highest" if only.is_global else "certified, local"
-        return Fact("Maximum of J", value if only.is_certified else "not certified", reasons[fold])
-    doubts = {
-        fold: "" if each.is_certified else reasons[fold] for fold, each in certificates.items()
-    }
-    certified = sum(each.is_certified for each in certificates.values())
-    value = f"certified in {certified} of {len(certificates)} folds"
-    return Fact("Maximum of J", value, say("quality.certified_folds"), notes=_notes(doubts))
 
 
 def _component_count(fitted: FittedW) -> Fact:

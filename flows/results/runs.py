@@ -24,19 +24,6 @@ Measured = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertificateRecord(JsonRecord):
-    """Whether W is proved to be a maximum of J, as `ism_dask.Certificate` has it."""
-
-    is_certified: bool
-    is_global: bool
-    reason: str  # what is known and why, in one sentence
-    # That of the scaled Hessian of J; None if it was not measured.
-    largest_eigenvalue: Measured = None
-    # A bound on the sine of the largest angle between W and the maximum, if there is a bound.
-    distance: Measured = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class FitEnding(JsonRecord):
     """How a fit of W ended, and how accurate W is."""
 
@@ -54,7 +41,6 @@ class FitEnding(JsonRecord):
     measure: str  # what it limits: "residual", or "change" of the eigenvalues
     # Sine of the angle by which the last iteration turned W; None without iterations.
     angle: float | None = None
-    certificate: CertificateRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ from flows.progress.fits import watched_fit
 from flows.progress.watching import ProgressShare, run_context
 from flows.results.base import JsonRecord, RunResult
 from flows.results.runs import (
-    CertificateRecord,
     ClusterResult,
     Contribution,
     FewColumns,
@@ -77,7 +76,6 @@ class FittedModel(Generic[M]):
             "iterations": model.n_iter_,
             "measure": "change" if by_change else model.plan.iterations.measure,
             "angle": model.history_[-1].angle if model.history_ else None,
-            "certificate": CertificateRecord.from_json(vars(model.certificate_)),
         }
         return FitEnding(**ending)
 

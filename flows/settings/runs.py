@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SIDES = ("avoid", "given")
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 # Settings that are options of the solver ism alone.
-_OF_ISM = ("tol", "angle_tol", "restarts", "continuation", "refine")
+_OF_ISM = ("tol", "angle_tol")
 # The default device, and the engine for dependence that can be on another one.
 CPU, _EXACT = "cpu", "exact"
 # The criteria.
@@ -268,17 +268,6 @@ class SearchSettings(SavedRunSettings):
     )
     balanced: bool = data_setting(
         False, about="Give all classes the same weight, however many rows they have."
-    )
-    restarts: int = solver_setting(
-        0, about="For dependence: number of random starts beside the spectral one.", ge=0
-    )
-    continuation: bool = solver_setting(
-        False, about="For dependence: begin with kernels of larger width."
-    )
-    refine: bool = solver_setting(
-        False,
-        about="For dependence: end with steps of the second order, each some passes over all "
-        "pairs of rows.",
     )
     max_features: int | str | None = solver_setting(
         None,

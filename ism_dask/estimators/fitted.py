@@ -94,7 +94,6 @@ def solution_attributes(solution: Solution, prepared: Prepared, sample: Array) -
         "engine_": solution.engine,
         "engine_note_": solution.engine_note,
         "engine_error_": solution.error,
-        "certificate_": solution.certificate,
     }
 
 

@@ -52,8 +52,8 @@ from ism_dask.selection.support import SupportSearch, best_alone, number_that_re
 from ism_dask.selection.target import LAW, MEAN, Target
 from ism_dask.selection.training_rows import TrainingRows, sizes_of_stages
 from ism_dask.solvers import as_solver
-from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly
-from ism_dask.solvers.certificates import certificate_by_hessian
+from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly, residual_limit
+from ism_dask.solvers.certificates import certify
 from ism_dask.solvers.lbfgs import Curvature, no_curvature
 from ism_dask.status import Status
 
@@ -462,12 +462,14 @@ class FittedMaximum:
     def certificate(self) -> Certificate:
         """Whether W is proved to be a local maximum."""
         prepared = self.task.prepared
-        return certificate_by_hessian(
+        value = self._blocks().explained(self._regression, self.tangents.W)
+        return certify(
             self.tangents,
-            self._product(),
-            self._hessian,
+            value,
+            lambda: self._hessian,
             prepared.shards.n_rows,
-            constant=prepared.n_constant > 0,
+            limit=residual_limit(value),
+            has_constant=prepared.n_constant > 0,
         )
 
     @property

@@ -133,8 +133,7 @@ default "auto"
     converged_ : bool
         Whether `status_` is `Status.CONVERGED`: the residual is at most `tolerance_`.
     certificate_ : Certificate
-        Whether W is proved to be a local maximum of J, or why not: see `ism_dask.Certificate`.
-        "ism" with `tol=None` measures it if the engine leaves nothing out; `certify` does always.
+        After `certify`: whether W is proved to be a local maximum of J, or why not.
     deal_error_ : float
         After `certify` of a "prediction": the distance by which another random deal of the rows
         into blocks would move W, from 0 to 1. It is 0 if one block has all rows.
@@ -143,8 +142,7 @@ default "auto"
         eigenvalues.
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
-        Phi), seconds, and whether J rose. It includes steps along the gradient of J, but not the
-        steps of `refine`.
+        Phi), seconds, and whether J rose. It includes steps along the gradient of J.
     engine_note_ : str
         Why "auto" dropped an engine that it tried first, or the device that computed the steps;
         empty for none of both.

@@ -113,20 +113,16 @@ default "auto"
     status_ : Status
         How the fit ended: see `Status.meaning` and `Status.advice`, or docs/method.md.
     converged_ : bool
-        Whether `status_` is `Status.CONVERGED`. With "ism" and `tol=None` this states that W is
-        stationary (`residual_` at most 1e-4), that fifty more iterations would gain less than
-        0.1% of J, and that a search found no direction from W along which J rises. For the other
-        solvers it states the residual alone.
+        Whether `status_` is `Status.CONVERGED`: W is stationary, with a `residual_` of at most
+        1e-4 under the true kernel.
     certificate_ : Certificate
-        Whether W is proved to be a local maximum of J, or why not: see `ism_dask.Certificate`.
-        "ism" with `tol=None` measures it if the engine leaves nothing out; `certify` does always.
+        After `certify`: whether W is proved to be a local maximum of J, or why not.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
         eigenvalues.
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
-        Phi), seconds, and whether J rose. It includes steps along the gradient of J, but not the
-        steps of `refine`.
+        Phi), seconds, and whether J rose. It includes steps along the gradient of J.
     engine_ : str
         Name of the engine that computed the result.
     engine_note_ : str

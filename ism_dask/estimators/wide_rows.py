@@ -22,7 +22,6 @@ from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import Prepared, Report, standardisation
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
-from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.rows.blocks import MEMORY_NUMBERS, fits_memory
@@ -51,10 +50,6 @@ _BASES = 20
 _CLIMBS = 6
 # The climb ends at this share of the residual that `converged_` allows, or when J is still.
 _REST, _STILL = 0.4, 1e-9
-_UNCERTIFIED = (
-    "not certified: X is sparse, and the fit knows the Hessian in a subspace of its columns only; "
-    "`certify` measures it in all columns if X is small enough to become dense"
-)
 # Directions are dependent on others if this share of their length, or less, is left beside these.
 _DEPENDENT = 1e-10
 
@@ -227,10 +222,7 @@ def fit_wide(
     if solution.status is Status.CONVERGED and residual > RESIDUAL:
         approximate = any(each.approximate for each in engines if each.name == solution.engine)
         solution = replace(solution, status=Status.APPROXIMATE if approximate else Status.STALLED)
-    certificate = Certificate(reason=_UNCERTIFIED, residual=residual, residual_rows=residual_rows)
-    solution = replace(
-        solution, residual=residual, residual_rows=residual_rows, certificate=certificate
-    )
+    solution = replace(solution, residual=residual, residual_rows=residual_rows)
     return solution, rows
 
 

@@ -11,10 +11,7 @@ class Certificate:
     """Whether W is a local maximum of J under the true kernel, and the numbers that say so.
 
     J depends only on the span of W, so its Hessian is that on the Grassmann manifold: along
-    directions Z with `W^T Z = 0`. At a maximum all its eigenvalues are negative. They are given
-    relative to the gaps between the eigenvalues of Phi within W and outside of it: where Phi hardly
-    changes with W they are near -1, and an eigenvalue of 0 is a direction along which J is flat.
-    Those of the prediction of y are relative to the largest one in size.
+    directions Z with `W^T Z = 0`. At a strict maximum all its eigenvalues are negative.
 
     Attributes
     ----------
@@ -25,19 +22,14 @@ class Certificate:
     is_global : bool
         Whether no W at all has a larger J. Known only if Phi does not depend on W.
     residual : float
-        The residual of W under the true kernel, as `residual_`.
+        The residual of W under the true kernel.
     residual_rows : int
-        The number of rows on which the residual was measured, as `residual_rows_`.
+        The number of rows on which the residual was measured.
     largest_eigenvalue : float
-        The largest eigenvalue of the scaled Hessian, by Lanczos, which comes to it from below. NaN
-        if the Hessian was not measured, as all numbers below.
-    upper_bound : float
-        A bound on that eigenvalue. It holds but for a chance of 1 in 10,000 in the draw of the
-        vector with which Lanczos starts, and surely if there were as many products as directions.
+        The largest eigenvalue of the Hessian, relative to the largest one in size. NaN if the
+        Hessian was not measured, as the `distance`.
     distance : float
-        A bound on the sine of the largest angle between W and the maximum, to second order.
-    n_products : int
-        The number of products with the Hessian.
+        The sine of the largest angle between W and the maximum, to second order, or a bound on it.
     """
 
     is_certified: bool = False
@@ -46,6 +38,4 @@ class Certificate:
     residual: float = math.nan
     residual_rows: int = 0
     largest_eigenvalue: float = math.nan
-    upper_bound: float = math.nan
     distance: float = math.nan
-    n_products: int = 0

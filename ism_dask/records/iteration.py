@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.records.certificate import Certificate
 from ism_dask.status import Status
 
 
@@ -115,8 +114,6 @@ class Solution:
         The number of rows that the residual compares with all rows.
     in_double : bool
         Whether the objective and the product are of double precision.
-    certificate : Certificate
-        Whether W is a local maximum of J.
     engine, engine_note : str
         The name of the engine; its device, and why others before it declined.
     """
@@ -133,7 +130,6 @@ class Solution:
     residual: float = 1.0
     residual_rows: int = 0
     in_double: bool = False
-    certificate: Certificate = field(default_factory=Certificate)
     engine: str = ""
     engine_note: str = ""
 

@@ -14,15 +14,17 @@ from ism_dask.engines.operator import check_finite, relative_residual
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Candidate, Record, State, relative_change
+from ism_dask.records.stopping_rule import RESIDUAL
 from ism_dask.solvers.lbfgs import Curvature, Precondition, lbfgs_ascent, no_curvature
 from ism_dask.status import Status
 
-# W is stationary at this residual, ...
-RESIDUAL = 1e-4
-# ... once the slope is at most this share of its noise between blocks of rows, ...
+# W is stationary at the residual that `converged` allows, once the slope is at most this share of
+# its noise between blocks of rows, ...
 _NOISE_SHARE = 0.25
-# ... or once a turn of W by a radian would change J, a share from 0 to 1, by this at most.
+# ... or once a turn of W by a radian would change J, a share from 0 to 1, by this at most. ...
 _FLAT = 3e-6
+# ... A W with a larger residual than this is not stationary, however noisy or flat J is.
+_LARGEST_RESIDUAL = 0.25
 # Rough ascents end once a step gains less than this share of what is not explained.
 _STILL = 1e-5
 
@@ -74,7 +76,7 @@ def ascend(
 
     The history continues that of `state`, whose steps and seconds count, and the steps begin with
     the `curvature` of an ascent on other rows or in single precision. The residual that ends it is
-    1e-4, or, if there are enough blocks of rows, a quarter of what the noise between them causes.
+    that of `residual_limit`.
     """
     began = time.perf_counter()
     now = evaluate(W)
@@ -145,7 +147,11 @@ def ascend_roughly(
 def residual_limit(value: Explained) -> float:
     """Return the residual at which W counts as stationary."""
     size = float(np.linalg.norm(value.product))
-    return max(RESIDUAL, max(_NOISE_SHARE * value.noise, _FLAT) / size) if size > 0 else RESIDUAL
+    if size == 0.0:
+        return RESIDUAL
+    # The slope of J is twice the part of Phi W whose share the residual is.
+    of_noise, of_change = _NOISE_SHARE * value.noise / size, _FLAT / (2.0 * size)
+    return min(max(RESIDUAL, of_noise, of_change), _LARGEST_RESIDUAL)
 
 
 def _is_stationary(W: Array, value: Explained) -> bool:

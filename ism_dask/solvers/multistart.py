@@ -1,12 +1,8 @@
-"""Multistart search for the W of largest J, because a run of a solver ends at a local maximum.
-
-Beside one run from the spectral start the search offers random starts, continuation from wider
-kernels, and refinement by Newton steps.
-"""
+"""The search for the W of largest J: solver, engine, and finer engines where they are needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -29,28 +25,18 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers import ISM, Solver
-from ism_dask.solvers.certificates import certificate_of, hessian_of, measured_certificate
 from ism_dask.solvers.ism import (
     continue_from,
     one_step_agrees,
-    restart_from,
     solution_at,
-    solve,
     state_at,
 )
 from ism_dask.solvers.lbfgs import Precondition, lbfgs_ascent
-from ism_dask.solvers.local_maximum import verify_maximum
-from ism_dask.solvers.scaled_hessian import Extremes, inverse_gaps
-from ism_dask.solvers.second_order import refine_by_newton
+from ism_dask.solvers.scaled_hessian import inverse_gaps
 from ism_dask.solvers.solver_log import SolverLog, with_log
-from ism_dask.solvers.time_limit import TimeIsUpError, TimeLimited
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 
-# The stopping rule of ISM for a W that serves as a warm start.
-_LOOSE = ISM(tol=0.03).stopping
-# Continuation: the factors of the kernel's width, one after the other, before the width itself.
-_WIDER = (4.0, 2.0, 1.4)
 # The residual at which gradient steps end. It is below the one that `converged` allows, because
 # single precision and the engine have a share in the residual, too.
 _FINE = 0.4 * RESIDUAL
@@ -58,8 +44,6 @@ _FINE = 0.4 * RESIDUAL
 _ROUGH = 2e-3
 # Gradient steps also end when J changes less, and sooner as single precision resolves J.
 _STILL, _ROUGHLY_STILL = 1e-15, 1e-7
-# How often a converged run may continue from a better W that the check finds. Each time J rises.
-_MOST_CONTINUATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -73,9 +57,8 @@ class MultistartSearch:
     stopping : Stopping
         Its `max_seconds` are the time limit of the whole search.
     solver : Solver
-        Its `restarts`, `continuation` and `refine` say how to look further.
     on_iteration : callable, optional
-        Called with the state after each iteration of the last run, which the other runs prepare.
+        Called with the state after each iteration.
     """
 
     engine: str | EngineOptions
@@ -90,21 +73,14 @@ class MultistartSearch:
         state: State | None = None,
         saved_fit: CheckpointedFit | None = None,
     ) -> Solution:
-        """Return the best solution, with W (d, q).
+        """Return the solution, with W (d, q), from `state` or the spectral start.
 
-        The search starts at `state` if that is given. With continuation or random starts J is never
-        below that of a single run, because the search solves that run fully, too. `saved_fit` saves
-        each solver run.
+        `saved_fit` saves each solver run.
         """
         saved_fit = CheckpointedFit() if saved_fit is None else saved_fit
-        looks_further = self.solver.continuation or self.solver.restarts > 0
-        watcher = None if looks_further else self.on_iteration
-        run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds, watcher)
-        results = [run.with_first_engine(problem, partial(run.solve_accurately, state=state))]
-        if looks_further and not run.time_is_up:
-            results.append(replace(run, watcher=self.on_iteration).with_more_starts(state))
-        # If J is equal, return the later one, whose iterations were reported to the watcher.
-        return max(reversed(results), key=lambda solution: solution.objective)
+        run = _SearchRun(self, problem, q, saved_fit, saved_fit.seconds, self.on_iteration)
+        engines = as_engine(self.engine).engines(problem, q)
+        return first_that_serves(engines, partial(run.solve_accurately, state=state))
 
     def under(self, problem: Problem, solution: Solution) -> Solution:
         """Return the W of a solution as one of another problem, where it need not be stationary."""
@@ -113,10 +89,7 @@ class MultistartSearch:
         def evaluate(engine: Engine) -> Solution:
             operator = PaddedOperator(engine, len(W) - problem.d)
             there = with_true_residual(engine, solution_at(operator, W, status, history))
-            certificate = measured_certificate(engine, there)
-            return replace(
-                there, certificate=certificate, engine=engine.name, engine_note=engine.note
-            )
+            return replace(there, engine=engine.name, engine_note=engine.note)
 
         engines = as_engine(self.engine).engines(problem, W.shape[1])
         return first_that_serves(engines, evaluate)
@@ -136,43 +109,6 @@ class _SearchRun:
     saved_fit: CheckpointedFit
     began: float
     watcher: Callable[[State], None] | None
-
-    def with_more_starts(self, state: State | None) -> Solution:
-        """Return the solution by continuation from wider kernels, or by random starts."""
-        for factor in _WIDER if self.search.solver.continuation else ():
-            kernel = self.problem.kernel.widened(factor)
-            if kernel != self.problem.kernel:  # it has a width
-                wider = replace(self.problem, kernel=kernel)
-                warm_start = partial(self.warm_start, state=state)
-                state = restart_from(self.with_first_engine(wider, warm_start))
-        work = partial(self.solve_from_best_start, state=state)
-        return self.with_first_engine(self.problem, work)
-
-    def with_first_engine(self, problem: Problem, work: Callable[[Engine], Solution]) -> Solution:
-        """Return the result of `work` with the first engine that does not decline."""
-        engines = as_engine(self.search.engine).engines(problem, self.q)
-        return first_that_serves(engines, work)
-
-    def warm_start(self, engine: Engine, state: State | None) -> Solution:
-        """Return a warm start, always by ISM: it comes near a maximum in a few iterations."""
-        loose = replace(_LOOSE, max_seconds=self._stopping_now().max_seconds)
-        operator = PaddedOperator(engine, self._constant)
-        return self.saved_fit.run_or_restore(
-            lambda saved, save: solve(
-                operator, self.q, loose, on_iteration=save, state=saved or state
-            )
-        )
-
-    def solve_from_best_start(self, engine: Engine, state: State | None) -> Solution:
-        """Return the solution from the start of largest J, among random ones and `state`."""
-        if self.search.solver.restarts:
-            tried = [] if state is None else [self.warm_start(engine, state)]
-            for start in self._random_starts():
-                if tried and self.time_is_up:
-                    break
-                tried.append(self.warm_start(engine, start))
-            state = restart_from(max(tried, key=lambda solution: solution.objective))
-        return self.solve_accurately(engine, state)
 
     def solve_accurately(self, engine: Engine, state: State | None) -> Solution:
         """Return the solution by an engine that is accurate enough for the status "converged"."""
@@ -196,42 +132,14 @@ class _SearchRun:
         return engine.finer() if insufficient and not self.time_is_up else None
 
     def _with_true_status(self, engine: Engine, state: State | None) -> Solution:
-        solution, extremes = self._solve_and_verify(engine, state)
-        solution = with_true_residual(engine, solution)
+        operator = PaddedOperator(engine, _constant_directions(self.q))
+        solution = with_true_residual(engine, self._solve_once(operator, state))
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
             solution = replace(solution, status=Status.APPROXIMATE)
-        certificate = certificate_of(engine, solution, extremes)
-        return replace(
-            solution, certificate=certificate, engine=engine.name, engine_note=engine.note
-        )
-
-    def _solve_and_verify(
-        self, engine: Engine, state: State | None
-    ) -> tuple[Solution, Extremes | None]:
-        """Return the solution of the solver, continued while the check finds a better W.
-
-        It comes with the extremes of the Hessian that the check measured, if it did.
-        """
-        operator, extremes = PaddedOperator(engine, self._constant), None
-        for _ in range(_MOST_CONTINUATIONS):
-            solution = self._solve_once(operator, state)
-            if not self.search.solver.ends_by_change or solution.status is not Status.CONVERGED:
-                return solution, None
-            try:
-                stopping = self._stopping_now()
-                extremes = hessian_of(engine, solution, stopping).extremes()
-                limited = TimeLimited(operator, stopping)
-                verdict = verify_maximum(limited, solution, extremes)
-            except TimeIsUpError:
-                return replace(solution, status=Status.OVER_CAP), None
-            if verdict.better is None:
-                status = Status.CONVERGED if verdict.certain else Status.LOCAL
-                return replace(solution, status=status), extremes
-            state = continue_from(solution, verdict.better)
-        return replace(solution, status=Status.MAX_ITER), extremes
+        return replace(solution, engine=engine.name, engine_note=engine.note)
 
     def _solve_once(self, operator: PaddedOperator, state: State | None) -> Solution:
-        """Return the solution of the solver, with gradient steps and refinement if needed."""
+        """Return the solution of the solver, with gradient steps if it swings."""
         solver = self.search.solver
         fit_watcher().on_steps("iteration")
         solution = self._run_solver(solver.solve, operator, state, resumes=solver.resumes)
@@ -240,19 +148,13 @@ class _SearchRun:
         climbs = self.problem.gamma.is_psd or not self._is_published
         swings = solution.status is Status.SWINGS
         if climbs and swings and not self._finer(operator.engine, solution):
-            solution = self._ascend(operator, solution)
-        if not solver.refine or solution.status is Status.OVER_CAP:
-            return solution
-        return refine_by_newton(operator, solution, self._stopping_now())
+            return self._ascend(operator, solution)
+        return solution
 
     @property
     def _is_published(self) -> bool:
         """Whether a number as `tol` ends the run."""
         return self.search.stopping.tol is not None
-
-    @property
-    def _constant(self) -> int:
-        return _constant_directions(self.q)
 
     def _ascend(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
@@ -265,14 +167,14 @@ class _SearchRun:
         rest = _FINE if engine.approximate else _ROUGH
         climb, begun = partial(_climb, guess), len(solution.history)
         if engine.double is not engine and relative_residual(W, solution.product) > rest:
-            rough = PaddedOperator(engine, self._constant, rough=True)
+            rough = PaddedOperator(engine, _constant_directions(self.q), rough=True)
             roughly = with_log(climb, rest=rest, still=_ROUGHLY_STILL, begun=begun)
             solution = self._run_solver(roughly, rough, continue_from(solution), resumes=True)
             begun = len(solution.history)
         reached = solution.status is Status.CONVERGED
         if not reached or relative_residual(solution.W, solution.product) > _FINE:
             fully = with_log(climb, rest=_FINE, still=_STILL, begun=begun)
-            steady = PaddedOperator(engine, self._constant)
+            steady = PaddedOperator(engine, _constant_directions(self.q))
             solution = self._run_solver(fully, steady, continue_from(solution), resumes=True)
         # Rounding may hide the last rise of J from the steps.
         ended = solution.status in (Status.MAX_ITER, Status.STALLED)
@@ -301,12 +203,6 @@ class _SearchRun:
             return solve(operator, self.q, stopping, on_iteration=note, state=known or state)
 
         return self.saved_fit.run_or_restore(leg, _seconds_of(state))
-
-    def _random_starts(self) -> Iterator[State]:
-        for number in range(1, 1 + self.search.solver.restarts):
-            rng = np.random.default_rng([self.problem.seed, number])
-            W = np.linalg.qr(rng.normal(size=(self.problem.d, self.q)))[0]
-            yield padded_state(self.problem, W)
 
     def _stopping_now(self, state: State | None = None) -> Stopping:
         """Return the stopping rule for a run that begins now, with the time left.

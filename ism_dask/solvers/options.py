@@ -9,11 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from ism_dask._validation import (
-    check_bool,
     check_choice,
     check_open_interval,
     check_positive_int,
-    is_whole,
     positive_float,
 )
 from ism_dask.records.iteration import Solution
@@ -32,12 +30,6 @@ class Solver:
     ----------
     solve : callable
         A function with the signature of `ism_dask.solvers.ism.solve`.
-    restarts : int
-        The number of random starts beside the spectral one.
-    continuation : bool
-        Whether W follows the kernel from a larger width.
-    refine : bool
-        Whether second-order steps end the fit.
     ends_by_change : bool
         Whether the solver may end by the change of the eigenvalues. With small steps that change is
         small from the first step on, so the other solvers end by the residual.
@@ -48,8 +40,6 @@ class Solver:
     solve: ClassVar[Callable[..., Solution]]
     ends_by_change: ClassVar[bool] = False
     resumes: ClassVar[bool] = False
-    restarts = 0
-    continuation = refine = False
 
     max_iter: int
     max_seconds: float | None = None
@@ -85,17 +75,6 @@ class ISM(Solver):
         Maximum number of iterations, steps along the gradient of J included.
     max_seconds : float, optional
         Time limit: stop after this many seconds, and keep the best W so far.
-    restarts : int, default 0
-        Number of random starts beside the spectral one. They run to a loose tolerance, and the one
-        with the largest J to convergence. The result is the better of this run and the run from
-        the spectral start; `history_` and `n_iter_` belong to the better one. The highest maxima of
-        a polynomial kernel can belong to a few outlying rows: see docs/solvers.md.
-    continuation : bool, default False
-        Whether to start with a larger kernel width, if the kernel has a width, and to follow W as
-        the width shrinks. The result is the better of this run and the one without continuation.
-    refine : bool, default False
-        Whether to finish with second-order steps, which bring the residual down to rounding.
-        Each takes several passes over all pairs of rows, with any engine.
 
     Examples
     --------
@@ -110,9 +89,6 @@ class ISM(Solver):
     tol: float | None = None
     angle_tol: float | None = None
     max_iter: int = 300
-    restarts: int = 0
-    continuation: bool = False
-    refine: bool = False
 
     solve = staticmethod(ism.solve)
     ends_by_change = True
@@ -129,10 +105,6 @@ class ISM(Solver):
                     f"`angle_tol` goes with `tol`, which is None: then the angle has to be below "
                     f"{ANGLE:g} in any case; got {self.angle_tol!r}"
                 )
-        if not is_whole(self.restarts) or self.restarts < 0:
-            raise ValueError(f"`restarts` must be a whole number from 0 up; got {self.restarts!r}")
-        check_bool("`continuation`", self.continuation)
-        check_bool("`refine`", self.refine)
 
     @property
     def stopping(self) -> Stopping:

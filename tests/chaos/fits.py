@@ -25,13 +25,11 @@ ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "10
 OFTEN = ("--plain", "--checkpoint", "0")
 
 
-def saved_iterations(run, *, of_all_starts=False):
-    """Return how many iterations a run has saved, of its last start or of all."""
+def saved_iterations(run):
+    """Return how many iterations a run has saved."""
     newest = Checkpoints.of_run(run).find()
     if newest is None or not newest.runs:
         return 0
-    if of_all_starts:
-        return newest.iterations
     return 0 if newest.runs[-1] is None else len(newest.runs[-1].history)
 
 

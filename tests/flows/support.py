@@ -71,13 +71,6 @@ ENDING: dict[str, Any] = {"solver": "ism", "converged": False, "status": "max_it
 ENDING |= {"iterations": 1, "seconds": 0.3, "tolerance": 1e-4, "measure": "residual"}
 ENDING |= {"engine": "exact", "engine_error": math.inf, "engine_note": ""}
 ENDING |= {"residual": 0.0018, "residual_rows": 178}
-ENDING["certificate"] = {
-    "is_certified": False,
-    "is_global": False,
-    "reason": "not certified: the Hessian was not measured",
-    # As earlier versions have saved what was not measured.
-    **dict.fromkeys(("largest_eigenvalue", "distance"), math.nan),
-}
 # Data and W among the metrics of a saved fit or clustering.
 DATA: dict[str, Any] = {
     "columns": 13,

@@ -163,17 +163,6 @@ def test_an_engine_that_cannot_serve(here):
     assert "`--engine`='monomials' cannot serve this problem" in ended.failed(1)
 
 
-def test_options_for_a_better_optimum(here):
-    options = ("--plain", "--json", "--force", *DEPENDENCE)
-    words = ("fit", "wine", "-q", 3, *options, "--kernel", "polynomial")
-    own = here(*words, "--tol", 0.01).answer
-    better = here(*words, "--restarts", 2, "--continuation", "--refine").answer
-    assert better["objective"] > 1.005 * own["objective"]
-    assert better["residual"] < 1e-6 < own["residual"]
-    crossed = here("crossval", "wine", *options, "--first", 1, "--refine").answer
-    assert crossed["results"][0]["residual"] < 1e-6
-
-
 @pytest.mark.parametrize("command", ["fit", "cluster"])
 def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(here, request, command):
     def ended(*options):
@@ -247,7 +236,6 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("crossval wine --plain --kernel gauss", "`--kernel` is 'gauss'; did you mean 'gaussian'"),
         ("crossval wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
         ("crossval wine --plain --components 0", "`--components` is 0"),
-        ("crossval wine --plain --restarts -1", "`--restarts` is -1"),
         ("fit wine --plain --start-from a/b", "`--start-from` is 'a/b'"),
         ("tables --methods PCA", "`--methods` has 'PCA'; did you mean 'pca'"),
         ("datasets whine", "did you mean 'wine'"),

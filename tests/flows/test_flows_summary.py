@@ -202,12 +202,6 @@ def test_numbers_have_four_significant_digits():
     assert [number(each) for each in (0.0, math.inf, math.nan)] == ["0", "inf", "nan"]
 
 
-def test_what_a_certificate_did_not_measure_is_null():
-    for record in (_fit().to_json(), *_crossed({}).to_json()["results"]):
-        certificate = record["certificate"]
-        assert certificate["largest_eigenvalue"] is certificate["distance"] is None
-
-
 def test_a_record_that_lacks_an_entry_is_no_result(here):
     for missing in ("rows", "objective", "engine"):
         metrics = {key: value for key, value in FIT.items() if key != missing}

@@ -29,7 +29,7 @@ from ism_dask import SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from storage import PartialResults, home, open_run, save_results
 
-NAMES, RULES = ("paradigm", "data", "kernel"), ("ism-0.01", "ism-5")
+NAMES, RULES = ("paradigm", "data", "kernel"), ("ism-0.01",)
 WINE = TablesSettings(parts="table-4", data="wine", methods="ism,ism-0.01,stiefel", folds=3)
 
 

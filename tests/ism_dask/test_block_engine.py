@@ -115,7 +115,6 @@ def test_fits_agree_with_exact_ones_within_the_stated_error(kernel):
     blocks, exact = (hsic_model(2, kernel=kernel, engine=e).fit(ROWS, LABELS) for e in engines)
     assert blocks.converged_
     assert blocks.engine_ == "blocks"
-    assert "J over the pairs within blocks" in blocks.certificate_.reason
     assert blocks.residual_ <= 1e-4
     assert 0 < blocks.engine_error_ < 0.1
     assert abs(blocks.objective_ / exact.objective_ - 1) < blocks.engine_error_

@@ -8,13 +8,12 @@ from models import CULTIVAR, WINE, hsic_model
 from sklearn.datasets import load_breast_cancer
 
 from ism_dask import AlternativeIKDR, PredictiveIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
-from ism_dask.kernels import Gaussian, Polynomial
+from ism_dask.kernels import Gaussian
 from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
 from ism_dask.records.iteration import Solution, State
 from ism_dask.solvers import ISM
 from ism_dask.status import Status
 
-WIDE = Gaussian(sigma=2.0)
 SOME = np.where(np.arange(178) % 4, -1, CULTIVAR)
 TUMOURS, KINDS = (each[:300] for each in load_breast_cancer(return_X_y=True))
 ROWS = np.random.default_rng(0).normal(size=(200, 5))
@@ -57,9 +56,6 @@ FITS = {
     "landmarks": (supervised(engine="landmarks", solver=ISM(tol=1e-6)), WINE, CULTIVAR),
     "monomials": (supervised(kernel="polynomial", solver=ISM(tol=1e-9)), WINE, CULTIVAR),
     "closed": (supervised(kernel="linear"), WINE, CULTIVAR),
-    "starts": (supervised(kernel=Polynomial(degree=3), solver=ISM(restarts=2)), WINE, CULTIVAR),
-    "continuation": (supervised(kernel=WIDE, solver=ISM(continuation=True)), WINE, CULTIVAR),
-    "refine": (supervised(solver=ISM(refine=True)), WINE, CULTIVAR),
     # Swings at q = 2, and goes on along the slope.
     "climb": (supervised(), TUMOURS, KINDS),
     "rival": (supervised(solver="stiefel"), WINE, CULTIVAR),
@@ -78,7 +74,7 @@ ARRAYS = ("components_", "eigenvalues_", "embedding_", "labels_")
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    ("name", "every"), [*((name, EVERY.get(name, 1)) for name in FITS), ("exact", 4), ("starts", 4)]
+    ("name", "every"), [*((name, EVERY.get(name, 1)) for name in FITS), ("exact", 4)]
 )
 def test_a_fit_in_pieces_has_the_bits_of_a_whole_one(name, every):
     make, X, y = FITS[name]

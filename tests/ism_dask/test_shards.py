@@ -185,7 +185,6 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch, tmp_path):
         fit(engine="landmarks")
         fit("polynomial", engine="monomials")
         fit("linear", engine="closed")
-        fit(solver=ISM(refine=True, max_iter=1, tol=0.01), engine="exact")
         fit(weights=RNG.random(240), y=points[:, 0])
         scores = np.where(np.arange(240)[:, None] % 2, np.column_stack([y == 0, y == 1]), np.nan)
         SemiSupervisedIKDR(3, 2, solver=ISM(max_iter=2), max_outer=1).fit(points, scores)

@@ -2,9 +2,7 @@
 
 import sys
 import time
-from dataclasses import replace
 from itertools import islice
-from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -15,27 +13,24 @@ from models import (
     hsic_model,
     problem_of,
     quiet,
-    watching_iterations,
 )
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.stats import ortho_group
-from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
 from ism_dask import UnsupervisedIKDR
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
-from ism_dask.kernels import KERNELS, Gaussian, Linear, Polynomial, RelativeGaussian
+from ism_dask.kernels import KERNELS, Gaussian, Polynomial
 from ism_dask.linalg.eigen import largest_eigenvalue_outside, leading_eigenpairs
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Record
 from ism_dask.records.stopping_rule import Stopping
-from ism_dask.solvers import ISM, DimensionGrowth, Stiefel, multistart
-from ism_dask.solvers.ism import restart_from, solution_at, solve
+from ism_dask.solvers import DimensionGrowth, Stiefel
+from ism_dask.solvers.ism import restart_from, solve
 from ism_dask.solvers.lbfgs import lbfgs_ascent
 from ism_dask.solvers.multistart import MultistartSearch
-from ism_dask.solvers.second_order import refine_by_newton
 from ism_dask.status import Status
 
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -158,8 +153,7 @@ def test_where_the_iteration_swings_steps_along_the_slope_find_a_maximum(load, q
     search = MultistartSearch("exact", stopping, on_iteration=states.append)
     solution, swung = search.run(engine.problem, q), solve(engine, q, stopping)
     assert swung.status is Status.SWINGS
-    # Where the spectral step leaves even the maximum and wanders, that is what it says.
-    assert solution.status is (Status.LOCAL if share == 0.15 else Status.CONVERGED)
+    assert solution.status is Status.CONVERGED
     assert solution.objective > swung.objective * (1 + 1e-4)
     assert solution.residual < 1e-4
     assert [state.iteration for state in states] == list(range(1, solution.n_iter + 1))
@@ -174,9 +168,6 @@ def test_a_kernel_that_sees_nothing_is_flat():
     rows = 100.0 * np.arange(180).reshape(60, 3)
     problem = problem_of(rows, np.arange(60) % 3, Gaussian(0.01))
     assert solve(first_engine("exact", problem, 1), 1, Stopping(None)).status is Status.FLAT
-
-
-# Looking for better optima: more starts, wider kernels first, steps of the second order last.
 
 
 class Quadratic:
@@ -194,113 +185,6 @@ class Quadratic:
 
     def gradient(self, W):
         return ProductEvaluation(float(np.trace(W.T @ self.M @ W)), self.M @ W)
-
-    def curvature(self, _W, Z):
-        return self.M @ Z
-
-
-def test_refining_leaves_a_saddle():
-    operator = Quadratic(np.array([5.0, 4.0, 1.0, 0.5, -2.0]))
-    end = solve(operator, 2, Stopping())
-    noise = 1e-3 * np.random.default_rng(0).normal(size=(5, 2))
-    saddle = np.linalg.qr(operator.turn[:, [0, 3]] + noise)[0]
-    at = solution_at(operator, saddle, end.status)
-    at = replace(end, W=at.W, objective=at.objective, product=at.product)
-    from_there = refine_by_newton(operator, at)
-    assert subspace_sine(from_there.W, operator.turn[:, :2]) < 1e-6
-    assert_allclose(from_there.eigenvalues, [5.0, 4.0], rtol=1e-10)
-    assert from_there.eigengap == pytest.approx(3.0)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_refining_brings_the_residual_to_rounding(name):
-    engine = _engine(KERNELS[name]())
-    rough = solve(engine, 2, Stopping(tol=0.1))
-    fine = refine_by_newton(engine, rough)
-    assert fine.objective >= rough.objective
-    assert relative_residual(fine.W, fine.product) < 1e-6
-    assert_allclose(fine.W.T @ fine.W, np.eye(2), atol=1e-12)
-    assert fine.history == rough.history
-    assert_no_better_nearby(engine.objective, fine.W, fine.objective, 1e-3, 1e-12)
-
-
-@pytest.mark.parametrize("engine", ["monomials", "landmarks"])
-def test_refining_serves_engines_of_large_data(engine):
-    kernel = Polynomial(3) if engine == "monomials" else Gaussian()
-    model = hsic_model(2, kernel=kernel, engine=engine, solver=ISM(refine=True)).fit(IRIS, SPECIES)
-    assert model.engine_ == engine
-    assert model.residual_ < (1e-6 if engine == "monomials" else 1e-2)
-
-
-def test_more_starts_find_more():
-    X, y = (each[:300] for each in load_digits(return_X_y=True))
-    solvers, kernel = (ISM(restarts=k) for k in (0, 4, 4)), Polynomial(3)
-    one, five, again = (hsic_model(2, kernel=kernel, solver=s).fit(X, y) for s in solvers)
-    assert five.objective_ > 1.2 * one.objective_
-    assert_array_equal(again.components_, five.components_)
-
-
-LOOKING_FURTHER = [ISM(restarts=3), ISM(continuation=True), ISM(restarts=2, continuation=True)]
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("seed", range(1, 7))
-def test_what_looks_further_never_finds_less(seed):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(int(rng.integers(20, 60)), 6))
-    y = np.digitize(X[:, 0] + X[:, 1] ** 2 + 0.5 * rng.normal(size=len(X)), [0.0, 1.5])
-    kernel = [Gaussian(0.3), Gaussian("median"), Polynomial(2, 0.0)][seed % 3]
-    model = hsic_model(1 + seed % 4, kernel=kernel)
-    fits = (clone(model).set_params(solver=each).fit(X, y) for each in (ISM(), *LOOKING_FURTHER))
-    plain, *more = (each.objective_ for each in fits)
-    assert min(more) >= plain * (1 - 1e-12)
-
-
-def test_continuation_begins_with_what_wider_kernels_find():
-    seen, plain = [], hsic_model(4, kernel=Gaussian(0.5), solver=ISM(tol=1e-3))
-    model = clone(plain).set_params(solver=ISM(tol=1e-3, continuation=True))
-    with watching_iterations(seen.append):
-        model.fit(WINE, CULTIVAR)
-    # The steps that lead there are not reported.
-    assert [state.iteration for state in seen] == list(range(1, model.n_iter_ + 1))
-    assert model.kernel_ == Gaussian(0.5)
-    assert model.objective_ > plain.fit(WINE, CULTIVAR).objective_
-
-
-@pytest.mark.parametrize("kernel", [Linear(), RelativeGaussian(), Polynomial(2)])
-def test_what_has_no_width_begins_as_it_is(kernel):
-    models = (hsic_model(2, kernel=kernel, solver=ISM(continuation=each)) for each in (True, False))
-    fits = [model.fit(IRIS, SPECIES).history_ for model in models]
-    assert len({tuple(each.objective for each in history) for history in fits}) == 1
-
-
-def test_the_cap_is_for_all_starts_together_and_for_the_last_steps(monkeypatch):
-    once = multistart._SearchRun._solve_once
-    begun = create_autospec(once, side_effect=once)
-    monkeypatch.setattr(multistart._SearchRun, "_solve_once", begun)
-    for options in (ISM(restarts=999), ISM(refine=True)):
-        search = MultistartSearch("exact", Stopping(tol=1e-12, max_seconds=1e-9), options)
-        found = search.run(_problem(Polynomial(3)), 2)
-        assert (found.status, found.n_iter) == (Status.OVER_CAP, 1)
-    assert begun.call_count == 2
-    engine = _engine(Gaussian(0.5), "exact")
-    solution = solve(engine, 2, Stopping(tol=1e-12, max_iter=2))
-    unrefined = refine_by_newton(engine, solution, Stopping(max_seconds=1e-9))
-    assert unrefined.status is Status.OVER_CAP
-    assert_array_equal(unrefined.W, solution.W)
-
-
-def test_a_step_to_no_number_is_not_taken():
-    class Cliff(Quadratic):
-        def gradient(self, W):
-            found = super().gradient(W)
-            return found if np.allclose(W, start) else replace(found, objective=np.nan)
-
-    values = np.array([5.0, 4.0, 1.0, 0.5, -2.0])
-    start = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 2)))[0]
-    like = replace(solve(Quadratic(values), 2, Stopping()), W=start)
-    # But for a step so short that it is none.
-    assert subspace_sine(refine_by_newton(Cliff(values), like).W, start) < 1e-4
 
 
 RIVALS = [name for name in HSIC_SOLVERS if name != "ism"]
