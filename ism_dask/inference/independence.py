@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +62,10 @@ def fitted_dependence_test(
             {} if given is None else {"given": _safe_indexing(given, rows)}
             for rows in (ours, others)
         )
-        with _warnings_of_noise_ignored():
+        with warnings.catch_warnings():
+            # Fits to noise warn: they have no clear maximum and explain nothing.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", ComponentsWarning)
             Z = clone(estimator).fit(X[ours], y[ours], **side).transform(X[others])
         choices = {"standardize": False, "random_state": random_state, **options}
         tests.append(dependence_test(Z, y[others], **side_of_others, **choices))
@@ -78,12 +80,3 @@ def _parts(y: Array, target: str, random_state: int | None) -> Iterator[tuple[Ar
     is_dealt = is_classes and np.unique(y, return_counts=True)[1].min() >= _PARTS
     kind = StratifiedKFold if is_dealt else KFold
     return kind(_PARTS, shuffle=True, random_state=random_state).split(y, y)
-
-
-@contextmanager
-def _warnings_of_noise_ignored() -> Iterator[None]:
-    """Ignore warnings that fits to noise give: it has no clear maximum, and explains nothing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", ComponentsWarning)
-        yield

@@ -22,7 +22,7 @@ from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.rules import RULES
 
 # The share of cases in which an interval is to contain the truth.
-LEVEL = 0.9
+_LEVEL = 0.9
 # Draws of W.
 _DRAWS = 999
 # With fewer rows, the spread of their influences is hardly determined.
@@ -81,20 +81,32 @@ class Intervals:
     feature_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, fitted: PredictiveIKDR, weights: Sequence[Array]) -> Intervals:
+    def of(cls, fitted: PredictiveIKDR, replicates: Sequence[Array]) -> Intervals:
         """Return the intervals that replicates (q, d), for X in its own units, give."""
+        W, shares = fitted.components_, fitted.feature_importances_
         # In the standardised units of the fit, so that features can be compared.
-        components = [each * fitted.scale_ for each in weights]
-        shares = fitted.feature_importances_
-        shares_low, shares_high = _share_intervals(
-            shares, [*map(subspace_shares, components)], 1 / len(fitted.components_)
-        )
-        W = fitted.components_
-        rotated = np.stack([_rotated(each, W) for each in components])
+        standardised = [each * fitted.scale_ for each in replicates]
+
+        # Noise adds to the shares of features that do not matter and takes from the others, in the
+        # fit compared with the truth as in a replicate compared with the fit. So replicates are
+        # mirrored at the fit (the "basic" interval of the bootstrap). No share exceeds 1 / q.
+        low, high = _interval(2 * shares - [subspace_shares(each) for each in standardised])
+        shares_low = np.maximum(np.minimum(low, shares), 0.0)
+        shares_high = np.maximum(np.minimum(high, 1 / len(W)), shares)
+
+        # Only the space of a replicate is determined: its basis is turned towards W.
+        bases = [np.linalg.qr(each.T)[0] for each in standardised]
+        rotated = np.stack([(Q @ orthogonal_procrustes(Q, W.T)[0]).T for Q in bases])
         low, high = _interval(2 * W - rotated)
+
+        # Each new feature of a replicate is the match of one of W, so that the sum of their squared
+        # cosines is largest.
+        cosines = [_unit_rows(W) @ _unit_rows(each).T for each in standardised]
+        matched = [(each**2)[linear_sum_assignment(-(each**2))] for each in cosines]
+        within = [((_unit_rows(W) @ Q) ** 2).sum(axis=1) for Q in bases]
         return cls(
-            distances=_distances(fitted.weights_.T, weights),
-            standardized_distances=_distances(W, components),
+            distances=_distances(fitted.weights_.T, replicates),
+            standardized_distances=_distances(W, standardised),
             shares=shares,
             shares_low=shares_low,
             shares_high=shares_high,
@@ -102,21 +114,23 @@ class Intervals:
             components_low=np.minimum(low, W),
             components_high=np.maximum(high, W),
             standard_errors=rotated.std(axis=0),
-            pvalues=_pvalues(W, rotated),
-            stability=np.mean([_matches(W, each) for each in components], axis=0),
-            retention=np.mean([_retained(W, each) for each in components], axis=0),
+            pvalues=_wald_pvalues(W, rotated),
+            stability=np.mean(matched, axis=0),
+            retention=np.mean(within, axis=0),
             feature_names=tuple(column_names(fitted)),
         )
 
     @property
     def distance_interval(self) -> tuple[float, float]:
         """The interval of the distance of W from the true subspace, for X in its own units."""
-        return _ends(self.distances)
+        low, high = _interval(self.distances)
+        return float(low), float(high)
 
     @property
     def standardized_interval(self) -> tuple[float, float]:
         """The interval of that distance, for features in units of their standard deviation."""
-        return _ends(self.standardized_distances)
+        low, high = _interval(self.standardized_distances)
+        return float(low), float(high)
 
     @property
     def separated(self) -> Array:
@@ -144,9 +158,9 @@ def intervals(
 ) -> Intervals:
     """Estimate how far W may be from the truth, and which features it surely contains.
 
-    It takes one pass over up to 10,000 rows of a fit of `PredictiveIKDR`: the curvature
-    of J at W and the influence of each row on its slope tell how W varies from one sample of rows
-    to another (the "sandwich").
+    It takes one pass over up to 10,000 rows of a fit of `PredictiveIKDR`: the curvature of J at W
+    and the influence of each row on its slope tell how W varies from one sample of rows to another
+    (the "sandwich").
 
     Parameters
     ----------
@@ -180,7 +194,11 @@ def intervals(
             "takes the curvature of the prediction of y"
         )
     check_is_fitted(fitted)
-    _check_serves(fitted)
+    if not fitted.converged_:
+        raise ValueError(
+            f"the fit has not converged ({fitted.status_.value}): W is not a maximum of J, which "
+            f"`intervals` needs; {fitted.status_.advice}"
+        )
     problem = fitted.problem_of_fit(
         X, y, sample_weight, avoid=avoid, given=given, what="`intervals`"
     )
@@ -190,19 +208,13 @@ def intervals(
         )
     with single_threaded_blas():
         maximum = FittedMaximum.of(problem)
-        turns, prepared = _draws(maximum.turn_covariance()), maximum.task.prepared
+        spread, axes = np.linalg.eigh(maximum.turn_covariance())
+        normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
+        turns = normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T
+        prepared = maximum.task.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
     return Intervals.of(fitted.on_host(), replicates)
-
-
-def _check_serves(fitted: PredictiveIKDR) -> None:
-    """Raise a ValueError if W of a fit is no maximum of the prediction of y."""
-    if not fitted.converged_:
-        raise ValueError(
-            f"the fit has not converged ({fitted.status_.value}): W is not a maximum of J, which "
-            f"`intervals` needs; {fitted.status_.advice}"
-        )
 
 
 def have_intervals(fitted: SupervisedBase) -> bool:
@@ -213,49 +225,23 @@ def have_intervals(fitted: SupervisedBase) -> bool:
     return bool(of_maximum and 0 < weights <= RULES.most_weights)
 
 
-def _draws(covariance: Array) -> Array:
-    """Return random turns (n, p) of W, normal with a covariance (p, p)."""
-    spread, axes = np.linalg.eigh(covariance)
-    normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
-    return np.asarray(normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T)
-
-
 def _distances(rows: Array, others: Sequence[Array]) -> Array:
     """Return the distances (n,) of the span of the rows (q, d) from the spans of others."""
     return np.array([subspace_distance(rows.T, each.T) for each in others])
 
 
-def _ends(distances: Array) -> tuple[float, float]:
-    low, high = _interval(distances)
-    return float(low), float(high)
-
-
 def _interval(values: Any) -> tuple[Array, Array]:
-    """Return the ends of the interval of values (n, ...) that has the next value with `LEVEL`.
+    """Return the ends of the interval of values (n, ...) that has the next value with `_LEVEL`.
 
     Of n + 1 values that are exchangeable, each is equally likely to be the new one. So the k-th
     smallest of n is exceeded with the probability 1 - k / (n + 1).
     """
-    tail = (1 - LEVEL) / 2
+    tail = (1 - _LEVEL) / 2
     low, high = np.quantile(values, [tail, 1 - tail], axis=0, method="weibull")
     return low, high
 
 
-def _share_intervals(
-    shares: Array, replicates: Sequence[Array], most: float
-) -> tuple[Array, Array]:
-    """Return the ends (d,) of the intervals of shares (d,) up to `most`, by replicates.
-
-    Noise adds to the shares of features that do not matter and takes from the others, in the fit
-    compared with the truth as in a replicate compared with the fit. So the replicates are mirrored
-    at the fit (the "basic" interval of the bootstrap). The interval contains the share itself, and
-    ends at 0 and 1 / q.
-    """
-    low, high = _interval(np.stack([2 * shares - each for each in replicates]))
-    return np.maximum(np.minimum(low, shares), 0.0), np.maximum(np.minimum(high, most), shares)
-
-
-def _pvalues(components: Array, replicates: Array) -> Array:
+def _wald_pvalues(components: Array, replicates: Array) -> Array:
     """Return the p-values (d,) of components (q, d) whose replicates are (n, q, d)."""
     centred = np.moveaxis(replicates - replicates.mean(axis=0), 2, 0)
     covariances = np.einsum("dnk,dnl->dkl", centred, centred) / len(replicates)
@@ -264,27 +250,5 @@ def _pvalues(components: Array, replicates: Array) -> Array:
     return np.asarray(stats.chi2.sf(squares, len(components)))
 
 
-def _matches(components: Array, others: Array) -> Array:
-    """Return the squared cosine (q,) of each row with its match among the rows of `others`.
-
-    Each row of `others` (q, d) is the match of one row, so that their sum is largest.
-    """
-    cosines = _unit_rows(components) @ _unit_rows(others).T
-    rows, matches = linear_sum_assignment(-(cosines**2))
-    return np.asarray(cosines[rows, matches] ** 2)
-
-
-def _retained(components: Array, others: Array) -> Array:
-    """Return the share (q,) of the squared length of each row in the span of `others` (q, d)."""
-    Q, _ = np.linalg.qr(others.T)
-    return np.asarray(((_unit_rows(components) @ Q) ** 2).sum(axis=1))
-
-
 def _unit_rows(rows: Array) -> Array:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
-
-
-def _rotated(components: Array, target: Array) -> Array:
-    """Return orthonormal rows (q, d) with the span of components, as near as they are to others."""
-    Q = np.linalg.qr(components.T)[0]
-    return np.asarray((Q @ orthogonal_procrustes(Q, target.T)[0]).T)
