@@ -21,7 +21,7 @@ from ism_dask.engines import Engine, Problem, as_engine
 from ism_dask.engines.operator import Evaluation
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.observe.fit_events import FitWatcher, watching_fits
+from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.iteration import State
 from ism_dask.solvers import ISM
 

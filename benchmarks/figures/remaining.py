@@ -20,7 +20,7 @@ from flows.progress.watching import watch_progress
 from flows.runs.crossval import run_crossval
 from flows.runs.fit import run_fit
 from flows.settings.runs import CrossvalSettings, FitSettings
-from ism_dask.observe.time_left import TimeLeft
+from ism_dask.observe.progress import TimeLeft
 from storage import DatasetInfo, dataset_path, write_dataset
 
 # How far a time left may be from the truth, and seconds below which nobody plans by it.

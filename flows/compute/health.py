@@ -22,7 +22,7 @@ from flows.compute.connection import EndableClient
 from flows.errors import FlowError
 from flows.progress.watching import progress_log
 from flows.text import count_noun
-from ism_dask.observe.time_left import duration
+from ism_dask.observe.progress import duration
 from storage.atomic import PRIVATE, replace_synced
 from storage.errors import StorageError
 

@@ -38,7 +38,7 @@ from ism_dask.engines import Auto, Blocks, EngineOptions, Exact, Landmarks, as_e
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.pose import CRITERIA
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.observe.fit_events import FitWatcher, watching_fits
+from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.selection.sample import Setting

@@ -27,7 +27,7 @@ from prefect.states import Completed, Failed, Running
 from flows.progress.interrupts import interrupt
 from flows.progress.watching import PHASE
 from flows.tracking.client import ServerUnreachable, prefect_client
-from ism_dask.observe.time_left import TimeLeft
+from ism_dask.observe.progress import TimeLeft
 
 # Seconds between two updates. Each takes about 30 ms of the server, which may share our cores.
 _SECONDS = 3.0

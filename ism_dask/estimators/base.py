@@ -34,7 +34,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.arrays import beside, in_type, namespace, on_host
 from ism_dask.linalg.rotation import ROTATIONS
 from ism_dask.linalg.subspaces import subspace_shares
-from ism_dask.observe.fit_events import FitPlan, fit_watcher
+from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL

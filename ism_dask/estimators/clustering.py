@@ -41,7 +41,7 @@ from ism_dask.gamma.from_embedding import (
 )
 from ism_dask.gamma.weighted import check_weights
 from ism_dask.kernels import Affinity, Kernel, as_kernel
-from ism_dask.observe.fit_events import FitPlan, fit_watcher
+from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import Round, current_fit
 from ism_dask.records.stopping_rule import StoppingOfRounds
 from ism_dask.rows.blocks import fits_memory

@@ -30,7 +30,7 @@ from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.weighted import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
-from ism_dask.observe.fit_events import fit_watcher
+from ism_dask.observe import fit_watcher
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import CheckpointedFit, current_fit
 from ism_dask.records.iteration import Solution, State

@@ -1,1 +1,120 @@
-"""Ways to observe a fit while it runs: events, progress of a pass, a progress bar."""
+"""The events of fits and of their passes over the rows, for one watcher of a block of code.
+
+No estimator needs a callback of its own, and fits within pipelines and searches are watched, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, ClassVar
+from uuid import uuid4
+
+from ism_dask._context import bound
+
+if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
+    from ism_dask.records.checkpoint import Round
+    from ism_dask.records.iteration import State
+    from ism_dask.records.stopping_rule import Stopping
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """The stopping rules of a fit that begins: of its iterations, and of its rounds if it has some.
+
+    In a fit with rounds, `iterations` is the rule in each round.
+    """
+
+    iterations: Stopping
+    rounds: Stopping | None = None
+
+
+class FitWatcher:
+    """Receives the events of fits. This base class ignores them all.
+
+    Attributes
+    ----------
+    reports_endings : bool
+        Whether the watcher itself reports how fits end and what their features are worth, so that
+        fits issue no warnings.
+    counts_tasks : bool
+        Whether the watcher wants `on_task`, for which the tasks of each pass are counted.
+    """
+
+    reports_endings: ClassVar[bool] = False
+    counts_tasks: ClassVar[bool] = False
+
+    def begun(self, plan: FitPlan) -> None:
+        """Handle the beginning of a fit."""
+
+    def on_selection(self, done: int, total: int) -> None:
+        """Handle a step of a selection: `done` of `total` were taken on a sample of rows."""
+
+    def on_iteration(self, state: State) -> None:
+        """Handle the end of an iteration."""
+
+    def on_round(self, done: Round) -> None:
+        """Handle the end of a round."""
+
+    def ended(self) -> None:
+        """Handle the end of the fit, if it ends without an error."""
+
+    def on_task(self, done: int, total: int) -> None:
+        """Handle that `done` of the `total` tasks of a pass over the rows are done.
+
+        Computing threads call it, one at a time, so it should be quick.
+        """
+
+
+_WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher())  # noqa: B039
+
+# A function that counts one more task, for each pass that is under way and watched.
+_PASSES: dict[str, Callable[[], None]] = {}
+
+
+def watching_fits(watcher: FitWatcher) -> AbstractContextManager[None]:
+    """Send the events of every fit and every pass in the block to `watcher`.
+
+    Fits that run in other processes or threads than the block send no events.
+    """
+    return bound(_WATCHER, watcher)
+
+
+def fit_watcher() -> FitWatcher:
+    """Return the watcher of the current block."""
+    return _WATCHER.get()
+
+
+@contextmanager
+def count_tasks(total: int) -> Iterator[str | None]:
+    """Count `total` tasks in the block, and yield the pass's identifier for `task_done`.
+
+    Yield None if the watcher counts no tasks.
+    """
+    watcher = fit_watcher()
+    if not watcher.counts_tasks:
+        yield None
+        return
+    lock, numbers, identifier = threading.Lock(), count(1), uuid4().hex
+
+    def count_one_more() -> None:
+        with lock:
+            watcher.on_task(next(numbers), total)
+
+    _PASSES[identifier] = count_one_more
+    try:
+        yield identifier
+    finally:
+        del _PASSES[identifier]
+
+
+def task_done(identifier: str) -> bool:
+    """Count one task of a pass, and return whether this process counts the tasks of that pass."""
+    count_one_more = _PASSES.get(identifier)
+    if count_one_more is not None:
+        count_one_more()
+    return count_one_more is not None

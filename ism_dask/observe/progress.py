@@ -1,65 +1,219 @@
-"""Progress of the passes over the shards, each of which can take minutes."""
+"""Progress of one fit as a share that never falls, and the time left by the growth of the share."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
-from uuid import uuid4
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from ism_dask._context import bound
+from ism_dask.observe import FitPlan, FitWatcher
 
-OnTask = Callable[[int, int], None]
+if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
+    from ism_dask.records.checkpoint import Round
+    from ism_dask.records.iteration import Record, State
+    from ism_dask.records.stopping_rule import Stopping
 
-_WATCHER: ContextVar[OnTask | None] = ContextVar("watcher", default=None)
+# Seconds above which a pass is reported: a shorter one is over before anybody has read the report.
+_LONG = 1.0
+# The share of a fit that the choice of start, width and ridge takes, if there is one.
+_SELECTION = 0.5
+# The share of a run that its iterations take; the check of the solution follows, which is short if
+# the published rule ended them. Likewise the share of a fit that its rounds take before k-means.
+_ITERATIONS, _PUBLISHED = 0.9, 0.98
+# The share that counts as done, at most, if there are many iterations but the limit is far away.
+_ALMOST = 0.9
+# The part of the way to the end of the rounds that the next round takes.
+_ROUND = 1 / 3
+# The part of the way to the end that the passes of the first iteration take at most. Those of the
+# t-th iteration take at most a t-th of that.
+_FIRST_ITERATION = 0.5
+# There is an estimate of the time left from this number of seconds on.
+_SECONDS = 2.0
+# It counts as reliable if the share has grown, in the first and in the second half of the time that
+# the estimate looks back on, at paces that differ by at most this factor.
+_STEADY = 2.0
+# Ticks that come after a smaller share of the time so far change nothing.
+_FINEST = 0.005
 
 
-class _PassCounter:
-    """Counts the finished tasks of one pass, from any thread that learns of one."""
+class FitProgress(FitWatcher):
+    """Turns the events of a fit into the share that is done and a text, for a subclass to show.
 
-    def __init__(self, total: int, on_task: OnTask) -> None:
-        self._lock = threading.Lock()
-        self._done, self._total, self._on_task = 0, total, on_task
+    The events come from one thread at a time, except for `on_task`.
 
-    def one_more(self) -> None:
-        with self._lock:
-            self._done += 1
-            self._on_task(self._done, self._total)
-
-
-_COUNTERS: dict[str, _PassCounter] = {}
-
-
-def watching_passes(on_task: OnTask) -> AbstractContextManager[None]:
-    """Call `on_task(done, total)` after each task of every pass over the shards in the block.
-
-    It is called from the threads that compute, one at a time, and should be quick.
+    Attributes
+    ----------
+    share : float
+        The share of the fit that is done.
+    stage : str
+        The present stage, such as "iteration 3" or "round 2, checking".
+    result : str
+        The text on the last iteration or round that has ended.
     """
-    return bound(_WATCHER, on_task)
+
+    counts_tasks = True
+    # The tasks of the present pass that are done, and all of them; the long passes before it.
+    _tasks: tuple[int, int]
+    _passes: int
+
+    def begun(self, plan: FitPlan) -> None:
+        """Begin at 0."""
+        self.plan, self.share = plan, 0.0
+        self._movements: list[float] = []
+        self._objective = ""
+        self._begin_run("" if plan.rounds is None else "round 1, ")
+        self.stage = self.result = "preparing"
+
+    def show(self, text: str) -> None:
+        """Show the share that is done, and a text on it."""
+
+    def on_selection(self, done: int, total: int) -> None:
+        """Count a step of the choice of start, width and ridge."""
+        self._advance(_SELECTION * done / total)
+        self._first = self.share
+        self._enter("choosing start, width and ridge", _FIRST_ITERATION)
+        self.show(self.stage)
+
+    def on_iteration(self, state: State) -> None:
+        """Count an iteration that has ended."""
+        rules, record = self.plan.iterations, state.history[-1]
+        measured = [rules.measured(each) for each in state.history]
+        share = log_progress(measured, rules.limit_of(record), rules.most_spectral_steps)
+        is_last = rules.reached(record)
+        end = _ITERATIONS if rules.tol is None else _PUBLISHED
+        share = end * (1.0 if is_last else share)
+        self._advance(self._first + share * (self._last - self._first))
+        following = state.iteration + 1
+        stage = "checking" if is_last else f"iteration {following}"
+        self._enter(f"{self._within}{stage}", 1.0 if is_last else _FIRST_ITERATION / following)
+        self._show_ended(f"{self._within}iteration {state.iteration}", record, rules)
+
+    def on_round(self, done: Round) -> None:
+        """Count a round that has ended."""
+        rounds = self.plan.rounds
+        assert rounds is not None  # or no round would end
+        self._movements.append(rounds.measured(done))
+        share = log_progress(self._movements, rounds.limit, rounds.max_iter)
+        self._advance(_ITERATIONS * (1.0 if done.last else share))
+        self._begin_run(f"round {done.number + 1}, ")
+        if done.last:
+            self._last = 1.0
+            self._enter("clusters", 1.0)
+        self._show_ended(f"round {done.number}", done, rounds)
+
+    def on_task(self, done: int, total: int) -> None:
+        """Count a task of a pass. Computing threads call this; passes follow each other."""
+        earlier, of = self._tasks
+        if done <= earlier or total != of:
+            self._passes += self._pass_is_long
+            self._pass_began = time.monotonic()
+        self._tasks = done, total
+
+    def show_pass(self) -> None:
+        """Advance by the current pass and show it, if it takes long."""
+        if self._pass_is_long:
+            done, total = self._tasks
+            # The number of passes is not predictable: each takes half of the remaining room.
+            passed = 1.0 - 0.5 ** (self._passes + done / total)
+            self._advance(self._base + self._room * passed)
+            self.show(f"{self.stage}, rows {done / total:.0%}{self._objective}")
+
+    @property
+    def _pass_is_long(self) -> bool:
+        return self._tasks[1] > 0 and time.monotonic() - self._pass_began > _LONG
+
+    def _show_ended(self, name: str, done: Record | Round, rules: Stopping) -> None:
+        """Show an iteration or a round that has ended: its objective, and how near the end is."""
+        measured, limit = rules.measured(done), rules.limit_of(done)
+        sign = "<" if measured < limit else ">"
+        self._objective = f", objective {done.objective:.5g}"
+        measure = f"{rules.measure} {measured:.2g} {sign} {limit:.2g}"
+        self.result = f"{name}{self._objective}, {measure}"
+        self.show(self.result)
+
+    def _begin_run(self, within: str) -> None:
+        """Begin a run of the solver, whose stages have names that begin with `within`."""
+        self._within, self._first, self._last = within, self.share, 1.0
+        if self.plan.rounds is not None:
+            self._last = self.share + _ROUND * (_ITERATIONS - self.share)
+        self._enter(f"{within}iteration 1", _FIRST_ITERATION)
+
+    def _enter(self, stage: str, part: float) -> None:
+        """Begin a stage, whose passes take at most a part of the way to the end of the run."""
+        self.stage, self._base, self._room = stage, self.share, part * (self._last - self.share)
+        self._tasks, self._passes, self._pass_began = (0, 0), 0, 0.0
+
+    def _advance(self, share: float) -> None:
+        self.share = max(self.share, share)
 
 
-@contextmanager
-def count_tasks(total: int) -> Iterator[str | None]:
-    """Count `total` tasks in the block, and yield the pass's identifier for `task_done`.
+def log_progress(values: Sequence[float], limit: float, most: int) -> float:
+    """Return the share of the way to a limit on a log scale, for values that fall geometrically.
 
-    Yield None if nobody watches.
+    It is at least the share of the usual number of values, `most`, but below 1 until a value has
+    reached the limit.
     """
-    on_task = _WATCHER.get()
-    if on_task is None:
-        yield None
-        return
-    number = uuid4().hex
-    _COUNTERS[number] = _PassCounter(total, on_task)
-    try:
-        yield number
-    finally:
-        del _COUNTERS[number]
+    # The least value so far, so that a value that grows for once does not lower the progress.
+    # The first change compares with a start of another kind, and may be a hundred times larger.
+    first, least = min(values[0], 1.0), min(values)
+    if least <= limit:
+        return 1.0
+    return max(min(len(values) / most, _ALMOST), math.log(first / least) / math.log(first / limit))
 
 
-def task_done(number: str) -> bool:
-    """Count one task of the pass `number`, and return whether this process counts that pass."""
-    counter = _COUNTERS.get(number)
-    if counter is not None:
-        counter.one_more()
-    return counter is not None
+class TimeLeft:
+    """Estimate of the time left, from the growth of the share that is done.
+
+    It assumes that the share goes on to grow as it did in the latter half of the time so far. So a
+    stage that was faster or slower than the present one is soon forgotten. `clock` returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._began = clock, clock()
+        self._course = [(self._began, 0.0)]
+        self._end: float | None = None
+
+    def tick(self, share: float) -> None:
+        """Update the estimate with the share that is done."""
+        now = self._clock()
+        if share < 1 and now - self._course[-1][0] <= _FINEST * (now - self._began):
+            return
+        self._course.append((now, share))
+        self._end = None
+        first, before = self._latest((self._began + now) / 2)
+        middle, halfway = self._latest((first + now) / 2)
+        if not first < middle < now or share == 1:
+            return
+        earlier, later = (halfway - before) / (middle - first), (share - halfway) / (now - middle)
+        if 0 < earlier <= _STEADY * later and later <= _STEADY * earlier:
+            self._end = now + (1.0 - share) * (now - first) / (share - before)
+
+    def _latest(self, moment: float) -> tuple[float, float]:
+        """Return the latest time up to a moment at which the share was given, and the share."""
+        return self._course[bisect_right(self._course, (moment, 1.0)) - 1]
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds that are left, or None if that cannot be known."""
+        now = self._clock()
+        if self._end is None or self._end < now or now - self._began < _SECONDS:
+            return None
+        return self._end - now
+
+    def after(self, text: str) -> str:
+        """Return `text` with the time left at its end, if it can be known."""
+        seconds = self.seconds
+        if seconds is None:
+            return text
+        # As coarse as the estimate is: 7, 15, 40, 90.
+        step = 1 if seconds < 10 else 5 if seconds < 30 else 10
+        return f"{text}, about {duration(max(1.0, step * round(seconds / step)))} left"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words, such as 12 s, 3 min or 2 h."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.0f} h"

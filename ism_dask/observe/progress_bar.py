@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -22,15 +22,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from ism_dask.observe.fit_events import FitPlan, FitWatcher, watching_fits
-from ism_dask.observe.fit_progress import FitProgress
-from ism_dask.observe.progress import watching_passes
-from ism_dask.observe.time_left import TimeLeft
-
-if TYPE_CHECKING:
-    from ism_dask.records.checkpoint import Round
-    from ism_dask.records.iteration import Record, State
-    from ism_dask.records.stopping_rule import Stopping
+from ism_dask.observe import FitPlan, watching_fits
+from ism_dask.observe.progress import FitProgress, TimeLeft
 
 # Seconds between two updates of the bar in a notebook: each is a message to the browser.
 _INTERVAL = 0.2
@@ -65,9 +58,10 @@ def progress_bar(description: str = "", *, console: Console | None = None) -> It
     if not (console.is_terminal or console.is_jupyter):
         yield
         return
-    line = (_Cell if console.is_jupyter else _Line)(console)
-    bar = _Bar(line, description)
-    with line.shown(), watching_fits(bar), watching_passes(bar.on_task):
+    line = Progress(*bar_columns(console.width), console=console)
+    bar = _Bar(line, description, in_cell=console.is_jupyter)
+    # The live display of rich needs widgets in notebooks: there, the bar displays itself.
+    with nullcontext() if console.is_jupyter else line, watching_fits(bar):
         yield
 
 
@@ -83,125 +77,6 @@ def bar_columns(width: int) -> list[ProgressColumn]:
     ]
 
 
-class _Line:
-    """The line of the bar in a terminal, which rich refreshes by itself."""
-
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(*bar_columns(console.width), console=console)
-        self._task = self._progress.add_task("", total=1.0, visible=False)
-
-    def shown(self) -> AbstractContextManager[object]:
-        """Return a context in which the line is shown; it stays on the screen at the end."""
-        return self._progress
-
-    def restart(self) -> None:
-        """Set the bar and its clock back to 0."""
-        self._progress.reset(self._task)
-
-    def update(self, share: float, text: str) -> None:
-        """Show the share that is done, and a text."""
-        self._progress.update(self._task, completed=share, description=text, visible=True)
-
-
-class _Cell(_Line):
-    """The line of the bar in the output of a notebook cell.
-
-    Each update is displayed in the place of the last one, because the live display of rich needs
-    widgets in notebooks.
-    """
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._handle: Any = None
-        self._next_update = 0.0
-
-    def shown(self) -> AbstractContextManager[object]:
-        return nullcontext()
-
-    def update(self, share: float, text: str) -> None:
-        super().update(share, text)
-        # Tasks may be thousands: they are shown at most once per interval.
-        if share < 1 and time.monotonic() < self._next_update:
-            return
-        self._next_update = time.monotonic() + _INTERVAL
-        if self._handle is None:
-            display = import_module("IPython.display").display
-            self._handle = display(self._progress, display_id=True)
-        else:
-            self._handle.update(self._progress)
-
-
-class _Bar(FitWatcher):
-    """Shows the events of fits on a line.
-
-    Parameters
-    ----------
-    line : _Line
-    description : str
-        A text that stands before all others on the line.
-    """
-
-    def __init__(self, line: _Line, description: str) -> None:
-        self._line, self._description = line, description
-        self._fits = 0
-
-    def begun(self, plan: FitPlan) -> None:
-        self._fits += 1
-        self._plan, self._progress = plan, FitProgress(plan)
-        self._restart()
-        self._report(self._progress.stage)
-
-    def on_selection(self, done: int, total: int) -> None:
-        stage = self._progress.on_selection(done, total)
-        self._show(self._progress.share, stage)
-
-    def on_steps(self, unit: str) -> None:
-        self._progress.on_steps(unit)
-
-    def on_iteration(self, state: State) -> None:
-        name = self._progress.on_iteration(state)
-        self._report(f"{name}, {_measures(state.history[-1], self._plan.iterations)}")
-
-    def on_round(self, done: Round) -> None:
-        name = self._progress.on_round(done)
-        self._report(f"{name}, {_measures(done, self._plan.rounds or self._plan.iterations)}")
-
-    def on_task(self, done: int, total: int) -> None:
-        """Show the progress of the current pass; computing threads call this after each task."""
-        if not self._fits:
-            return
-        self._progress.on_task(done, total)
-        text = self._progress.advance_by_pass()
-        if text is not None:
-            self._show(self._progress.share, text)
-
-    def on_refit(self, done: int, total: int) -> None:
-        if done == 0:
-            self._restart()
-        self._update(done / total, f"refit {done} of {total}")
-
-    def ended(self) -> None:
-        self._show(1.0, self._result)
-
-    def _restart(self) -> None:
-        self._time_left = TimeLeft()
-        self._line.restart()
-
-    def _report(self, text: str) -> None:
-        """Show a text that stays on the line if the fit ends with this event."""
-        self._result = text
-        self._show(self._progress.share, text)
-
-    def _show(self, share: float, text: str) -> None:
-        """Show the share of the present fit that is done, and a text on it."""
-        self._update(share, f"fit {self._fits}, {text}" if self._fits > 1 else text)
-
-    def _update(self, share: float, text: str) -> None:
-        self._time_left.tick(share)
-        text = ", ".join(filter(None, (self._description, text)))
-        self._line.update(share, self._time_left.after(text))
-
-
 class _Description(TextColumn):
     """The text, cut off with an ellipsis if the line has no room for all of it."""
 
@@ -211,8 +86,42 @@ class _Description(TextColumn):
         return text
 
 
-def _measures(done: Record | Round, stopping: Stopping) -> str:
-    """Return a text with the objective and the convergence of an iteration or a round."""
-    measured, limit = stopping.measured(done), stopping.limit_of(done)
-    sign = "<" if measured < limit else ">"
-    return f"objective {done.objective:.5g}, {stopping.measure} {measured:.2g} {sign} {limit:.2g}"
+class _Bar(FitProgress):
+    """Shows fits, one after the other, on a line in a terminal or in the output of a cell."""
+
+    def __init__(self, line: Progress, description: str, in_cell: bool) -> None:
+        self._line, self._description, self._in_cell = line, description, in_cell
+        self._task = line.add_task("", total=1.0, visible=False)
+        self._fits = 0
+        self._handle: Any = None
+        self._next_update = 0.0
+
+    def begun(self, plan: FitPlan) -> None:
+        self._fits += 1
+        self._time_left = TimeLeft()
+        self._line.reset(self._task)
+        super().begun(plan)
+        self.show(self.stage)
+
+    def on_task(self, done: int, total: int) -> None:
+        if self._fits:
+            super().on_task(done, total)
+            self.show_pass()
+
+    def ended(self) -> None:
+        self.share = 1.0
+        self.show(self.result)
+
+    def show(self, text: str) -> None:
+        self._time_left.tick(self.share)
+        fit = f"fit {self._fits}" if self._fits > 1 else ""
+        text = self._time_left.after(", ".join(filter(None, (self._description, fit, text))))
+        self._line.update(self._task, completed=self.share, description=text, visible=True)
+        # Tasks may be thousands: a cell shows them at most once per interval.
+        if self._in_cell and (self.share == 1 or time.monotonic() >= self._next_update):
+            self._next_update = time.monotonic() + _INTERVAL
+            if self._handle is None:
+                display = import_module("IPython.display").display
+                self._handle = display(self._line, display_id=True)
+            else:
+                self._handle.update(self._line)

@@ -23,7 +23,7 @@ from dask.system import CPU_COUNT
 
 from ism_dask._context import bound
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.observe.progress import count_tasks, task_done
+from ism_dask.observe import count_tasks, task_done
 
 _Name = TypeVar("_Name")
 _Item = TypeVar("_Item")

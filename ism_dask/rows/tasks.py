@@ -14,7 +14,7 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
-from ism_dask.observe.progress import task_done
+from ism_dask.observe import task_done
 from ism_dask.rows.execution import computed, counted_pass, named_task, report_done
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import Standardisation

@@ -20,7 +20,6 @@ from ism_dask.engines import (
 )
 from ism_dask.engines.operator import relative_residual
 from ism_dask.linalg.row_space import RowSpace
-from ism_dask.observe.fit_events import fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
@@ -141,7 +140,6 @@ class _SearchRun:
     def _solve_once(self, operator: PaddedOperator, state: State | None) -> Solution:
         """Return the solution of the solver, with gradient steps if it swings."""
         solver = self.search.solver
-        fit_watcher().on_steps("iteration")
         solution = self._run_solver(solver.solve, operator, state, resumes=solver.resumes)
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
@@ -158,7 +156,6 @@ class _SearchRun:
 
     def _ascend(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
-        fit_watcher().on_steps("gradient step")
         W = solution.W
         engine = operator.engine.steady(W[: self.problem.d])
         guess = None

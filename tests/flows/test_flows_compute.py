@@ -31,7 +31,7 @@ from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.services.leases import find_lease
 from flows.services.service import ServiceRecord, services_folder
 from flows.settings.runs import FitSettings
-from ism_dask.observe import fit_progress
+from ism_dask.observe import progress
 from storage import StorageError, run_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
@@ -333,7 +333,7 @@ def test_rows_that_workers_read_themselves(here, scheduler, monkeypatch):
 
 
 def test_progress_comes_from_the_workers(here, scheduler, monkeypatch):
-    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(progress, "_LONG", -1.0)
     monkeypatch.setattr("flows.progress.watching._EVERY", 1e-4)
     store_own(3000)
     diary = Diary()

@@ -18,11 +18,9 @@ from flows.progress.fits import FitReports, watched_fit
 from flows.progress.watching import ProgressShare, progress_note, report_progress, watch_progress
 from flows.runs.crossval import run_crossval
 from flows.settings.runs import CrossvalSettings
-from ism_dask.observe import fit_progress
-from ism_dask.observe.fit_events import FitPlan
-from ism_dask.observe.fit_progress import FitProgress, log_progress
+from ism_dask.observe import FitPlan, progress
+from ism_dask.observe.progress import FitProgress, TimeLeft, duration, log_progress
 from ism_dask.observe.progress_bar import bar_columns
-from ism_dask.observe.time_left import TimeLeft, duration
 from ism_dask.records.checkpoint import Round
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.rows.shards import cut
@@ -35,8 +33,19 @@ ROUNDS = FitPlan(STOPPING, Stopping(0.01, max_iter=20))
 @pytest.fixture
 def _every_pass(monkeypatch):
     """Report passes that are over in no time."""
-    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(progress, "_LONG", -1.0)
     monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
+
+
+class Texts(FitProgress):
+    """Progress of a fit whose texts a test reads."""
+
+    def __init__(self, plan):
+        self.texts = []
+        self.begun(plan)
+
+    def show(self, text):
+        self.texts.append(text)
 
 
 def state(*changes, limit=0.0, tol=0.01):
@@ -66,9 +75,9 @@ def test_the_share_of_a_fit_follows_the_change(values, most, share):
 
 def test_the_limit_of_a_fit_may_be_the_noise_between_rows():
     def share(limit):
-        progress = FitProgress(FitPlan(Stopping(None)))
-        progress.on_iteration(state(1.0, 0.1, limit=limit, tol=limit))
-        return progress.share
+        fit = Texts(FitPlan(Stopping(None)))
+        fit.on_iteration(state(1.0, 0.1, limit=limit, tol=limit))
+        return fit.share
 
     assert share(0.0) == pytest.approx(0.9 / 4)
     assert share(0.01) == pytest.approx(0.9 / 2)
@@ -142,16 +151,16 @@ def test_the_time_left_of_values_that_stay_cannot_be_known():
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_the_time_left_of_a_residual_that_falls_geometrically(fall, noise, monkeypatch):
     clock, rng = Clock(), np.random.default_rng(0)
-    monkeypatch.setattr(fit_progress, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=clock))
     steps = math.ceil(math.log(1e-4) / math.log(fall))
     residuals = fall ** np.arange(1, steps) * np.exp(noise * rng.normal(size=steps - 1))
-    progress, left = FitProgress(FitPlan(Stopping(None, max_iter=1000))), TimeLeft(clock)
+    fit, left = Texts(FitPlan(Stopping(None, max_iter=1000))), TimeLeft(clock)
     ratios, shares = [], []
     for number in range(1, steps):
         clock.now += 10.0
-        progress.on_iteration(state(*residuals[:number], tol=1e-4))
-        left.tick(progress.share)
-        shares.append(progress.share)
+        fit.on_iteration(state(*residuals[:number], tol=1e-4))
+        left.tick(fit.share)
+        shares.append(fit.share)
         # The iterations are nine tenths of the fit.
         to_come = 10.0 * (steps / 0.9 - number)
         if left.seconds is not None:
@@ -170,30 +179,30 @@ def test_durations_are_put_into_words():
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_move_the_share_of_every_iteration_and_of_the_check():
     diary = Diary()
-    progress = FitReports(ProgressShare(), PLAN)
+    reports = FitReports(ProgressShare(), PLAN)
 
     def pass_of(tasks):
         for done in range(1, tasks + 1):
-            progress.on_task(done, tasks)
-            progress.report_pass()
+            reports.on_task(done, tasks)
+            reports.report_pass()
 
     with watch_progress(diary):
-        progress.report_pass()  # nothing is under way
+        reports.report_pass()  # nothing is under way
         pass_of(2)
         pass_of(2)
-        progress.on_iteration(state(1.0))
+        reports.on_iteration(state(1.0))
         pass_of(2)
-        progress.on_iteration(state(1.0, 0.001))
+        reports.on_iteration(state(1.0, 0.001))
         pass_of(1)
     assert diary.texts == [
         "preparing, rows 50%",
         "preparing, rows 100%",
         "preparing, rows 50%",
         "preparing, rows 100%",
-        "iteration 1, objective 2",
+        "iteration 1, objective 2, change 1 > 0.01",
         "iteration 2, rows 50%, objective 2",
         "iteration 2, rows 100%, objective 2",
-        "iteration 2, objective 2",
+        "iteration 2, objective 2, change 0.001 < 0.01",
         "checking, rows 100%, objective 2",
     ]
     ends = [share for share, text in zip(diary.shares, diary.texts, strict=True) if "rows" in text]
@@ -205,11 +214,11 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check():
 
 def test_short_passes_are_not_reported():
     diary = Diary()
-    progress = FitReports(ProgressShare(), PLAN)
+    reports = FitReports(ProgressShare(), PLAN)
     with watch_progress(diary):
         for done in (1, 2, 3):
-            progress.on_task(done, 3)
-            progress.report_pass()
+            reports.on_task(done, 3)
+            reports.report_pass()
     assert diary.texts == []
 
 
@@ -286,32 +295,30 @@ def test_a_fold_has_its_share_of_the_log():
 
 @pytest.mark.usefixtures("_every_pass")
 def test_the_share_of_a_fit_in_rounds_never_falls():
-    progress = FitProgress(ROUNDS)
-    shares, stages = [progress.share], [progress.stage]
+    fit = Texts(ROUNDS)
+    shares, stages = [fit.share], [fit.stage]
 
     def seen():
-        shares.append(progress.share)
-        stages.append(progress.stage)
+        shares.append(fit.share)
+        stages.append(fit.stage)
 
     for number, change in enumerate((0.5, 0.6, 0.1, 0.001), start=1):
         for changes in ((1.0,), (1.0, 0.5), (1.0, 0.5, 0.001)):
-            progress.on_task(1, 2)
-            assert progress.advance_by_pass() == f"{progress.stage}, rows 50%"
+            fit.on_task(1, 2)
+            fit.show_pass()
+            assert fit.texts[-1].startswith(f"{fit.stage}, rows 50%")
             seen()
-            name = progress.on_iteration(state(*changes))
-            assert name == f"round {number}, iteration {len(changes)}"
+            fit.on_iteration(state(*changes))
+            name = f"round {number}, iteration {len(changes)}, objective 2, change "
+            assert fit.texts[-1].startswith(name)
             seen()
-        assert progress.on_round(ended_round(number, change)) == f"round {number}"
+        fit.on_round(ended_round(number, change))
+        assert fit.texts[-1].startswith(f"round {number}, objective 1, change ")
         seen()
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(0.9)
     assert stages[0] == stages[1] == "preparing"
     assert {"round 1, checking", "round 2, iteration 1", "clusters"} < set(stages)
-
-
-def test_rounds_of_a_fit_that_has_none_are_an_error():
-    with pytest.raises(TypeError, match="without rounds"):
-        FitProgress(PLAN).on_round(ended_round(1, 0.5))
 
 
 def ended_round(number, change):

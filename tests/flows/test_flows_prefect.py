@@ -199,7 +199,7 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving):
 def test_the_progress_says_how_much_is_left(monkeypatch):
     from flows.run_flows import fit
 
-    monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", 0.0)
+    monkeypatch.setattr("ism_dask.observe.progress._SECONDS", 0.0)
     with get_client(sync_client=True) as client:
         run = client.create_flow_run(fit)
     with LiveRun(run.id, "key", "title", lambda: None) as follower:

@@ -14,7 +14,7 @@ from ism_dask.engines import Problem, as_engine
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
-from ism_dask.observe.fit_events import FitWatcher, watching_fits
+from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.rows.shards import cut
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import SOLVERS
@@ -74,6 +74,18 @@ class StoredRows:
 
     def read(self, start, stop):
         return self.X[start:stop]
+
+
+class TaskCounter(FitWatcher):
+    """Records the tasks of passes, as pairs of those that are done and all of the pass."""
+
+    counts_tasks = True
+
+    def __init__(self):
+        self.tasks = []
+
+    def on_task(self, done, total):
+        self.tasks.append((done, total))
 
 
 def watching_iterations(look):

@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 
 from ism_dask import UnsupervisedIKDR
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.observe import fit_progress
+from ism_dask.observe import progress
 from ism_dask.observe import progress_bar as bar
 from ism_dask.observe.progress_bar import progress_bar
 from ism_dask.rows.shards import cut
@@ -43,13 +43,14 @@ def last_line(terminal):
 @pytest.fixture
 def shown(monkeypatch):
     """Return the shares, texts and seconds of the bar; a terminal may be too slow to show each."""
-    shown, update = [], bar._Line.update
+    shown, show = [], bar._Bar.show
 
-    def noted(line, share, text):
-        update(line, share, text)
-        shown.append((share, text, line._progress.tasks[0].elapsed))
+    def noted(bar, text):
+        show(bar, text)
+        (task,) = bar._line.tasks
+        shown.append((task.completed, task.description, task.elapsed))
 
-    monkeypatch.setattr(bar._Line, "update", noted)
+    monkeypatch.setattr(bar._Bar, "show", noted)
     return shown
 
 
@@ -76,8 +77,8 @@ def test_the_bar_never_goes_back_and_begins_anew_with_each_fit(terminal, shown):
 
 def test_clusterers_are_shown_by_round(terminal, shown, monkeypatch):
     # On a busy machine passes are long and shown between the iterations, as is the time left.
-    monkeypatch.setattr(fit_progress, "_LONG", np.inf)
-    monkeypatch.setattr("ism_dask.observe.time_left._SECONDS", np.inf)
+    monkeypatch.setattr(progress, "_LONG", np.inf)
+    monkeypatch.setattr(progress, "_SECONDS", np.inf)
     alone = UnsupervisedIKDR(3, n_init=1).fit(X)
     with progress_bar(console=terminal):
         fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
@@ -90,13 +91,13 @@ def test_clusterers_are_shown_by_round(terminal, shown, monkeypatch):
     assert re.match(rf"{re.escape(rounds[-1])} ━+ 100%", last_line(terminal))
 
 
-def test_steps_along_the_gradient_have_their_name(terminal, shown):
+def test_steps_along_the_gradient_are_iterations_too(terminal, shown):
     with progress_bar(console=terminal):
         tumours, kinds = (each[:300] for each in load_breast_cancer(return_X_y=True))
         n_iter = hsic_model(2, kernel=MEDIAN).fit(tumours, kinds).n_iter_
     names = [text.split(", ")[0] for _, text, _ in shown]
     assert "iteration 1" in names
-    assert names[-1] == f"gradient step {n_iter}"
+    assert names[-1] == f"iteration {n_iter}"
 
 
 def test_every_fit_of_a_search_is_counted(terminal):
@@ -109,13 +110,13 @@ def test_every_fit_of_a_search_is_counted(terminal):
 
 
 def test_long_passes_are_shown_within_an_iteration(terminal, shown, monkeypatch):
-    monkeypatch.setattr(fit_progress, "_LONG", -1.0)
+    monkeypatch.setattr(progress, "_LONG", -1.0)
     monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 400)
     rows = np.random.default_rng(0).normal(size=(1200, 4))
     with progress_bar(console=terminal):
         hsic_model(2, kernel=MEDIAN, engine="exact", solver=ISM(tol=1e-3)).fit(rows, rows[:, 0] > 0)
-    for begun in ("preparing", "iteration 2"):
-        assert any(re.match(rf"{begun}, rows \d+%$", text) for _, text, _ in shown), begun
+    for begun in (r"preparing, rows \d+%$", r"iteration 2, rows \d+%, objective \S+$"):
+        assert any(re.match(begun, text) for _, text, _ in shown), begun
 
 
 def test_an_error_comes_through_and_later_fits_are_not_shown(terminal, shown):

@@ -10,7 +10,7 @@ import pytest
 from definition import Definition, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import curved, first_engine, hsic_model, loaded, most_memory, problem_of
+from models import TaskCounter, curved, first_engine, hsic_model, loaded, most_memory, problem_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import stationarity
@@ -24,7 +24,7 @@ from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import leading_eigenpairs
-from ism_dask.observe.progress import watching_passes
+from ism_dask.observe import watching_fits
 from ism_dask.records.stopping_rule import Stopping
 from ism_dask.solvers import ISM
 from ism_dask.solvers.ism import solve
@@ -415,15 +415,15 @@ def test_auto_goes_by_the_rule(n, kernel, q, names):
 
 
 def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
-    (X, y), W, seen = _data(), _basis(6, 3), Mock()
+    (X, y), W, watcher = _data(), _basis(6, 3), TaskCounter()
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**5)
     too_much = pytest.raises(MemoryError, match=r"700 .*rows x 6 columns.* needs .* MiB, but may")
     kernels = {"monomials": Polynomial(3), "landmarks": Gaussian(2.0), "exact": Gaussian(2.0)}
     for name, kernel in kernels.items():
         engine = _engine(name, X, y, kernel, 3)
-        with watching_passes(seen), too_much:
+        with watching_fits(watcher), too_much:
             engine.phi(W)
-    assert not seen.called
+    assert not watcher.tasks
 
 
 def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
