@@ -33,8 +33,7 @@ from ism_dask.linalg.arrays import (
     transposed,
     with_diagonal,
 )
-from ism_dask.linalg.cholesky import Cholesky, cholesky
-from ism_dask.linalg.square_matrices import square_matrices
+from ism_dask.linalg.cholesky import Cholesky, cholesky, square_matrices
 
 _DOUBLE = np.dtype(np.float64)
 # From this ridge on, single precision gives four digits of a regression with kernel values up to 1.

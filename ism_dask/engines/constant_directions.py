@@ -9,7 +9,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation
-from ism_dask.linalg.row_space import RowSpace
+from ism_dask.linalg.null_space import RowSpace
 
 
 class PaddedOperator:

@@ -32,8 +32,7 @@ from ism_dask.estimators.checks import (
 )
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.arrays import beside, in_type, namespace, on_host
-from ism_dask.linalg.rotation import ROTATIONS
-from ism_dask.linalg.subspaces import subspace_shares
+from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.iteration import Solution

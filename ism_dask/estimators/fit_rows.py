@@ -20,7 +20,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import (
     inverse_covariance,
 )
-from ism_dask.linalg.row_space import RowSpace
+from ism_dask.linalg.null_space import RowSpace
 from ism_dask.rows.shards import Shards, cut
 from ism_dask.solvers.lbfgs import Precondition
 

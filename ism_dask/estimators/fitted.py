@@ -17,7 +17,7 @@ from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.combined import AvoidingDependence
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
-from ism_dask.linalg.rotation import rotate_components
+from ism_dask.linalg.subspaces import rotate_components
 from ism_dask.records.iteration import Solution
 from ism_dask.records.measured import Avoidance
 from ism_dask.status import Status

@@ -18,7 +18,7 @@ from ism_dask.linalg.eigen import (
     canonical_signs,
     nearest_orthonormal,
 )
-from ism_dask.linalg.row_space import axes_outside
+from ism_dask.linalg.null_space import axes_outside
 from ism_dask.records.iteration import State
 from ism_dask.rows.blocks import RANGE_ROWS
 from ism_dask.rows.column_statistics import (

@@ -1,25 +1,36 @@
 """Cholesky factors of positive definite matrices: by LAPACK for NumPy, else of whole batches.
 
-The standard of arrays has a factorisation, but no solution by it. Other libraries than NumPy
-compute the inverse of the factor, by products of its blocks, which a GPU does best, of a batch at
-once.
+SciPy's wrappers of LAPACK keep all other threads of Python waiting, so that blocks in two threads
+would take as long as in one. NumPy's let them run, but copy the matrix. So LAPACK is called as
+Cython code calls it. The standard of arrays has a factorisation, but no solution by it. Other
+libraries than NumPy compute the inverse of the factor, by products of its blocks, which a GPU does
+best, of a batch at once.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import lapack
+from numpy.typing import DTypeLike
+from scipy.linalg import cython_lapack, lapack
 
 from ism_dask._types import Array
 from ism_dask.linalg.arrays import namespace, transposed
-from ism_dask.linalg.lapack import factorise, solution
 
 # Up to this size the library inverts a block by itself.
 _LEAF = 16
+# Memory of square matrices that no thread uses at present, and the most pieces that stay for later.
+_UNUSED: list[Array] = []
+_MOST_UNUSED = 64
+_INT = ctypes.POINTER(ctypes.c_int)
+# The triangle that is upper in Fortran's order is the lower one of a matrix in C order.
+_LOWER = ctypes.c_char_p(b"U")
 
 
 class Cholesky(Protocol):
@@ -43,7 +54,10 @@ def cholesky(matrices: Any) -> Cholesky | None:
     Matrices of NumPy are one (n, n) in C order, which is overwritten.
     """
     if isinstance(matrices, np.ndarray):
-        return _Lapack(matrices) if factorise(matrices) else None
+        potrf, _, numbers = _ROUTINES[matrices.dtype]
+        n, info = ctypes.c_int(len(matrices)), ctypes.c_int()
+        potrf(_LOWER, n, matrices.ctypes.data_as(numbers), n, info)
+        return _Lapack(matrices) if info.value == 0 else None
     try:
         return _Inverse(_inverse_factor(matrices))
     except Exception as error:
@@ -59,7 +73,12 @@ class _Lapack:
     factor: Array
 
     def solution(self, Y: Array) -> Array:
-        return solution(self.factor, Y)
+        _, potrs, numbers = _ROUTINES[self.factor.dtype]
+        columns = np.array(Y.T, dtype=self.factor.dtype, order="C")
+        n, r, info = ctypes.c_int(len(self.factor)), ctypes.c_int(len(columns)), ctypes.c_int()
+        matrix, right = (each.ctypes.data_as(numbers) for each in (self.factor, columns))
+        potrs(_LOWER, n, r, matrix, n, right, n, info)
+        return columns.T
 
     @property
     def half_log_determinant(self) -> Array:
@@ -99,7 +118,11 @@ def _inverse_factor(matrices: Any) -> Any:
     xp, n = namespace(matrices), matrices.shape[-1]
     doublings = max(0, math.ceil(math.log2(n / _LEAF)))
     size = -(-n // 2**doublings)
-    L = _padded(xp.linalg.cholesky(matrices), size * 2**doublings)
+    stack = xp.reshape(xp.linalg.cholesky(matrices), (-1, n, n))
+    # Ones on the rest of the diagonal make n a multiple of the size.
+    eye = xp.eye(size * 2**doublings, dtype=stack.dtype, device=stack.device)
+    L = xp.asarray(xp.broadcast_to(eye, (stack.shape[0], *eye.shape)), copy=True)
+    L[:, :n, :n] = stack
     inverses = xp.linalg.inv(_blocks(L, size, size, 0))
     while size < L.shape[-1]:
         first, second = inverses[:, 0::2, ...], inverses[:, 1::2, ...]
@@ -112,16 +135,6 @@ def _inverse_factor(matrices: Any) -> Any:
     return xp.reshape(inverses[..., :n, :n], matrices.shape)
 
 
-def _padded(matrices: Any, size: int) -> Any:
-    """Return matrices (..., n, n) as (k, size, size), with ones on the rest of the diagonal."""
-    xp, n = namespace(matrices), matrices.shape[-1]
-    stack = xp.reshape(matrices, (-1, n, n))
-    eye = xp.eye(size, dtype=stack.dtype, device=stack.device)
-    padded = xp.asarray(xp.broadcast_to(eye, (stack.shape[0], size, size)), copy=True)
-    padded[:, :n, :n] = stack
-    return padded
-
-
 def _blocks(L: Any, size: int, step: int, below: int) -> Any:
     """Return the blocks (k, p, size, size) of L (k, n, n) in each step along the diagonal.
 
@@ -130,3 +143,53 @@ def _blocks(L: Any, size: int, step: int, below: int) -> Any:
     starts = range(0, L.shape[-1], step)
     blocks = [L[:, i + below : i + below + size, i : i + size] for i in starts]
     return namespace(L).stack(blocks, axis=1)
+
+
+@contextmanager
+def square_matrices(
+    rows: Any, count: int, dtype: DTypeLike = np.float64
+) -> Iterator[list[Array | None]]:
+    """Yield `count` matrices (n, n) with any content for rows (n, d), which end with the block.
+
+    Their memory is used again: for some hundred rows, to get fresh memory from the system takes as
+    long as the arithmetic. Rows of another library than NumPy get None: it reuses its memory
+    itself.
+    """
+    if not isinstance(rows, np.ndarray):
+        yield [None] * count
+        return
+    n, memory = len(rows), []
+    for _ in range(count):
+        try:
+            unused = _UNUSED.pop()
+        except IndexError:
+            unused = np.empty(n * n)
+        memory.append(unused if len(unused) >= n * n else np.empty(n * n))
+    try:
+        yield [each.view(dtype)[: n * n].reshape(n, n) for each in memory]
+    finally:
+        _UNUSED.extend(memory[: max(0, _MOST_UNUSED - len(_UNUSED))])
+
+
+def _routines(prefix: str, number: Any) -> tuple[Any, Any, Any]:
+    """Return potrf, potrs and the type of their matrices; their calls release Python's lock."""
+    api, numbers = ctypes.pythonapi, ctypes.POINTER(number)
+    capsules: Any = cython_lapack.__pyx_capi__
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+    def routine(name: str, *arguments: Any) -> Any:
+        capsule = capsules[prefix + name]
+        address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+        return ctypes.CFUNCTYPE(None, ctypes.c_char_p, *arguments)(address)
+
+    potrf = routine("potrf", _INT, numbers, _INT, _INT)
+    return potrf, routine("potrs", _INT, _INT, numbers, _INT, numbers, _INT, _INT), numbers
+
+
+_ROUTINES = {
+    np.dtype(np.float64): _routines("d", ctypes.c_double),
+    np.dtype(np.float32): _routines("s", ctypes.c_float),
+}

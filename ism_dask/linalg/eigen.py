@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.linalg.row_space import RowSpace
+from ism_dask.linalg.null_space import RowSpace
 
 # Up to this size LAPACK's partial spectrum is faster than Lanczos from a random start (measured:
 # 1 s at 2,000).
@@ -31,18 +31,10 @@ _MOST_DENSE_BLOCKS = 10
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The q leading eigenpairs of a d x d matrix.
+    """The q largest eigenvalues, in decreasing order, and vectors (d, q) of a d x d matrix.
 
-    Attributes
-    ----------
-    values : (q,) array
-        The largest eigenvalues, in decreasing order.
-    vectors : (d, q) array
-        Their orthonormal eigenvectors, each with its largest entry positive.
-    following : float
-        The next eigenvalue; `values[-1] - following` is the eigengap.
-    null : (q,) boolean array
-        True for values that are zero up to rounding.
+    Each vector has its largest entry positive. `following` is the next eigenvalue, and `null` (q,)
+    marks values that are zero up to rounding.
     """
 
     values: Array
@@ -53,15 +45,9 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Leading eigenpairs by block Lanczos.
+    """Leading eigenpairs by block Lanczos: eigenvalues (k,) in decreasing order, vectors (n, k).
 
-    Attributes
-    ----------
-    values : (k,) array
-        The eigenvalues, in decreasing order.
-    vectors : (n, k) array
-    residual : float
-        The largest residual of a pair, relative to the largest eigenvalue.
+    `residual` is the largest residual of a pair, relative to the largest eigenvalue.
     """
 
     values: Array
@@ -80,7 +66,7 @@ def leading_eigenpairs(
     """Return the q largest (algebraic) eigenpairs of a symmetric `matrix` (d, d), q < d.
 
     Eigenvectors of the eigenvalue zero are rounding noise, different on every machine. Directions
-    that `space` chooses replace them.
+    that `space` chooses replace them; by default every coordinate is a feature that varies.
 
     Parameters
     ----------
@@ -91,15 +77,25 @@ def leading_eigenpairs(
     noise : float
         The error of the matrix, as a share of its norm.
     space : RowSpace, optional
-        By default every coordinate is a feature that varies.
     """
     d = len(matrix)
     if not 1 <= q < d:
         raise ValueError(f"q must be from 1 to {d - 1} for a {d} x {d} matrix; got {q}")
     values, vectors = largest_pairs(matrix, q + 1, guess)
-    zero = _zero_threshold(matrix, values, noise)
+    # Eigenvalues are zero up to this share of the norm of the matrix, which is at least this large.
+    share = max(noise, d * float(np.finfo(np.float64).eps))
+    least_norm = np.abs(matrix).sum(axis=1).max() / np.sqrt(d)
+    zero = share * float(max(np.abs(values).max(), least_norm))
     if (np.abs(values[:q]) <= zero).any():
-        values, vectors = _with_fixed_null_space(matrix, q, zero, space or RowSpace(d))
+        # All vectors come from one decomposition, so that they are orthonormal even if eigenvalues
+        # are close to each other.
+        values, vectors = (part[..., ::-1] for part in scipy.linalg.eigh(matrix))
+        null = np.abs(values) <= zero
+        positive, negative = values > zero, values < -zero
+        count = max(0, min(q - int(positive.sum()), int(null.sum())))
+        filled = (space or RowSpace(d)).fill(vectors[:, null], count)
+        vectors = np.column_stack([vectors[:, positive], filled, vectors[:, negative]])
+        values = np.where(null, 0.0, values)
     null = np.abs(values[:q]) <= zero
     return Spectrum(values[:q], canonical_signs(vectors[:, :q]), float(values[q]), null)
 
@@ -116,7 +112,8 @@ def leading_eigenpairs_by_products(
     """Return the k largest eigenpairs of a symmetric operator, given by its products with blocks.
 
     This is block Lanczos without restarts: all blocks stay in memory, because passes over tiles are
-    expensive and tall vectors are not.
+    expensive and tall vectors are not. It ends at a residual of `tol`, or with `most` blocks in
+    the basis, each a pass.
 
     Parameters
     ----------
@@ -124,11 +121,9 @@ def leading_eigenpairs_by_products(
         Multiplies the operator by a block: (n, b) to (n, b).
     n, k : int
     tol : float
-        The residual at which to stop.
     guess : (n, g) array, optional
         Vectors near the leading eigenvectors. The first block consists of them and random vectors.
     most : int
-        The most blocks in the basis, that is, the most passes.
     """
     width = min(n, k + _SPARE)
     block = np.random.default_rng(0).normal(size=(n, width))
@@ -165,23 +160,10 @@ def canonical_signs(vectors: Array) -> Array:
 
 
 def rayleigh_ritz(W: Array, product: Array) -> tuple[Array, Array, Array]:
-    """Return W (d, q) rotated so that `W^T Phi W` is diagonal, that diagonal, and Phi W.
+    """Return W (d, q) rotated so that `W^T Phi W` is diagonal, that diagonal (q,), and Phi W.
 
-    Parameters
-    ----------
-    W : (d, q) array
-        Orthonormal columns.
-    product : (d, q) array
-        Phi W.
-
-    Returns
-    -------
-    W : (d, q) array
-        The rotated W, with canonical signs.
-    values : (q,) array
-        The diagonal of `W^T Phi W`, in decreasing order.
-    product : (d, q) array
-        Phi times the rotated W.
+    The columns of W are orthonormal, and `product` (d, q) is Phi W. The rotated W has canonical
+    signs, and the diagonal decreases.
     """
     inner = W.T @ product
     values, rotation = scipy.linalg.eigh((inner + inner.T) / 2)
@@ -244,28 +226,3 @@ def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Ar
     if len(values) < k:  # LAPACK's partial spectrum may lose copies of a multiple eigenvalue
         values, vectors = (part[..., d - k :] for part in scipy.linalg.eigh(matrix))
     return values[::-1], vectors[:, ::-1].copy()
-
-
-def _zero_threshold(matrix: Array, values: Array, noise: float) -> float:
-    """Return the absolute value below which eigenvalues of `matrix` are zero up to rounding."""
-    share = max(noise, len(matrix) * float(np.finfo(np.float64).eps))
-    least_norm = np.abs(matrix).sum(axis=1).max() / np.sqrt(len(matrix))
-    return share * float(max(np.abs(values).max(), least_norm))
-
-
-def _with_fixed_null_space(
-    matrix: Array, q: int, zero: float, space: RowSpace
-) -> tuple[Array, Array]:
-    """Return all eigenvalues, decreasing, and q vectors (d, q), with `space` choosing those of 0.
-
-    All vectors come from one decomposition, so that they are orthonormal even if eigenvalues are
-    close to each other.
-    """
-    values, vectors = scipy.linalg.eigh(matrix)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    null = np.abs(values) <= zero
-    positive, negative = values > zero, values < -zero
-    count = max(0, min(q - int(positive.sum()), int(null.sum())))
-    filled = space.fill(vectors[:, null], count)
-    chosen = np.column_stack([vectors[:, positive], filled, vectors[:, negative]])
-    return np.where(null, 0.0, values), chosen[:, :q]

@@ -1,10 +1,18 @@
-"""Compare subspaces: angles, distances, and the shares of coordinates. It needs NumPy alone."""
+"""Subspaces: angles and distances between them, shares of coordinates, rotation within one.
+
+It needs NumPy alone.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ism_dask._types import Array
+
+# Names of the rotations.
+ROTATIONS = ("varimax",)
+# The relative gain of the criterion below which a rotation has converged, and the most steps.
+_TOL, _STEPS = 1e-12, 1000
 
 
 def subspace_sine(V: Array, W: Array) -> float:
@@ -15,7 +23,7 @@ def subspace_sine(V: Array, W: Array) -> float:
     if V.shape != W.shape:
         return 1.0
     # ||(I - V V^T) W|| resolves small angles, whose digits a cosine would lose.
-    return min(1.0, float(np.linalg.svd(W - V @ (V.T @ W), compute_uv=False).max(initial=0.0)))
+    return min(1.0, float(np.linalg.svd(tangent(V, W), compute_uv=False).max(initial=0.0)))
 
 
 def subspace_distance(V: Array, W: Array) -> float:
@@ -25,8 +33,7 @@ def subspace_distance(V: Array, W: Array) -> float:
     squared sines of the principal angles. The columns need not be orthonormal.
     """
     V, W = np.linalg.qr(V)[0], np.linalg.qr(W)[0]
-    # The part of W outside of V resolves small angles, whose digits a cosine would lose.
-    return min(1.0, float(np.linalg.norm(W - V @ (V.T @ W)) / np.sqrt(V.shape[1])))
+    return min(1.0, float(np.linalg.norm(tangent(V, W)) / np.sqrt(V.shape[1])))
 
 
 def subspace_shares(components: Array) -> Array:
@@ -42,3 +49,38 @@ def subspace_shares(components: Array) -> Array:
 def tangent(W: Array, Z: Array) -> Array:
     """Return the part of Z (d, k) outside of W (d, k), whose columns are orthonormal."""
     return Z - W @ (W.T @ Z)
+
+
+def varimax(loadings: Array) -> Array:
+    """Return the rotation R (q, q) for which `loadings` (d, q) R has the largest criterion.
+
+    The criterion is the sum over columns of the variance of the squared weights (Kaiser 1958). It
+    is large if a column has few large weights and many small ones. The maximum is a local one,
+    reached from R = I.
+    """
+    rotation = following = np.eye(loadings.shape[1])
+    criterion = -np.inf
+    for _ in range(_STEPS):
+        rotated = loadings @ following
+        reached = float((rotated**2).var(axis=0).sum())
+        if not reached > criterion:
+            break
+        gain, criterion, rotation = reached - criterion, reached, following
+        if gain <= _TOL * reached:
+            break
+        slope = loadings.T @ (rotated**3 - rotated * np.mean(rotated**2, axis=0))
+        left, _, right = np.linalg.svd(slope)
+        following = left @ right
+    return rotation
+
+
+def rotate_components(components: Array, eigenvalues: Array) -> tuple[Array, Array]:
+    """Return the rotation R (q, q) of components (q, d) by varimax, and the diagonal of `R^T L R`.
+
+    L is `W^T Phi W` before the rotation, whose diagonal are the eigenvalues (q,). The columns of R
+    are ordered so that the new diagonal falls.
+    """
+    rotation = varimax(components.T)
+    diagonal = eigenvalues @ rotation**2
+    order = np.argsort(-diagonal, kind="stable")
+    return rotation[:, order], diagonal[order]

@@ -19,7 +19,7 @@ from ism_dask.engines import (
     first_that_serves,
 )
 from ism_dask.engines.operator import relative_residual
-from ism_dask.linalg.row_space import RowSpace
+from ism_dask.linalg.null_space import RowSpace
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping

@@ -12,7 +12,7 @@ from ism_dask.engines.operator import (
     check_finite,
     space_of,
 )
-from ism_dask.linalg.row_space import RowSpace
+from ism_dask.linalg.null_space import RowSpace
 from ism_dask.records.stopping_rule import Stopping
 
 

@@ -16,7 +16,7 @@ from ism_dask import PredictiveIKDR, UnsupervisedIKDR, hsic
 from ism_dask.gamma.classes import class_dependence
 from ism_dask.kernels import Gaussian, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
-from ism_dask.linalg.rotation import varimax
+from ism_dask.linalg.subspaces import varimax
 from ism_dask.selection.support import marginal_shares
 from ism_dask.solvers import ISM
 

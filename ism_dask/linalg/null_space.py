@@ -90,4 +90,5 @@ def _orthogonalised(direction: Array, basis: Array) -> Array:
 
 
 def _first_longest(lengths: Array) -> int:
+    """Return the index of the first of the largest lengths, equal up to rounding."""
     return int(np.argmax(lengths >= (1.0 - _TIE) * lengths.max()))
