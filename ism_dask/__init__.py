@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         SemiSupervisedIKDR,
         UnsupervisedIKDR,
     )
-    from ism_dask.estimators.hsic import aligned_sum, hsic
+    from ism_dask.estimators.hsic import hsic
     from ism_dask.estimators.predictive import PredictiveIKDR
     from ism_dask.estimators.published import SupervisedIKDR
     from ism_dask.estimators.unfolding import ColoredMVU
@@ -44,7 +44,6 @@ __all__ = [
     "UnsupervisedIKDR",
     "WeightsWarning",
     "__version__",
-    "aligned_sum",
     "dependence_test",
     "fitted_dependence_test",
     "hsic",
@@ -67,7 +66,6 @@ _MODULES = {
     "SupervisedIKDR": "estimators.published",
     "UnsupervisedIKDR": "estimators.clusterers",
     "WeightsWarning": "status",
-    "aligned_sum": "estimators.hsic",
     "dependence_test": "gamma.independence",
     "fitted_dependence_test": "inference.independence",
     "hsic": "estimators.hsic",

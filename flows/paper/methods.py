@@ -17,6 +17,7 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler, scale
 
+from flows.paper.aligned_sum import aligned_sum
 from flows.paper.series import OVER_CAP
 from flows.paper.settings import (
     ALIGNED,
@@ -29,7 +30,7 @@ from flows.paper.settings import (
 )
 from flows.runs.data import Array, LabelledDataset, ensure_stored, with_label
 from flows.runs.fitting import FittedModel, timed_fit
-from ism_dask import SupervisedIKDR, UnsupervisedIKDR, aligned_sum, solvers
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR, solvers
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.fit_rows import SAMPLE_ROWS
 from ism_dask.kernels import Gaussian, Kernel
@@ -74,7 +75,7 @@ def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel
         return timed_fit(_reference(method, request, X, y), X, y)
     _warm(_SOLVERS[method])
     if request.kernel == ALIGNED:
-        summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, random_state=request.seed)
+        summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, seed=request.seed)
         request = replace(request, kernel=summed)
     return fit_kernel(request, X, y, _SOLVERS[method])
 

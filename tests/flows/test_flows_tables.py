@@ -7,6 +7,7 @@ import numpy as np
 import psutil
 import pytest
 from browsing import Page
+from scipy.spatial.distance import pdist
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import scale
@@ -15,6 +16,7 @@ from support import Diary, interrupted, noted_calls
 from flows.builtin import ingest
 from flows.errors import FlowError, SettingsError
 from flows.paper import cells, figures, measure, methods, series
+from flows.paper.aligned_sum import aligned_sum
 from flows.paper.measure import plan, run_tables, save
 from flows.paper.settings import DATA, METHODS, PARTS, TablesSettings
 from flows.paper.verdicts import cells_of, published
@@ -26,7 +28,7 @@ from flows.reports.summary import summarise
 from flows.results.paper import SeriesResult
 from flows.services.leases import HeldLease, hold_lease
 from ism_dask import SupervisedIKDR
-from ism_dask.kernels import Gaussian
+from ism_dask.kernels import Gaussian, Polynomial
 from storage import PartialResults, home, open_run, save_results
 
 NAMES, RULES = ("paradigm", "data", "kernel"), ("ism-0.01",)
@@ -288,6 +290,24 @@ def test_reference_points_learn_from_the_training_rows_alone(method):
     result = cell.measure(1, ProgressShare())
     assert 0.85 < result["score"] <= 1
     assert "cost" not in result
+
+
+def test_the_weights_of_a_sum_are_alignments_with_the_classes():
+    data = ingest("wine")
+    X, y = data.X.read(0, 178), np.asarray(data.y)
+    Z, H = scale(X), np.eye(178) - 1 / 178
+    L = np.equal.outer(y, y).astype(float)
+    sigma = np.median(pdist(Z))
+
+    def measured(K):
+        K, centred = H @ K @ H, H @ L @ H
+        return (K * centred).sum() / np.linalg.norm(K) / np.linalg.norm(centred), np.linalg.norm(K)
+
+    one, first = measured(rbf_kernel(Z, gamma=0.5 / sigma**2))
+    two, second = measured((Z @ Z.T + 1.0) ** 3)
+    kernel = aligned_sum([Gaussian("median"), 10.0 * Polynomial()], X, y)
+    weights = [weight for weight, _ in kernel.terms]
+    assert weights == pytest.approx([one / (one + two), two / (one + two) * first / second])
 
 
 def test_lines_stop_where_they_would_take_too_long():

@@ -1,4 +1,4 @@
-"""HSIC, weights by alignment, spectral clusters, and tests of independence."""
+"""HSIC, and tests of independence."""
 
 from itertools import permutations, product
 
@@ -14,9 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 
 from ism_dask import (
-    PredictiveIKDR,
     SupervisedIKDR,
-    aligned_sum,
     dependence_test,
     fitted_dependence_test,
     hsic,
@@ -24,53 +22,10 @@ from ism_dask import (
 from ism_dask.gamma import thin_factors
 from ism_dask.gamma.independence import _Null, _permutation_pvalue
 from ism_dask.gamma.thin_factors import squared_sum
-from ism_dask.kernels import Gaussian, Linear, Polynomial, RelativeGaussian
+from ism_dask.kernels import Gaussian
 from ism_dask.solvers import ISM
 
 Z = scale(WINE)
-
-
-def _alignment(K, L):
-    K, L = centred(K), centred(L)
-    return (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L), np.linalg.norm(K)
-
-
-def test_weights_are_those_of_the_definition():
-    L, polynomial = equal_classes(CULTIVAR), (Z @ Z.T + 1.0) ** 3
-    of_gaussian, gaussian_size = _alignment(gaussian_kernel(WINE), L)
-    of_polynomial, polynomial_size = _alignment(polynomial, L)
-    total = of_gaussian + of_polynomial
-    # Neither the scale of a kernel nor the names of labels matter.
-    names = np.array(["c", "a", "b"])[CULTIVAR]
-    kernel = aligned_sum([Gaussian(), 10.0 * Polynomial()], WINE, names)
-    (one, first), (two, second) = kernel.terms
-    assert (first, second) == (Gaussian(), Polynomial())
-    assert one == pytest.approx(of_gaussian / total, rel=1e-9)
-    assert two == pytest.approx(of_polynomial / total * gaussian_size / polynomial_size, rel=1e-9)
-    assert len(PredictiveIKDR(1, kernel=kernel).fit(WINE, CULTIVAR).kernel_.terms) == 2
-
-
-def test_many_rows_are_sampled_and_the_sample_repeats(monkeypatch):
-    monkeypatch.setattr("ism_dask.estimators.hsic._ROWS", 400)
-    X = np.random.default_rng(0).normal(size=(1000, 4))
-    y = X[:, 0] > 0
-    kernels = ["gaussian", "linear"]
-    one, again, other = (aligned_sum(kernels, X, y, random_state=k).terms for k in (0, 0, 1))
-    assert one == again
-    assert one != other
-    assert one[0][0] == pytest.approx(other[0][0], rel=0.1)
-
-
-class _Against(Linear):
-    def value(self, beta, out=None):
-        return -super().value(beta, out)
-
-
-def test_what_is_aligned_by_less_than_nothing_takes_nothing_from_the_others():
-    alone = aligned_sum(["linear", "gaussian"], WINE, CULTIVAR).terms
-    beside = aligned_sum(["linear", "gaussian", _Against()], WINE, CULTIVAR).terms
-    assert len(beside) == 2
-    assert [weight for weight, _ in beside] == pytest.approx([weight for weight, _ in alone])
 
 
 # HSIC.
@@ -298,10 +253,6 @@ REST = X[:, :1] % 3
         (dependence_test, (REST, Y), {"given": REST}, "`given` explains X completely"),
         (dependence_test, (X, Y), {"given": Y, "kernel": "gaussian"}, "kernel='distance' is all"),
         (dependence_test, (X, Y), {"given": Y, "n_permutations": 9}, "leave `n_permutations` out"),
-        (aligned_sum, ([], X, Y), {}, "`kernels` is empty"),
-        (aligned_sum, ([RelativeGaussian()], X, Y), {}, "widths are each row's own"),
-        (aligned_sum, (["gaussian"], X, Y[:9]), {}, "inconsistent numbers of samples"),
-        (aligned_sum, (["gaussian"], X, np.zeros(20)), {}, "one class only"),
         (hsic, (X, np.full(20, 0.1)), {"target": "linear"}, "constant"),
     ],
 )
