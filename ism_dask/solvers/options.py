@@ -195,5 +195,6 @@ def as_solver(solver: str | Solver) -> Solver:
 
 
 def solver_name(solver: Solver) -> str:
-    """Return the name of a solver in `SOLVERS`."""
-    return next(name for name, kind in SOLVERS.items() if kind is type(solver))
+    """Return the name of a solver in `SOLVERS`, or that of its class if it is none of these."""
+    names = {kind: name for name, kind in SOLVERS.items()}
+    return names.get(type(solver), type(solver).__name__)

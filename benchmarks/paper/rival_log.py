@@ -1,0 +1,218 @@
+"""The log of a rival's iterations: all rivals start, end and report as the solvers of the package.
+
+A rival is given to an estimator as an object, such as `SupervisedIKDR(2, solver=Stiefel())`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.linalg
+
+from ism_dask._types import Array
+from ism_dask.engines.operator import Operator, ProductEvaluation, check_finite, relative_residual
+from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.records.iteration import Candidate, Record, Solution, State, relative_change
+from ism_dask.records.stopping_rule import Stopping
+from ism_dask.solvers import Solver
+from ism_dask.solvers.ism import solution_at, spectral_start
+from ism_dask.status import Status
+
+# The residual at which a rival ends, and the one above which its W is not called converged.
+_RESIDUAL, _MOST_RESIDUAL = 1e-6, 1e-4
+# A rival also ends if the mean change of J over this many steps is at most this share of J.
+_STEPS, _PLATEAU = 5, 1e-9
+
+
+class TimeIsUpError(Exception):
+    """Signals that the time limit is reached."""
+
+
+class RivalLog:
+    """The iterations of a rival so far, and its evaluations of J under the time limit.
+
+    Parameters
+    ----------
+    operator : Operator
+    q : int
+        Columns of W.
+    stopping : Stopping
+        Only its `max_iter` and `max_seconds` count. Rivals end by the residual and not by the
+        change of the eigenvalues, which is small if steps are small.
+    on_iteration : callable, optional
+        Called with the state after each iteration.
+    state : State, optional
+        A state whose W is the start, in place of the spectral start, and whose history continues.
+
+    Attributes
+    ----------
+    start : (d, q) array
+    evaluation : ProductEvaluation
+        J and Phi W of the start.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        q: int,
+        stopping: Stopping,
+        on_iteration: Callable[[State], None] | None,
+        state: State | None,
+    ) -> None:
+        self._operator, self._q, self._on_iteration = operator, q, on_iteration
+        self.max_iter, self._max_seconds = stopping.max_iter, stopping.max_seconds
+        iteration, history = (0, ()) if state is None else (state.iteration, state.history)
+        self._started = time.perf_counter() - (history[-1].seconds if history else 0.0)
+        self.start = _start(operator, q, None if state is None else state.current.W)
+        # Evaluated without the time limit, because some W has to be returned.
+        self.evaluation = self._last = operator.gradient(self.start)
+        check_finite(self.evaluation.product)
+        now = _candidate(self.start, self.evaluation)
+        self.state = State(iteration, now, now, history, peak=now.objective)
+        self._begun = len(history)
+
+    def begin_subproblem(self) -> None:
+        """Begin another subproblem, whose plateau of J does not count the steps so far."""
+        self._begun = len(self.state.history)
+
+    def evaluate(self, W: Array) -> ProductEvaluation:
+        """Return J and Phi W (d, k) at W (d, k), or raise TimeIsUpError at the time limit."""
+        self._check_time()
+        evaluation = self._operator.gradient(W)
+        check_finite(evaluation.product)
+        return evaluation
+
+    def phi(self, W: Array) -> Array:
+        """Return Phi (d, d) at W (d, k), or raise TimeIsUpError at the time limit."""
+        self._check_time()
+        return check_finite(self._operator.phi(W).phi)
+
+    def curvature(self, W: Array, Z: Array) -> Array:
+        """Return the derivative of Phi(W) W at W (d, q) along Z (d, q), or raise TimeIsUpError."""
+        self._check_time()
+        return self._operator.curvature(W, Z)
+
+    def _check_time(self) -> None:
+        if self._max_seconds is not None and self._seconds >= self._max_seconds:
+            raise TimeIsUpError
+
+    @property
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._started
+
+    def note(self, W: Array, evaluation: ProductEvaluation) -> None:
+        """Record the end of an iteration at W (d, k)."""
+        before = self.state
+        now = _candidate(W, evaluation)
+        padded = np.zeros(max(len(now.eigenvalues), len(before.current.eigenvalues)))
+        padded[: len(before.current.eigenvalues)] = before.current.eigenvalues
+        record = Record(
+            iteration=before.iteration + 1,
+            objective=now.objective,
+            eigenvalues=tuple(now.eigenvalues.tolist()),
+            change=relative_change(now.eigenvalues, padded[: len(now.eigenvalues)]),
+            angle=subspace_sine(before.current.W, W),
+            seconds=self._seconds,
+            ascent=now.objective >= before.current.objective,
+            residual=relative_residual(W, evaluation.product),
+        )
+        whole = W.shape[1] == self._q
+        better = whole and now.objective >= before.best.objective
+        best, peak = (now, now.objective) if better else (before.best, before.peak)
+        self.state = State(record.iteration, now, best, (*before.history, record), peak)
+        self._last = evaluation
+        if self._on_iteration is not None:
+            self._on_iteration(self.state)
+
+    @property
+    def may_end_now(self) -> bool:
+        """Whether the rival may end at the last W, which has all q columns."""
+        return self.may_end_at(self._last.product, self.state.current.W)
+
+    def may_end_at(self, product: Array, W: Array) -> bool:
+        """Return whether the rival may end at W (d, k), with half the gradient as `product`."""
+        if relative_residual(W, product) <= _RESIDUAL:
+            return True
+        # If J is almost flat, or the engine approximates, the residual may never get small.
+        last = [record.objective for record in self.state.history[self._begun :][-_STEPS - 1 :]]
+        # J may fall for once, so take absolute changes: a fall and a rise are no plateau.
+        changes = np.abs(np.diff(last))
+        return len(changes) == _STEPS and bool(changes.mean() <= _PLATEAU * abs(last[-1]))
+
+    def follow(self, steps: Iterator[tuple[Array, ProductEvaluation]]) -> Status:
+        """Take the steps of an ascent until the rival may or has to end; return the status."""
+        try:
+            while not self.may_end_now:
+                if self.state.iteration >= self.max_iter:
+                    return Status.MAX_ITER
+                self.note(*next(steps))
+        except TimeIsUpError:
+            return Status.OVER_CAP
+        return Status.CONVERGED
+
+    def ended(
+        self, status: Status, *, last: bool = False, otherwise: Status = Status.STALLED
+    ) -> Solution:
+        """Return the solution with the best W, or with the `last`, after Rayleigh-Ritz.
+
+        `otherwise` replaces the status "converged" if the residual does not confirm it.
+        """
+        if self.state.current.W.shape[1] < self._q:
+            W = complete_columns(self.state.current.W, self.start)
+            self.note(W, self._operator.gradient(W))
+        if not self.state.history:
+            self.note(self.start, self.evaluation)
+        candidate = self.state.current if last else self.state.best
+        solution = solution_at(self._operator, candidate.W, status, self.state.history)
+        # Phi W by itself has less rounding than the product of Phi and W, and comes at the end.
+        solution = replace(solution, in_double=False)
+        residual = solution.residual
+        if candidate is self.state.current:
+            # Of Phi W in the precision of the steps, which may be finer than that of Phi.
+            residual = min(residual, relative_residual(candidate.W, self._last.product))
+        if status is Status.CONVERGED and residual > _MOST_RESIDUAL:
+            return replace(solution, status=otherwise)
+        return solution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival(Solver):
+    """A solver that the paper compares ISM with; a subclass has its `search`."""
+
+    def search(self, log: RivalLog) -> Solution:
+        """Write the iterations into the log, and return the solution."""
+        raise NotImplementedError
+
+    def solve(
+        self,
+        operator: Operator,
+        q: int,
+        stopping: Stopping,
+        *,
+        on_iteration: Callable[[State], None] | None = None,
+        state: State | None = None,
+    ) -> Solution:
+        """Return the solution with W (d, q), as the solvers of the package do."""
+        return self.search(RivalLog(operator, q, stopping, on_iteration, state))
+
+
+def complete_columns(W: Array, others: Array) -> Array:
+    """Return W (d, k) completed to (d, q) with the main directions that `others` (d, q) add."""
+    added = np.linalg.svd(others - W @ (W.T @ others), full_matrices=False)[0]
+    return np.hstack([W, added[:, : others.shape[1] - W.shape[1]]])
+
+
+def _start(operator: Operator, q: int, W: Array | None) -> Array:
+    """Return the (d, q) spectral start, or W completed with directions of it."""
+    if W is not None and W.shape[1] == q:
+        return W
+    spectral = spectral_start(operator, q)
+    return spectral if W is None else complete_columns(W, spectral)
+
+
+def _candidate(W: Array, evaluation: ProductEvaluation) -> Candidate:
+    values = scipy.linalg.eigvalsh(W.T @ evaluation.product)[::-1]
+    return Candidate(W, values, np.nan, evaluation.objective)

@@ -1,0 +1,137 @@
+"""The rivals of the published method, and the weights of its aligned kernel."""
+
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import scale
+
+from benchmarks.paper import aligned_sum as aligned_sum_module
+from benchmarks.paper.aligned_sum import aligned_sum
+from benchmarks.paper.dimension_growth import DimensionGrowth
+from benchmarks.paper.grassmann import Grassmann
+from benchmarks.paper.stiefel import Stiefel
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.kernels import Gaussian, Linear, Polynomial
+from ism_dask.status import Status
+
+IRIS, SPECIES = load_iris(return_X_y=True)
+WINE, CULTIVAR = load_wine(return_X_y=True)
+RIVALS = [Stiefel, Grassmann, DimensionGrowth]
+KERNELS = [Gaussian(2.0), Polynomial(3), Linear(), 0.5 * Gaussian(2.0) + 0.1 * Polynomial(2)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("rival", RIVALS)
+def test_a_rival_climbs_to_orthonormal_columns_from_where_no_direction_leads_up(rival, kernel):
+    model = SupervisedIKDR(2, kernel=kernel, solver=rival()).fit(IRIS, SPECIES)
+    ism = SupervisedIKDR(2, kernel=kernel).fit(IRIS, SPECIES)
+    W = model.components_.T
+    assert_allclose(W.T @ W, np.eye(2), atol=1e-12)
+    # Columns that are best one by one need not be stationary, or best, together.
+    grown = rival is DimensionGrowth
+    assert model.status_ in ({Status.CONVERGED} | ({Status.COLUMN_BY_COLUMN} if grown else set()))
+    assert model.objective_ >= ism.objective_ * (1 - (0.1 if grown else 1e-6))
+    assert model.n_iter_ == len(model.history_)
+    assert model.solver_ == rival.__name__
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("q", [3, 7])
+def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
+    """What is left of the slope is rounding, which must not lead back to earlier columns."""
+    for kernel in (Gaussian("median"), "multiquadric", Polynomial(2, 0.0)):
+        solver = DimensionGrowth(max_seconds=5)
+        W = SupervisedIKDR(q, kernel=kernel, solver=solver).fit(WINE, CULTIVAR).components_.T
+        assert_allclose(W.T @ W, np.eye(q), atol=1e-10)
+
+
+def test_each_column_of_dimension_growth_has_steps_of_its_own():
+    """A column that ends because J stands still does not make the next ones look settled."""
+    kernel = Gaussian("median").resolve(scale(WINE)).widened(0.25)
+    grown, whole = (
+        SupervisedIKDR(3, kernel=kernel, solver=solver).fit(WINE, CULTIVAR).objective_
+        for solver in (DimensionGrowth(), "ism")
+    )
+    assert grown >= 0.95 * whole
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("rival", RIVALS)
+def test_iterations_and_seconds_can_be_counted_out(rival):
+    model = SupervisedIKDR(2, kernel=Polynomial(3), solver=rival(max_iter=2)).fit(IRIS, SPECIES)
+    assert model.status_ is Status.MAX_ITER
+    assert model.n_iter_ == (4 if rival is DimensionGrowth else 2)
+    with pytest.warns(ConvergenceWarning, match="was over its cap of seconds after 1 iterations"):
+        model = SupervisedIKDR(2, solver=rival(max_seconds=1e-9)).fit(IRIS, SPECIES)
+    assert model.status_ is Status.OVER_CAP
+    assert_allclose(model.components_ @ model.components_.T, np.eye(2), atol=1e-12)
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_a_kernel_that_overflows_is_an_error(rival):
+    with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
+        SupervisedIKDR(2, kernel=Polynomial(900), solver=rival()).fit(WINE, CULTIVAR)
+
+
+@pytest.mark.filterwarnings("ignore::ism_dask.status.WeightsWarning")
+def test_rounds_end_for_a_w_that_grows_column_by_column():
+    """Such a W is never stationary, but its rounds settle (warnings are errors)."""
+    model = UnsupervisedIKDR(3, solver=DimensionGrowth(), max_outer=30).fit(WINE)
+    assert model.status_ is Status.COLUMN_BY_COLUMN
+    assert len(model.rounds_) < 30
+
+
+def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymanopt.optimizers", None)
+    with pytest.raises(ImportError, match=r"pip install pymanopt"):
+        SupervisedIKDR(2, solver=Grassmann()).fit(IRIS, SPECIES)
+
+
+def _alignment(K, L):
+    H = np.eye(len(K)) - 1 / len(K)
+    K, L = H @ K @ H, H @ L @ H
+    return (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L), np.linalg.norm(K)
+
+
+def test_weights_are_those_of_the_definition():
+    Z, L = scale(WINE), (CULTIVAR[:, None] == CULTIVAR).astype(float)
+    squared = ((Z[:, None] - Z) ** 2).sum(axis=2)
+    sigma = Gaussian().resolve(Z).sigma
+    of_gaussian, gaussian_size = _alignment(np.exp(-squared / (2 * sigma**2)), L)
+    of_polynomial, polynomial_size = _alignment((Z @ Z.T + 1.0) ** 3, L)
+    total = of_gaussian + of_polynomial
+    # Neither the scale of a kernel nor the names of labels matter.
+    names = np.array(["c", "a", "b"])[CULTIVAR]
+    kernel = aligned_sum([Gaussian(), 10.0 * Polynomial()], WINE, names)
+    (one, first), (two, second) = kernel.terms
+    assert (first, second) == (Gaussian(), Polynomial())
+    assert one == pytest.approx(of_gaussian / total, rel=1e-9)
+    assert two == pytest.approx(of_polynomial / total * gaussian_size / polynomial_size, rel=1e-9)
+
+
+def test_many_rows_are_sampled_and_the_sample_repeats(monkeypatch):
+    monkeypatch.setattr(aligned_sum_module, "_ROWS", 400)
+    X = np.random.default_rng(0).normal(size=(1000, 4))
+    kernels = ["gaussian", "linear"]
+    one, again, other = (
+        aligned_sum(kernels, X, X[:, 0] > 0, random_state=k).terms for k in (0, 0, 1)
+    )
+    assert one == again
+    assert one != other
+    assert one[0][0] == pytest.approx(other[0][0], rel=0.1)
+
+
+def test_kernels_that_do_not_agree_with_classes_are_left_out():
+    class Against(Linear):
+        def value(self, beta, out=None):
+            return -super().value(beta, out)
+
+    alone = aligned_sum(["linear", "gaussian"], WINE, CULTIVAR).terms
+    beside = aligned_sum(["linear", "gaussian", Against()], WINE, CULTIVAR).terms
+    assert [weight for weight, _ in beside] == pytest.approx([weight for weight, _ in alone])
+    with pytest.raises(ValueError, match="no kernel agrees"):
+        aligned_sum([Against()], WINE, CULTIVAR)
