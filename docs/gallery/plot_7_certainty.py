@@ -21,10 +21,10 @@ low, high = result.distance_interval
 ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")
 
 # %%
-# With 60 rows, W is hardly more than a guess, and the intervals say so.
+# With 70 rows, W may be much farther from the truth, and the intervals say so.
 
-few = PredictiveIKDR(2).fit(X[:60], y[:60])
-result = intervals(few, X[:60], y[:60])
+few = PredictiveIKDR(2).fit(X[:70], y[:70])
+result = intervals(few, X[:70], y[:70])
 ax = plot.shares(result)
 low, high = result.distance_interval
 ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")
