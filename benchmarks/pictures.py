@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from benchmarks.measure import Figure
-from ism_dask.pictures.colours import COLOURS, GREY, MARKERS
+from ism_dask.pictures.drawing import COLOURS, GREY, MARKERS
 
 # Without these, matplotlib writes random identifiers, and every letter as a path.
 _STABLE: Any = {

@@ -7,6 +7,7 @@ function shows or saves a figure or changes settings of matplotlib.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from ism_dask.estimators.partial_targets import is_continuous, rows_without_scor
 from ism_dask.estimators.unfolding import ColoredMVU
 from ism_dask.inference.intervals import Intervals
 from ism_dask.pictures import drawing
-from ism_dask.pictures.colours import BLUE, RED, largest_weight
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.pictures.drawing import BLUE, DIVERGING, GREY, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from ism_dask.pictures.drawing import Entries
 
 # Maximum numbers of rows in a scatter, and of different whole numbers that it reads as classes.
 _MAX_POINTS, _MAX_CLASSES = 5_000, 20
@@ -62,16 +64,31 @@ def components(
     (q,) array of Axes.
     """
     check_is_fitted(model)
-    width = _BARS_WIDTH if image_shape is None else _IMAGE_WIDTH
-    panels = _panels(len(model.components_), width, axes)
+    W = model.components_
+    panels = _panels(len(W), _BARS_WIDTH if image_shape is None else _IMAGE_WIDTH, axes)
     if image_shape is None:
-        names = _names(model, feature_names)
-        _check_top(top)
-        for ax, weights in zip(panels, model.components_, strict=True):
-            largest = np.argsort(-np.abs(weights), kind="stable")[:top]
+        names = column_names(model) if feature_names is None else feature_names
+        if len(names) != W.shape[1]:
+            raise ValueError(
+                f"`feature_names` must be {W.shape[1]} names, one a feature; got {len(names)}"
+            )
+        for ax, weights in zip(panels, W, strict=True):
+            largest = _largest(weights, top)
             drawing.draw_weights(ax, [names[j] for j in largest], weights[largest])
     else:
-        _draw_images(panels, model.components_, image_shape)
+        if len(image_shape) != 2 or np.prod(image_shape) != W.shape[1]:
+            raise ValueError(
+                f"`image_shape` must be (height, width) with {W.shape[1]} pixels in all; got "
+                f"{image_shape!r}"
+            )
+        # One colour scale for all panels, so that their weights can be compared.
+        strongest = drawing.largest_weight(W)
+        for ax, weights in zip(panels, W, strict=True):
+            pixels = weights.reshape(image_shape)
+            image = ax.imshow(pixels, cmap=DIVERGING, vmin=-strongest, vmax=strongest)
+            ax.set(xticks=[], yticks=[])
+        bar = panels[0].figure.colorbar(image, ax=list(panels), shrink=0.8)
+        bar.set_label(drawing.WEIGHT_LABEL)
     new_names = model.get_feature_names_out()
     for ax, name, value in zip(panels, new_names, model.eigenvalues_, strict=True):
         ax.set_title(f"{name}, eigenvalue {value:.3g}")
@@ -95,15 +112,16 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     """
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
-    steps, stopping, name = _history(model)
+    rounds, steps = getattr(model, "rounds_", None), model.history_
+    stopping, unit = model.plan.iterations, "iteration"
+    if rounds is not None and model.plan.rounds is not None:
+        steps, stopping, unit = rounds, model.plan.rounds, "round"
     numbers = range(1, len(steps) + 1)
-    drawing.draw_objective(ax, numbers, [each.objective for each in steps], name)
+    drawing.draw_objective(ax, numbers, [each.objective for each in steps], unit)
     ax.yaxis.label.set_color(BLUE)
     right = ax.twinx()
-    measured = [stopping.measured(each) for each in steps]
-    drawing.draw_measure(
-        right, numbers, measured, name, measure=stopping.measure, limit=stopping.limit_of(steps[-1])
-    )
+    measured, limit = [stopping.measured(each) for each in steps], stopping.limit_of(steps[-1])
+    drawing.draw_measure(right, numbers, measured, unit, measure=stopping.measure, limit=limit)
     right.set_ylabel(f"{right.get_ylabel()} (dotted: tolerance)", color=RED)
     return np.array([ax, right])
 
@@ -126,10 +144,10 @@ def spectrum(model: IKDR | ColoredMVU, ax: Axes | None = None) -> Axes:
     ax = _new_axes() if ax is None else ax
     values = model.eigenvalues_
     if isinstance(model, ColoredMVU):
-        drawing.add_legend(ax, drawing.draw_variances(ax, values, model.embedding_.shape[1]))
-        return ax
-    next_value = float(values[-1] - model.eigengap_)
-    drawing.add_legend(ax, drawing.draw_spectrum(ax, values, next_value))
+        entries = drawing.draw_variances(ax, values, model.embedding_.shape[1])
+    else:
+        entries = drawing.draw_spectrum(ax, values, float(values[-1] - model.eigengap_))
+    drawing.add_legend(ax, entries)
     return ax
 
 
@@ -155,13 +173,14 @@ def dimensions(model: IKDR, axes: Any = None) -> Array:
         raise ValueError(
             "the model has no `dimension_path_`: its fit tried no numbers of new features"
         )
-    left, right = _panels(2, _IMAGE_WIDTH, axes)
-    numbers, chosen = [each.q for each in path], len(model.components_)
-    drawing.draw_dimension_shares(left, numbers, [each.explained for each in path], chosen)
+    panels = _panels(2, _IMAGE_WIDTH, axes)
+    draw = partial(drawing.draw_trials, chosen=len(model.components_))
+    numbers, explained = [each.q for each in path], [each.explained for each in path]
     gains, needed = [each.gain for each in path], [each.needed_gain for each in path]
-    entries = drawing.draw_dimension_gains(right, numbers, gains, needed, chosen)
-    drawing.add_legend(right, entries)
-    return np.array([left, right])
+    draw(panels[0], numbers, explained, quantity=drawing.EXPLAINED_LABEL)
+    entries = draw(panels[1], numbers, gains, quantity=drawing.GAIN_LABEL, needed=needed)
+    drawing.add_legend(panels[1], entries or [])
+    return panels
 
 
 def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
@@ -181,13 +200,13 @@ def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
     -------
     The Axes.
     """
-    _check_top(top)
+    largest = _largest(result.shares, top)
     ax = _new_axes() if ax is None else ax
-    largest = np.argsort(-result.shares, kind="stable")[:top]
     clear = min(len(result.separated), len(largest))
     intervals = np.array([result.shares, result.shares_low, result.shares_high])[:, largest]
     names = [result.feature_names[j] for j in largest]
-    drawing.add_legend(ax, drawing.draw_shares(ax, names, intervals, clear))
+    # The smallest shares, at the bottom, leave room on their right.
+    drawing.add_legend(ax, drawing.draw_shares(ax, names, intervals, clear), loc="lower right")
     return ax
 
 
@@ -235,7 +254,7 @@ def response(
     if result is not None:
         for k, ax in enumerate(panels[q:]):
             weights = result.components[k]
-            largest = np.argsort(-np.abs(weights), kind="stable")[:_TOP]
+            largest = _largest(weights, _TOP)
             ends = np.stack([result.components_low[k], result.components_high[k]])
             names = [result.feature_names[j] for j in largest]
             drawing.draw_weights(ax, names, weights[largest], ends[:, largest])
@@ -269,68 +288,55 @@ def scatter(
     The Axes.
     """
     check_is_fitted(model)
-    columns = _two_of(features, model._n_features_out)
+    columns, q = list(features), model._n_features_out
+    if len(columns) != 2 or not all(is_whole(each) and 0 <= each < q for each in columns):
+        advice = "" if q > 1 else "; fit with `n_components` of 2 or more to draw two"
+        raise ValueError(
+            f"`features` must be two whole numbers from 0 to {q - 1}; got {features!r}{advice}"
+        )
     Z, values = _drawn_rows(model, X, y)
     Z = Z[:, columns]
     ax = _new_axes() if ax is None else ax
-    new_names = model.get_feature_names_out()
-    axis_names = (str(new_names[columns[0]]), str(new_names[columns[1]]))
+    first, second = (str(model.get_feature_names_out()[k]) for k in columns)
     if values is None:
-        drawing.draw_points(ax, Z, axis_names)
+        drawing.draw_points(ax, Z, (first, second))
+        return ax
+    has_value = _with_value(values, model)
+    entries: Entries = []
+    if not has_value.all():
+        x, y = Z[~has_value].T
+        grey = ax.scatter(x, y, s=8, color=GREY, alpha=0.5, lw=0)
+        entries.append((grey, "unknown"))
+    Z, values = Z[has_value], values[has_value]
+    if _are_numbers(values):
+        drawing.draw_numbers(ax, Z, values, "y", (first, second))
     else:
-        _draw_coloured(ax, Z, values, model, axis_names)
+        names, codes = _classes(values)
+        entries += drawing.draw_classes(ax, Z, codes, names, (first, second))
+    if entries:
+        drawing.add_legend(ax, entries, ncols=1 + (len(entries) > _MAX_CLASSES // 2))
     return ax
 
 
 def _drawn_rows(model: IKDR | ColoredMVU, X: Any, y: Any) -> tuple[Array, Any]:
     """Return the new features (m, q) of the rows to draw, and their y (m,), None without one."""
-    projected = model.transform(X)
-    n = len(projected)
+    Z = model.transform(X)
     values = None if y is None else column_or_1d(target_as_array(y))
-    check_consistent_length(projected, values)
-    indices = np.arange(n)
-    if n > _MAX_POINTS:
-        indices = np.sort(np.random.default_rng(0).choice(n, _MAX_POINTS, replace=False))
-    return _selected_rows(projected, indices), None if values is None else values[indices]
+    check_consistent_length(Z, values)
+    rows = np.arange(len(Z))
+    if len(rows) > _MAX_POINTS:
+        rows = np.sort(np.random.default_rng(0).choice(len(Z), _MAX_POINTS, replace=False))
+    # Of a frame or a lazy array, these rows alone come into memory.
+    return np.asarray(getattr(Z, "iloc", Z)[rows]), None if values is None else values[rows]
 
 
-def _draw_images(panels: Array, weights: Array, shape: tuple[int, int]) -> None:
-    d = weights.shape[1]
-    if len(shape) != 2 or np.prod(shape) != d:
-        raise ValueError(
-            f"`image_shape` must be (height, width) with {d} pixels in all; got {shape!r}"
-        )
-    # One colour scale for all panels, so that their weights can be compared.
-    largest = largest_weight(weights)
-    for ax, row in zip(panels, weights, strict=True):
-        image = drawing.draw_weight_image(ax, row, shape, largest)
-    bar = panels[0].figure.colorbar(image, ax=list(panels), shrink=0.8)
-    bar.set_label(drawing.WEIGHT_LABEL)
-
-
-def _draw_coloured(
-    ax: Axes, Z: Array, given: Array, model: IKDR | ColoredMVU, axis_names: tuple[str, str]
-) -> None:
-    """Draw rows (n, 2) in the colours of their values (n,); rows without a value are grey."""
-    has_value = _with_value(given, model)
-    values = given[has_value]
-    entries = []
-    if not has_value.all():
-        entries += drawing.draw_unlabelled(ax, Z[~has_value])
-    if _are_numbers(values):
-        drawing.draw_numbers(ax, Z[has_value], values, "y", axis_names)
-    else:
-        names, codes = _classes(values)
-        entries += drawing.draw_classes(ax, Z[has_value], codes, names, axis_names)
-    if entries:
-        drawing.add_legend(ax, entries, ncols=1 + (len(entries) > _MAX_CLASSES // 2))
-
-
-def _with_value(given: Array, model: IKDR | ColoredMVU) -> Array:
-    """Return which values (m,) are not missing."""
-    has_value = np.asarray(~rows_without_score(given))
-    if not _are_numbers(given[has_value]):
-        has_value[has_value] = ~_unlabelled(given[has_value], model)
+def _with_value(values: Array, model: IKDR | ColoredMVU) -> Array:
+    """Return which values (m,) are neither missing nor -1 as scikit-learn's sign for no class."""
+    has_value = np.asarray(~rows_without_score(values))
+    present = values[has_value]
+    is_class = values.dtype.kind not in "ifO" or -1 in getattr(model, "classes_", [-1])
+    if not is_class and not _are_numbers(present):
+        has_value[has_value] = present != -1
     return has_value
 
 
@@ -346,46 +352,11 @@ def _are_numbers(values: Array) -> bool:
     return many or is_continuous(values)
 
 
-def _unlabelled(values: Array, model: IKDR | ColoredMVU) -> Array:
-    """Return which values (m,) are -1 as scikit-learn's sign for no class, and not as a class."""
-    is_class = values.dtype.kind not in "ifO" or -1 in getattr(model, "classes_", [-1])
-    return np.zeros(len(values), dtype=bool) if is_class else np.asarray(values == -1)
-
-
-def _history(model: IKDR) -> tuple[Sequence[Any], Stopping, str]:
-    """Return the steps of a fit, its stopping rules, and the name of a step."""
-    rounds: Sequence[Any] | None = getattr(model, "rounds_", None)
-    if rounds is not None and model.plan.rounds is not None:
-        return rounds, model.plan.rounds, "round"
-    return model.history_, model.plan.iterations, "iteration"
-
-
-def _names(model: IKDR, given: Sequence[str] | None) -> Sequence[str]:
-    d = model.n_features_in_
-    given = column_names(model) if given is None else given
-    if len(given) != d:
-        raise ValueError(f"`feature_names` must be {d} names, one a feature; got {len(given)}")
-    return given
-
-
-def _check_top(top: int) -> None:
+def _largest(weights: Array, top: int) -> Array:
+    """Return the indices of the `top` largest absolute values of weights (d,), in their order."""
     if not is_whole(top) or top < 1:
         raise ValueError(f"`top` must be a whole number from 1 up; got {top!r}")
-
-
-def _two_of(features: Sequence[int], q: int) -> list[int]:
-    chosen = list(features)
-    if len(chosen) == 2 and all(is_whole(each) and 0 <= each < q for each in chosen):
-        return chosen
-    advice = "" if q > 1 else "; fit with `n_components` of 2 or more to draw two"
-    raise ValueError(
-        f"`features` must be two whole numbers from 0 to {q - 1}; got {features!r}{advice}"
-    )
-
-
-def _selected_rows(rows: Any, indices: Array) -> Array:
-    """Return the rows with these indices of a frame, an array or a lazy array, in memory."""
-    return np.asarray(getattr(rows, "iloc", rows)[indices])
+    return np.argsort(-np.abs(weights), kind="stable")[:top]
 
 
 def _panels(count: int, width: float, axes: Any, columns: int = _PANELS_PER_ROW) -> Array:

@@ -22,7 +22,6 @@ from flows.reports.view import View, largest
 from flows.results.runs import ClusterResult, FitResult
 from flows.text import count_noun, new_feature, number
 from ism_dask.pictures import drawing
-from ism_dask.pictures.colours import largest_weight
 from storage import Model
 
 # How many new features are shown, how many weights of each, and along how many the label is drawn;
@@ -48,7 +47,7 @@ def components(model: Model) -> Iterator[Figure]:
 
 
 def _component_png(model: Model, k: int) -> bytes:
-    strongest = largest_weight(model.components)
+    strongest = drawing.largest_weight(model.components)
     return png_bytes(weights_image(model.components[k], model.image_shape or (), strongest))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from flows.reports import figures
@@ -239,7 +237,6 @@ def _dimensions(result: FitResult) -> list[Block]:
     if not tried:
         return []
     numbers, chosen = [each.q for each in tried], len(result.eigenvalues)
-    shown: dict[str, Any] = {"numbers": numbers, "chosen": chosen}
     rows = tuple(
         (
             f"{each.q} (chosen)" if each.q == result.n_components else f"{each.q}",
@@ -252,17 +249,21 @@ def _dimensions(result: FitResult) -> list[Block]:
     explained = drawn(
         "Explained by q",
         say("chosen.explained"),
-        drawing.draw_dimension_shares,
-        explained=[each.explained for each in tried],
-        **shown,
+        drawing.draw_trials,
+        numbers=numbers,
+        values=[each.explained for each in tried],
+        quantity=drawing.EXPLAINED_LABEL,
+        chosen=chosen,
     )
     gain = drawn(
         "Gain by q",
         say("chosen.gain"),
-        drawing.draw_dimension_gains,
-        gains=[each.gain for each in tried],
+        drawing.draw_trials,
+        numbers=numbers,
+        values=[each.gain for each in tried],
         needed=[each.needed_gain for each in tried],
-        **shown,
+        quantity=drawing.GAIN_LABEL,
+        chosen=chosen,
     )
     table = Table(say("chosen.dimensions"), ("q", "explained", "gain", "needed"), rows)
     return [

@@ -26,7 +26,6 @@ from flows.errors import ALTERED, FlowError
 from flows.text import number, printable
 from ism_dask._types import Array
 from ism_dask.pictures import drawing
-from ism_dask.pictures.colours import weight_colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -222,7 +221,10 @@ def coded(
 
 def weights_image(weights: Array, shape: tuple[int, ...], largest: float) -> Image.Image:
     """Draw weights (d,) of pixels as an image: red below 0 and blue above, up to +-`largest`."""
-    colours = weight_colours(weights, largest)
+    from matplotlib import colormaps  # noqa: PLC0415 - slow to import, and few runs have images
+
+    shares = 0.5 + 0.5 * np.asarray(weights, dtype=float) / largest
+    colours = colormaps[drawing.DIVERGING](shares, bytes=True)[:, :3]
     return enlarged(Image.fromarray(colours.reshape(*shape, 3), "RGB"))
 
 

@@ -36,7 +36,7 @@ from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.gamma.classes import class_dependence
-from ism_dask.pictures.colours import largest_weight
+from ism_dask.pictures.drawing import largest_weight
 from storage import Dataset, load_model, picture_path
 
 KIND = ClusterResult.command

@@ -1,1 +1,1 @@
-"""The pictures of a fit, for notebooks and for reports alike: their content and their colours."""
+"""The pictures of a fit, for notebooks and for reports alike."""

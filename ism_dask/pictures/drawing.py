@@ -7,34 +7,32 @@ formula.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.pictures.colours import (
-    BLUE,
-    DIVERGING,
-    GREY,
-    RED,
-    SEQUENTIAL,
-    class_style,
-)
 from ism_dask.pictures.curves import mean_along
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
     # What a legend lists: what was drawn, and its name.
     Entries = list[tuple[Artist, str]]
-    # Draws into Axes, and returns the entries of their legend, if they have one.
-    Draw = Callable[[Axes], Entries | None]
     # The names of the x and the y axis.
     AxisNames = tuple[str, str]
+
+# Colour-blind safe, by Okabe and Ito; classes beyond the colours get the next marker.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+# Classes with the next marker begin with these: ten classes have ten colours.
+_FURTHER = ("#8A6FC9", "#A65F3E", "#7D8A3C", "#B03A5B")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+BLUE, RED, GREY = COLOURS[0], COLOURS[4], "#999999"
+# Red and blue with white at 0; and a colour map whose lightness rises, which is colour-blind safe.
+DIVERGING, _SEQUENTIAL = "RdBu", "viridis"
 
 # Labels of the axis of the measure that decides convergence.
 MEASURE_LABELS = {
@@ -43,7 +41,9 @@ MEASURE_LABELS = {
     "movement": "movement of W or the embedding",
 }
 WEIGHT_LABEL = "weight, in standardised units"
-SHARE_LABEL = "share in the space of the new features, with 90% interval"
+EXPLAINED_LABEL = "share of y explained"
+GAIN_LABEL = "gain of log evidence per row"
+_SHARE_LABEL = "share in the space of the new features, with 90% interval"
 # Free space beside the bars for their numbers, as a share of the width of the bars.
 _ROOM = 0.4
 # Values on a logarithmic axis are this far from its ends, in decades.
@@ -90,19 +90,9 @@ def draw_shares(ax: Axes, names: Sequence[str], intervals: Array, clear: int) ->
         if len(heights[part]):
             ax.hlines(heights[part], low[part], high[part], color=colour, lw=2)
             ax.plot(shares[part], heights[part], "o", color=colour, label=name)
-    _name_rows(ax, names, SHARE_LABEL)
+    _name_rows(ax, names, _SHARE_LABEL)
     ax.set_xlim(left=0.0)
     return _labelled(ax)
-
-
-def draw_weight_image(
-    ax: Axes, weights: Array, shape: tuple[int, int], largest: float
-) -> AxesImage:
-    """Draw weights (d,) of pixels as an image, red below 0 and blue above, up to +-`largest`."""
-    image = ax.imshow(weights.reshape(shape), cmap=DIVERGING, vmin=-largest, vmax=largest)
-    ax.set_xticks([])
-    ax.set_yticks([])
-    return image
 
 
 def draw_objective(ax: Axes, numbers: Sequence[int], values: Sequence[float], unit: str) -> None:
@@ -111,32 +101,28 @@ def draw_objective(ax: Axes, numbers: Sequence[int], values: Sequence[float], un
     _name_whole_numbers(ax, unit, "objective J", numbers)
 
 
-def draw_dimension_shares(
-    ax: Axes, numbers: Sequence[int], explained: Sequence[float], chosen: int
-) -> None:
-    """Draw the share of y that is explained by the number of new features."""
-    ax.plot(numbers, explained, color=BLUE, marker="o")
-    _mark_dimensions(ax, "share of y explained", numbers, chosen)
-
-
-def draw_dimension_gains(
+def draw_trials(
     ax: Axes,
     numbers: Sequence[int],
-    gains: Sequence[float],
-    needed: Sequence[float],
+    values: Sequence[float],
+    *,
+    quantity: str,
     chosen: int,
-) -> Entries:
-    """Draw the gain of each feature after the first, and the gain from which on it is taken."""
-    ax.plot(numbers[1:], gains[1:], color=BLUE, marker="o", label="gain")
-    ax.plot(numbers[1:], needed[1:], color=RED, marker="s", ls="--", label="gain that is needed")
-    _mark_dimensions(ax, "log evidence per row, over one feature fewer", numbers, chosen)
-    return _labelled(ax)
+    needed: Sequence[float] | None = None,
+) -> Entries | None:
+    """Draw a quantity by the number of new features, and which number was chosen.
 
-
-def _mark_dimensions(ax: Axes, quantity: str, numbers: Sequence[int], chosen: int) -> None:
+    If what a further feature needs is given, the quantity is a gain, which the first one has not.
+    """
+    shown = slice(needed is not None, None)
+    ax.plot(numbers[shown], values[shown], color=BLUE, marker="o", label="gain")
+    if needed is not None:
+        label = "gain that is needed"
+        ax.plot(numbers[shown], needed[shown], color=RED, marker="s", ls="--", label=label)
     ax.axvline(chosen, color=GREY, ls=":")
     unit = f"number of new features q (dotted: {chosen}, chosen)"
     _name_whole_numbers(ax, unit, quantity, numbers)
+    return None if needed is None else _labelled(ax)
 
 
 def draw_measure(
@@ -187,14 +173,8 @@ def draw_variances(ax: Axes, values: Array, q: int) -> Entries:
 
 def draw_points(ax: Axes, points: Array, axis_names: AxisNames) -> None:
     """Draw rows (n, 2) in one colour."""
-    ax.scatter(*_xy(points), s=12, color=BLUE, alpha=0.7, lw=0)
+    ax.scatter(points[:, 0], points[:, 1], s=12, color=BLUE, alpha=0.7, lw=0)
     _name_axes(ax, axis_names)
-
-
-def draw_unlabelled(ax: Axes, points: Array) -> Entries:
-    """Draw rows (n, 2) without a class or number in grey."""
-    drawn = ax.scatter(*_xy(points), s=8, color=GREY, alpha=0.5, lw=0, label="unknown")
-    return [(drawn, "unknown")]
 
 
 def draw_classes(
@@ -202,11 +182,12 @@ def draw_classes(
 ) -> Entries:
     """Draw rows (n, 2) by their class: `codes` (n,) are indices of `names`."""
     _name_axes(ax, axis_names)
-    return [
-        (ax.scatter(*_xy(points[codes == code]), s=16, alpha=0.8, lw=0, label=name, **style), name)
-        for code, name in enumerate(map(short_name, names))
-        for style in [class_style(code)]
-    ]
+    entries: Entries = []
+    for code, name in enumerate(map(short_name, names)):
+        x, y = points[codes == code].T
+        drawn = ax.scatter(x, y, s=16, alpha=0.8, lw=0, label=name, **class_style(code))
+        entries.append((drawn, name))
+    return entries
 
 
 def draw_numbers(ax: Axes, points: Array, values: Array, label: str, axis_names: AxisNames) -> None:
@@ -217,10 +198,11 @@ def draw_numbers(ax: Axes, points: Array, values: Array, label: str, axis_names:
     """
     from matplotlib import colormaps  # noqa: PLC0415 - imported when Axes exist
 
-    colours = colormaps[SEQUENTIAL].resampled(_SHADES)
+    colours = colormaps[_SEQUENTIAL].resampled(_SHADES)
     numbers = values.astype(float)
     low, high = np.quantile(numbers, _SHADED)
-    drawn = ax.scatter(*_xy(points), c=numbers, s=12, cmap=colours, vmin=low, vmax=high, lw=0)
+    x, y = points.T
+    drawn = ax.scatter(x, y, c=numbers, s=12, cmap=colours, vmin=low, vmax=high, lw=0)
     solids = ax.figure.colorbar(drawn, ax=ax, label=label, extend="both", format=_TICKS).solids
     if solids is not None:
         solids.set_edgecolor("face")  # no gaps between the colours in vector graphics
@@ -279,7 +261,7 @@ def draw_lines(
 ) -> Entries:
     """Draw named lines through points (m, 2), each in the order of its points."""
     drawn = [
-        (ax.plot(*_xy(points), label=short_name(name), **class_style(index))[0], short_name(name))
+        (ax.plot(*points.T, label=short_name(name), **class_style(index))[0], short_name(name))
         for index, (name, points) in enumerate(lines)
     ]
     _name_axes(ax, axis_names)
@@ -287,6 +269,18 @@ def draw_lines(
         for which, values in zip("xy", np.concatenate([each for _, each in lines]).T, strict=True):
             _set_decades(ax, which, values)
     return [*drawn]
+
+
+def class_style(index: int) -> dict[str, Any]:
+    """Return the colour and the marker of class number `index`, as arguments of matplotlib."""
+    colours = COLOURS + _FURTHER
+    marker = MARKERS[index // len(COLOURS) % len(MARKERS)]
+    return {"color": colours[index % len(colours)], "marker": marker}
+
+
+def largest_weight(weights: Array) -> float:
+    """Return the largest absolute weight, which has the strongest colour; 1 if all are 0."""
+    return float(np.abs(weights).max()) or 1.0
 
 
 def add_legend(place: Axes | Figure, entries: Entries, **options: Any) -> None:
@@ -318,10 +312,6 @@ def _set_decades(ax: Axes, which: str, values: Array) -> None:
     axis = ax.xaxis if which == "x" else ax.yaxis
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter("")
-
-
-def _xy(points: Array) -> tuple[Array, Array]:
-    return points[:, 0], points[:, 1]
 
 
 def _name_axes(ax: Axes, names: AxisNames) -> None:

@@ -11,9 +11,9 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from flows.reports.pictures import drawn
+from flows.reports.pictures import drawn, weights_image
 from ism_dask.pictures import drawing
-from ism_dask.pictures.colours import BLUE, COLOURS, RED, class_style, weight_colours
+from ism_dask.pictures.drawing import BLUE, COLOURS, RED, class_style
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -93,7 +93,8 @@ def test_colours_of_weights_are_those_of_their_bars():
     bars = WEIGHTS().content.decode()
     counts = [bars.count(f"fill: {colour.lower()}") for colour in (BLUE, RED)]
     assert counts == [6, 4]
-    above, below, zero = weight_colours(np.array([2.0, -2.0, 0.0]), 2.0).astype(int)
+    image = np.asarray(weights_image(np.array([2.0, -2.0, 0.0]), (3, 1), 2.0))
+    above, below, zero = image[16::32, 0].astype(int)
     assert above[2] > above[0]
     assert below[0] > below[2]
     assert zero.min() > 240
