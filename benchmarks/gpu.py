@@ -27,7 +27,7 @@ from ism_dask.engines.blocks import dealt_rows
 from ism_dask.engines.device_blocks import BlocksOnDevice
 from ism_dask.engines.device_memory import MemoryPlan, block_bytes
 from ism_dask.engines.device_rows import DeviceRows
-from ism_dask.gamma.classes import class_dependence
+from ism_dask.gamma.labels import class_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.devices import Device

@@ -12,7 +12,7 @@ from ism_dask.clustering.kmeans import kmeans
 from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
 from ism_dask.estimators.fit_rows import SAMPLE_ROWS
-from ism_dask.gamma.from_embedding import EMBEDDING, normalise_rows
+from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
 from ism_dask.rows.shards import cut
 

@@ -11,7 +11,7 @@ from ism_dask._types import Array
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Problem
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
-from ism_dask.gamma.from_embedding import EmbeddingGuide
+from ism_dask.gamma.embedding_guides import EmbeddingGuide
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
 from ism_dask.records.iteration import Solution, State

@@ -41,7 +41,7 @@ from ism_dask.engines import (
 from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.gamma.base import Dependence, ThinGamma
-from ism_dask.gamma.from_embedding import EMBEDDING
+from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
 from ism_dask.linalg.eigen import canonical_signs, leading_eigenpairs_by_products
 from ism_dask.rows.column_statistics import ROW_WEIGHTS

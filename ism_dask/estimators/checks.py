@@ -9,7 +9,7 @@ from sklearn.utils import check_array, check_X_y, get_tags
 from sklearn.utils.validation import assert_all_finite, check_consistent_length
 
 from ism_dask._types import Array
-from ism_dask.gamma.classes import is_missing
+from ism_dask.gamma.row_values import is_missing
 from ism_dask.linalg.arrays import namespace, on_host
 from ism_dask.rows.devices import Device
 from ism_dask.rows.execution import is_dask

@@ -11,7 +11,7 @@ from ism_dask.clustering.kmeans import seeded_kmeans
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.row_order import in_given_order
-from ism_dask.gamma.from_embedding import EmbeddingGuide
+from ism_dask.gamma.embedding_guides import EmbeddingGuide
 
 
 @dataclass(eq=False, repr=False)

@@ -31,7 +31,7 @@ from ism_dask.estimators.preparation import Report, prepare_rows
 from ism_dask.estimators.row_order import in_given_order, row_order
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
-from ism_dask.gamma.from_embedding import (
+from ism_dask.gamma.embedding_guides import (
     EMBEDDING,
     ClusterGuide,
     EmbeddingGuide,
@@ -39,7 +39,7 @@ from ism_dask.gamma.from_embedding import (
     normalise_rows,
     weighted_facts,
 )
-from ism_dask.gamma.weighted import check_weights
+from ism_dask.gamma.row_values import check_weights
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import Round, current_fit

@@ -15,7 +15,7 @@ from ism_dask.engines import Engine, Exact, Problem
 from ism_dask.engines.precision import needs_double
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.weighted import repeated_rows
+from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import (
     inverse_covariance,

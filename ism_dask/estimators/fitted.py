@@ -13,8 +13,7 @@ from ism_dask._types import Array
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.estimators.wide_rows import WidePrepared
-from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.combined import AvoidingDependence
+from ism_dask.gamma.base import AvoidingDependence, Dependence
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 from ism_dask.linalg.subspaces import rotate_components

@@ -13,9 +13,10 @@ from sklearn.utils.validation import column_or_1d
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import centred_by
-from ism_dask.gamma.classes import check_complete, class_dependence, is_missing, without_mask
-from ism_dask.gamma.from_embedding import AvoidGuide, ScoreGuide
-from ism_dask.gamma.targets import finite_numbers, standardise_target
+from ism_dask.gamma.embedding_guides import AvoidGuide, ScoreGuide
+from ism_dask.gamma.labels import class_dependence
+from ism_dask.gamma.row_values import check_complete, finite_numbers, is_missing, target_as_array
+from ism_dask.gamma.targets import standardise_target
 
 _SCORES = ("auto", "classes", "linear")
 _MISSING_ADVICE = "Rows of which nothing is known get NaN"
@@ -146,21 +147,6 @@ def _target_array(y: Any, n: int, advice: str, *, warn: bool = True) -> Array:
         raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
     _check_no_infinity(given, advice)
     return np.asarray(column_or_1d(given, warn=warn)) if given.shape[1:] == (1,) else given
-
-
-def target_as_array(y: Any) -> Array:
-    """Return y as an array; NaN among strings stays NaN, which NumPy would make "nan".
-
-    Masked values become None, which stands for a missing one.
-    """
-    y = without_mask(y)
-    given = np.asarray(y)
-    if given.dtype.kind not in "SUT":
-        return given
-    objects = np.asarray(y, dtype=object)
-    if not all(isinstance(value, str | bytes) for value in objects.flat):
-        return objects
-    return objects.astype(str) if given.dtype.kind == "T" else given
 
 
 def _one_column(given: Array) -> Array:

@@ -16,18 +16,19 @@ from ism_dask._validation import check_bool, is_whole, positive_float
 from ism_dask.engines import Blocks, EngineOptions, Exact, as_engine
 from ism_dask.estimators.checks import check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
-from ism_dask.estimators.partial_targets import target_as_array
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
 from ism_dask.estimators.wide_rows import check_dense, is_wide, prepare_wide
-from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.classes import check_labels
-from ism_dask.gamma.combined import avoiding
+from ism_dask.gamma.base import Dependence, avoiding
 from ism_dask.gamma.labels import is_indicator
-from ism_dask.gamma.residual import SideRegression, conditional
-from ism_dask.gamma.side_information import SideInformation
+from ism_dask.gamma.row_values import (
+    check_labels,
+    check_weights,
+    target_as_array,
+    weighted_by_class,
+)
+from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
 from ism_dask.gamma.targets import target_dependence, target_name
-from ism_dask.gamma.weighted import check_weights, weighted_by_class
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rows.blocks import PAIR_ROWS, fits_memory
 from ism_dask.rows.devices import AUTO, CPU, Device, DevicesOfWorkers, device_here, on_this_host
@@ -121,7 +122,7 @@ class SupervisedProblem:
     def regression(self) -> SideRegression | None:
         """The regression on what is given, if something is."""
         given = self.given
-        return None if given is None else SideRegression.of(given.dependence(self.weights))
+        return None if given is None else SideRegression.on_side(given.dependence(self.weights))
 
     def prepared(self, kernel: Kernel, support: Array | None = None) -> Prepared:
         """Return the rows for the solver, of all features or of those of a support (d,) alone."""
@@ -205,7 +206,7 @@ class SupervisedProblem:
 
     def _at(self, rows: Array) -> SupervisedProblem:
         """Return the problem of some rows (k,), or of all in another order."""
-        avoid, given = (each and each.at(rows) for each in (self.avoid, self.given))
+        avoid, given = (each and each.part(rows) for each in (self.avoid, self.given))
         weights = None if self.weights is None else self.weights[rows]
         return replace(
             self, X=self.X[rows], y=self.y[rows], weights=weights, avoid=avoid, given=given
@@ -255,7 +256,7 @@ def pose(
     X = rows_in_memory(X, dense=needs_dense or parameters.criterion == PREDICTION)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
     avoided, known = (
-        None if side is None else SideInformation.of(name, side, len(y), weights)
+        None if side is None else SideInformation.from_columns(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
     )
     return SupervisedProblem(parameters, X, y, weights, avoided, known, library=library)

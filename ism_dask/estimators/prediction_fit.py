@@ -27,7 +27,7 @@ from ism_dask.estimators.pose import SupervisedProblem, limited
 from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.independence import dependence_test
-from ism_dask.gamma.weighted import repeated_rows
+from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe import fit_watcher

@@ -12,7 +12,7 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.checks import is_lazy
-from ism_dask.gamma.residual import SideRegression
+from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import (
     canonical_signs,
@@ -197,7 +197,7 @@ class Prepared:
         shards = shards.with_rows(_COUNTS, given.counts)
         cross, squares, sums = shards.fold(_side_sums)
         squares -= sums**2 / given.counts.sum()
-        coefficients = given.coefficients(cross, squares)
+        coefficients = given.fit(cross, squares).coefficients
         return replace(self, shards=shards.mapped(_residual, self.n_varying, coefficients))
 
     def column_share(self, q: int) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ism_dask._types import Array
-from ism_dask.estimators.partial_targets import target_as_array
+from ism_dask.gamma.row_values import target_as_array
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import side_by_side
 from ism_dask.rows.sparse import as_dense, is_sparse

@@ -14,7 +14,8 @@ from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.placement import precision
 from ism_dask.estimators.pose import column_target
 from ism_dask.estimators.row_order import distinct_rows, row_order
-from ism_dask.gamma.targets import TARGETS, finite_numbers
+from ism_dask.gamma.row_values import finite_numbers
+from ism_dask.gamma.targets import TARGETS
 from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.devices import on_this_host
 from ism_dask.rows.execution import check_memory_here, is_dask

@@ -1,4 +1,4 @@
-"""Gamma, the dependence that W is to explain, never stored as an n x n matrix.
+"""Gamma, the dependence that W is to explain, never stored as an n x n matrix, and its sums.
 
 A Gamma is a small object that travels with each task, and `facts`: a few numbers for each row, cut
 into shards like X. The facts of some rows and columns are enough to compute their tile of Gamma.
@@ -7,7 +7,7 @@ into shards like X. The facts of some rows and columns are enough to compute the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
@@ -21,6 +21,8 @@ Rows: TypeAlias = Array | slice
 
 # The numbers (b, f) that Gamma needs of each row: its class, or its row of U.
 GAMMA_FACTS = RowFact("gamma")
+# If the largest eigenvalue of Gamma is less than this share of `|Gamma_y|`, J is positive for no W.
+_NOTHING = 1e-8
 
 
 class Gamma(ABC):
@@ -84,13 +86,7 @@ class Gamma(ABC):
 
 @dataclass(frozen=True)
 class ThinGamma(Gamma):
-    """`U diag(signs) U^T`, where the facts of a row are its row of U.
-
-    Attributes
-    ----------
-    weights : (r,) array
-        The signs.
-    """
+    """`U diag(weights) U^T` with weights (r,), where the facts of a row are its row of U."""
 
     weights: Array
 
@@ -150,7 +146,6 @@ class Dependence:
 
     Attributes
     ----------
-    gamma : Gamma
     facts : (n, f) array
     classes : (c,) array or None
         The distinct labels, if y are classes.
@@ -189,6 +184,74 @@ class Dependence:
         """Return the dependence of some rows (k,), without weights. Classes keep their numbers."""
         gamma, facts = self.gamma.part(self.facts[rows])
         return replace(self, gamma=gamma, facts=facts, weights=None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AvoidingDependence(Dependence):
+    """`Gamma_y - weight |Gamma_y| / |Gamma_s| Gamma_s`, with Frobenius norms.
+
+    The norms make the weight independent of the scales of y and s. With a weight of 0, J is that of
+    y alone. `explained` is the dependence on y, `avoided` that on s.
+    """
+
+    explained: Dependence
+    avoided: Dependence
+    weight: float
+
+    def part(self, rows: Array) -> Self:
+        """Return the dependence of some rows (k,), without weights; the norms are those of all."""
+        explained, avoided = self.explained.part(rows), self.avoided.part(rows)
+        return replace(super().part(rows), explained=explained, avoided=avoided)
+
+
+def avoiding(explained: Dependence, avoided: Dependence, weight: float) -> AvoidingDependence:
+    """Return the dependence on y that counts the dependence on s with a negative weight.
+
+    The rows of both dependences have the same weights, if they have some. Raise a ValueError if J
+    could be positive for no W, because s leaves nothing of y.
+    """
+    norm = frobenius_norm(explained)
+    gamma, facts = weighted_sum(
+        [explained, avoided], [1.0, -weight * norm / frobenius_norm(avoided)]
+    )
+    combined = AvoidingDependence(
+        **{**vars(explained), "gamma": gamma, "facts": facts},
+        explained=explained,
+        avoided=avoided,
+        weight=weight,
+    )
+    # The largest eigenvalue of Gamma on its range; on the rest of the rows it is 0.
+    gram, signs = _gram(combined)
+    squares, vectors = np.linalg.eigh(gram)
+    root = vectors * np.sqrt(np.maximum(squares, 0.0))
+    if np.linalg.eigvalsh(root.T * signs @ root)[-1] <= _NOTHING * norm:
+        raise ValueError(
+            f"`avoid` explains y completely: with `avoid_weight` {weight:g}, J is negative for "
+            "every W. Leave out of `avoid` what y follows from, or give a smaller `avoid_weight`"
+        )
+    return combined
+
+
+def weighted_sum(
+    dependences: Sequence[Dependence], coefficients: Sequence[float]
+) -> tuple[ThinGamma, Array]:
+    """Return the Gamma `sum_k coefficients_k Gamma_k`, and its facts (n, r)."""
+    pairs = zip(dependences, coefficients, strict=True)
+    signs = np.concatenate([share * each.gamma.signs for each, share in pairs])
+    return ThinGamma(signs), np.hstack([each.factor for each in dependences])
+
+
+def frobenius_norm(dependence: Dependence) -> float:
+    """Return `|Gamma|` over all pairs of rows, where a row of weight 2 counts as two rows."""
+    gram, signs = _gram(dependence)
+    return float(np.sqrt(np.einsum("ij,ij,i,j", gram, gram, signs, signs)))
+
+
+def _gram(dependence: Dependence) -> tuple[Array, Array]:
+    """Return `U^T U` (r, r) and the signs (r,) of Gamma; a row of weight 2 counts as two rows."""
+    U, weights = dependence.factor, dependence.weights
+    gram = U.T @ U if weights is None else (U := centred_by(U, weights)).T * weights @ U
+    return gram, dependence.gamma.signs
 
 
 def centred_by(U: Array, weights: Array) -> Array:

@@ -1,9 +1,15 @@
-"""The test of whether X and y are independent, also at given values of other variables."""
+"""The test of whether X and y are independent, also at given values of other variables s.
+
+At given s it takes what s leaves of features of X and of y, and the products of both, row by row.
+If y does not depend on X given s, they have mean 0 at each value of s, also where the variance of X
+or y depends on s.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,16 +19,19 @@ from sklearn.utils import check_X_y
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, is_whole
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.gamma.conditional_independence import Regressions, products
-from ism_dask.gamma.side_information import SideInformation
+from ism_dask.gamma.side_information import SideInformation, SideRegression, remainder
 from ism_dask.gamma.targets import standardise_target
 from ism_dask.gamma.thin_factors import (
     KERNELS,
+    WHOLE,
     factor_of_target,
     kernel_correlation,
+    median_of,
+    squared_distances,
     squared_sum,
     thin_factor,
 )
+from ism_dask.kernels.widths import mean_of_gaussians
 from ism_dask.rows.devices import on_this_host
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
@@ -35,7 +44,11 @@ _FEWEST_ROWS = 6
 # permutations down to here, where it is within a factor of four; its tail beyond is a guess.
 _LEAST = 1e-5
 # Statistics of permutations that differ by less than this share are ties.
-TIE = 1e-10
+_TIE = 1e-10
+# Widths of the kernels of s, as multiples of the median distance.
+_WIDTHS = (0.5, 1.0, 2.0)
+# Random products that stand for all products of features, of more than 1,000 rows.
+_PRODUCTS = 500
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,10 @@ def dependence_test(
     0.001
     """
     check_choice("`kernel`", kernel, ["auto", *KERNELS])
-    check_permutations(n_permutations)
+    if n_permutations is not None and (not is_whole(n_permutations) or n_permutations < 0):
+        raise ValueError(
+            f"`n_permutations` is {n_permutations!r}; expected a whole number from 0 up"
+        )
     X, y, given = map(on_this_host, (X, y, given))
     X, y = check_X_y(
         X,
@@ -134,61 +150,40 @@ def dependence_test(
         multi_output=len(getattr(y, "shape", ())) == 2,
         ensure_min_samples=_FEWEST_ROWS,
     )
-    rng = np.random.default_rng(random_state)
-    points = None if given is None else _points_of(given, len(X), kernel, n_permutations)
+    n, rng = len(X), np.random.default_rng(random_state)
+    points = None if given is None else _given_points(given, n, kernel, n_permutations)
     if kernel == "auto":
         kernel = "gaussian" if points is None else "distance"
     with single_threaded_blas():
-        factor_x = thin_factor(_points(X, standardize=standardize), KERNELS[kernel], rng)
-        factor_y = factor_of_target(y, target, kernel, rng)
-        if points is not None:
-            return _test_given(factor_x, factor_y, points, rng)
-        null = _Null.of(factor_x, factor_y)
-        statistic = squared_sum(factor_x, factor_y)
-        count = n_permutations
-        if count is None:
-            work = _PERMUTATIONS * len(X) * factor_x.shape[1] * factor_y.shape[1]
-            count = _PERMUTATIONS if work <= _AFFORDED else 0
-        pvalue = (
-            _permutation_pvalue(factor_x, factor_y, statistic, count, rng)
-            if count
-            else null.pvalue(statistic)
-        )
-    method = "permutations" if count else "moments"
-    correlation = kernel_correlation(factor_x, factor_y)
-    return _result(len(X), statistic, correlation, null, pvalue=pvalue, method=method, count=count)
-
-
-def _test_given(F: Array, U: Array, points: Array, rng: np.random.Generator) -> DependenceTest:
-    """Return the test of factors (n, m) and (n, r) given points s (n, t)."""
-    regressions, n = Regressions.of(points, rng), len(F)
-    of_x, of_y = regressions.remainder(F, "X"), regressions.remainder(U, "y")
-    G = products(of_x.features, of_y.features, points, rng)
-    # The residuals of a regression with k parameters on n rows vary as if there were n - k rows.
-    share = 1.0 - min(of_x.parameters, of_y.parameters) / n
-    null, total = _Null.of_signs(G), G.sum(axis=0)
-    statistic = share * float(total @ total)
-    correlation = kernel_correlation(of_x.features, of_y.features)
-    pvalue = null.pvalue(statistic)
-    return _result(n, statistic, correlation, null, pvalue=pvalue, method="signs")
-
-
-def _result(
-    n: int,
-    statistic: float,
-    correlation: float,
-    null: _Null,
-    *,
-    pvalue: float,
-    method: str,
-    count: int = 0,
-) -> DependenceTest:
-    """Return the result, with sums over pairs of n rows as means."""
+        F = thin_factor(_varying_columns(X, standardize=standardize), KERNELS[kernel], rng)
+        U = factor_of_target(y, target, kernel, rng)
+        if points is None:
+            null, statistic = permutation_moments(F, U), squared_sum(F, U)
+            count = n_permutations
+            if count is None:
+                work = _PERMUTATIONS * n * F.shape[1] * U.shape[1]
+                count = _PERMUTATIONS if work <= _AFFORDED else 0
+            method = "permutations" if count else "moments"
+        else:
+            kernels = [partial(_linear_and_gaussian, width=width) for width in _WIDTHS]
+            regressions = [
+                SideRegression(thin_factor(points, each, rng), np.ones(n)) for each in kernels
+            ]
+            (F, of_x), (U, of_y) = remainder(regressions, F, "X"), remainder(regressions, U, "y")
+            G = _products(F, U, points, rng)
+            null, sums = sign_moments(G), G.sum(axis=0)
+            # Residuals of a regression with k parameters on n rows vary as if there were n - k.
+            statistic = (1.0 - min(of_x, of_y) / n) * float(sums @ sums)
+            count, method = 0, "signs"
+        pvalue = null.pvalue(statistic)
+        if count:
+            pvalue = permutation_pvalue(F, U, statistic, count, rng)
+    # Sums over pairs of rows as means.
     scale = (n - 1.0) ** 2
     return DependenceTest(
         pvalue=pvalue,
         statistic=statistic / scale,
-        correlation=correlation,
+        correlation=kernel_correlation(F, U),
         expected=null.mean / scale,
         deviation=null.deviation / scale,
         method=method,
@@ -196,49 +191,12 @@ def _result(
     )
 
 
-class _Null(NamedTuple):
+class Null(NamedTuple):
     """The distribution of a statistic over all permutations, or over all signs, by its moments."""
 
     mean: float
     deviation: float
     skewness: float
-
-    @classmethod
-    def of(cls, F: Array, U: Array) -> _Null:
-        """Return the moments of `|F^T U|^2` over all permutations of the rows of U (n, r).
-
-        The mean and the deviation are exact (Kazi-Aoual et al. 1995), the skewness is that of many
-        rows.
-        """
-        n, traces, spreads, diagonals = len(F), [], [], []
-        for factor in (F, U):
-            # Traces of A = F F^T, A^2 and A^3, and the sum of the squares of the diagonal of A.
-            values = np.linalg.eigvalsh(factor.T @ factor)
-            one, two, three = (float((values**power).sum()) for power in (1, 2, 3))
-            lengths = np.einsum("ij,ij->i", factor, factor)
-            squares = float(lengths @ lengths)
-            traces.append((one, three / two**1.5))
-            spreads.append((n - 1) * two - one**2)
-            diagonals.append(n * (n + 1) * squares - (n - 1) * (one**2 + 2 * two))
-        (first, skew), (second, other_skew) = traces
-        spread = 2.0 * math.prod(spreads) / ((n - 1.0) ** 2 * (n + 1) * (n - 2))
-        diagonal = math.prod(diagonals) / ((n + 1.0) * n * (n - 1) * (n - 2) * (n - 3))
-        deviation = math.sqrt(max(spread + diagonal, 0.0))
-        return cls(first * second / (n - 1), deviation, math.sqrt(8.0) * skew * other_skew)
-
-    @classmethod
-    def of_signs(cls, G: Array) -> _Null:
-        """Return the moments of `|sum_i e_i g_i|^2` over all signs e of centred rows g_i of G.
-
-        All three are exact, those of a sum over the pairs of different rows.
-        """
-        G = G - G.mean(axis=0)
-        gram = G.T @ G
-        own = np.einsum("ij,ij->i", G, G)
-        twice = np.einsum("ij,ij->i", G @ gram, G)
-        pairs = float((gram**2).sum() - own @ own)
-        triples = float(np.vdot(gram @ gram, gram) - 3.0 * twice @ own + 2.0 * (own**3).sum())
-        return cls(float(own.sum()), math.sqrt(2.0 * pairs), math.sqrt(8.0) * triples / pairs**1.5)
 
     def pvalue(self, statistic: float) -> float:
         """Return the probability of at least this value under a shifted gamma distribution.
@@ -251,7 +209,44 @@ class _Null(NamedTuple):
         return max(float(tail), _LEAST)
 
 
-def _points_of(given: Any, n: int, kernel: str, n_permutations: int | None) -> Array:
+def permutation_moments(F: Array, U: Array) -> Null:
+    """Return the moments of `|F^T U|^2` over all permutations of the rows of U (n, r).
+
+    The mean and the deviation are exact (Kazi-Aoual et al. 1995), the skewness is that of many
+    rows.
+    """
+    n, traces, spreads, diagonals = len(F), [], [], []
+    for factor in (F, U):
+        # Traces of A = F F^T, A^2 and A^3, and the sum of the squares of the diagonal of A.
+        values = np.linalg.eigvalsh(factor.T @ factor)
+        one, two, three = (float((values**power).sum()) for power in (1, 2, 3))
+        lengths = np.einsum("ij,ij->i", factor, factor)
+        squares = float(lengths @ lengths)
+        traces.append((one, three / two**1.5))
+        spreads.append((n - 1) * two - one**2)
+        diagonals.append(n * (n + 1) * squares - (n - 1) * (one**2 + 2 * two))
+    (first, skew), (second, other_skew) = traces
+    spread = 2.0 * math.prod(spreads) / ((n - 1.0) ** 2 * (n + 1) * (n - 2))
+    diagonal = math.prod(diagonals) / ((n + 1.0) * n * (n - 1) * (n - 2) * (n - 3))
+    deviation = math.sqrt(max(spread + diagonal, 0.0))
+    return Null(first * second / (n - 1), deviation, math.sqrt(8.0) * skew * other_skew)
+
+
+def sign_moments(G: Array) -> Null:
+    """Return the moments of `|sum_i e_i g_i|^2` over all signs e of centred rows g_i of G.
+
+    All three are exact, those of a sum over the pairs of different rows.
+    """
+    G = G - G.mean(axis=0)
+    gram = G.T @ G
+    own = np.einsum("ij,ij->i", G, G)
+    twice = np.einsum("ij,ij->i", G @ gram, G)
+    pairs = float((gram**2).sum() - own @ own)
+    triples = float(np.vdot(gram @ gram, gram) - 3.0 * twice @ own + 2.0 * (own**3).sum())
+    return Null(float(own.sum()), math.sqrt(2.0 * pairs), math.sqrt(8.0) * triples / pairs**1.5)
+
+
+def _given_points(given: Any, n: int, kernel: str, n_permutations: int | None) -> Array:
     """Return s as points (n, t); raise a ValueError for options that are not for it."""
     for name, value, expected in (
         ("kernel", kernel, ("auto", "distance")),
@@ -262,10 +257,10 @@ def _points_of(given: Any, n: int, kernel: str, n_permutations: int | None) -> A
                 f"`{name}` is {value!r}, and {name}={expected[-1]!r} is all that there is with "
                 f"`given`; leave `{name}` out"
             )
-    return SideInformation.of("given", given, n).points()
+    return SideInformation.from_columns("given", given, n).points()
 
 
-def _points(X: Array, *, standardize: bool) -> Array:
+def _varying_columns(X: Array, *, standardize: bool) -> Array:
     """Return the columns of X that vary, centred, and scaled with `standardize`."""
     X = np.asarray(X, dtype=np.float64)
     varying = np.ptp(X, axis=0) > 0
@@ -275,7 +270,7 @@ def _points(X: Array, *, standardize: bool) -> Array:
     return standardise_target(X) if standardize else X - X.mean(axis=0)
 
 
-def _permutation_pvalue(
+def permutation_pvalue(
     F: Array, U: Array, statistic: float, count: int, rng: np.random.Generator
 ) -> float:
     """Return the share of random permutations with at least this statistic, itself among them."""
@@ -286,12 +281,31 @@ def _permutation_pvalue(
         batch = min(at_once, count - done)
         shuffled = np.concatenate([U[rng.permutation(len(U))] for _ in range(batch)], axis=1)
         sums = ((F.T @ shuffled) ** 2).sum(axis=0).reshape(batch, r).sum(axis=1)
-        at_least += int(np.count_nonzero(sums >= statistic * (1 - TIE)))
+        at_least += int(np.count_nonzero(sums >= statistic * (1 - _TIE)))
         done += batch
     return at_least / (count + 1)
 
 
-def check_permutations(number: int | None, name: str = "`n_permutations`") -> None:
-    """Raise a ValueError that names the argument unless it is None or a whole number from 0 up."""
-    if number is not None and (not is_whole(number) or number < 0):
-        raise ValueError(f"{name} is {number!r}; expected a whole number from 0 up")
+def _products(F: Array, U: Array, points: Array, rng: np.random.Generator) -> Array:
+    """Return G (n, p) with `G G^T` near the product of three kernels of the rows.
+
+    Two have the factors F (n, m) and U (n, r). The third is that of functions of s, points (n, t):
+    1 plus a gaussian kernel, by which covariances count that change sign with s. With up to 1,000
+    rows, `G G^T` is the product itself, and with more its mean is.
+    """
+    median = median_of(points)
+    if len(F) <= WHOLE:
+        kernel = 1.0 + mean_of_gaussians(squared_distances(points, points), median, (1.0,))
+        values, vectors = np.linalg.eigh((F @ F.T) * (U @ U.T) * kernel)
+        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    frequencies = rng.normal(size=(points.shape[1], _PRODUCTS)) / median
+    waves = np.cos(points @ frequencies + rng.uniform(0.0, 2.0 * np.pi, _PRODUCTS))
+    G = (1.0 + np.sqrt(2.0) * waves) / np.sqrt(_PRODUCTS)
+    for factor in (F, U):
+        G *= factor @ rng.normal(size=(factor.shape[1], _PRODUCTS))
+    return np.asarray(G)
+
+
+def _linear_and_gaussian(squared: Array, median: float, width: float) -> Array:
+    # Centred, minus half of the squared distances is the linear kernel.
+    return mean_of_gaussians(squared, median, (width,)) - squared / (2.0 * median**2)

@@ -1,37 +1,35 @@
-"""Variables s beside y, such as age and sex: what X W is not to depend on, or what is known."""
+"""Variables s beside y, such as age and sex: what X W is not to depend on, or what is given.
+
+Regressions on s have as residuals what s leaves of y, and of the rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.classes import (
-    are_too_many,
-    check_complete,
-    class_dependence,
-    kinds_of,
-    without_mask,
-)
-from ism_dask.gamma.combined import frobenius_norm, weighted_sum
+from ism_dask.gamma.base import Dependence, ThinGamma, centred_by, frobenius_norm, weighted_sum
+from ism_dask.gamma.labels import check_few, class_dependence
+from ism_dask.gamma.row_values import check_complete, kinds_of, without_mask
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, standardise_target, target_dependence
+
+# Ridges of the regression, as shares of the largest eigenvalue of the kernel of s.
+_RIDGES = np.geomspace(1e-8, 1e2, 41)
+# If s leaves less than this share of X or y, nothing is left.
+_NOTHING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
 class SideInformation:
-    """Columns of s, read as classes or as numbers.
+    """Columns of s, read as classes, the numbers of which are labels (n, l), or as numbers (n, t).
 
-    Attributes
-    ----------
-    name : str
-        The argument that it comes from, for messages.
-    labels : (n, l) array
-        For each column of classes, the number of the class of each row.
-    numbers : (n, t) array
+    The name is that of the argument that s comes from, for messages.
     """
 
     name: str
@@ -39,7 +37,9 @@ class SideInformation:
     numbers: Array
 
     @classmethod
-    def of(cls, name: str, s: Any, n_rows: int, weights: Array | None = None) -> SideInformation:
+    def from_columns(
+        cls, name: str, s: Any, n_rows: int, weights: Array | None = None
+    ) -> SideInformation:
         """Return s (n,) or (n, t), or a frame, by columns; raise a ValueError for bad ones.
 
         Strings, truth values, and whole numbers with up to 20 different values are classes; other
@@ -48,15 +48,18 @@ class SideInformation:
         labels, numbers = np.empty((n_rows, 0), dtype=np.intp), np.empty((n_rows, 0))
         for title, column in _columns(name, s, n_rows):
             values = _checked(title, column)
-            counted = values if weights is None else values[weights > 0]
-            if _are_classes(np.unique(counted)):
+            distinct = np.unique(values if weights is None else values[weights > 0])
+            is_whole = distinct.dtype.kind not in "iuf" or (
+                len(distinct) <= MAX_WHOLE_CLASSES and (distinct == np.floor(distinct)).all()
+            )
+            if is_whole:
                 codes = np.unique(values, return_inverse=True)[1]
                 labels = np.column_stack([labels, codes])
             else:
                 numbers = np.column_stack([numbers, values.astype(np.float64)])
         return cls(name, labels, numbers)
 
-    def at(self, rows: Array) -> SideInformation:
+    def part(self, rows: Array) -> SideInformation:
         """Return the same for some rows (k,), or for all in another order."""
         return SideInformation(self.name, self.labels[rows], self.numbers[rows])
 
@@ -81,7 +84,12 @@ class SideInformation:
         self._check_varies(weights)
         parts = []
         if self.labels.shape[1]:
-            parts.append(replace(self._class_dependence(weights), weights=weights))
+            combinations = np.unique(self.labels, axis=0, return_inverse=True)[1].reshape(-1)
+            count = int(combinations.max()) + 1
+            what = f"`{self.name}` has {count} different labels, or combinations of them,"
+            advice = "give numbers as numbers, or fewer columns"
+            check_few(what, count, len(combinations), advice)
+            parts.append(replace(class_dependence(combinations, weights), weights=weights))
         if count := self.numbers.shape[1]:
             target = "multiscale" if count == 1 else "gaussian"
             parts.append(target_dependence(self.numbers, target, weights))
@@ -90,16 +98,6 @@ class SideInformation:
         gamma, facts = weighted_sum(parts, [1.0 / frobenius_norm(each) for each in parts])
         return Dependence(gamma, facts, weights=weights)
 
-    def _class_dependence(self, weights: Array | None) -> Dependence:
-        combinations = np.unique(self.labels, axis=0, return_inverse=True)[1].reshape(-1)
-        n, count = len(combinations), int(combinations.max()) + 1
-        if are_too_many(count, n):
-            raise ValueError(
-                f"`{self.name}` has {count} different labels, or combinations of them, in {n} "
-                "rows, too many to be classes; give numbers as numbers, or fewer columns"
-            )
-        return class_dependence(combinations, weights)
-
     def _check_varies(self, weights: Array | None) -> None:
         values = self.sort_keys if weights is None else self.sort_keys[weights > 0]
         if not np.ptp(values, axis=0).all():
@@ -107,6 +105,110 @@ class SideInformation:
                 f"`{self.name}` has a column that is the same in all rows; nothing can depend on "
                 "it, so leave it out"
             )
+
+
+class RidgeFit(NamedTuple):
+    """Ridge regressions of k columns: coefficients (m, k), and what their ridges come to.
+
+    The parameters (k,) are effective numbers of coefficients, the scores (k,) those of generalised
+    cross-validation.
+    """
+
+    coefficients: Array
+    parameters: Array
+    scores: Array
+
+
+@dataclass(frozen=True, eq=False)
+class SideRegression:
+    """Kernel ridge regression on s. Each column has the ridge of least cross-validation score.
+
+    The factor (n, m) of the kernel of s has columns of mean 0, by the counts (n,) of the rows.
+    """
+
+    factor: Array
+    counts: Array
+
+    @classmethod
+    def on_side(cls, side: Dependence) -> SideRegression:
+        """Return the regression on s, where rows count by their weights."""
+        counts = np.ones(len(side.facts)) if side.weights is None else side.weights
+        return cls(centred_by(side.factor * np.sqrt(side.gamma.signs), counts), counts)
+
+    def fit(self, cross: Array, squares: Array) -> RidgeFit:
+        """Return the regressions that predict columns from the factor.
+
+        The score of each ridge is in closed form.
+
+        Parameters
+        ----------
+        cross : (m, k) array
+            The weighted products of the factor with the columns.
+        squares : (k,) array
+            The weighted sums of squares of the columns, less those of their means.
+        """
+        values, vectors = self._eigenpairs
+        roots = np.sqrt(values)[:, None]
+        along = vectors.T @ cross / roots
+        # What ridge regressions fit of each direction: (ridges, m).
+        shares = values / (values + values.max() * _RIDGES[:, None])
+        errors = squares - (2.0 * shares - shares**2) @ along**2
+        free = 1.0 - (shares.sum(axis=1, keepdims=True) + 1.0) / self.counts.sum()
+        scores = np.divide(errors, free**2, out=np.full(errors.shape, np.inf), where=free > 0)
+        best = np.argmin(scores, axis=0)
+        chosen = shares[best].T
+        coefficients = vectors @ (chosen / roots * along)
+        return RidgeFit(coefficients, chosen.sum(axis=0), scores[best, np.arange(len(best))])
+
+    @cached_property
+    def _eigenpairs(self) -> tuple[Array, Array]:
+        """The eigenvalues above rounding, ascending, and eigenvectors of `factor^T factor`."""
+        values, vectors = np.linalg.eigh(self.factor.T * self.counts @ self.factor)
+        positive = values > np.finfo(np.float64).eps * len(values) * values[-1]
+        return values[positive], vectors[:, positive]
+
+
+class Remainder(NamedTuple):
+    """What s leaves of columns (n, k), of mean 0, and the mean number of parameters it took."""
+
+    columns: Array
+    parameters: float
+
+
+def remainder(regressions: Sequence[SideRegression], columns: Array, name: str) -> Remainder:
+    """Return what s leaves of columns (n, k): each by the regression of least score.
+
+    The regressions differ in their kernel of s. Raise a ValueError with the name of the columns if
+    nothing is left.
+    """
+    counts = regressions[0].counts
+    left = centred_by(columns, counts)
+    weighted = counts[:, None] * left
+    squares = np.einsum("ij,ij->j", weighted, left)
+    fits = [each.fit(each.factor.T @ weighted, squares) for each in regressions]
+    best = np.argmin([fit.scores for fit in fits], axis=0)
+    parameters = np.ones(len(squares))
+    for number, (regression, fit) in enumerate(zip(regressions, fits, strict=True)):
+        own = best == number
+        left[:, own] -= regression.factor @ fit.coefficients[:, own]
+        parameters[own] += fit.parameters[own]
+    sizes = counts @ left**2
+    if sizes.sum() <= _NOTHING * squares.sum():
+        raise ValueError(
+            f"`given` explains {name} completely: nothing is left to explain or to test. Leave "
+            f"out of `given` what {name} follows from"
+        )
+    return Remainder(left, float(np.average(parameters, weights=sizes)))
+
+
+def conditional(dependence: Dependence, regression: SideRegression) -> Dependence:
+    """Return the dependence on what s leaves of y: `U - E[U | s]` instead of U.
+
+    J is then the squared norm of the mean covariance of kernel features of X W and y at fixed s.
+    It is 0 if X W and y are independent at each value of s, however both depend on s.
+    """
+    facts = remainder([regression], dependence.factor, "y").columns
+    return replace(dependence, gamma=ThinGamma(dependence.gamma.signs), facts=facts)
 
 
 def _columns(name: str, s: Any, n_rows: int) -> list[tuple[str, Array]]:
@@ -150,10 +252,3 @@ def _checked(title: str, column: Array) -> Array:
     if column.dtype.kind == "f" and not np.isfinite(column).all():
         raise ValueError(f"{title} has infinite values; expected finite numbers")
     return column
-
-
-def _are_classes(distinct: Array) -> bool:
-    """Return whether distinct values (k,) are classes rather than numbers."""
-    if distinct.dtype.kind not in "iuf":
-        return True
-    return len(distinct) <= MAX_WHOLE_CLASSES and bool((distinct == np.floor(distinct)).all())

@@ -15,9 +15,8 @@ from sklearn.utils.multiclass import type_of_target
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, ThinGamma
-from ism_dask.gamma.classes import class_dependence, kinds_of
-from ism_dask.gamma.labels import is_indicator, labels_dependence
-from ism_dask.gamma.weighted import repeated_rows
+from ism_dask.gamma.labels import class_dependence, is_indicator, labels_dependence
+from ism_dask.gamma.row_values import finite_numbers, repeated_rows
 from ism_dask.kernels.widths import WIDTHS, mean_of_gaussians, median_distance
 
 # The most rows from which the median distance of y is computed.
@@ -171,19 +170,3 @@ def standardise_target(y: Array, weights: Array | None = None) -> Array:
     scaled -= np.average(scaled, axis=0, weights=weights)
     scaled -= np.average(scaled, axis=0, weights=weights)
     return np.asarray(scaled / np.sqrt(np.average(scaled**2, axis=0, weights=weights)))
-
-
-def finite_numbers(y: Array) -> Array:
-    """Return y of any shape in float64, or raise a ValueError."""
-    given = np.asarray(y)
-    try:
-        with np.errstate(over="ignore"):
-            numbers = given.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"`y` must be numbers where it is no labels; got {kinds_of(given)}: {error}. Labels "
-            'are one for each row, a `y` of shape (n,), and go with target="classes"'
-        ) from error
-    if not np.isfinite(numbers).all():
-        raise ValueError("`y` contains NaN or infinity; expected finite numbers below 1.8e308")
-    return numbers

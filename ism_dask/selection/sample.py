@@ -13,7 +13,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory
-from ism_dask.gamma.weighted import repeated_rows
+from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.blocks import deal

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence, centred_by
-from ism_dask.gamma.combined import AvoidingDependence
+from ism_dask.gamma.base import AvoidingDependence, Dependence, centred_by
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.selection.rules import RULES

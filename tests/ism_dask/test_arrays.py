@@ -36,8 +36,8 @@ from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_fit import PredictionTask
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.gamma.classes import class_dependence
-from ism_dask.gamma.combined import avoiding
+from ism_dask.gamma.base import avoiding
+from ism_dask.gamma.labels import class_dependence
 from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.arrays import on_host

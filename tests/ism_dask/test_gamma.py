@@ -16,7 +16,7 @@ from sklearn.preprocessing import scale
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR
 from ism_dask.estimators.partial_targets import centred_labels, partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS
-from ism_dask.gamma.from_embedding import EMBEDDING, normalise_rows
+from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
 from ism_dask.gamma.targets import TARGETS, target_dependence
 from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import cut

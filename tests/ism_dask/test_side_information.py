@@ -20,9 +20,14 @@ from sklearn.svm import SVC
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.estimators.fitted import _correlation
-from ism_dask.gamma.combined import avoiding
-from ism_dask.gamma.residual import _RIDGES, SideRegression, conditional
-from ism_dask.gamma.side_information import SideInformation
+from ism_dask.gamma.base import avoiding
+from ism_dask.gamma.side_information import (
+    _RIDGES,
+    SideInformation,
+    SideRegression,
+    conditional,
+    remainder,
+)
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.solvers import ISM
@@ -52,7 +57,7 @@ def _confounded(n, seed):
 @pytest.mark.parametrize("y", [CLASSES, NUMBERS], ids=["y classes", "y numbers"])
 def test_gamma_is_the_difference_in_units_of_the_norms(side, y):
     explained = target_dependence(y)
-    avoided = SideInformation.of("avoid", SIDES[side], N).dependence()
+    avoided = SideInformation.from_columns("avoid", SIDES[side], N).dependence()
     G, S = dense_gamma(explained), dense_gamma(avoided)
     difference = G - 3.0 * np.linalg.norm(G) / np.linalg.norm(S) * S
     whole, some = avoiding(explained, avoided, 3.0), np.arange(0, N, 3)
@@ -64,7 +69,7 @@ def test_gamma_is_the_difference_in_units_of_the_norms(side, y):
 
 def test_columns_of_classes_are_combined_and_count_like_numbers():
     sides = np.column_stack([SEX, CLASSES.astype(str)]), np.char.add(SEX, CLASSES.astype(str))
-    read = (SideInformation.of("avoid", s, N) for s in (*sides, SIDES["both"], SEX, AGE))
+    read = (SideInformation.from_columns("avoid", s, N) for s in (*sides, SIDES["both"], SEX, AGE))
     pair, combined, both, *parts = (dense_gamma(each.dependence()) for each in read)
     assert_allclose(pair, combined, atol=1e-12)
     assert_allclose(both, sum(part / np.linalg.norm(part) for part in parts), atol=1e-12)
@@ -77,7 +82,7 @@ SERVED = {"exact": WIDE, "landmarks": WIDE, "monomials": Polynomial(2), "closed"
 @pytest.mark.parametrize(("engine", "kernel"), SERVED.items())
 def test_every_engine_takes_negative_weights(engine, kernel):
     """The error bound of each engine holds for the difference, relative to its J."""
-    avoided = SideInformation.of("avoid", AGE, N).dependence()
+    avoided = SideInformation.from_columns("avoid", AGE, N).dependence()
     dependence = avoiding(target_dependence(CLASSES), avoided, 10.0)
     W = np.linalg.qr(RNG.normal(size=(5, 2)))[0]
     J = first_engine(engine, problem_of(ROWS, dependence, kernel, 20), 2).double.value(W)
@@ -154,12 +159,12 @@ def test_given_finds_the_direct_effect():
 
 def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression():
     """The ridge is the one of least generalised cross-validation score, by the definition."""
-    side = SideInformation.of("given", AGE, N).dependence()
-    regression = SideRegression.of(side)
+    side = SideInformation.from_columns("given", AGE, N).dependence()
+    regression = SideRegression.on_side(side)
     K, Y = dense_gamma(side), np.eye(3)[CLASSES]
     Y = Y - Y.mean(axis=0)
     largest = np.linalg.eigvalsh(K)[-1]
-    for column, residual in zip(Y.T, regression.residual(Y).T, strict=True):
+    for column, residual in zip(Y.T, remainder([regression], Y, "y").columns.T, strict=True):
         fits = []
         for ridge in _RIDGES * largest:
             smoother = np.linalg.solve(K + ridge * np.eye(N), K).T
@@ -169,7 +174,7 @@ def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression():
         predicted = KernelRidge(alpha=ridge, kernel="precomputed").fit(K, column).predict(K)
         assert_allclose(residual, column - predicted, atol=1e-6)
     left = conditional(target_dependence(CLASSES), regression)
-    assert_allclose(left.factor, regression.residual(Y), atol=1e-12)
+    assert_allclose(left.factor, remainder([regression], Y, "y").columns, atol=1e-12)
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.estimators import wide_rows
-from ism_dask.gamma.classes import class_dependence
+from ism_dask.gamma.labels import class_dependence
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.rows import execution
 

@@ -10,7 +10,7 @@ from sklearn.datasets import make_blobs
 
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import Landmarks, as_engine
-from ism_dask.gamma.from_embedding import EMBEDDING
+from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
 from ism_dask.kernels.widths import median_distance
 from ism_dask.linalg.eigen import largest_pairs, leading_eigenpairs, leading_eigenpairs_by_products

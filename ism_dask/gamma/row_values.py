@@ -1,4 +1,7 @@
-"""Weights of rows: a row of weight 2 counts as two equal rows."""
+"""Check what a user gives for each row: labels, numbers, and weights.
+
+A row of weight 2 counts as two equal rows.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,96 @@ from ism_dask._validation import check_choice
 
 # Rows of whole weights are repeated in a sample, up to this sum of the weights.
 _MOST_REPEATED = 10**6
+
+
+def target_as_array(y: Any) -> Array:
+    """Return y as an array; NaN among strings stays NaN, which NumPy would make "nan".
+
+    Masked values become None, which stands for a missing one.
+    """
+    y = without_mask(y)
+    given = np.asarray(y)
+    if given.dtype.kind not in "SUT":
+        return given
+    objects = np.asarray(y, dtype=object)
+    if not all(isinstance(value, str | bytes) for value in objects.flat):
+        return objects
+    return objects.astype(str) if given.dtype.kind == "T" else given
+
+
+def without_mask(values: Any) -> Any:
+    """Return a masked array with None, a missing value, where it is masked; others unchanged."""
+    if not np.ma.is_masked(values):
+        return values
+    objects = np.asarray(values.data, dtype=object)
+    objects[np.ma.getmaskarray(values)] = None
+    return objects
+
+
+def is_missing(values: Array) -> Array:
+    """Return which values (n, ...) are NaN, None or the NA of pandas, as a boolean array."""
+    if values.dtype.kind in "fmM":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(values.shape, dtype=bool)
+    # NA is recognised by the name of its type: pandas is not a dependency, and comparing NA with
+    # itself yields neither True nor False.
+    with np.errstate(invalid="ignore"):  # NumPy 2.5 warns where NaN is compared
+        missing = [
+            value is None or type(value).__name__ == "NAType" or bool(value != value)  # noqa: PLR0124
+            for value in values.flat
+        ]
+    return np.array(missing, dtype=bool).reshape(values.shape)
+
+
+def check_complete(what: str, values: Array) -> None:
+    """Raise a ValueError that names `what` if values (n,) are missing in some rows."""
+    gaps = np.flatnonzero(is_missing(values))
+    if gaps.size:
+        raise ValueError(
+            f"{what} has no value in {gaps.size} of {len(values)} rows (NaN, None or pandas' NA), "
+            f"the first number {gaps[0]}; drop these rows, or give them a class of their own"
+        )
+
+
+def check_labels(y: Array) -> None:
+    """Raise a ValueError if labels y (n,) are missing or cannot be compared with each other."""
+    check_complete("`y`", y)
+    distinct_labels(y)
+
+
+def distinct_labels(y: Array) -> tuple[Array, Array, Array]:
+    """Return the distinct labels (c,), the index of each row's label (n,), and counts (c,)."""
+    try:
+        return np.unique(y, return_inverse=True, return_counts=True)
+    except TypeError as error:
+        raise ValueError(
+            f"`y` has labels that cannot be compared with each other ({kinds_of(y)}); "
+            "expected all strings or all numbers. Convert them to one type"
+        ) from error
+
+
+def kinds_of(values: Array) -> str:
+    """Return a description of the types of values, for error messages."""
+    if values.dtype.kind != "O":
+        return f"dtype {values.dtype}"
+    return "values of type " + ", ".join(sorted({type(value).__name__ for value in values.flat}))
+
+
+def finite_numbers(y: Array) -> Array:
+    """Return y of any shape in float64, or raise a ValueError."""
+    given = np.asarray(y)
+    try:
+        with np.errstate(over="ignore"):
+            numbers = given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"`y` must be numbers where it is no labels; got {kinds_of(given)}: {error}. Labels "
+            'are one for each row, a `y` of shape (n,), and go with target="classes"'
+        ) from error
+    if not np.isfinite(numbers).all():
+        raise ValueError("`y` contains NaN or infinity; expected finite numbers below 1.8e308")
+    return numbers
 
 
 def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:
