@@ -1,4 +1,4 @@
-# make demo  - see it work: cross-validates Wine under Prefect
+# make demo  - see it work: cross-validates Wine under Prefect, on a Dask cluster of two processes
 # make test  - the test suite
 PYTHON ?= python3
 VENV := .venv
@@ -29,8 +29,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## Cross-validate Wine under Prefect and print the table
-	$(BIN)/ism-dask crossval wine
+demo: $(READY)  ## Ten folds of Wine under Prefect on two Dask processes: ISM and prediction beside PCA and LDA
+	$(BIN)/ism-dask crossval wine --criterion both --cluster deploy/two-processes.toml
 
 test: $(READY)  ## Run the test suite (some eight minutes on two slow cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'

@@ -62,14 +62,18 @@ def saving_flow(compute: Callable[[Any], RunResult]) -> Flow[..., Any]:
 
 
 def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
-    """Return a row for each fold, one for the mean and one for the standard deviation.
+    """Return a row for each fold of each method, one for the mean and one for the deviation.
 
     The UI shows numbers with all their digits: they are texts with four.
     """
-    folds = {str(each.fold): each.measures for each in result.results}
     return [
-        {"fold": name, **{key: number(value) for key, value in vars(measures).items()}}
-        for name, measures in {**folds, "mean": result.mean, "sd": result.sd}.items()
+        {"method": method, "fold": name, **{key: number(each) for key, each in vars(row).items()}}
+        for method, one in result.methods.items()
+        for name, row in {
+            **{str(fold.fold): fold.measures for fold in one.results},
+            "mean": one.mean,
+            "sd": one.sd,
+        }.items()
     ]
 
 

@@ -135,7 +135,7 @@ def print_summary(summary: Summary, output: Output) -> None:
     output.say(summary.subject)
     _print_facts("figure", summary.facts, output)
     for block in summary.blocks:
-        columns = (block.title.lower(), "value", "meaning")
+        columns = (block.title[:1].lower() + block.title[1:], "value", "meaning")
         if block.facts:
             rows = [(each.name, each.value, each.explanation) for each in block.facts]
             output.table(columns, rows, left=3)
@@ -150,7 +150,7 @@ def print_ending(summary: Summary, output: Output) -> None:
     _print_facts("figure", summary.facts, output)
     for block in summary.blocks:
         if not block.detail:
-            _print_facts(block.title.lower(), block.facts, output)
+            _print_facts(block.title[:1].lower() + block.title[1:], block.facts, output)
             _print_tables(block, output)
 
 

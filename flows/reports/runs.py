@@ -115,12 +115,12 @@ def _numbers(result: RunResult) -> dict[str, float | None]:
     names = ("rows", "iterations", "objective", "seconds")
     numbers: dict[str, Any] = {name: getattr(result, name, None) for name in names}
     if isinstance(result, CrossvalResult):
-        folds, mean = len(result.results), result.mean
+        mean, fits = result.mean, [fit for one in result.methods.values() for fit in one.results]
         numbers = {
             "rows": round(result.rows * (1 - 1 / result.folds)),  # each fold is held out of one fit
-            "iterations": round(folds * mean.iterations),
+            "iterations": sum(fit.iterations for fit in fits),
             "objective": -mean.cost,
-            "seconds": folds * mean.seconds,
+            "seconds": sum(fit.seconds for fit in fits),
             "accuracy": mean.accuracy,
         }
     if numbers["seconds"] and not isinstance(result, UnfoldResult):

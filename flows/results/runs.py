@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -237,22 +237,39 @@ class FoldResult(FitEnding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossvalResult(DataResult):
+class CrossvalMeasures(JsonRecord):
+    """What a cross-validation measured of the fits by one criterion."""
+
+    results: tuple[FoldResult, ...]  # of the folds that ran
+    mean: FoldMeasures
+    sd: FoldMeasures  # of the population
+
+    @property
+    def predicts(self) -> bool:
+        """Whether W maximises the share of the label that is explained, and not HSIC."""
+        return any(each.selection is not None for each in self.results)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossvalResult(DataResult, CrossvalMeasures):
     """The result of `crossval`."""
 
     command: ClassVar[str] = "crossval"
     label: str = ""
     kernel: str
     folds: int  # into which the rows were dealt; not all of them need have run
-    results: tuple[FoldResult, ...]  # of the folds that ran
-    mean: FoldMeasures
-    sd: FoldMeasures  # of the population
     class_names: tuple[str, ...]  # in the order of the confusions
+    # With criterion "both", the fits by dependence: those of the other fields are by prediction.
+    published: CrossvalMeasures | None = None
 
     @property
-    def predicts(self) -> bool:
-        """Whether W maximises the share of the label that is explained, and not HSIC."""
-        return any(each.selection is not None for each in self.results)
+    def methods(self) -> Mapping[str, CrossvalResult]:
+        """The result of each criterion by itself, by the name of the method in reports."""
+        alone = replace(self, published=None)
+        by_name = {"prediction" if self.predicts else "ISM": alone}
+        if self.published is None:
+            return by_name
+        return {"ISM": replace(alone, **vars(self.published)), **by_name}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -21,13 +22,11 @@ from sklearn.svm import SVC
 from flows.compute.session import joined_cluster
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_log, run_step
-from flows.results.runs import CrossvalResult, FoldMeasures, FoldResult
+from flows.results.runs import CrossvalMeasures, CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.data import Array, LabelledDataset, label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import computed_facts, fit, saved_record
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
-from flows.settings.runs import DEPENDENCE, CrossvalSettings
-from ism_dask import SupervisedIKDR
-from ism_dask.rows.execution import on_this_machine
+from flows.settings.runs import BOTH, CrossvalSettings
 from storage import Dataset, save_results
 
 KIND = CrossvalResult.command
@@ -74,7 +73,7 @@ def plan_folds(labelled: LabelledDataset, folds: int, seed: int) -> list[FoldPla
 def run_fold(
     labelled: LabelledDataset, plan: FoldPlan, settings: CrossvalSettings, part: ProgressShare
 ) -> FoldResult:
-    """Fit W, then the classifier, to the training rows, and score both on the held-out rows.
+    """Fit W by one criterion, then the classifier, to the training rows; score the held-out rows.
 
     The classifier gets X W without further scaling: W has orthonormal columns on standardised
     features, so the new features have comparable scales, and the differences that remain are the
@@ -98,7 +97,7 @@ def run_fold(
             accuracy=float(np.mean(predicted == truth)),
             cost=-float(model.objective_),
             selection=fitted.selection,
-            baselines=baseline_accuracies(train, known, held_out, truth, q, but=settings.criterion),
+            baselines=baseline_accuracies(train, known, held_out, truth, q),
             confusion=None if len(classes) > _CLASSES else tuple(map(tuple, counts.tolist())),
             **vars(fitted.ending),
         )
@@ -110,23 +109,22 @@ def classifier() -> SVC:
 
 
 def baseline_accuracies(
-    train: Array, y: Array, held_out: Array, truth: Array, q: int, *, but: str
+    train: Array, y: Array, held_out: Array, truth: Array, q: int
 ) -> dict[str, float]:
     """Return the share of held-out rows (m, d) classified correctly, by baseline of q features.
 
-    Baselines that would take too long are left out, all of those that need the rows in memory if
-    the rows are read from disk, and the one named `but`, which the run itself has.
+    Baselines that would take too long are left out, and all of those that need the rows in memory
+    if the rows are read from disk.
     """
     n, d = train.shape
     in_memory = isinstance(train, np.ndarray) and isinstance(held_out, np.ndarray)
     accuracies = {}
     for name, (model, work) in _baselines(min(q, n), len(np.unique(y)), n, d).items():
-        if name == but or work > _MOST_WORK or (work and not in_memory):
+        if work > _MOST_WORK or (work and not in_memory):
             continue
         rows = (train, held_out) if work else (np.zeros((n, 1)), np.zeros((len(truth), 1)))
-        with warnings.catch_warnings(), on_this_machine():
-            # LDA warns of columns that depend on others, which do not hinder it, and a fit of W of
-            # how it ended.
+        with warnings.catch_warnings():
+            # LDA warns of columns that depend on others, which do not hinder it.
             warnings.simplefilter("ignore", UserWarning)
             accuracies[name] = float(model.fit(rows[0], y).score(rows[1], truth))
     return accuracies
@@ -134,11 +132,8 @@ def baseline_accuracies(
 
 def _baselines(q: int, classes: int, n: int, d: int) -> dict[str, tuple[BaseEstimator, float]]:
     """Return each classifier with the number of multiplications of its fit to rows (n, d)."""
-    largest_hsic = SupervisedIKDR(q, random_state=0)
     lda = LinearDiscriminantAnalysis(n_components=min(q, classes - 1))
     return {
-        # Some hundred multiplications for each pair of rows and column.
-        DEPENDENCE: (make_pipeline(largest_hsic, classifier()), 100.0 * n**2 * d),
         "PCA": (_standardised(PCA(q, random_state=0)), float(n) * d**2),
         "LDA": (_standardised(lda), float(n) * d**2),
         "all features": (_standardised(), float(n) ** 2 * d),
@@ -150,14 +145,14 @@ def _standardised(*features: BaseEstimator) -> BaseEstimator:
     return make_pipeline(StandardScaler(), *features, classifier())
 
 
-def average(results: Sequence[FoldResult]) -> tuple[FoldMeasures, FoldMeasures]:
-    """Return mean and population standard deviation of the measures over folds."""
+def average(results: Sequence[FoldResult]) -> CrossvalMeasures:
+    """Return the results with mean and population standard deviation of their measures."""
     folds = [vars(result.measures) for result in results]
     mean, sd = (
         FoldMeasures(**{name: float(reduce([each[name] for each in folds])) for name in folds[0]})
         for reduce in (np.mean, np.std)
     )
-    return mean, sd
+    return CrossvalMeasures(results=tuple(results), mean=mean, sd=sd)
 
 
 @dataclass(eq=False)
@@ -172,15 +167,24 @@ class Crossval:
         """Return the name of a fold in reports of progress."""
         return f"fold {plan.number} of {self.settings.folds}"
 
-    def fold(self, plan: FoldPlan) -> FoldResult:
-        """Compute a fold, or load its saved result; report progress."""
-        settings, count, key = self.settings, len(self.settings.fold_numbers), f"fold-{plan.number}"
-        part = ProgressShare((plan.number - 1) / count, plan.number / count, self.title(plan))
+    def fold(self, plan: FoldPlan) -> dict[str, FoldResult]:
+        """Compute a fold by each criterion, or load its saved results; report progress."""
+        criteria, count = self.settings.criteria, len(self.settings.fold_numbers)
+        whole = ProgressShare((plan.number - 1) / count, plan.number / count, self.title(plan))
+        parts = zip(criteria, whole.cut([1.0] * len(criteria)), strict=True)
+        return {criterion: self._fold_by(criterion, plan, part) for criterion, part in parts}
+
+    def _fold_by(self, criterion: str, plan: FoldPlan, part: ProgressShare) -> FoldResult:
+        settings, piece = self.settings, dict[str, Any](fold=plan.number)
+        if settings.criterion == BOTH:
+            settings = replace(settings, criterion=criterion)
+            piece, part = {**piece, "by": criterion}, part.named(f"{part.name} by {criterion}")
         part.report(0.0)
+        key = "-".join(("fold", *map(str, piece.values())))
         saved = self.run.find(key)
         if saved is None:
             work = partial(run_fold, self.labelled, plan, settings, part)
-            result = fit_on_cluster(settings, self.run, work, len(plan.train), fold=plan.number)
+            result = fit_on_cluster(settings, self.run, work, len(plan.train), **piece)
             self.run.save(key, result.to_json())
         else:
             result = FoldResult.from_json(saved)
@@ -189,21 +193,20 @@ class Crossval:
         part.report(1.0, accuracy)
         return result
 
-    def save(self, results: Sequence[FoldResult]) -> CrossvalResult:
+    def save(self, folds: Sequence[Mapping[str, FoldResult]]) -> CrossvalResult:
         """Average the results of all folds, and save them as a run."""
         self.run.lease.check()
         settings, labelled = self.settings, self.labelled
-        mean, sd = average(results)
         names, codes = labelled.class_names, np.unique(labelled.y)
+        measures = [average([fold[criterion] for fold in folds]) for criterion in settings.criteria]
         result = CrossvalResult(
             label=labelled.label,
             kernel=settings.kernel,
             n_components=labelled.count_components(settings),
             folds=settings.folds,
-            results=tuple(results),
-            mean=mean,
-            sd=sd,
             class_names=tuple(str(code) if names is None else names[code] for code in codes),
+            published=measures[0] if settings.criterion == BOTH else None,
+            **vars(measures[-1]),
             **computed_facts(self.run.run, settings, labelled.data),
         )
         save_results(self.run.run, KIND, **saved_record(settings, result))
@@ -218,6 +221,9 @@ def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
     """
     settings, data = run_step(f"ingest {settings.dataset}", store_for_run, settings)
     labelled, plans = run_step("deal folds", deal_folds, settings, data)
+    if settings.criterion == BOTH:
+        # Prediction alone would choose its number of features; two rows of a table have the same.
+        settings = replace(settings, n_components=labelled.count_components(settings))
     name = settings.run or f"{labelled.default_name(settings)}-crossval"
     # Earlier results under a default name are replaced without `--force`.
     facts = {**labelled.facts(settings), "replaces": KIND if settings.run is None else ""}

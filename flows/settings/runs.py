@@ -37,8 +37,8 @@ _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 _OF_ISM = ("tol", "angle_tol")
 # The default device, and the engine for dependence that can be on another one.
 CPU, _EXACT = "cpu", "exact"
-# The criteria.
-PREDICTION, DEPENDENCE = "prediction", "dependence"
+# The criteria, and what a cross-validation by both of them is called.
+PREDICTION, DEPENDENCE, BOTH = "prediction", "dependence", "both"
 
 
 def components_setting(
@@ -282,8 +282,13 @@ class SearchSettings(SavedRunSettings):
             raise SettingsError(
                 f'`max_features` is {number!r}; expected a number of columns from 1 up, or "auto"'
             )
-        if self.criterion == PREDICTION:
+        if self.criterion != DEPENDENCE:
             self._check_prediction()
+        if self.criterion != PREDICTION and number is not None:
+            raise SettingsError(
+                f"`max_features` is {number!r}, but --max-features belongs to --criterion "
+                f"{PREDICTION}; give that, or leave --max-features out"
+            )
 
     def _check_prediction(self) -> None:
         """Raise SettingsError for settings that the criterion of prediction does not have."""
@@ -322,6 +327,12 @@ class SearchSettings(SavedRunSettings):
 class CrossvalSettings(SearchSettings):
     """Settings of a stratified cross-validation of W by an RBF support vector machine on X W."""
 
+    criterion: str = solver_setting(
+        PREDICTION,
+        about="What W maximises. prediction: the share of the label that a kernel ridge regression "
+        "explains; dependence: HSIC, as published; both: the two on the same folds.",
+        names=lambda: [PREDICTION, DEPENDENCE, BOTH],
+    )
     folds: int = run_setting(10, about="Number of folds.", ge=2)
     first: int | None = course_setting(
         None, about="Run only this many folds, from the first.", ge=1
@@ -338,6 +349,16 @@ class CrossvalSettings(SearchSettings):
     def fold_numbers(self) -> range:
         """Numbers of the folds to run, counted from 1."""
         return range(1, (self.first or self.folds) + 1)
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The criteria that W is fitted by on each fold."""
+        return (DEPENDENCE, PREDICTION) if self.criterion == BOTH else (self.criterion,)
+
+    @property
+    def method(self) -> str:
+        """How W is computed, in a few words."""
+        return "by ISM and prediction" if self.criterion == BOTH else super().method
 
 
 @dataclass(frozen=True, kw_only=True)

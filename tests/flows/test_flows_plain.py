@@ -18,9 +18,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from support import noted_calls, store_own
 
-from flows.errors import SettingsError
+from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare
+from flows.reports.runs import ListedRun
 from flows.reports.summary import summarise
+from flows.reports.view import View
 from flows.results.runs import top_loadings
 from flows.runs.clustering import run_cluster
 from flows.runs.crossval import plan_folds, run_crossval, run_fold
@@ -33,7 +35,7 @@ from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.devices import Device
 from ism_dask.rows.source import RowSource
-from storage import load_model
+from storage import load_model, open_run
 from storage.row_subset import RowSubset
 
 WINE = CrossvalSettings(dataset="wine")
@@ -164,11 +166,9 @@ def test_crossval_and_its_baselines_are_what_scikit_learn_computes():
     result = run_crossval(CrossvalSettings(dataset="wine", n_components=2, folds=3))
     X, y = load_wine(return_X_y=True)
     prediction = PredictiveIKDR(2, random_state=0)
-    hsic = SupervisedIKDR(2, random_state=0)
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     models = {
         "": make_pipeline(prediction, SVC()),
-        "dependence": make_pipeline(hsic, SVC()),
         "PCA": make_pipeline(StandardScaler(), PCA(2), SVC()),
         "LDA": make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(n_components=2), SVC()),
         "all features": make_pipeline(StandardScaler(), SVC()),
@@ -196,11 +196,50 @@ def test_crossval_and_its_baselines_are_what_scikit_learn_computes():
 def test_baselines_that_take_too_long_are_left_out_and_named(monkeypatch):
     monkeypatch.setattr("flows.runs.crossval._MOST_WORK", 1e5)
     result = run_crossval(replace(WINE, n_components=2, first=1, max_iter=1))
-    assert set(result.results[0].baselines or {}) == {"PCA", "LDA", "chance"}
+    assert set(result.results[0].baselines) == {"PCA", "LDA", "chance"}
     (block,) = (each for each in summarise(result).blocks if each.title == "Beside other features")
     assert [row[0] for row in block.tables[0].rows] == ["prediction", "PCA", "LDA", "chance"]
-    (note,) = block.notes
-    assert note.endswith("178 rows of 13 columns are too many: dependence, all features.")
+    one_row, note = block.notes
+    assert one_row.startswith("One row of 18 is 0.0556 of the accuracy: ")
+    assert note.endswith("178 rows of 13 columns are too many: all features.")
+
+
+def test_both_criteria_are_fitted_to_the_same_folds():
+    settings = replace(WINE, first=2)
+    both = run_crossval(replace(settings, criterion="both"))
+    assert both.n_components == 2  # of prediction, too, which would choose
+    for criterion, found in (("dependence", both.methods["ISM"]), ("prediction", both)):
+        alone = run_crossval(replace(settings, n_components=2, criterion=criterion))
+        assert list(alone.methods) == ["ISM" if criterion == "dependence" else "prediction"]
+        for one, other in zip(found.results, alone.results, strict=True):
+            assert {**one.to_json(), "seconds": 0} == {**other.to_json(), "seconds": 0}
+        assert found.mean.accuracy == alone.mean.accuracy
+        assert found.sd.cost == alone.sd.cost
+    summary = summarise(both)
+    accuracies = {name: one.mean.accuracy for name, one in both.methods.items()}
+    assert summary.headline == ", ".join(f"{n} {a:.3f}" for n, a in accuracies.items())
+    titles = [block.title for block in summary.blocks]
+    assert len(set(titles)) == len(titles)
+    assert {"Folds of ISM", "Folds of prediction", "How far to trust ISM"} < set(titles)
+    listed = ListedRun.of(open_run(both.run))
+    fits = [fit for one in both.methods.values() for fit in one.results]
+    assert listed.numbers["iterations"] == sum(fit.iterations for fit in fits)
+    assert View.of(both.run).result.to_json() == both.to_json()
+
+
+def test_an_interrupted_cross_validation_by_both_criteria_repeats_no_fit(monkeypatch):
+    settings = replace(WINE, first=1, criterion="both", run="again")
+
+    def interrupted(*_):
+        raise FlowError("interrupted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.runs.crossval.Crossval.save", interrupted)
+        with pytest.raises(FlowError, match="interrupted"):
+            run_crossval(settings)
+    fits = noted_calls(monkeypatch, "flows.runs.crossval.fit")
+    assert set(run_crossval(settings).methods) == {"ISM", "prediction"}
+    assert fits == []
 
 
 def test_top_loadings_are_the_largest_weights():

@@ -38,7 +38,7 @@ def test_kernel_parameters_reach_the_kernel():
         ({"engine_tol": 0.1}, "--engine-tol belongs to --criterion dependence"),
         ({"engine": "exact"}, "`engine` is 'exact', which belongs to --criterion dependence"),
         ({"solver": "ism"}, "`solver` is 'ism', which belongs to --criterion dependence"),
-        ({"kernel": "distance"}, "`kernel`='distance' is not positive definite"),
+        ({"kernel": "distance"}, "`kernel` is 'distance', which is not positive definite"),
     ],
 )
 def test_what_belongs_to_dependence_is_refused_for_prediction(changes, message):
@@ -54,6 +54,18 @@ def test_devices_compute_predictions_and_all_pairs():
         dependence = {"criterion": "dependence"} if kind is FitSettings else {}
         with pytest.raises(SettingsError, match="`device` is 'cuda:0', but --engine auto compu"):
             kind(dataset="wine", device="cuda:0", **dependence)
+
+
+def test_a_cross_validation_by_both_criteria_takes_what_both_have():
+    both = CrossvalSettings(dataset="wine", criterion="both")
+    assert both.criteria == ("dependence", "prediction")
+    for name, value in (("tol", 0.01), ("engine", "exact"), ("max_features", 3)):
+        with pytest.raises(SettingsError, match=f"`{name}`"):
+            replace(both, **{name: value})
+    with pytest.raises(SettingsError, match="`max_features` is 3, but --max-features belongs to"):
+        FitSettings(dataset="wine", criterion="dependence", max_features=3)
+    with pytest.raises(SettingsError, match="`criterion` is 'both'; expected one of prediction, d"):
+        FitSettings(dataset="wine", criterion="both")
 
 
 def test_name_place_and_pace_of_a_run_decide_no_number():

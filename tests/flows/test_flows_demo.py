@@ -1,0 +1,73 @@
+"""What `make demo` runs, and the runs of deploy/prefect.yaml: the published system on a cluster."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.compute.places import Local, LocalServices, cluster_place
+from flows.compute.session import Session
+from flows.paper.settings import TablesSettings
+from flows.settings.runs import FitSettings
+
+ROOT = Path(__file__).parents[2]
+
+
+def _words_of_the_demo():
+    """Return the words of the command of `make demo`, without the program."""
+    (recipe,) = re.findall(
+        r"^demo:.*\n\t\$\(BIN\)/ism-dask (.+)$", (ROOT / "Makefile").read_text(), re.M
+    )
+    return shlex.split(recipe)
+
+
+@pytest.mark.long
+def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, serving, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    tasks, workers, close = {}, [], Session.close
+
+    def counted(session):
+        def counts(dask_scheduler):
+            prefixes = dask_scheduler.task_prefixes.items()
+            return {name: prefix.state_counts["memory"] for name, prefix in prefixes}
+
+        tasks.update(session.client.run_on_scheduler(counts))
+        workers.extend(session.client.run(lambda dask_worker: dask_worker.nanny))
+        close(session)
+
+    monkeypatch.setattr(Session, "close", counted)
+    ended = here(*_words_of_the_demo())
+    assert (ended.status, ended.err) == (0, "")
+    run, dashboard = ended.out.splitlines()[:2]
+    assert run.startswith(f"run: {serving.page}/runs/flow-run/")
+    assert re.fullmatch(r"Dask dashboard: http://127\.0\.0\.1:\d+/status", dashboard)
+    rows = re.findall(r"^ ([A-Za-z ]+?)  .*  (\d\.\d{4}) *$", ended.out, re.MULTILINE)
+    accuracies = {name: float(accuracy) for name, accuracy in rows}
+    assert list(accuracies)[:3] == ["ISM", "prediction", "PCA"]
+    assert {"LDA", "chance"} < set(accuracies)
+    assert min(accuracies["ISM"], accuracies["prediction"]) > 0.95
+    assert accuracies["chance"] < 0.5
+    assert "One row of 178 is 0.0056 of the accuracy" in ended.words
+    assert len(workers) == 2
+    # In each fold, J and Phi of the training rows are computed by workers, several times.
+    assert tasks["phi_of_pairs"] >= 10, tasks
+    assert tasks["gradient_of_pairs"] >= 10, tasks
+
+
+def test_the_cluster_of_the_demo_has_two_processes():
+    words = _words_of_the_demo()
+    place = cluster_place(str(ROOT / words[words.index("--cluster") + 1]))
+    assert isinstance(place, Local)
+    assert (place.workers, place.threads) == (2, 1)
+
+
+def test_the_nightly_run_fits_the_published_system_on_the_cluster(monkeypatch):
+    monkeypatch.delenv("ISM_DASK_SCHEDULER", raising=False)
+    listed = yaml.safe_load((ROOT / "deploy/prefect.yaml").read_text())["deployments"]
+    settings = {each["name"]: each["parameters"]["settings"] for each in listed}
+    nightly = FitSettings.parse(settings.pop("nightly-mnist"))
+    assert (nightly.dataset, nightly.criterion) == ("mnist", "dependence")
+    assert isinstance(cluster_place(nightly.scheduler), LocalServices)
+    assert [TablesSettings.parse(each).run for each in settings.values()] == ["weekly-tables"]
