@@ -53,7 +53,7 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     ),
     "Compute a run": (
         (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
-        (compute.crossval, "ism-dask crossval wine --kernel gaussian -q 3 --plain"),
+        (compute.crossval, "ism-dask crossval wine --criterion both -q 3"),
         (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
         (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
         (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),

@@ -23,6 +23,7 @@ from flows.compute.base import (
 from flows.compute.jobqueue import JobQueue
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import delay_interrupts
+from flows.progress.watching import progress_note
 from flows.services.dask import (
     SCHEDULER,
     Tls,
@@ -87,6 +88,8 @@ class Local(ClusterPlace):
                 )
                 stack.enter_context(cluster)
             cluster.scale(self.workers)
+            # Nobody else knows the port, which is any free one.
+            progress_note(f"Dask dashboard: {cluster.dashboard_link}")
             yield ClusterAddress(
                 cluster.scheduler_address,
                 security,

@@ -25,13 +25,7 @@ from flows.compute.connection import (
 from flows.compute.health import SPAN, ClusterLost, Watchdog, explain_loss
 from flows.compute.places import cluster_place
 from flows.errors import FlowError
-from flows.progress.watching import (
-    in_context,
-    progress_log,
-    progress_note,
-    report_progress,
-    run_context,
-)
+from flows.progress.watching import in_context, progress_log, report_progress, run_context
 from flows.text import count_noun
 from storage.tables.side_by_side import do_held, held_work, map_in_order
 
@@ -156,8 +150,6 @@ class Session:
             check_versions(self.client)
             workers = count_noun(len(self.client.workers), "worker")
             progress_log(f"joined the Dask cluster at {self.reached.address}, {workers}")
-            with suppress(KeyError):  # the scheduler serves no pages
-                progress_note(f"Dask dashboard: {self.client.dashboard_link}")
             self._stack, self._lost = stack.pop_all(), False
 
     def _close_lost(self) -> None:

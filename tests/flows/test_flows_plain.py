@@ -206,7 +206,7 @@ def test_baselines_that_take_too_long_are_left_out_and_named(monkeypatch):
 
 def test_both_criteria_are_fitted_to_the_same_folds():
     settings = replace(WINE, first=2)
-    both = run_crossval(replace(settings, criterion="both"))
+    both = run_crossval(replace(settings, criterion="both", run="both"))
     assert both.n_components == 2  # of prediction, too, which would choose
     for criterion, found in (("dependence", both.methods["ISM"]), ("prediction", both)):
         alone = run_crossval(replace(settings, n_components=2, criterion=criterion))
