@@ -51,9 +51,8 @@ def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, serving
     assert accuracies["chance"] < 0.5
     assert "One row of 178 is 0.0056 of the accuracy" in ended.words
     assert len(workers) == 2
-    # In each fold, J and Phi of the training rows are computed by workers, several times.
-    assert tasks["phi_of_pairs"] >= 10, tasks
-    assert tasks["gradient_of_pairs"] >= 10, tasks
+    # In each fold, workers compute J and Phi of the training rows once for each iteration of ISM.
+    assert tasks["phi_of_pairs"] >= 20, tasks
 
 
 def test_the_cluster_of_the_demo_has_two_processes():
