@@ -139,7 +139,7 @@ def test_rows_of_a_built_in_data_set_come_from_it_and_from_files(here, fitted_wi
         assert answer["ignored"] == ["cultivar"] * (source is table)
         written = np.load(out) if out is numbers else pd.read_csv(out)
         assert_allclose(written, expected, rtol=0, atol=1e-9)
-    assert list(pd.read_csv(text)) == [f"supervisedikdr{k}" for k in range(expected.shape[1])]
+    assert list(pd.read_csv(text)) == [f"predictiveikdr{k}" for k in range(expected.shape[1])]
     named.assign(x=1).to_csv(table, index=False)
     assert "unknown" in here("transform", fitted_wine, table, "-o", text).failed(1)
     bare.write_text("1;2\n3;4\n")
