@@ -29,8 +29,8 @@ def row_order(
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
     sorted table would give another answer. None means that the rows are streamed, or too large.
 
-    It depends on neither the order of rows and columns, nor the units of the columns, nor the names
-    of classes. Exceptions are different rows that are equal up to rounding, and columns, or
+    It depends on neither the order of rows and columns, nor the units and signs of the columns, nor
+    the names of classes. Exceptions are different rows that are equal up to rounding, and columns, or
     classes, whose values have the same distribution.
 
     Parameters
@@ -91,31 +91,33 @@ def distinct_rows(X: Any) -> tuple[Array, Array]:
 
 
 def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
-    """Return keys (n,) of rows X (n, d) that depend on neither units nor order of columns.
+    """Return keys (n,) of rows X (n, d) that depend on neither units, signs nor order of columns.
 
     Each column has a weight that its values decide, by their products with a function of the rows
-    that treats all columns alike. Rows count in them by `counts` (n,); `shifts` (n,) tell rows
-    apart that X does not.
+    that treats all columns alike. That function is even in each column, from its middle, and the
+    product is odd, so that a column and its negative give the same keys, to the last bit. Rows
+    count in them by `counts` (n,); `shifts` (n,) tell rows apart that X does not.
     """
-    lowest = X.min(axis=0).astype(np.float64)
+    lowest, highest = (each.astype(np.float64) for each in (X.min(axis=0), X.max(axis=0)))
+    middle = 0.5 * lowest + 0.5 * highest
     with np.errstate(over="ignore"):
-        ranges = X.max(axis=0) - lowest
+        ranges = highest - lowest
     usable = (ranges > np.finfo(float).tiny) & np.isfinite(
         ranges
     )  # the order does not tell extreme numbers apart
-    lowest, scales = np.where(usable, lowest, 0.0), np.zeros(X.shape[1])
+    middle, scales = np.where(usable, middle, 0.0), np.zeros(X.shape[1])
     scales[usable] = 1.0 / ranges[usable]
 
     def product(piece: slice) -> Array:
-        scaled = (X[piece] - lowest) * scales
-        return (counts[piece] * np.cos(scaled.sum(axis=1) + shifts[piece])) @ scaled
+        scaled = (X[piece] - middle) * scales
+        return (counts[piece] * np.cos((scaled**2).sum(axis=1) + shifts[piece])) @ scaled
 
     products = sum(_by_pieces(product, X))
     weights = scales * np.sin(_SPREAD * products / counts.sum())
 
     def key(piece: slice) -> Array:
         # Each row is summed by itself: a product of matrices rounds by where the row is.
-        return ((X[piece] - lowest) * weights).sum(axis=1)
+        return ((X[piece] - middle) * weights).sum(axis=1)
 
     return np.concatenate(_by_pieces(key, X))
 

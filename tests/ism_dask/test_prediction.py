@@ -503,3 +503,13 @@ def test_steps_in_single_precision_end_in_double(monkeypatch):
     assert single.status_ is Status.CONVERGED
     assert single.objective_ == pytest.approx(double.objective_, rel=1e-4)
     assert _apart(single, double) < single.tolerance_
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_sign_of_a_column_does_not_decide_the_answer(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 6))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    signs = np.where(rng.random(6) < 0.5, -1.0, 1.0)
+    one, other = (PredictiveIKDR(2).fit(rows, y) for rows in (X, X * signs))
+    assert subspace_sine(one.components_.T, (other.components_ * signs).T) < 1e-6
