@@ -227,7 +227,7 @@ def _workers(name: str) -> list[dict[str, Any]]:
         options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
         with LocalCluster(**options, local_directory=folder) as cluster, Client(cluster):
             there, seconds = _fitted(rows, y, _Q, name)
-    note = f"{there.engine_note_}, {_BEYOND_MEMORY:,}"
+    note = f"{there.report_.engine_note}, {_BEYOND_MEMORY:,}"
     return [*lines, _line(note, there, seconds, here)]
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ism_dask.observe.progress_bar import progress_bar
     from ism_dask.records.certificate import Certificate
     from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
+    from ism_dask.records.fit_report import FitReport
     from ism_dask.status import ComponentsWarning, WeightsWarning
 
 __version__ = "0.2.0"
@@ -37,6 +38,7 @@ __all__ = [
     "ColoredMVU",
     "ComponentsWarning",
     "DependenceTest",
+    "FitReport",
     "Intervals",
     "PredictiveIKDR",
     "SemiSupervisedIKDR",
@@ -59,6 +61,7 @@ _MODULES = {
     "CheckpointedFit": "records.checkpoint",
     "ColoredMVU": "estimators.unfolding",
     "ComponentsWarning": "status",
+    "FitReport": "records.fit_report",
     "DependenceTest": "gamma.independence",
     "Intervals": "inference.intervals",
     "PredictiveIKDR": "estimators.predictive",

@@ -49,7 +49,7 @@ def _exact_supports(number: int, draw: int) -> dict[str, float]:
     for name, size in (("auto", "auto"), ("given", int(truth.sum()))):
         model = PredictiveIKDR(q, max_features=size).fit(drawn.X, drawn.y)
         result[name] = float(np.array_equal(model.get_support(), truth))
-        result[f"J {name}"] = model.objective_ / model.full_objective_
+        result[f"J {name}"] = model.objective_ / model.report_.full_objective
     say(f"{DESIGNS[number].name}, draw {draw}: {result['auto']:.0f}, {result['given']:.0f}")
     return result
 
@@ -96,6 +96,6 @@ def _digits(q: int, size: int | str | None, split: int) -> dict[str, float]:
     return {
         "weights": float((weights > 0).sum(axis=1).max()),
         "large": float((weights > 0.3 * weights.max(axis=1, keepdims=True)).sum(axis=1).mean()),
-        "J lost": 0.0 if size is None else 1 - model.objective_ / model.full_objective_,
+        "J lost": 0.0 if size is None else 1 - model.objective_ / model.report_.full_objective,
         "accuracy": machine.score(model.transform(test), answers),
     }

@@ -89,7 +89,7 @@ def _answer(fits: list[Fit]) -> Figure:
         "engine": model.engine_,
         "engine_error": model.engine_error_,
         "residual": model.residual_,
-        "residual_rows": model.residual_rows_,
+        "residual_rows": model.report_.residual_rows,
     }
 
 

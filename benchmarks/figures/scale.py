@@ -88,9 +88,9 @@ def _residual_method(many: Fit, n: int) -> str:
     model = many.model
     if model.engine_error_ == 0:
         return "all rows, the engine being exact"
-    if model.residual_rows_ == n:
+    if model.report_.residual_rows == n:
         return "all pairs of rows, under the true kernel"
-    return f"{model.residual_rows_:,} random rows against all, under the true kernel"
+    return f"{model.report_.residual_rows:,} random rows against all, under the true kernel"
 
 
 def _per_row(few: Fit, fewer: int, many: Fit, more: int) -> Figure:

@@ -30,7 +30,7 @@ fits = {
 }
 for name, fitted in fits.items():
     print(f"{name:10} share of the first column: {fitted.feature_importances_[0]:.2f}")
-print(f"the default has predicted the {fits['default'].target_} of y")
+print(f"the default has predicted the {fits['default'].report_.target} of y")
 
 # %%
 # `selection_` has the results on unseen rows. Nothing of the mean is explained.

@@ -53,7 +53,7 @@ tumours = load_breast_cancer(as_frame=True)
 rows = StandardScaler().fit_transform(tumours.data)
 places = TSNE(random_state=0, max_iter=300).fit_transform(rows)
 few = PredictiveIKDR(2, max_features=6, rotation="varimax").fit(tumours.data, places)
-print(f"{few.objective_:.0%} of the map, {few.full_objective_:.0%} with all measurements")
+print(f"{few.objective_:.0%} of the map, {few.report_.full_objective:.0%} with all measurements")
 plot.components(few, top=6)
 
 # %%

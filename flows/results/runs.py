@@ -13,7 +13,7 @@ from pydantic import AfterValidator
 
 from flows.results.base import JsonRecord, RunResult
 from ism_dask.records.checkpoint import Round
-from ism_dask.records.measured import Avoidance, DimensionTrial
+from ism_dask.records.fit_report import Avoidance, DimensionTrial
 
 # A result lists this many weights of each new feature.
 _TOP = 5

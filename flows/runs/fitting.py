@@ -39,6 +39,7 @@ from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.pose import CRITERIA
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.observe import FitWatcher, watching_fits
+from ism_dask.records.fit_report import FitReport
 from ism_dask.rows.distribution import Distribution
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.selection.sample import Setting
@@ -89,9 +90,9 @@ class FittedModel(Generic[M]):
         return Selection(
             width=setting.width,
             ridge=setting.ridge,
-            target=model.target_,
+            target=model.report_.target,
             tried=tuple(SettingTried.from_json(vars(each)) for each in model.selection_[:_TRIED]),
-            other_maximum=model.other_maximum_,
+            other_maximum=model.report_.other_maximum,
         )
 
 
@@ -139,7 +140,7 @@ def _few_columns(model: IKDR) -> FewColumns | None:
     """Return what a limit on the columns has chosen, or None if there was no limit."""
     if not isinstance(model, SupervisedBase) or model.max_features is None:
         return None
-    share = model.objective_ / model.full_objective_ if model.full_objective_ else 1.0
+    share = model.objective_ / model.report_.full_objective if model.report_.full_objective else 1.0
     return FewColumns(used=int(model.get_support().sum()), share_of_objective=float(share))
 
 
@@ -227,7 +228,8 @@ def fit(
         model.components_ = start.components
         if model.criterion == PREDICTION:
             chosen = Selection.from_json(start.metrics["selection"])
-            model.setting_, model.target_ = Setting(chosen.width, chosen.ridge), chosen.target
+            model.setting_ = Setting(chosen.width, chosen.ridge)
+            model.report_ = FitReport(target=chosen.target)
             model.status_ = Status(start.metrics["status"])
     with watched_fit(part, model.plan) as reports:
         return timed_fit(model, X, y, weights, reports, **sides)

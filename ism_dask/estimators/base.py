@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,6 +36,7 @@ from ism_dask.linalg.arrays import beside, in_type, namespace, on_host
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.certificate import Certificate
+from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import Solution
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.rows.devices import Device, is_foreign
@@ -166,12 +168,9 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     status_: Status
     kernel_: Kernel
     certificate_: Certificate
-    components_advice_: str
-    criterion_: str
-    sides_: tuple[str, ...]
+    report_: FitReport
+    _sides: tuple[str, ...]
     setting_: Setting | None
-    target_: str
-    _interchangeable: tuple[tuple[int, int, float], ...]
 
     def transform(self, X: Any) -> Any:
         """Return the new features of X.
@@ -241,20 +240,6 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         return parts.swaplevel(axis=1)[new].iloc[order]
 
     @property
-    def weights_advice_(self) -> str:
-        """Which columns are so alike that either could have the weight of both; else no text."""
-        pairs, names = self._interchangeable, column_names(self)
-        if not pairs:
-            return ""
-        words = [f"{names[j]!r} and {names[k]!r} ({r:.3f})" for j, k, r in pairs[:_PAIRS]]
-        more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
-        return (
-            f"columns are so alike that either could have the weight of both, and X W would hardly "
-            f"change: {', '.join(words)}{more}; in brackets, their correlation. Read their weights "
-            "together, or leave one of each pair out"
-        )
-
-    @property
     def feature_importances_(self) -> Array:
         """The share (d,) of each feature in the space of the new features, all together 1.
 
@@ -296,6 +281,8 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     def _set_fitted(self, attributes: dict[str, Any]) -> None:
         """Set the attributes of a fit, in place of all of an earlier one but those of columns."""
+        advice = alike_columns(attributes.pop("_interchangeable"), column_names(self))
+        attributes["report_"] = replace(attributes["report_"], weights_advice=advice)
         of_columns = ("n_features_in_", "feature_names_in_")
         for name in [each for each in vars(self) if each.endswith("_") and each not in of_columns]:
             delattr(self, name)
@@ -303,13 +290,13 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     def _warn_about_fit(self, solution: Solution) -> None:
         """Warn if the fit has not converged, and pass on advice on the number of new features."""
-        advice: str = self.components_advice_
+        advice: str = self.report_.components_advice
         depth = 4 + EXTRA_FRAMES
         if fit_watcher().reports_endings:
             return
         if advice:
             warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=depth)
-        if alike := self.weights_advice_:
+        if alike := self.report_.weights_advice:
             warnings.warn(f"{type(self).__name__}: {alike}", WeightsWarning, stacklevel=depth)
         status, n_iter = solution.status, solution.n_iter
         if status.is_requested:
@@ -352,6 +339,19 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         check_bool("`standardize`", self.standardize)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
+
+
+def alike_columns(pairs: Sequence[tuple[int, int, float]], names: Sequence[str]) -> str:
+    """Return advice about pairs of columns that could have each other's weights, or no text."""
+    if not pairs:
+        return ""
+    words = [f"{names[j]!r} and {names[k]!r} ({r:.3f})" for j, k, r in pairs[:_PAIRS]]
+    more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
+    return (
+        f"columns are so alike that either could have the weight of both, and X W would hardly "
+        f"change: {', '.join(words)}{more}; in brackets, their correlation. Read their weights "
+        "together, or leave one of each pair out"
+    )
 
 
 def in_library(attributes: dict[str, Any], library: Device | None) -> dict[str, Any]:

@@ -74,8 +74,8 @@ class UnsupervisedIKDR(ClusteringIKDR):
     affinity_ : Kernel
         The kernel that weighs the edges of the graph of the rows of `X W`; docs/clustering.md
         explains why it differs from `kernel_`.
-    components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, residual_rows_, \
-    engine_, engine_note_, engine_error_, kernel_, n_features_in_, feature_names_in_
+    components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, \
+    engine_, engine_error_, kernel_, report_, n_features_in_, feature_names_in_
         As in `SupervisedIKDR`, for the W of the last round under the Gamma of `embedding_`.
     n_iter_, status_, history_
         As in `SupervisedIKDR`, for the fit of this W to the embedding before.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -198,15 +198,19 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         assert extension is not None  # which every embedding of X W has
         # The last round may not have been solved until stationary.
         by_rounds = tol is None and pair.status is Status.TOLERANCE
+        note = "; ".join(filter(None, [pair.engine_note, last.embedding.note]))
         attributes = {
-            **solution_attributes(rotated(pair, prepared, self.rotation), prepared, rows.sample),
-            "solver_": solver_name(self._solver),
+            **solution_attributes(
+                replace(rotated(pair, prepared, self.rotation), engine_note=note),
+                prepared,
+                rows.sample,
+                solver=solver_name(self._solver),
+                components_advice=components_advice(pair.eigenvalues.tolist(), pair.eigengap),
+            ),
             "tolerance_": ROUND_TOL if by_rounds else result.tol if tol is None else tol,
-            "engine_note_": "; ".join(filter(None, [pair.engine_note, last.embedding.note])),
             "kernel_": rows.fitted_kernel,
             "rounds_": result.rounds,
             "converged_": pair.status is Status.CONVERGED and result.converged,
-            "components_advice_": components_advice(pair.eigenvalues.tolist(), pair.eigengap),
             # The extension of the embedding to other rows, for `predict`.
             "_projection": (affine.mean, affine.scale, prepared.lift(last.solution.W.T)),
             "_extension": extension,

@@ -61,16 +61,17 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         W = turned.W[: rows.prepared.n_varying]
         of_features = contributions(evaluate, W, solution.objective)
     attributes = {
-        **solution_attributes(turned, rows.prepared, rows.sample),
+        **solution_attributes(
+            turned,
+            rows.prepared,
+            rows.sample,
+            components_advice=components_advice(solution.eigenvalues.tolist(), solution.eigengap),
+            solver=solver_name(solver),
+            target_remainder=dependence.remainder,
+            avoided=measured_avoidance(rows, turned.W, dependence),
+        ),
         "kernel_": rows.fitted_kernel,
-        "solver_": solver_name(solver),
         "tolerance_": solver.stopping.limit,
         "contributions_": of_features,
-        "avoided_": measured_avoidance(rows, turned.W, dependence),
-        "components_advice_": components_advice(solution.eigenvalues.tolist(), solution.eigengap),
-        "setting_": None,
-        "selection_": (),
-        "dimension_path_": (),
-        "other_maximum_": 0.0,
     }
     return Fitted(solution, attributes)

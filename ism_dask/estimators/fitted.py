@@ -17,8 +17,8 @@ from ism_dask.gamma.base import AvoidingDependence, Dependence
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 from ism_dask.linalg.subspaces import rotate_components
+from ism_dask.records.fit_report import Avoidance, FitReport
 from ism_dask.records.iteration import Solution
-from ism_dask.records.measured import Avoidance
 from ism_dask.status import Status
 
 # The most rows of which all pairs are compared for an `Avoidance`.
@@ -69,10 +69,12 @@ def contributions(evaluate: Callable[[Array], Any], W: Array, objective: float) 
         return Contributions(scale * alone, objective - scale * without)
 
 
-def solution_attributes(solution: Solution, prepared: Prepared, sample: Array) -> dict[str, Any]:
+def solution_attributes(
+    solution: Solution, prepared: Prepared, sample: Array, **report: Any
+) -> dict[str, Any]:
     """Return the fitted attributes that a solution for prepared rows gives any estimator.
 
-    `sample` (m, r) has some of these rows.
+    `sample` (m, r) has some of these rows; `report` are further fields of the `FitReport`.
     """
     projection = prepared.projection(solution.W)
     some = sample[np.linspace(0, len(sample) - 1, min(len(sample), _ROWS)).astype(int)]
@@ -80,7 +82,6 @@ def solution_attributes(solution: Solution, prepared: Prepared, sample: Array) -
     alike = () if is_wide else interchangeable(prepared.lift_rows(some), projection["components_"])
     return {
         **projection,
-        "_interchangeable": alike,
         "eigenvalues_": solution.eigenvalues,
         "eigengap_": solution.eigengap,
         "objective_": solution.objective,
@@ -89,10 +90,12 @@ def solution_attributes(solution: Solution, prepared: Prepared, sample: Array) -
         "converged_": solution.status is Status.CONVERGED,
         "history_": solution.history,
         "residual_": solution.residual,
-        "residual_rows_": solution.residual_rows,
         "engine_": solution.engine,
-        "engine_note_": solution.engine_note,
         "engine_error_": solution.error,
+        "report_": FitReport(
+            engine_note=solution.engine_note, residual_rows=solution.residual_rows, **report
+        ),
+        "_interchangeable": alike,
     }
 
 

@@ -33,8 +33,8 @@ from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe import fit_watcher
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import CheckpointedFit, current_fit
+from ism_dask.records.fit_report import DimensionTrial
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.measured import DimensionTrial
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.choices import (
@@ -238,14 +238,14 @@ def _earlier_choice(task: PredictionTask) -> tuple[str, Choice]:
     refuted.
     """
     fitted = task.problem.parameters
-    if fitted.setting_ is None or fitted.target_ not in task.targets:
+    if fitted.setting_ is None or fitted.report_.target not in task.targets:
         raise ValueError(
             "`warm_start` continues a fit of PredictiveIKDR to the same kind of y; "
             "set warm_start=False"
         )
     W = task.prepared.lower(fitted.components_)
     is_start = fitted.status_ is Status.START
-    return fitted.target_, Choice(W, fitted.setting_, np.nan, "earlier fit", is_start)
+    return fitted.report_.target, Choice(W, fitted.setting_, np.nan, "earlier fit", is_start)
 
 
 def _climbed(
@@ -370,19 +370,24 @@ def _fitted(
         avoided = measured_avoidance(rows, turned.W, problem.dependence)
     seed, objective = task.rows.seed, solution.objective
     attributes = {
-        **solution_attributes(turned, prepared, sample.rows.X),
-        **({} if full_objective is None else {"full_objective_": full_objective}),
+        **solution_attributes(
+            turned,
+            prepared,
+            sample.rows.X,
+            components_advice=_advice(choice.trials, sample.rows, seed, parts.lost, objective),
+            solver="ascent",
+            target_remainder=problem.dependence.remainder,
+            avoided=avoided,
+            target=fit.target_name,
+            other_maximum=choice.other_maximum,
+            full_objective=full_objective,
+        ),
         "kernel_": fit.regression.kernel.with_rows_mapped(prepared.lift_rows),
-        "solver_": "ascent",
         "tolerance_": fit.ascent.limit,
         "contributions_": parts,
-        "avoided_": avoided,
         "setting_": choice.setting,
         "selection_": choice.trials,
-        "other_maximum_": choice.other_maximum,
-        "target_": fit.target_name,
         "dimension_path_": path,
-        "components_advice_": _advice(choice.trials, sample.rows, seed, parts.lost, objective),
     }
     return Fitted(solution, attributes)
 
@@ -489,12 +494,12 @@ class FittedMaximum:
         fitted = self.task.problem.parameters
         setting: Setting | None = fitted.setting_
         assert setting is not None  # every fit by prediction has one
-        return self.task.sample(fitted.target_).at(setting)
+        return self.task.sample(fitted.report_.target).at(setting)
 
     def _blocks(self, deal: int = 0) -> RegressionBlocks:
         """Return all rows in blocks, for 0 in those of the fit, else as another deal has them."""
         rows = replace(self.task.rows, seed=self.task.rows.seed + deal)
-        return rows.all_blocks(self.task.targets[self.task.problem.parameters.target_])
+        return rows.all_blocks(self.task.targets[self.task.problem.parameters.report_.target])
 
     def _product(self, deal: int = 0) -> Array:
         """Return Phi W (r, q)."""

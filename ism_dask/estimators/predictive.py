@@ -104,9 +104,6 @@ default "auto"
         Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
         without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
         these are all rows.
-    full_objective_ : float
-        With `max_features`: J of the fit to all features, or, if there are more features than half
-        as many rows, to those that explain most by themselves.
     objective_ : float
         J: the share of y that the ridge regression explains, from 0 to 1, by its regularised loss
         on the rows of the fit.
@@ -115,12 +112,6 @@ default "auto"
     selection_ : tuple of Trial
         The trials that unseen rows have judged, best first; with `max_features`
         those of the fit to all features.
-    other_maximum_ : float
-        The sine of the angle to the features that another start led to, if
-        rows do not tell which are better; else 0. Random halves of such rows may give either.
-    target_ : str
-        Of numbers: "mean" if the numbers themselves are predicted, "law" if
-        functions of them are; "mean" for classes.
     dimension_path_ : tuple of DimensionTrial
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
@@ -134,31 +125,16 @@ default "auto"
         Whether `status_` is `Status.CONVERGED`: the residual is at most `tolerance_`.
     certificate_ : Certificate
         After `certify`: whether W is proved to be a local maximum of J, or why not.
-    deal_error_ : float
-        After `certify` of a "prediction": the distance by which another random deal of the rows
-        into blocks would move W, from 0 to 1. It is 0 if one block has all rows.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
         eigenvalues.
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
         Phi), seconds, and whether J rose. It includes steps along the gradient of J.
-    engine_note_ : str
-        Why "auto" dropped an engine that it tried first, or the device that computed the steps;
-        empty for none of both.
     kernel_ : Kernel
         The kernel with the numbers, such as widths, that the data gave it.
-    components_advice_ : str
-        Reason to choose another number of new features; empty if there is none.
-    weights_advice_ : str
-        Which columns are so alike that either could have the weight of both; empty if none are.
-    target_remainder_ : float
-        Share of the trace of the kernel of y that its low-rank factor leaves out.
-    avoided_ : Avoidance or None
-        How strongly all features (`features`) and the new ones (`new_features`) depend on what
-        `fit` was to avoid: correlations from 0, if independent, to 1.
-    sides_ : tuple of str
-        Which of "avoid" and "given" the fit had.
+    report_ : FitReport
+        Notes, advice and what was measured on the way: see `ism_dask.FitReport`.
     classes_ : (c,) array
         The classes, if y holds classes.
     n_features_in_ : int

@@ -105,9 +105,6 @@ default "auto"
     residual_ : float
         Distance of W from a stationary point under the true kernel, whatever the engine:
         `||Phi W - W L|| / ||Phi W||`. With "blocks", Phi is that of the pairs within blocks.
-    residual_rows_ : int
-        Number of rows on which the residual was measured, each against all rows: n, or the size
-        of a sample if n^2 q is more than some seconds of work.
     n_iter_ : int
         Number of iterations.
     status_ : Status
@@ -125,26 +122,14 @@ default "auto"
         Phi), seconds, and whether J rose. It includes steps along the gradient of J.
     engine_ : str
         Name of the engine that computed the result.
-    engine_note_ : str
-        Why "auto" dropped an engine that it tried first, or the device that computed the steps;
-        empty for none of both.
     engine_error_ : float
         Bound on the relative error of `objective_` due to approximation, with a wide estimate of
         that due to rounding; infinite if it exceeds 1. With "blocks", the standard error of
         `objective_` between blocks.
     kernel_ : Kernel
         The kernel with the numbers, such as widths, that the data gave it.
-    components_advice_ : str
-        Reason to choose another number of new features; empty if there is none.
-    weights_advice_ : str
-        Which columns are so alike that either could have the weight of both; empty if none are.
-    target_remainder_ : float
-        Share of the trace of the kernel of y that its low-rank factor leaves out.
-    avoided_ : Avoidance or None
-        How strongly all features (`features`) and the new ones (`new_features`) depend on what
-        `fit` was to avoid: correlations from 0, if independent, to 1.
-    sides_ : tuple of str
-        Which of "avoid" and "given" the fit had.
+    report_ : FitReport
+        Notes, advice and what was measured on the way: see `ism_dask.FitReport`.
     classes_ : (c,) array
         The classes, if y holds classes.
     n_features_in_ : int

@@ -30,8 +30,8 @@ def row_order(
     sorted table would give another answer. None means that the rows are streamed, or too large.
 
     It depends on neither the order of rows and columns, nor the units and signs of the columns, nor
-    the names of classes. Exceptions are different rows that are equal up to rounding, and columns, or
-    classes, whose values have the same distribution.
+    the names of classes. Exceptions are different rows that are equal up to rounding, and columns,
+    or classes, whose values have the same distribution.
 
     Parameters
     ----------

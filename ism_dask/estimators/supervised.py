@@ -31,7 +31,6 @@ from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.devices import on_this_host
 from ism_dask.selection.sample import share_explained
-from ism_dask.selection.target import MEAN
 from ism_dask.solvers import Solver
 from ism_dask.solvers.certificates import certify_dependence
 
@@ -111,9 +110,7 @@ class SupervisedBase(IKDR):
             self._set_fitted(
                 {
                     **in_library(attributes, problem.library),
-                    "criterion_": self.criterion,
-                    "sides_": problem.sides,
-                    "target_remainder_": problem.dependence.remainder,
+                    "_sides": problem.sides,
                     **({} if classes is None else {"classes_": classes}),
                 }
             )
@@ -134,7 +131,7 @@ class SupervisedBase(IKDR):
         X : (n, d) array, frame, Dask array or opened data set
         y : (n,) labels, or (n,) or (n, t) numbers
             Read as the parameter `target` says. Of numbers the mean is to be explained, or the law,
-            if the fit has found that only this depends on X (`target_`).
+            if the fit has found that only this depends on X (`report_.target`).
         """
         Z = np.asarray(on_this_host(self._new_features(X)), dtype=np.float64)
         y = column_target(on_this_host(y))
@@ -147,7 +144,7 @@ class SupervisedBase(IKDR):
         if not np.ptp(Z, axis=0).any():
             return 0.0
         targets = SupervisedProblem(self, Z, y).targets
-        target = targets.get(getattr(self, "target_", MEAN)) or next(iter(targets.values()))
+        target = targets.get(self.report_.target) or next(iter(targets.values()))
         with single_threaded_blas():
             return share_explained(Z, target.Y, target.keys)
 
@@ -188,9 +185,10 @@ class SupervisedBase(IKDR):
             X, y, sample_weight, avoid=avoid, given=given, what="`certify`"
         )
         with single_threaded_blas():
-            if self.criterion_ == PREDICTION:
+            if self.criterion == PREDICTION:
                 maximum = FittedMaximum.of(problem)
-                self.certificate_, self.deal_error_ = maximum.certificate, maximum.deal_error
+                self.certificate_ = maximum.certificate
+                self.report_ = replace(self.report_, deal_error=maximum.deal_error)
                 return self.certificate_
             prepared = problem.prepared(self.kernel_)
             W = prepared.coordinates(problem.parameters.components_)
@@ -211,7 +209,7 @@ class SupervisedBase(IKDR):
         fitted.__dict__.update(self._fit_parameters)  # whatever `set_params` has changed since
         problem = pose(fitted, X, y, sample_weight, avoid=avoid, given=given)
         check_dense(problem.X, what)
-        problem.check_same_sides(self.sides_, what)
+        problem.check_same_sides(self._sides, what)
         if problem.digest != self._rows_digest:
             raise ValueError(
                 f"these rows are not those of the fit, and {what} judges W on those: give the same "

@@ -16,7 +16,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.measured import DimensionTrial
+from ism_dask.records.fit_report import DimensionTrial
 from ism_dask.selection.folds import Fold, Trial, folds_of, judged, start_trials
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting

@@ -36,7 +36,7 @@ def test_a_rival_climbs_to_orthonormal_columns_from_where_no_direction_leads_up(
     assert model.status_ in ({Status.CONVERGED} | ({Status.COLUMN_BY_COLUMN} if grown else set()))
     assert model.objective_ >= ism.objective_ * (1 - (0.1 if grown else 1e-6))
     assert model.n_iter_ == len(model.history_)
-    assert model.solver_ == rival.__name__
+    assert model.report_.solver == rival.__name__
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -438,7 +438,7 @@ def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     direct = clone(median).fit(rows, y, avoid=side)
     assert_allclose(fair.components, direct.components_, atol=1e-3)
     avoided = fair.metrics["avoided"]["new_features"]
-    assert avoided == pytest.approx(direct.avoided_.new_features, abs=1e-3)
+    assert avoided == pytest.approx(direct.report_.avoided.new_features, abs=1e-3)
     assert here("fit", "sales", *words, "--given", "age", "--run", "known").status == 0
     known = clone(median).fit(rows, y, given=sales["age"])
     assert_allclose(load_model("known").components, known.components_, atol=1e-3)

@@ -141,7 +141,7 @@ def test_fit_keeps_the_model_that_it_tells_of():
     points = expected.transform(data.X.read(0, 178))
     np.testing.assert_allclose(model.sample.points, points, atol=1e-5)
     np.testing.assert_array_equal(model.sample.values, data.y)
-    assert model.metrics["solver"] == expected.solver_ == "ascent"
+    assert model.metrics["solver"] == expected.report_.solver == "ascent"
     assert model.metrics["fitted_kernel"] == {"name": "gaussian", "sigma": expected.kernel_.sigma}
     assert model.config == settings.to_json()
     assert model.class_names == data.class_names["cultivar"]

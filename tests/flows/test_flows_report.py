@@ -33,7 +33,7 @@ from flows.settings.runs import FitSettings
 from flows.text import number
 from ism_dask import PredictiveIKDR, SupervisedIKDR, plot
 from ism_dask.pictures.drawing import draw_weights, short_name
-from ism_dask.records.measured import DimensionTrial
+from ism_dask.records.fit_report import DimensionTrial
 from storage import (
     DatasetInfo,
     Model,

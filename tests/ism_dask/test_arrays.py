@@ -346,7 +346,7 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(kind, engine, note)
     assert other.score(X, y) == pytest.approx(fitted.score(WINE, CULTIVAR), abs=1e-6)
     assert_allclose(other.feature_importances_, fitted.feature_importances_, atol=1e-6)
     assert_allclose(other.weights_, fitted.weights_, atol=1e-6)
-    assert other.engine_note_ == note
+    assert other.report_.engine_note == note
     assert other.objective_ == pytest.approx(fitted.objective_)
     assert other.certify(X, y).is_certified
     if kind is PredictiveIKDR:
@@ -376,7 +376,7 @@ def test_numpy_goes_to_a_device_and_comes_back(model, engine, monkeypatch):
     assert isinstance(there.components_, np.ndarray)
     assert subspace_sine(there.components_.T, here.components_.T) < 1e-8
     assert there.objective_ == pytest.approx(here.objective_)
-    assert there.engine_note_ == NOTE
+    assert there.report_.engine_note == NOTE
     monkeypatch.undo()  # what follows a fit is computed on the processor
     if isinstance(there, SupervisedBase):
         assert there.certify(WINE, CULTIVAR).is_certified
@@ -420,7 +420,7 @@ def test_a_fit_to_tensors_of_pytorch_is_that_of_numpy():
     for engine, kind in (("blocks", PredictiveIKDR), ("exact", SupervisedIKDR)):
         other = kind(2, engine=engine).fit(X, y)
         assert isinstance(other.components_, torch.Tensor)
-        assert other.engine_note_ == "on torch on cpu"
+        assert other.report_.engine_note == "on torch on cpu"
         assert subspace_sine(other.on_host().components_.T, _fitted(kind).components_.T) < 1e-6
         assert isinstance(other.transform(X), torch.Tensor)
 
@@ -451,5 +451,5 @@ def test_workers_compute_blocks_by_pytorch(tmp_path, monkeypatch):
             PredictiveIKDR(1, engine=Blocks(device=device)).fit(rows, y)
             for device in ("cpu", "cpu:0")
         )
-    assert there.engine_note_ == "on cpu:0 of 2 of 2 workers"
+    assert there.report_.engine_note == "on cpu:0 of 2 of 2 workers"
     assert subspace_sine(there.components_.T, here.components_.T) < 1e-5

@@ -125,7 +125,7 @@ def test_landmarks_that_jump_do_not_end_below_the_true_maximum(seed):
     near = hsic_model(2, kernel=MEDIAN, engine="landmarks").fit(X, y)
     assert near.converged_
     assert near.residual_ <= near.tolerance_ == RESIDUAL
-    assert near.residual_rows_ == len(X)
+    assert near.report_.residual_rows == len(X)
     exact = hsic_model(2, kernel=MEDIAN, engine="exact").fit(X, y)
     assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
 

@@ -329,7 +329,10 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
     given = {"kernel": Gaussian("median"), "solver": ISM(tol=1e-6)}
     fitted = hsic_model(2, **given).fit(X, y)
     exact = hsic_model(2, engine="exact", **given).fit(X, y)
-    assert (fitted.engine_, fitted.engine_note_) == ("exact", "landmarks declined: at the third")
+    assert (fitted.engine_, fitted.report_.engine_note) == (
+        "exact",
+        "landmarks declined: at the third",
+    )
     assert_array_equal(fitted.components_, exact.components_)
     assert fitted.objective_ == exact.objective_
 
@@ -435,7 +438,7 @@ def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
         monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: budget)
         fitted = model.fit(X, y)
         assert fitted.engine_ == engine
-        assert re.fullmatch(note, fitted.engine_note_)
+        assert re.fullmatch(note, fitted.report_.engine_note)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -470,7 +473,7 @@ def test_a_seed_decides_the_landmarks():
     assert_array_equal(fits[0].components_, fits[1].components_)
     assert fits[0].objective_ != fits[2].objective_
     assert fits[0].objective_ == pytest.approx(fits[2].objective_, rel=1e-3)
-    assert fits[0].residual_rows_ == 1500
+    assert fits[0].report_.residual_rows == 1500
     assert 0 < fits[0].engine_error_ < 0.1
 
 

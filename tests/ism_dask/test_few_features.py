@@ -122,7 +122,7 @@ def test_w_is_a_maximum_on_its_support_and_zero_elsewhere(kernel):
     assert (model.components_[:, ~support] == 0).all()
     W = model.components_[:, support].T
     assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
-    assert 0 < model.objective_ < model.full_objective_
+    assert 0 < model.objective_ < model.report_.full_objective
     assert model.selection_
     assert model.converged_
     assert model.certify(X, Y).is_certified
@@ -182,4 +182,4 @@ def test_the_number_of_new_features_stays_below_max_features():
     assert model.get_support().sum() == 2
     every = PredictiveIKDR(2, max_features=6).fit(drawn, y)
     assert every.get_support().all()
-    assert every.objective_ == pytest.approx(every.full_objective_, rel=1e-4)
+    assert every.objective_ == pytest.approx(every.report_.full_objective, rel=1e-4)

@@ -282,9 +282,9 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
     proved = fitted.certify(X, Y)
     assert proved.is_certified, proved.reason
     assert proved.largest_eigenvalue < 0 < proved.distance < 1e-2
-    assert fitted.deal_error_ == 0.0  # one block has all rows
+    assert fitted.report_.deal_error == 0.0  # one block has all rows
     assert not a_start.certify(WINE, CULTIVAR).is_certified
-    assert np.isnan(a_start.deal_error_)
+    assert np.isnan(a_start.report_.deal_error)
     monkeypatch.setitem(vars(RULES), "most_weights", 5)
     with pytest.raises(ValueError, match=r"W has 6 free weights.*for up to 5\."):
         fitted.certify(X, Y)
@@ -343,7 +343,7 @@ def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
     others = [PredictiveIKDR(2, random_state=seed, **options).fit(X, y) for seed in (1, 2, 3)]
     W = model.components_.T
     apart = np.mean([subspace_distance(W, each.components_.T) for each in others])
-    assert 0.3 < model.deal_error_ / apart < 3.0
+    assert 0.3 < model.report_.deal_error / apart < 3.0
 
 
 def test_some_rows_give_the_intervals_of_all(monkeypatch):

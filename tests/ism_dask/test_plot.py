@@ -29,7 +29,7 @@ from ism_dask import (
 from ism_dask.kernels import Gaussian
 from ism_dask.pictures import drawing
 from ism_dask.pictures.curves import mean_along
-from ism_dask.records.measured import DimensionTrial
+from ism_dask.records.fit_report import DimensionTrial
 
 X, Y = load_wine(return_X_y=True, as_frame=True)
 

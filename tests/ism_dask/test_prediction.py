@@ -23,7 +23,7 @@ from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.pose import pose
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.linalg.subspaces import subspace_distance
+from ism_dask.linalg.subspaces import subspace_distance, subspace_sine
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import Choice, choose, other_maximum
@@ -369,7 +369,7 @@ def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     rows = Block((X - model.mean_) / model.scale_, Y, weights.astype(float))
     regression = RidgeRegression(model.kernel_, model.setting_.ridge)
     W = model.components_.T
-    assert model.target_ == "mean"
+    assert model.report_.target == "mean"
     J = partial(_objective, regression, rows)
     assert model.objective_ == pytest.approx(J(W), rel=1e-8)
     assert 0 < model.objective_ < 1
@@ -390,7 +390,7 @@ def test_known_subspaces_are_found(name, draw, most):
     model = PredictiveIKDR(drawn.B.shape[1]).fit(drawn.X, drawn.y)
     assert distance(drawn.B, model.components_.T) < most
     # KDR C: y has the same mean everywhere, and its variance depends on X.
-    assert model.target_ == ("law" if name == "KDR C" else "mean")
+    assert model.report_.target == ("law" if name == "KDR C" else "mean")
 
 
 def test_the_number_of_new_features_is_the_true_one():
@@ -475,7 +475,7 @@ def test_a_y_that_no_x_explains_is_said_with_a_p_value():
         fitted = PredictiveIKDR(2).fit(X, y)
     pvalue = dependence_test(X, y, target="linear", n_permutations=0).pvalue
     assert f"on 100 rows has the p-value {pvalue:.2g}" in str(warned[0].message)
-    assert str(warned[0].message).endswith(fitted.components_advice_)
+    assert str(warned[0].message).endswith(fitted.report_.components_advice)
     with pytest.warns(ComponentsWarning, match="may not depend on X at all$"):
         PredictiveIKDR(2).fit(X, y, np.where(X[:, 0] > 0, 1.0, 0.5))
 

@@ -70,11 +70,11 @@ def test_a_column_that_could_have_the_weight_of_another_is_named(kind):
     model = kind(2)
     with pytest.warns(WeightsWarning, match=r"'flavanoids' and 'pale' \(-1.000\)"):
         model.fit(rows, Y)
-    assert "'proline' and 'minus' (-1.000)" in model.weights_advice_
-    assert pickle.loads(pickle.dumps(model)).weights_advice_ == model.weights_advice_
+    assert "'proline' and 'minus' (-1.000)" in model.report_.weights_advice
+    assert pickle.loads(pickle.dumps(model)).report_.weights_advice == model.report_.weights_advice
     with warnings.catch_warnings():
         warnings.simplefilter("error", WeightsWarning)
-        assert model.fit(X, Y).weights_advice_ == ""
+        assert model.fit(X, Y).report_.weights_advice == ""
 
 
 def test_copies_that_have_no_weight_are_no_reason_to_warn():
@@ -83,4 +83,4 @@ def test_copies_that_have_no_weight_are_no_reason_to_warn():
     rows[:, 5] = rows[:, 4] + 0.01 * rng.normal(size=150)
     rows[:, 1] += 2 * rows[:, 0]  # a correlation of .89, which the weights depend on
     y = rows[:, 0] - rows[:, 1] + 0.1 * rng.normal(size=150)
-    assert PredictiveIKDR(1).fit(rows, y).weights_advice_ == ""
+    assert PredictiveIKDR(1).fit(rows, y).report_.weights_advice == ""

@@ -100,9 +100,9 @@ def test_new_features_do_not_tell_what_they_avoid():
     assert accuracy(fair, s, s_other) < 0.55 < 0.56 < accuracy(plain, s, s_other)
     assert accuracy(fair, y, y_other) > accuracy(plain, y, y_other) - 0.03
     assert fair.converged_
-    assert fair.avoided_.features > 0.1
-    assert abs(fair.avoided_.new_features) < 0.01
-    assert plain.avoided_ is None
+    assert fair.report_.avoided.features > 0.1
+    assert abs(fair.report_.avoided.new_features) < 0.01
+    assert plain.report_.avoided is None
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
