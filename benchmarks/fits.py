@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.measure import alternating, median_seconds
 from benchmarks.rows import Labelled, first_subspace, turned
-from ism_dask import ComponentsWarning, PredictiveIKDR, SupervisedIKDR
+from ism_dask import ComponentsWarning, SupervisedIKDR
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, as_engine
 from ism_dask.engines.operator import Evaluation
@@ -86,7 +86,7 @@ def quiet() -> Iterator[None]:
 
 def fit(rows: Labelled, kernel: str | Kernel, q: int = 10, **parameters: Any) -> Fit:
     """Fit W to labelled rows with `PUBLISHED` parameters, which `parameters` override."""
-    model = PredictiveIKDR(q, kernel=kernel, **{**PUBLISHED, **parameters})
+    model = SupervisedIKDR(q, kernel=kernel, **{**PUBLISHED, **parameters})
     clock = _Clock()
     with watching_fits(clock):
         started = time.perf_counter()

@@ -15,6 +15,7 @@ from benchmarks.fits import quiet
 from benchmarks.rivals import RIVALS, Rival
 from benchmarks.rivals_by_gradients import is_classes
 from ism_dask import PredictiveIKDR, SupervisedIKDR
+from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Gaussian
 
 Array = NDArray[Any]
@@ -61,10 +62,10 @@ def _default(X: Array, y: Array, q: int) -> Projection:
 def _paper(X: Array, y: Array, q: int) -> Projection:
     """Return the projection by the library with the settings of the paper."""
     target = "classes" if is_classes(y) else "linear"
-    return _fitted(PredictiveIKDR(q, target=target, **PAPER_SETTINGS), X, y)
+    return _fitted(SupervisedIKDR(q, target=target, **PAPER_SETTINGS), X, y)
 
 
-def _fitted(model: SupervisedIKDR, X: Array, y: Array) -> Projection:
+def _fitted(model: SupervisedBase, X: Array, y: Array) -> Projection:
     model.fit(X, y)
     return Projection(model.components_.T, model.mean_, model.scale_)
 
