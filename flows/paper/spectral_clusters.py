@@ -32,7 +32,9 @@ def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> A
     indices = np.sort(random.choice(n, min(n, SAMPLE_ROWS), replace=False))
     sample, seed = rows[indices], int(random.randint(2**31))
     with single_threaded_blas():
-        affinity = Affinity.of(Gaussian(), sample)
-        graph = Graph.of(cut(rows), affinity, Auto(tol=_LEFT_OUT), sample=sample, seed=seed)
+        affinity = Affinity.for_kernel(Gaussian(), sample)
+        graph = Graph.from_shards(
+            cut(rows), affinity, Auto(tol=_LEFT_OUT), sample=sample, seed=seed
+        )
         U = graph.embedded(np.eye(q), n_clusters).shards.gather_fact(EMBEDDING)[:, :-1]
         return kmeans(normalise_rows(U), n_clusters, seed=seed)[1]

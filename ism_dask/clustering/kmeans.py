@@ -46,26 +46,25 @@ def kmeans(
     if starts is None:
         starts = _MANY_STARTS if few else _STARTS
     # No more centres than distinct rows: scikit-learn would warn, and a warning can only be
-    # silenced for all threads of the process.
-    count = _count_distinct(rows, k)
+    # silenced for all threads of the process. Rows of length 1 that agree to some decimals count as
+    # one.
+    for candidates in (rows[:_FIRST_ROWS], rows):
+        count = min(k, len(np.unique(np.round(candidates, _DIGITS), axis=0)))
+        if count == k:
+            break
     with single_threaded_openmp(few):
         means = KMeans(count, n_init=starts, random_state=seed).fit(rows, sample_weight=weights)
-    centres = _merge_equal_centres(means.cluster_centers_)
+    centres = means.cluster_centers_.copy()
+    # Centres that differ by rounding become equal to the first of them, so that copies of a row go
+    # to the same centre, whichever way they were computed.
+    for number in range(1, count):
+        near = np.linalg.norm(centres[:number] - centres[number], axis=1) < _SAME
+        if near.any():
+            centres[number] = centres[near.argmax()]
     centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])
     # scikit-learn numbers the clusters by its random draws.
     centres = centres[order_of_appearance(nearest_centres(rows, centres), k)]
     return centres, nearest_centres(rows, centres)
-
-
-def _count_distinct(rows: Array, k: int) -> int:
-    """Return how many of `rows` (n, d) are distinct, at most k."""
-    first_rows = rows[:_FIRST_ROWS]
-    for candidates in (first_rows, rows):
-        # Rows of length 1 that agree to these decimals count as one.
-        count = len(np.unique(np.round(candidates, _DIGITS), axis=0))
-        if count >= k:
-            break
-    return min(count, k)
 
 
 def order_of_appearance(labels: Array, k: int) -> Array:
@@ -73,19 +72,6 @@ def order_of_appearance(labels: Array, k: int) -> Array:
     _, first = np.unique(labels, return_index=True)
     order = labels[np.sort(first)]
     return np.concatenate([order, np.setdiff1d(np.arange(k), order)])
-
-
-def _merge_equal_centres(centres: Array) -> Array:
-    """Return `centres` (k, d) with those that differ by rounding set equal to the first of them.
-
-    Copies of a row then go to the same centre, whichever way they were computed.
-    """
-    merged = centres.copy()
-    for number in range(1, len(merged)):
-        near = np.linalg.norm(merged[:number] - merged[number], axis=1) < _SAME
-        if near.any():
-            merged[number] = merged[near.argmax()]
-    return merged
 
 
 def nearest_centres(rows: Array, centres: Array) -> Array:

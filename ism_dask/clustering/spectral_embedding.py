@@ -14,21 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
+from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
-from ism_dask.clustering.extension import (
-    Extension,
-    FactorExtension,
-    KernelExtension,
-    inverse,
-    inverse_roots,
-    self_affinity,
-)
 from ism_dask.engines import (
     Auto,
     Engine,
@@ -39,6 +32,7 @@ from ism_dask.engines import (
     first_that_serves,
 )
 from ism_dask.engines.kernel_matvec import kernel_matvec
+from ism_dask.engines.lowrank.row_sums import FactoredSlope
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.embedding_guides import EMBEDDING
@@ -66,8 +60,8 @@ _ROUNDINGS, _SMALLEST_TOL = 100.0, 1e-9
 # Eigenvalues are rounding, and their columns of U are 0, below this share of the largest, or below
 # this many times the residual. All are below 1, so that 1e-12 is rounding in any case.
 _NULL, _NULL_RESIDUALS, _NULL_VALUE = 1e-8, 10.0, 1e-12
-_RESIDUAL_NOTE = "the embedding's eigenvectors are off by {:.1g} of the largest eigenvalue"
-_ROUGH_NOTE = "the graph of X W stands on {} landmarks, which may leave {:g} of its trace"
+# Rows that an extension embeds at a time.
+_ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -97,13 +91,71 @@ PUBLISHED = Normalisation(narrow=False, raised=0.0, centred=False)
 
 
 @dataclass(frozen=True, eq=False)
+class FactorExtension:
+    """The embedding of any projected rows by a low-rank factor F: `U = H D^-1/2 F V S^-1`.
+
+    The expansion maps rows to F, whose sums (m,) over the rows of the fit are those by weights. The
+    mean (m,) is that of `D^-1/2 F`, the projection (m, k) `V S^-1`, and each degree is raised.
+    """
+
+    kernel: Kernel
+    expansion: FactoredSlope
+    sums: Array
+    raised: float
+    mean: Array
+    projection: Array
+
+    def __call__(self, Z: Array) -> Array:
+        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
+        rows, roots = self.normalised(Z.astype(np.float64))
+        return np.column_stack([(rows - self.mean) @ self.projection, roots])
+
+    def normalised(self, Z: Array) -> tuple[Array, Array]:
+        """Return `D^-1/2 F` (b, m) and `D^-1/2` (b,) of Z (b, q)."""
+        F = self.expansion.factor(Z) * np.sqrt(self.expansion.slope)
+        # The part of a row's affinity with itself that the factor leaves out is known exactly.
+        # Added, it keeps the degrees of rows far from all landmarks above 0.
+        omitted = np.maximum(_self_affinity(self.kernel) - np.einsum("ij,ij->i", F, F), 0.0)
+        roots = _inverse_roots(F @ self.sums + omitted + self.raised)
+        return F * roots[:, None], roots
+
+
+@dataclass(frozen=True, eq=False)
+class KernelExtension:
+    """The embedding of any projected rows by the kernel with all projected rows of the fit (n, q).
+
+    The weights (n, k + 1) are `w D^-1/2 U L^-1` and w, the offset (k,) is what centring subtracts,
+    and each degree is raised.
+    """
+
+    kernel: Kernel
+    rows: Array
+    raised: float
+    weights: Array
+    offset: Array
+
+    def __call__(self, Z: Array) -> Array:
+        """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
+        sums = np.concatenate(
+            [
+                self.kernel.matrix(Z[batch], self.rows) @ self.weights
+                for batch in gen_batches(len(Z), _ROWS_AT_ONCE)
+            ]
+        )
+        roots = _inverse_roots(sums[:, -1] + self.raised)
+        return np.column_stack([sums[:, :-1] * roots[:, None] - self.offset, roots])
+
+
+# Maps projected rows to their embedding, also rows that were not in the fit.
+Extension: TypeAlias = FactorExtension | KernelExtension
+
+
+@dataclass(frozen=True, eq=False)
 class Embedding:
-    """The embedding of all rows.
+    """The embedding of all rows, with its eigenvalues (k,) in descending order.
 
     Attributes
     ----------
-    values : (k,) array
-        The eigenvalues, in descending order.
     shards : Shards
         The projected rows, with the fact `EMBEDDING`.
     engine : str
@@ -127,19 +179,10 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Graph:
-    """The graph of the rows.
+    """The graph of the rows, which have weights (n,), as have the shards of the problem.
 
-    Attributes
-    ----------
-    affinity : Affinity
-    problem : Problem
-        A problem whose slopes are the values of the kernel, with a Gamma of ones: its row sums are
-        the degrees. Its sample determines widths.
-    engine : EngineOptions
-        How to compute the affinities.
-    normalisation : Normalisation
-    weights : (n,) array
-        The weights of the rows, which the shards of the problem have as well.
+    The slopes of the problem are the values of the kernel, and its Gamma has ones, so that its row
+    sums are the degrees. Its sample determines widths. The engine computes the affinities.
     """
 
     affinity: Affinity
@@ -149,7 +192,7 @@ class Graph:
     weights: Array
 
     @classmethod
-    def of(
+    def from_shards(
         cls,
         shards: Shards,
         affinity: Affinity,
@@ -166,34 +209,34 @@ class Graph:
         weights = np.ones(shards.n_rows) if weights is None else weights
         shards = shards.with_rows(ROW_WEIGHTS, weights)
         ones = Dependence(ThinGamma(np.ones(1)), weights[:, None])
-        values = ValueAsSlope.of(affinity.whole)
+        values = ValueAsSlope.wrapped(affinity.whole)
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
             engine = Auto(blocks=False)
         affinity = replace(affinity, narrow=affinity.narrow and normalisation.narrow)
         return cls(affinity, problem, engine, normalisation, weights)
 
+    def start(self, k: int) -> Embedding:
+        """Return an embedding of X itself, a rough one if there are many rows."""
+        problem, kernel = self.problem, self.affinity.whole
+        if problem.shards.n_rows <= _DENSE:
+            return self._by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
+        sample = np.asarray(problem.sample)
+        engines = self.engine.loosened(_START_TOL).engines(problem, k)
+        embed = partial(self._by_engine, kernel, problem.shards, sample, k, extended=False)
+        return first_that_serves(engines, embed)
+
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
         # W may have further coordinates, in which the rows are constant.
         W = W[: self.problem.d]
         sample = np.asarray(self.problem.sample) @ W
-        edges = _Edges(self.affinity.between(sample), self.normalisation, self.weights)
+        kernel = self.affinity.between(sample)
         points = with_projection(self.problem.shards, W).persisted()
         points = points.fact_as_rows(PROJECTED, W.shape[1])
-        problem = replace(self.problem, kernel=ValueAsSlope.of(edges.kernel))
-        embedded = partial(_by_engine, edges, points, sample, k, extended=True)
-        return first_that_serves(list(self._engines(problem, k)), embedded)
-
-    def start(self, k: int) -> Embedding:
-        """Return an embedding of X itself, a rough one if there are many rows."""
-        problem = self.problem
-        edges = _Edges(self.affinity.whole, self.normalisation, self.weights)
-        if problem.shards.n_rows <= _DENSE:
-            return _by_kernel(edges, problem.shards, k, ExactEngine.name, extended=False)
-        sample = np.asarray(problem.sample)
-        embedded = partial(_by_engine, edges, problem.shards, sample, k, extended=False)
-        return first_that_serves(self.engine.loosened(_START_TOL).engines(problem, k), embedded)
+        problem = replace(self.problem, kernel=ValueAsSlope.wrapped(kernel))
+        embed = partial(self._by_engine, kernel, points, sample, k, extended=True)
+        return first_that_serves(list(self._engines(problem, k)), embed)
 
     def _engines(self, problem: Problem, k: int) -> Iterator[Engine]:
         """Yield the engines to try; after landmarks, landmarks with a larger tolerance."""
@@ -202,73 +245,95 @@ class Graph:
             if isinstance(engine, LandmarkEngine) and engine.tol < _ROUGH_TOL:
                 yield LandmarkEngine(problem, k, _ROUGH_TOL)
 
+    def _by_engine(
+        self,
+        kernel: Kernel,
+        points: Shards,
+        sample: Array,
+        k: int,
+        engine: Engine,
+        *,
+        extended: bool,
+    ) -> Embedding:
+        if isinstance(engine, LandmarkEngine):
+            return self._by_factor(kernel, points, sample, k, engine)
+        return self._by_kernel(kernel, points, k, engine.name, extended=extended)
 
-@dataclass(frozen=True)
-class _Edges:
-    """The affinity of rows of X W, or of X, how it is normalised, and the weights of the rows."""
+    def _by_factor(
+        self, kernel: Kernel, points: Shards, sample: Array, k: int, engine: LandmarkEngine
+    ) -> Embedding:
+        """Embed by the m x m Gram matrix of the factor, in O(n m^2)."""
+        expansion, moments, _ = engine.expand(points, sample)
+        m, size = expansion.size, self.weights.sum()
+        sums = moments.ones[0] * np.sqrt(expansion.slope)
+        raised = self._raised(kernel)
+        raw = FactorExtension(
+            kernel, expansion, sums, raised, mean=np.zeros(m), projection=np.eye(m)
+        )
+        gram, means = points.fold(_embedding_sums, raw)
+        means *= self.normalisation.centred / size
+        count = min(k, m)
+        values, vectors = scipy.linalg.eigh(
+            gram - size * np.outer(means, means), subset_by_index=[m - count, m - 1]
+        )
+        values = _without_rounding(_padded(values[::-1], k), _NULL)
+        # U = B V S^-1; the eigenvalues are S^2.
+        projection = _padded(vectors[:, ::-1], k) * _inverse_roots(values)
+        extension = replace(raw, mean=means, projection=projection)
+        shards = points.derive(EMBEDDING, _embed_rows, extension).persisted()
+        if engine.tol < _ROUGH_TOL:
+            return Embedding(values, shards, engine.name, extension)
+        note = (
+            f"the graph of X W stands on {m} landmarks, which may leave {engine.tol:g} of its trace"
+        )
+        return Embedding(values, shards, engine.name, extension, note, _ROUGH_MOVEMENT)
 
-    kernel: Kernel
-    normalisation: Normalisation
-    weights: Array
+    def _by_kernel(
+        self, kernel: Kernel, points: Shards, k: int, engine: str, *, extended: bool
+    ) -> Embedding:
+        """Embed by products with the kernel: dense if it is one tile, otherwise tile by tile."""
+        n, dense = points.n_rows, points.n_rows <= _DENSE
+        all_rows = points.rows(np.arange(n)) if dense or extended else None
+        times: Callable[[Array], Array] = partial(kernel_matvec, points, kernel)
+        if dense and all_rows is not None:
+            times = partial(np.matmul, kernel.matrix(all_rows, all_rows))
+        raised, root_weights = self._raised(kernel), np.sqrt(self.weights)[:, None]
+        roots = _inverse_roots(times(self.weights[:, None])[:, 0] + raised)
 
-    @cached_property
-    def total(self) -> float:
-        """The sum of the weights: n, unless rows have some."""
-        return float(self.weights.sum())
+        def means(columns: Array) -> Array:
+            """Return what centring subtracts from V, given `w^1/2 V` (n, k): (k,)."""
+            share = self.normalisation.centred / self.weights.sum()
+            return np.asarray(share * (root_weights.T @ columns)[0])
 
-    @cached_property
-    def root_weights(self) -> Array:
-        """The roots of the weights (n, 1)."""
-        return np.sqrt(self.weights)[:, None]
+        def normalised_product(V: Array) -> Array:
+            """Return `H D^-1/2 K D^-1/2 H V` (n, b), all times `w^1/2` if rows have weights w."""
+            scale = root_weights * roots[:, None]
+            product = scale * times(scale * (V - root_weights * means(V)))
+            return np.asarray(product - root_weights * means(product))
 
-    @property
-    def regulariser(self) -> float:
-        """What is added to each degree."""
-        return self.normalisation.raised * self.total * self_affinity(self.kernel)
+        tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _SMALLEST_TOL)
+        pairs = leading_eigenpairs_by_products(normalised_product, n, min(k, n - 1), tol)
+        least_share = max(_NULL, _NULL_RESIDUALS * pairs.residual)
+        values = _without_rounding(_padded(pairs.values, k), least_share)
+        U = canonical_signs(_inverse(root_weights) * _padded(pairs.vectors, k)) * (values > 0)
+        note = ""
+        if pairs.residual > tol and values.any():
+            off = pairs.residual
+            note = f"the embedding's eigenvectors are off by {off:.1g} of the largest eigenvalue"
+        extension = None
+        if all_rows is not None:
+            # One more product makes U equal to what the extension returns for the same rows.
+            weights = (self.weights * roots)[:, None] * U * _inverse(values)
+            raw = roots[:, None] * times(weights)
+            offset = means(root_weights * raw)
+            weights, U = np.column_stack([weights, self.weights]), raw - offset
+            extension = KernelExtension(kernel, all_rows, raised, weights, offset)
+        shards = points.with_rows(EMBEDDING, np.column_stack([U, roots]))
+        return Embedding(values, shards, engine, extension, note)
 
-    def means(self, columns: Array) -> Array:
-        """Return what centring subtracts from V, given `w^1/2 V` (n, k): (k,)."""
-        share = self.normalisation.centred / self.total
-        return np.asarray(share * (self.root_weights.T @ columns)[0])
-
-
-def _by_engine(
-    edges: _Edges, points: Shards, sample: Array, k: int, engine: Engine, *, extended: bool
-) -> Embedding:
-    if isinstance(engine, LandmarkEngine):
-        return _by_factor(engine, edges, points, sample, k)
-    return _by_kernel(edges, points, k, engine.name, extended=extended)
-
-
-def _by_factor(
-    engine: LandmarkEngine, edges: _Edges, points: Shards, sample: Array, k: int
-) -> Embedding:
-    """Embed by the m x m Gram matrix of the factor, in O(n m^2)."""
-    expansion, moments, _ = engine.expand(points, sample)
-    m = expansion.size
-    total = moments.ones[0] * np.sqrt(expansion.slope)
-    raw = FactorExtension(
-        kernel=edges.kernel,
-        expansion=expansion,
-        total=total,
-        degree_regulariser=edges.regulariser,
-        mean=np.zeros(m),
-        projection=np.eye(m),
-    )
-    gram, sums = points.fold(_embedding_sums, raw)
-    sums *= edges.normalisation.centred
-    count = min(k, m)
-    values, vectors = scipy.linalg.eigh(
-        gram - np.outer(sums, sums) / edges.total, subset_by_index=[m - count, m - 1]
-    )
-    values, vectors = _zero_rounding(_padded(values[::-1], k), _NULL), _padded(vectors[:, ::-1], k)
-    # U = B V S^-1; the eigenvalues are S^2.
-    projection = vectors * inverse_roots(values)
-    extension = replace(raw, mean=sums / edges.total, projection=projection)
-    rough = engine.tol >= _ROUGH_TOL
-    note = _ROUGH_NOTE.format(m, engine.tol) if rough else ""
-    shards = points.derive(EMBEDDING, _embed_rows, extension).persisted()
-    return Embedding(values, shards, engine.name, extension, note, _ROUGH_MOVEMENT * rough)
+    def _raised(self, kernel: Kernel) -> float:
+        """Return what is added to each degree."""
+        return float(self.normalisation.raised * self.weights.sum() * _self_affinity(kernel))
 
 
 def _embedding_sums(piece: LoadedShard, extension: FactorExtension) -> tuple[Array, Array]:
@@ -282,52 +347,23 @@ def _embed_rows(piece: LoadedShard, extension: Extension) -> Array:
     return extension(piece.X)
 
 
-def _by_kernel(edges: _Edges, points: Shards, k: int, engine: str, *, extended: bool) -> Embedding:
-    """Embed by products with the kernel: dense if it is one tile, otherwise tile by tile."""
-    kernel, n, dense = edges.kernel, points.n_rows, points.n_rows <= _DENSE
-    all_rows = points.rows(np.arange(n)) if dense or extended else None
-    if dense and all_rows is not None:
-        times = partial(np.matmul, kernel.matrix(all_rows, all_rows))
-    else:
-        times = partial(kernel_matvec, points, kernel)
-    roots = inverse_roots(times(edges.weights[:, None])[:, 0] + edges.regulariser)
-    tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _SMALLEST_TOL)
-    pairs = leading_eigenpairs_by_products(
-        partial(_normalised_product, times, roots, edges), n, min(k, n - 1), tol
-    )
-    values = _zero_rounding(_padded(pairs.values, k), max(_NULL, _NULL_RESIDUALS * pairs.residual))
-    U = inverse(edges.root_weights) * _padded(pairs.vectors, k)
-    U = canonical_signs(U) * (values > 0)
-    not_converged = pairs.residual > tol and values.any()
-    note = _RESIDUAL_NOTE.format(pairs.residual) if not_converged else ""
-    if all_rows is None:
-        return Embedding(values, _with_roots(points, U, roots), engine, None, note)
-    # One more product makes U equal to what the extension returns for the same rows.
-    weights = (edges.weights * roots)[:, None] * U * inverse(values)
-    raw = roots[:, None] * times(weights)
-    offset = edges.means(edges.root_weights * raw)
-    weights = np.column_stack([weights, edges.weights])
-    extension = KernelExtension(kernel, all_rows, edges.regulariser, weights, offset)
-    return Embedding(values, _with_roots(points, raw - offset, roots), engine, extension, note)
+def _self_affinity(kernel: Kernel) -> float:
+    """Return the affinity of a row with itself: an affinity depends on the distance, here 0."""
+    row = np.zeros((1, 1))
+    return float(kernel.matrix(row, row)[0, 0])
 
 
-def _with_roots(points: Shards, U: Array, roots: Array) -> Shards:
-    return points.with_rows(EMBEDDING, np.column_stack([U, roots]))
+def _inverse(values: Array) -> Array:
+    """Return the reciprocals of values, and 0 for values of 0."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
-def _normalised_product(
-    times: Callable[[Array], Array], roots: Array, edges: _Edges, V: Array
-) -> Array:
-    """Return `H D^-1/2 K D^-1/2 H V` (n, b), without H if the matrix is not centred.
-
-    If rows have weights w, V and the result are multiplied by `w^1/2`.
-    """
-    scale = edges.root_weights * roots[:, None]
-    product = scale * times(scale * (V - edges.root_weights * edges.means(V)))
-    return np.asarray(product - edges.root_weights * edges.means(product))
+def _inverse_roots(values: Array) -> Array:
+    """Return `values^-1/2`, and 0 for values of 0: an isolated row has no embedding."""
+    return np.sqrt(_inverse(values))
 
 
-def _zero_rounding(values: Array, share: float) -> Array:
+def _without_rounding(values: Array, share: float) -> Array:
     """Return the eigenvalues (k,) with those that are rounding set to 0."""
     least = max(share * values.max(initial=0.0), _NULL_VALUE)
     return np.where(values > least, values, 0.0)

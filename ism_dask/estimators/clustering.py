@@ -178,9 +178,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1], weights=weights)
-        affinity = Affinity.of(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
+        affinity = Affinity.for_kernel(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         normalisation, _ = _GRAPHS[self.graph]
-        graph = Graph.of(
+        graph = Graph.from_shards(
             rows.shards, affinity, as_engine(self.engine), normalisation, weights, **rows.parameters
         )
 

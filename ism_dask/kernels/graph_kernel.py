@@ -41,7 +41,7 @@ class Affinity:
     narrow: bool = False
 
     @classmethod
-    def of(cls, kernel: Kernel, sample: Array) -> Affinity:
+    def for_kernel(cls, kernel: Kernel, sample: Array) -> Affinity:
         """Return the affinity for a kernel; widths are computed from rows of X, `sample` (m, d)."""
         weighted = [(weight, term.similarity) for weight, term in kernel.terms]
         usable = [(weight, term) for weight, term in weighted if term is not None]
@@ -71,7 +71,7 @@ class ValueAsSlope(PointwiseKernel):
     value_by_slope = (1.0, 0.0)
 
     @classmethod
-    def of(cls, kernel: Kernel) -> Kernel:
+    def wrapped(cls, kernel: Kernel) -> Kernel:
         """Return the kernel with each of its terms wrapped."""
         return kernel.mapped(cls)
 

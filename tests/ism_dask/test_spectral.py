@@ -45,7 +45,7 @@ def check(embedding, K_matrix, k, tol, share=0.3):
 
 def graph(X, rows, kernel, engine, tol=1e-12, normalisation=REGULARISED):
     options = Landmarks(tol=tol) if engine == "landmarks" else as_engine(engine)
-    return Graph.of(cut(X, rows), Affinity(kernel), options, normalisation, sample=X)
+    return Graph.from_shards(cut(X, rows), Affinity(kernel), options, normalisation, sample=X)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_every_engine_embeds_as_dense_eigenvectors_do(
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_affinities_are_never_negative_and_semidefinite(name):
-    affinity = Affinity.of(KERNELS[name](), X)
+    affinity = Affinity.for_kernel(KERNELS[name](), X)
     for kernel in (affinity.whole, affinity.between(X)):
         K_matrix = kernel_matrix(kernel, X)
         assert K_matrix.min() >= 0
@@ -87,11 +87,11 @@ def test_affinities_are_never_negative_and_semidefinite(name):
 def test_the_affinity_of_a_sum():
     rows = np.arange(12.0).reshape(6, 2) ** 1.5
     wide = Gaussian().resolve(rows)
-    both = Affinity.of(2.0 * Gaussian(1.0) + Multiquadric(), rows)
+    both = Affinity.for_kernel(2.0 * Gaussian(1.0) + Multiquadric(), rows)
     assert [weight for weight, _ in both.whole.terms] == [2.0, 1.0]
     assert both.between(rows) == both.whole
-    assert Affinity.of(Gaussian(1.0) + Linear(), rows) == Affinity(wide)
-    own = Affinity.of(Gaussian(1.0) + Gaussian(2.0), rows)
+    assert Affinity.for_kernel(Gaussian(1.0) + Linear(), rows) == Affinity(wide)
+    own = Affinity.for_kernel(Gaussian(1.0) + Gaussian(2.0), rows)
     assert own.between(rows).sigma == 0.375 * wide.sigma
     assert own.between(np.ones((6, 2))) == own.whole
 
