@@ -278,8 +278,6 @@ class BlockEngine(Engine):
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
         """Return a reason if rows are sparse or slopes are no slopes, otherwise None."""
-        if problem.shards.nonzeros is not None:
-            return "it deals dense rows, and these are sparse"
         if any(isinstance(term, ValueAsSlope) for _, term in problem.kernel.terms):
             return "it has no values of the kernel between rows of different blocks"
         return None

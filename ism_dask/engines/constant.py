@@ -87,14 +87,6 @@ class ConstantSlope(Engine):
             parts.append(_TermSums(S, sums, slope * term.pairing.coupling, degree, width_column))
         return parts
 
-    def _phi_times(self, W: Array) -> Array:
-        """Return Phi W (d, k); for sparse rows, whose Phi would be too large, by thin products."""
-        if self.problem.shards.nonzeros is None:
-            return np.asarray(self._phi @ W)
-        signs = self.problem.gamma.signs
-        products = [part.coupling * (part.S * signs) @ (part.S.T @ W) for part in self._parts]
-        return np.asarray(np.sum(products, axis=0))
-
     def phi0(self) -> Array:
         """Return Phi, which is the same for every W."""
         return self._phi
@@ -108,7 +100,7 @@ class ConstantSlope(Engine):
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
         J = self._objective(W)
-        return ProductEvaluation(J, self._phi_times(W), **self._accuracy(J, summed=1))
+        return ProductEvaluation(J, self._phi @ W, **self._accuracy(J, summed=1))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
@@ -118,7 +110,7 @@ class ConstantSlope(Engine):
     @ignore_overflow
     def _objective(self, W: Array) -> float:
         """Return `tr W^T Phi W`, which is J because f is proportional to beta."""
-        return float(np.vdot(W, self._phi_times(W)))
+        return float(np.vdot(W, self._phi @ W))
 
 
 def _weighted_factor(piece: LoadedShard, gamma: Gamma, width_column: int | None) -> Array:

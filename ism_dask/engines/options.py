@@ -209,12 +209,6 @@ class Exact(_OneEngine):
     def _is_here(self) -> bool:
         return self.device in (AUTO, CPU)
 
-    def refusal(self, problem: Problem, q: int) -> str | None:
-        """Return a reason if rows are sparse and the device is not the processor, else None."""
-        if problem.shards.nonzeros is None or self._is_here:
-            return None
-        return "sparse rows are computed on the processor, with device='cpu'"
-
     def build(self, problem: Problem, q: int) -> Engine:
         """Return the engine that computes on this device."""
         if self._is_here:

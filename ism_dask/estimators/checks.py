@@ -11,10 +11,14 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length
 from ism_dask._types import Array
 from ism_dask.gamma.row_values import is_missing
 from ism_dask.linalg.arrays import namespace, on_host
+from ism_dask.rows.blocks import MEMORY_NUMBERS, fits_memory
 from ism_dask.rows.devices import Device
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
+
+# Sparse rows with up to this many columns are made dense, a task's rows at a time.
+MOST_SPARSE_COLUMNS = 2000
 
 
 def row_source(X: Any) -> Any:
@@ -121,3 +125,17 @@ def check_no_missing(X: Any) -> None:
         "them in a pipeline, with scikit-learn's SimpleImputer(add_indicator=True), KNNImputer or "
         "IterativeImputer, or drop these rows"
     )
+
+
+def check_dense(X: Any, what: str) -> None:
+    """Raise a ValueError if sparse rows are too large to be dense; `what` needs dense ones.
+
+    Rows with few columns are made dense in pieces, however many they are.
+    """
+    n, d = X.shape
+    if is_sparse(X) and d > MOST_SPARSE_COLUMNS and not fits_memory((n, d)):
+        raise ValueError(
+            f"{what} needs dense rows, and {n:,} x {d:,} numbers are too many to make the sparse X "
+            f"dense; expected at most {MOST_SPARSE_COLUMNS:,} columns, or {MEMORY_NUMBERS:,} "
+            "numbers. Take fewer columns first, as by sklearn.decomposition.TruncatedSVD(100)"
+        )

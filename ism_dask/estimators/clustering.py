@@ -23,13 +23,12 @@ from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, reported_fit, with_callbacks
-from ism_dask.estimators.checks import check_rows, row_source
+from ism_dask.estimators.checks import check_dense, check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
 from ism_dask.estimators.pose import rows_in_memory
 from ism_dask.estimators.preparation import Report, prepare_rows
 from ism_dask.estimators.row_order import in_given_order, row_order
-from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.embedding_guides import (
     EMBEDDING,
@@ -130,8 +129,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.check_parameters()
         given = row_source(X)
         X = check_rows(self, given)
-        check_dense(X, type(self).__name__, ", such as those of scikit-learn's TruncatedSVD")
-        X = rows_in_memory(X, dense=True)
+        check_dense(X, type(self).__name__)
+        X = rows_in_memory(X)
         n = int(X.shape[0])
         weights = None if sample_weight is None else check_weights(sample_weight, n)
         self._check_clusters(n if weights is None else int(np.count_nonzero(weights)))

@@ -17,7 +17,6 @@ from ism_dask.estimators.fitted import (
 )
 from ism_dask.estimators.pose import SupervisedProblem, solver_for
 from ism_dask.estimators.preparation import Report
-from ism_dask.estimators.wide_rows import WidePrepared, fit_wide
 from ism_dask.kernels import as_kernel
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
@@ -44,8 +43,6 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
             stopping=search.stopping.after(time.perf_counter() - started),
             on_iteration=partial(report, rows.prepared),
         )
-        if isinstance(rows.prepared, WidePrepared):
-            return fit_wide(in_time, dependence, rows, start, report)
         return in_time.run(rows.problem(dependence), rows.q, start, saved_fit), rows
 
     prepared, earlier = problem.prepared(kernel), problem.earlier

@@ -12,7 +12,6 @@ from sklearn.metrics.pairwise import euclidean_distances
 from ism_dask._types import Array
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import Prepared
-from ism_dask.estimators.wide_rows import WidePrepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
@@ -78,8 +77,7 @@ def solution_attributes(
     """
     projection = prepared.projection(solution.W)
     some = sample[np.linspace(0, len(sample) - 1, min(len(sample), _ROWS)).astype(int)]
-    is_wide = isinstance(prepared, WidePrepared)
-    alike = () if is_wide else interchangeable(prepared.lift_rows(some), projection["components_"])
+    alike = interchangeable(prepared.lift_rows(some), projection["components_"])
     return {
         **projection,
         "eigenvalues_": solution.eigenvalues,

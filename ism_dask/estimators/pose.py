@@ -14,11 +14,10 @@ from sklearn.utils.validation import column_or_1d
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, is_whole, positive_float
 from ism_dask.engines import Blocks, EngineOptions, Exact, as_engine
-from ism_dask.estimators.checks import check_rows, row_source
+from ism_dask.estimators.checks import check_dense, check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
-from ism_dask.estimators.wide_rows import check_dense, is_wide, prepare_wide
 from ism_dask.gamma.base import Dependence, avoiding
 from ism_dask.gamma.labels import is_indicator
 from ism_dask.gamma.row_values import (
@@ -127,12 +126,6 @@ class SupervisedProblem:
     def prepared(self, kernel: Kernel, support: Array | None = None) -> Prepared:
         """Return the rows for the solver, of all features or of those of a support (d,) alone."""
         standardize = self.parameters.standardize
-        if is_wide(self.X):
-            if self.given is not None:
-                check_dense(self.X, "`given`")
-            return prepare_wide(
-                self.X, kernel, self.dependence, standardize=standardize, weights=self.weights
-            )
         prepared = prepare_rows(
             self.X, kernel, standardize=standardize, weights=self.weights, support=support
         )
@@ -177,10 +170,8 @@ class SupervisedProblem:
         """Return the problem without rows of weight 0, with rows in an order of their own."""
         counted = self
         # Larger rows may be where none can be dropped: they stay, and count for nothing.
-        if self.weights is not None and (fits_memory(self.X.shape) or is_wide(self.X)):
+        if self.weights is not None and fits_memory(self.X.shape):
             counted = self._at(np.flatnonzero(self.weights))
-        if is_wide(self.X):  # which is never dense
-            return counted
         sides = [each.sort_keys for each in (counted.avoid, counted.given) if each is not None]
         order = row_order(counted.X, counted.y, counted.weights, sides)
         return counted if order is None else counted._at(order)
@@ -252,8 +243,8 @@ def pose(
             f"`max_features` must be a whole number from 1 to {d} for {d} features, "
             f'"auto" or None; got {most!r}'
         )
-    needs_dense = most is not None or given is not None
-    X = rows_in_memory(X, dense=needs_dense or parameters.criterion == PREDICTION)
+    check_dense(X, type(parameters).__name__)
+    X = rows_in_memory(X)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
     avoided, known = (
         None if side is None else SideInformation.from_columns(name, side, len(y), weights)
@@ -357,16 +348,15 @@ def rows_and_target(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
     return X, y
 
 
-def rows_in_memory(X: Any, dense: bool) -> Any:
-    """Return X (n, d) in memory, unless it is too large.
+def rows_in_memory(X: Any) -> Any:
+    """Return X (n, d) in memory and dense, unless it is too large.
 
-    So a fit comes to the same bits wherever the rows are. Sparse rows become `dense` if these are
-    to.
+    So a fit comes to the same bits wherever the rows are.
     """
     if isinstance(X, np.ndarray) or not fits_memory(X.shape):
         return X
     if is_sparse(X):
-        return X.toarray() if dense else X
+        return X.toarray()
     return np.asarray(X.read(0, X.shape[0]) if is_row_source(X) else X)
 
 

@@ -25,7 +25,6 @@ from ism_dask.estimators.fitted import (
 )
 from ism_dask.estimators.pose import SupervisedProblem, limited
 from ism_dask.estimators.preparation import Prepared, Report
-from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
@@ -60,7 +59,6 @@ from ism_dask.status import Status
 
 def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W predicts y best."""
-    check_dense(problem.X, "PredictiveIKDR", "; SupervisedIKDR takes more")
     most, warm = problem.parameters.max_features, problem.earlier is not None
     # Small rows are here, and tasks of a cluster would take longer.
     with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():

@@ -23,11 +23,9 @@ from ism_dask.estimators.pose import (
     SupervisedProblem,
     column_target,
     pose,
-    rows_in_memory,
     solver_for,
 )
 from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
-from ism_dask.estimators.wide_rows import check_dense
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.devices import on_this_host
 from ism_dask.selection.sample import share_explained
@@ -208,15 +206,13 @@ class SupervisedBase(IKDR):
         fitted = copy(self.on_host())
         fitted.__dict__.update(self._fit_parameters)  # whatever `set_params` has changed since
         problem = pose(fitted, X, y, sample_weight, avoid=avoid, given=given)
-        check_dense(problem.X, what)
         problem.check_same_sides(self._sides, what)
         if problem.digest != self._rows_digest:
             raise ValueError(
                 f"these rows are not those of the fit, and {what} judges W on those: give the same "
                 "X, y and weights in the same order, or fit again"
             )
-        problem = problem.in_order()
-        return replace(problem, X=rows_in_memory(problem.X, dense=True))
+        return problem.in_order()
 
     @property
     def _solver(self) -> Solver:

@@ -10,7 +10,6 @@ from ism_dask._types import Array
 from ism_dask.rows.blocks import MANY_ROWS
 from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.sparse import column_sums, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -137,10 +136,4 @@ def _are_indicators(columns: ColumnMoments) -> Array:
 # For columns that are not finite, `standardisation_of` raises one error.
 @np.errstate(invalid="ignore", over="ignore")
 def _column_moments(piece: LoadedShard) -> ColumnMoments:
-    X, weights = piece.X, piece.facts.get(ROW_WEIGHTS)
-    if is_sparse(X):
-        n = int(X.shape[0])
-        mean, squares, (low, high) = column_sums(X, weights)
-        total = float(n if weights is None else weights.sum())
-        return ColumnMoments(n, total, mean, squares, low, high)
-    return ColumnMoments.of(X, weights)
+    return ColumnMoments.of(piece.X, piece.facts.get(ROW_WEIGHTS))

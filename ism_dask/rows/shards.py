@@ -27,7 +27,7 @@ from ism_dask.rows.execution import (
     wait_for_a_worker,
 )
 from ism_dask.rows.source import RowSource, is_row_source
-from ism_dask.rows.sparse import SparseRows, StandardisedSparse, is_sparse, rows_between
+from ism_dask.rows.sparse import SparseRows
 from ism_dask.rows.standardise import Standardisation, tile_dtype
 from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task
 from ism_dask.rows.worker import reuse_pages
@@ -47,8 +47,6 @@ _MIN_RUNS = 6
 _TASK_SHARD_BYTES = 256 * 2**20
 # Bytes of the shards as stored that are read at a time for a device.
 _READ_BYTES = 64 * 2**20
-# Bytes, at most, of the column number of an entry of sparse rows.
-_INDEX_BYTES = 8
 # The rows times a matrix, (b, k).
 _MADE_ROWS = RowFact("made rows")
 
@@ -60,8 +58,7 @@ class Shards:
     Make one with `cut`. Facts are arrays with one entry for each row, cut like the rows; each has
     a name, and a new fact replaces an earlier one of the same name. Functions passed to the methods
     must be importable by a worker, must not change their arguments, must return new arrays, and get
-    X as float32 or float64. `nonzeros` is the most nonzero numbers of a shard of sparse rows, else
-    None.
+    X as float32 or float64.
     """
 
     parts: tuple[ShardRef, ...]
@@ -71,7 +68,6 @@ class Shards:
     raw_itemsize: int
     affine: Standardisation | None = None
     source: Shards | None = None
-    nonzeros: int | None = None
 
     def in_double(self) -> Shards:
         """Return the same rows in double precision, with the same facts.
@@ -110,15 +106,11 @@ class Shards:
     @property
     def raw_bytes(self) -> int:
         """Size of the largest shard before it is cast and standardised."""
-        if self.nonzeros is not None:
-            return self.nonzeros * (self.raw_itemsize + _INDEX_BYTES)
         return self.largest * self.n_raw_columns * self.raw_itemsize
 
     @property
     def loaded_bytes(self) -> int:
         """Size of the largest shard as functions get it."""
-        if self.nonzeros is not None:
-            return self.nonzeros * (self.dtype.itemsize + _INDEX_BYTES)
         return self.largest * self.n_columns * self.dtype.itemsize
 
     @property
@@ -161,7 +153,6 @@ class Shards:
             raw_itemsize=self.dtype.itemsize,
             affine=None,
             source=None,
-            nonzeros=None,
         )
 
     def times(self, matrix: Array) -> Shards:
@@ -238,7 +229,7 @@ class Shards:
         pieces = computed(calls)
         return LoadedShard(
             0,
-            _stacked([piece.X for piece in pieces]),
+            np.concatenate([piece.X for piece in pieces]),
             {
                 name: np.concatenate([piece.facts[name] for piece in pieces])
                 for name in self.parts[0].facts
@@ -303,11 +294,11 @@ class Shards:
 
 
 def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
-    """Return the `Shards` of an array of NumPy, Dask or scipy's CSR, or of a `RowSource`.
+    """Return the `Shards` of an array of NumPy or Dask, or of a `RowSource`.
 
     Parameters
     ----------
-    X : (n, d) array-like, or CSR array
+    X : (n, d) array-like
     rows_per_shard : int, optional
         Default: equal shards of up to 2,560 rows, fewer for very wide data, and whole chunks of
         a `RowSource`. Rows too large for memory have shards of 2,048 rows, wherever they are.
@@ -318,18 +309,14 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     dtype = tile_dtype(X.dtype)
     rows = rows_per_shard or _default_rows(X, n, d)
     ranges = [(start, min(start + rows, n)) for start in range(0, n, rows)]
-    nonzeros = None
-    if is_sparse(X):
-        slices = [rows_between(X, *each) for each in ranges]
-        nonzeros, raws = max(each.nnz for each in slices), as_tasks(slices)
-    elif is_row_source(X):
+    if is_row_source(X):
         raws = [_reader(X, *each) for each in ranges]
     elif is_dask(X):
         raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
     else:
         raws = as_tasks([X[start:stop] for start, stop in ranges])
     parts = tuple(ShardRef(start, raw) for (start, _), raw in zip(ranges, raws, strict=True))
-    shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize, nonzeros=nonzeros)
+    shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
     _check_memory(shards)
     return shards
 
@@ -357,8 +344,6 @@ def _check_memory(shards: Shards) -> None:
 
 
 def _default_rows(X: Any, n: int, d: int) -> int:
-    if is_sparse(X):
-        return ROWS_PER_SHARD
     rows, are_large = max(1, min(ROWS_PER_SHARD, _SHARD_NUMBERS // d)), not fits_memory((n, d))
     if are_large:
         rows = min(RANGE_ROWS, 1 << (rows.bit_length() - 1))
@@ -385,12 +370,6 @@ def _stored(parts: Sequence[ShardRef]) -> list[Any]:
     raws = [part.raw for part in parts]
     reads = isinstance(raws[0], partial)
     return side_by_side(raws, ROWS_PER_SHARD) if reads else computed(raws)
-
-
-def _stacked(blocks: list[Any]) -> Any:
-    """Return the rows of blocks (b, d), all of them arrays or all sparse."""
-    sparse = isinstance(blocks[0], StandardisedSparse)
-    return StandardisedSparse.stack(blocks) if sparse else np.concatenate(blocks)
 
 
 def _chosen_rows(piece: LoadedShard) -> LoadedShard:

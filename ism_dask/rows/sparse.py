@@ -1,10 +1,8 @@
-"""Sparse rows: scipy's CSR, standardised without a dense copy."""
+"""Sparse rows: scipy's CSR, of which tasks make the rows dense that they read."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,96 +49,3 @@ class SparseRows:
     def read(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop` as a (stop - start, d) array."""
         return np.asarray(rows_between(self._X, start, stop).toarray())
-
-
-@dataclass(frozen=True, eq=False)
-class StandardisedSparse:
-    """Rows `(S - mean) / scale` (b, d) of a sparse S, of which products alone are computed.
-
-    It stands for the array X of a `LoadedShard` in functions that only multiply with X.
-
-    Attributes
-    ----------
-    S : (b, d) CSR array
-    mean, scale : (d,) arrays
-    """
-
-    S: Csr
-    mean: Array
-    scale: Array
-
-    @classmethod
-    def stack(cls, blocks: Sequence[StandardisedSparse]) -> StandardisedSparse:
-        """Return the rows of several blocks as one."""
-        from scipy.sparse import vstack  # noqa: PLC0415 - as in `is_sparse`
-
-        S = vstack([block.S for block in blocks], format="csr")
-        return cls(S, blocks[0].mean, blocks[0].scale)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return np.dtype(self.S.dtype)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
-        return self.S.shape
-
-    @property
-    def T(self) -> _Transposed:
-        """The transposed rows (d, b)."""
-        return _Transposed(self)
-
-    def __len__(self) -> int:
-        return int(self.S.shape[0])
-
-    def __matmul__(self, W: Array) -> Array:
-        """Return the product with W (d, k), summed in double precision, in that of the rows."""
-        weights = W.astype(np.float64) / self.scale[:, None]
-        return np.asarray(self.S @ weights - self.mean @ weights).astype(self.dtype)
-
-    def astype(self, dtype: Any, copy: bool = True) -> StandardisedSparse:
-        """Return the rows with numbers of another type."""
-        return StandardisedSparse(self.S.astype(dtype, copy=copy), self.mean, self.scale)
-
-
-@dataclass(frozen=True, eq=False)
-class _Transposed:
-    """The transposed rows of a `StandardisedSparse`."""
-
-    rows: StandardisedSparse
-
-    def __matmul__(self, M: Array) -> Array:
-        """Return the product with M (b, k), in double precision."""
-        wide = M.astype(np.float64)
-        product = self.rows.S.T @ wide - np.outer(self.rows.mean, wide.sum(axis=0))
-        return np.asarray(product / self.rows.scale[:, None])
-
-    def astype(self, dtype: Any) -> _Transposed:
-        """Return the transposed rows with numbers of another type."""
-        return self.rows.astype(dtype).T
-
-
-def column_sums(S: Csr, weights: Array | None) -> tuple[Array, Array, Array]:
-    """Return weighted means and squared deviations from them of the columns (d,), and the range.
-
-    The range is an array (2, d): the least and the largest numbers.
-    """
-    b, d = S.shape
-    counts = np.ones(b) if weights is None else weights
-    of_entries = np.repeat(counts, np.diff(S.indptr))
-    data, total = S.data.astype(np.float64), float(counts.sum())
-
-    def by_column(values: Array) -> Array:
-        return np.bincount(S.indices, values, minlength=d)
-
-    mean = by_column(of_entries * data) / (total or 1.0)
-    squares = by_column(of_entries * (data - mean[S.indices]) ** 2)
-    squares += (total - by_column(of_entries)) * mean**2
-    ends = np.zeros((2, d))
-    filled = np.bincount(S.indices, minlength=d) == b
-    ends[:, filled] = [[np.inf], [-np.inf]]
-    np.minimum.at(ends[0], S.indices, data)
-    np.maximum.at(ends[1], S.indices, data)
-    return mean, squares, ends

@@ -10,7 +10,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.linalg.arrays import beside, copied_in_type, in_type, namespace, on_host
-from ism_dask.rows.sparse import StandardisedSparse, is_sparse
+from ism_dask.rows.sparse import is_sparse
 
 # Rows that are projected at a time.
 _ROWS_AT_ONCE = 8192
@@ -48,9 +48,7 @@ class Standardisation:
         return int(self.varying.sum()) if self.basis is None else self.basis.shape[1]
 
     def apply(self, raw: Any, dtype: np.dtype[Any]) -> Any:
-        """Return the (b, varying) or (b, r) rows in `dtype`, as sparse and where the raw are."""
-        if is_sparse(raw):
-            return StandardisedSparse(raw.astype(dtype, copy=False), self.mean, self.scale)
+        """Return the (b, varying) or (b, r) rows in `dtype`, where the raw are."""
         xp = namespace(raw)
         if not self.varying.all():
             # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
@@ -92,7 +90,9 @@ def project(X: Any, mean: Array, scale: Array, components: Array) -> Array:
     """
     mean, scale, components = map(on_host, (mean, scale, components))
     if is_sparse(X):
-        return StandardisedSparse(X, mean, scale) @ components.T
+        weights = (components / scale).T
+        dtype = np.float32 if X.dtype == np.float32 else np.float64
+        return np.asarray(X @ weights - mean @ weights).astype(dtype)
     xp, n = namespace(X), X.shape[0]
     dtype = X.dtype if X.dtype == xp.float32 else xp.float64
     Z = xp.empty((n, len(components)), dtype=dtype, device=X.device)

@@ -16,7 +16,6 @@ from dask.delayed import Delayed, delayed
 from ism_dask._types import Array
 from ism_dask.observe import task_done
 from ism_dask.rows.execution import computed, counted_pass, named_task, report_done
-from ism_dask.rows.sparse import is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.worker import prepare_worker
 
@@ -37,7 +36,7 @@ class LoadedShard:
     start : int
         The index of its first row.
     X : (b, d) array
-        Its rows, standardised and cast. For sparse rows it is a `StandardisedSparse`.
+        Its rows, standardised and cast.
     facts : dict
         The (b, ...) arrays that `with_rows` or `derive` attached to the shards, by their names.
     """
@@ -162,7 +161,7 @@ class Task:
         if self.affine is not None:
             return LoadedShard(part.start, self.affine.apply(rows, self.dtype), facts)
         rows = rows.astype(self.dtype, copy=False)
-        return LoadedShard(part.start, rows if is_sparse(rows) else _aligned(rows), facts)
+        return LoadedShard(part.start, _aligned(rows), facts)
 
 
 def add_all(calls: list[Any]) -> Any:

@@ -301,14 +301,6 @@ def test_pairs_that_overflow_on_a_device_do_not_warn():
     assert not np.isfinite(there.product(1e40 * W).product).all()
 
 
-def test_sparse_rows_go_to_no_device():
-    _, here, _ = _all_pairs(Linear())
-    sparse = replace(here.problem, shards=replace(here.problem.shards, nonzeros=9))
-    assert Exact().refusal(sparse, 2) is None
-    with pytest.raises(ValueError, match="'exact' cannot serve this problem: sparse rows are comp"):
-        Exact(DEVICE).engines(sparse, 2)
-
-
 def test_tiles_are_smaller_on_a_device_that_runs_out_of_memory(monkeypatch):
     monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 20)
     W, here, there = _all_pairs(Gaussian(1.5))

@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 from models import contract_of, hsic_model, watching_iterations
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
@@ -180,7 +179,6 @@ def _rows(n, seed=0):
 
 
 FEW = _rows(200)
-MANY = csr_array(np.hstack([FEW[0], np.zeros((200, 2500))])), FEW[1]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +187,6 @@ MANY = csr_array(np.hstack([FEW[0], np.zeros((200, 2500))])), FEW[1]
         (PredictiveIKDR, {}, FEW),
         (PredictiveIKDR, {"kernel": "polynomial"}, FEW),
         (hsic_model, {}, FEW),
-        (hsic_model, {}, MANY),
         (hsic_model, {"kernel": "distance"}, FEW),
         (hsic_model, {"kernel": Gaussian(1.5), "engine": "landmarks"}, FEW),
     ],
@@ -198,7 +195,7 @@ def test_the_same_rows_take_no_more_iterations(make, options, rows):
     model = make(2, warm_start=True, **options).fit(*rows)
     first, J, W = model.n_iter_, model.objective_, model.components_
     model.fit(*rows)
-    assert model.n_iter_ <= (first if rows is MANY else min(first, 3))
+    assert model.n_iter_ <= min(first, 3)
     assert model.converged_
     assert model.objective_ >= J * (1 - 1e-6)
     assert subspace_distance(model.components_.T, W.T) < 1.4e-3

@@ -25,7 +25,6 @@ from ism_dask.engines.row_facts import with_projection
 from ism_dask.rows.shards import Shards
 
 # The columns of W for which the memory of a product with sparse rows is estimated.
-_THIN_COLUMNS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +136,4 @@ def task_bytes(problem: Problem, m: int) -> int:
 def partial_bytes(problem: Problem, m: int) -> int:
     """Return the bytes of the sums that a task returns, for m columns in F."""
     groups = len(problem.gamma.mixing)
-    if problem.shards.nonzeros is not None:
-        # No Phi, only its product with a thin W; the sums over F do not read X.
-        return 8 * (groups * m + problem.d) * _THIN_COLUMNS
     return 8 * (groups * m * problem.d + problem.d**2)
