@@ -153,8 +153,8 @@ class SavedRunSettings(NamedRunSettings):
     )
     engine: str = solver_setting(
         "auto",
-        about="For dependence and clusters: closed, monomials, landmarks, blocks or exact; auto "
-        "takes the cheapest.",
+        about="For dependence and clusters: closed, landmarks, blocks or exact; auto takes the "
+        "cheapest.",
         names=lambda: ["auto", *import_choices().ENGINES],
     )
     engine_tol: float = solver_setting(

@@ -8,7 +8,6 @@ from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.constant_directions import PaddedOperator
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
-from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
 from ism_dask.engines.options import (
     ENGINES,
     Auto,
@@ -17,7 +16,6 @@ from ism_dask.engines.options import (
     EngineOptions,
     Exact,
     Landmarks,
-    Monomials,
     as_engine,
     first_that_serves,
 )
@@ -36,8 +34,6 @@ __all__ = [
     "ExactEngine",
     "LandmarkEngine",
     "Landmarks",
-    "MonomialEngine",
-    "Monomials",
     "PaddedOperator",
     "Problem",
     "as_engine",

@@ -114,8 +114,8 @@ class Engine(ABC):
     name: ClassVar[str]
     note: str = ""
     objective_name: ClassVar[str] = "J"
-    approximate: ClassVar[bool] = False
-    jumps: ClassVar[bool] = False
+    approximate: bool = False
+    jumps: bool = False
 
     def __init__(self, problem: Problem, q: int) -> None:
         self.problem = problem

@@ -14,7 +14,6 @@ from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.device_pairs import ExactOnDevice
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
-from ism_dask.engines.lowrank.monomial_engine import MonomialEngine
 from ism_dask.rows.blocks import PAIR_ROWS
 from ism_dask.rows.devices import AUTO, CPU, Device
 
@@ -104,22 +103,16 @@ class Closed(_OneEngine):
 
 
 @dataclass(frozen=True)
-class Monomials(_OneEngine):
-    """Sums over monomials, for polynomial kernels and their sums. It has no options."""
-
-    kind = MonomialEngine
-
-
-@dataclass(frozen=True)
 class Landmarks(_WithTolerance, _OneEngine):
-    """A low-rank factor by landmarks, for smooth kernels such as gaussians.
+    """A low-rank factor by landmarks, for smooth kernels such as gaussians, and for polynomials.
 
     Parameters
     ----------
     tol : float, default 1e-4
-        The share of the trace of the kernel that may be left out. If W is then not stationary
-        under the true kernel, the fit also tries a tenth and a hundredth of it. `engine_error_`
-        bounds the effect on J; measured errors are far smaller.
+        The share of the trace of the kernel that may be left out; of a polynomial with few
+        monomials nothing is. If W is then not stationary under the true kernel, the fit also tries
+        a tenth and a hundredth of it. `engine_error_` bounds the effect on J; measured errors are
+        far smaller.
 
     Examples
     --------
@@ -228,7 +221,7 @@ def _check_device(device: object) -> None:
 
 # From cheap to expensive: `Auto` takes the first that does not refuse and is advised.
 ENGINES: dict[str, type[_OneEngine]] = {
-    options.kind.name: options for options in (Closed, Monomials, Landmarks, Blocks, Exact)
+    options.kind.name: options for options in (Closed, Landmarks, Blocks, Exact)
 }
 
 
@@ -252,12 +245,12 @@ class Auto(_WithTolerance):
 
     def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
         """Return the engines that do not refuse the problem and are advised for it."""
-        choices = [options for options in ENGINES.values() if not (climbs and options.kind.jumps)]
-        choices = [each for each in choices if self.blocks or each is not Blocks]
+        choices = [each for each in ENGINES.values() if self.blocks or each is not Blocks]
         willing = [each for each in choices if each.kind.refusal(problem, q) is None]
         advised = [each for each in willing if each.kind.advised(problem, q)]
         chosen = [Landmarks(self.tol) if each is Landmarks else each() for each in advised]
-        return [each.build(problem, q) for each in chosen]
+        built = [each.build(problem, q) for each in chosen]
+        return [engine for engine in built if not (climbs and engine.jumps)]
 
 
 def as_engine(engine: str | EngineOptions) -> EngineOptions:
@@ -269,10 +262,11 @@ def as_engine(engine: str | EngineOptions) -> EngineOptions:
 
 
 def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Result]) -> _Result:
-    """Return `work(engine)` for the first engine that does not decline while it runs.
+    """Return `work(engine)` for the first engine that does not decline the problem.
 
     The work starts anew with each engine, because values of J from different engines are not
-    comparable. The note of the engine that succeeded says why those before it declined.
+    comparable. The note of the engine that succeeded says why those before it declined. A lack of
+    memory is an error that names the next engine: free memory must not decide which one computes.
     """
     note = ""
     for engine in engines:
@@ -280,8 +274,13 @@ def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Resul
             engine.note = f"{engine.note}; {note}".removeprefix("; ")
         try:
             return work(engine)
-        except (DeclinedError, MemoryError) as reason:
+        except DeclinedError as reason:
             if engine is engines[-1]:
                 raise
             note = "; ".join([note, f"{engine.name} declined: {reason}"]).removeprefix("; ")
+        except MemoryError as error:
+            others = [each for each in engines if each.name != engine.name]
+            if not others:
+                raise
+            raise MemoryError(f"{error}; or take engine={others[-1].name!r}") from error
     raise ValueError("there is no engine to attempt it with")

@@ -41,7 +41,7 @@ def hsic(
         Kernel of X. A median width is the median of X as given here.
     target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
-    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
+    engine : {"auto", "closed", "landmarks", "blocks", "exact"} or EngineOptions, \
 default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
     standardize : bool, default False

@@ -49,7 +49,7 @@ default "auto"
         "ism" is the Iterative Spectral Method; the others are the solvers that it is compared with.
         "grassmann" needs pymanopt. A solver may also be an object with its options, such as
         `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
-    engine : {"auto", "closed", "monomials", "landmarks", "blocks", "exact"} or EngineOptions, \
+    engine : {"auto", "closed", "landmarks", "blocks", "exact"} or EngineOptions, \
 default "auto"
         How Phi is computed. "auto" takes the cheapest engine that
         applies, and the next one if that engine declines. "landmarks", which "auto" considers from

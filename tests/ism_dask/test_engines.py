@@ -1,6 +1,5 @@
 """Every engine against the definition, and those of linear time against the exact one."""
 
-import re
 from functools import cache
 from itertools import count, product
 from unittest.mock import Mock
@@ -223,7 +222,8 @@ def test_features_are_exact(n, d, q, p, c, classes, numbers, linear, rows, seed)
     kernel = Polynomial(p, c) + CLOSED if linear else Polynomial(p, c)
     W = _basis(d, min(q, d), seed)
     exact = first_engine("exact", problem_of(X, known, kernel), q)
-    features = first_engine("monomials", problem_of(X, known, kernel, rows), q)
+    features = first_engine("landmarks", problem_of(X, known, kernel, rows), q)
+    assert not features.approximate
     for question, answer in (("phi", "phi"), ("gradient", "product")):
         mine, true = (getattr(engine, question)(W) for engine in (features, exact))
         # Of what they are made of: Gamma is centred, and may leave next to nothing.
@@ -398,16 +398,16 @@ def test_a_sample_where_the_kernel_is_zero_and_a_tolerance_below_rounding():
 @pytest.mark.parametrize(
     ("n", "kernel", "q", "names"),
     [
-        (500, Linear(), 2, ["closed", "monomials", "exact"]),
-        (500, CLOSED, 2, ["closed", "monomials", "exact"]),
+        (500, Linear(), 2, ["closed", "exact"]),
+        (500, CLOSED, 2, ["closed", "exact"]),
         (500, Gaussian(2.0), 2, ["exact"]),
         (4000, Gaussian(2.0), 2, ["landmarks", "exact"]),
-        (4000, Polynomial(3), 2, ["monomials", "landmarks", "exact"]),
+        (4000, Polynomial(3), 2, ["landmarks", "exact"]),
         (4000, Polynomial(15), 5, ["landmarks", "exact"]),
         (9999, RelativeGaussian(), 2, ["exact"]),
         (10_000, RelativeGaussian(), 2, ["blocks", "exact"]),
         (10_000, Gaussian(0.1), 2, ["landmarks", "blocks", "exact"]),
-        (10_000, Linear(), 2, ["closed", "monomials", "landmarks", "blocks", "exact"]),
+        (10_000, Linear(), 2, ["closed", "landmarks", "blocks", "exact"]),
     ],
     ids=repr,
 )
@@ -421,24 +421,24 @@ def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
     (X, y), W, watcher = _data(), _basis(6, 3), TaskCounter()
     monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**5)
     too_much = pytest.raises(MemoryError, match=r"700 .*rows x 6 columns.* needs .* MiB, but may")
-    kernels = {"monomials": Polynomial(3), "landmarks": Gaussian(2.0), "exact": Gaussian(2.0)}
-    for name, kernel in kernels.items():
+    kernels = [("landmarks", Polynomial(3)), ("landmarks", Gaussian(2.0)), ("exact", Gaussian(2.0))]
+    for name, kernel in kernels:
         engine = _engine(name, X, y, kernel, 3)
         with watching_fits(watcher), too_much:
             engine.phi(W)
     assert not watcher.tasks
 
 
-def test_auto_goes_by_a_fixed_rule_and_notes_what_memory_forbids(monkeypatch):
+def test_free_memory_decides_whether_there_is_a_result_but_not_which(monkeypatch):
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(1200, 150)), rng.integers(0, 150, 1200)
+    X, y = rng.normal(size=(4000, 150)), rng.integers(0, 150, 4000)
     model = hsic_model(3, kernel=Polynomial(8), target="classes", solver=ISM(tol=0.01))
-    declined = "monomials declined: a task of 1200 rows x 150 columns with 120 .*"
-    for budget, engine, note in ((10**9, "monomials", ""), (45 * 10**6, "exact", declined)):
-        monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda budget=budget: budget)
-        fitted = model.fit(X, y)
-        assert fitted.engine_ == engine
-        assert re.fullmatch(note, fitted.report_.engine_note)
+    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**9)
+    assert model.fit(X, y).engine_ == "landmarks"
+    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 45 * 10**6)
+    refused = "a task of .* rows x 150 columns with 120 landmarks needs .*; or take engine='exact'"
+    with pytest.raises(MemoryError, match=refused):
+        model.fit(X, y)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

@@ -113,10 +113,9 @@ CHOICES = [
     (hsic_model(solver="ascent"), {}, "does not serve SupervisedIKDR"),
     (hsic_model(solver="newton"), {}, "ascent, ism, stiefel, grassmann, dimension-growth; got 'n"),
     (hsic_model(solver=ISM), {}, "`solver` must be one of ascent, ism, stiefel, .*; got <class"),
-    (hsic_model(engine="x"), {}, "of auto, closed, monomials, landmarks, blocks, exact; got 'x'"),
+    (hsic_model(engine="x"), {}, "of auto, closed, landmarks, blocks, exact; got 'x'"),
     (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
     (hsic_model(engine=ENGINES["closed"]()), {}, "='closed' cannot serve this problem: .*slope"),
-    (hsic_model(engine="monomials"), {}, "='monomials' cannot .*slope of Gaussian is no finite su"),
     (hsic_model(engine="landmarks", kernel=LOCAL), {}, "='landmarks' .* positive semi-definite"),
     (ELSEWHERE, {}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
     (

@@ -183,7 +183,7 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch, tmp_path):
         for kernel in ("gaussian", "relative_gaussian"):
             fit(kernel, engine="exact")
         fit(engine="landmarks")
-        fit("polynomial", engine="monomials")
+        fit("polynomial", engine="landmarks")
         fit("linear", engine="closed")
         fit(weights=RNG.random(240), y=points[:, 0])
         scores = np.where(np.arange(240)[:, None] % 2, np.column_stack([y == 0, y == 1]), np.nan)

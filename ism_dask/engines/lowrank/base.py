@@ -1,4 +1,4 @@
-"""The base class of `monomials` and `landmarks`: with a low-rank factor, all sums run over rows."""
+"""The base class of `landmarks`: with a low-rank factor, all sums run over rows."""
 
 from __future__ import annotations
 

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.base import TOLERANCE, Problem
+from ism_dask.engines.base import TOLERANCE, Engine, Problem
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.error_bound import RemainderMeasure
 from ism_dask.engines.lowrank.landmark_selection import SampledLandmarks
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
-from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap, Moments
-from ism_dask.engines.row_facts import PROJECTED
+from ism_dask.engines.lowrank.row_sums import (
+    FactoredSlope,
+    FeatureMap,
+    Moments,
+    cross_gram,
+    feature_sums,
+    moment_sums,
+)
+from ism_dask.engines.operator import PhiEvaluation
+from ism_dask.engines.row_facts import PROJECTED, project_rows
 from ism_dask.engines.tiles import ignore_overflow
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
+from ism_dask.kernels import PointwiseKernel
+from ism_dask.kernels.monomials import Monomials
 from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard
 
-# A term with at most this many monomials uses them instead of landmarks.
-_FEW_MONOMIALS = 256
+# A term uses its monomials instead of landmarks if there are at most so many, or at most this share
+# of the number of rows: with more, tiles are faster (measured, see docs/engines.md).
+_FEW_MONOMIALS, _MONOMIALS_SHARE = 256, 0.1
 # From this number of rows on, landmarks are faster than tiles (measured, see docs/engines.md).
 _FROM_ROWS = 4000
 # If W is not stationary under the true kernel, the tolerance is multiplied by the first factor, as
@@ -30,7 +46,10 @@ class LandmarkEngine(LowRankEngine):
 
     Landmarks are chosen from a sample of the projected rows until the remainder there is small.
     Then the remainder is measured over all rows. While it exceeds the share `tol` of the trace, the
-    rows with the largest remainders become landmarks. Terms with few monomials use these instead.
+    rows with the largest remainders become landmarks.
+
+    The slope of a linear or polynomial term has a finite rank: it is a product of monomials, which
+    take the place of landmarks if they are few. If all terms are such, the engine is exact.
 
     Attributes
     ----------
@@ -39,12 +58,13 @@ class LandmarkEngine(LowRankEngine):
     """
 
     name = "landmarks"
-    approximate = True
-    jumps = True  # landmarks are chosen again for each W
 
     def __init__(self, problem: Problem, q: int, tol: float = TOLERANCE) -> None:
         super().__init__(problem, q)
         self.tol = self._user_tol = tol
+        # Landmarks, unlike monomials, are chosen again for each W, which makes J jump.
+        terms = [term for _, term in problem.kernel.terms]
+        self.approximate = self.jumps = any(self._features(term, q) is None for term in terms)
         # The landmarks of each term, as indices of the sample; None chooses them for each W.
         self._chosen: list[list[int] | None] | None = None
 
@@ -64,12 +84,26 @@ class LandmarkEngine(LowRankEngine):
         """Return whether there are enough rows."""
         return problem.shards.n_rows >= _FROM_ROWS
 
-    def finer(self) -> LandmarkEngine | None:
-        """Return the engine with a tenth of the tolerance, down to a hundredth of the user's."""
-        tol = _FINER_FACTOR * self.tol
-        return (
-            None if tol < _LEAST_TOL_SHARE * self._user_tol else self._with_tol(self.problem, tol)
+    def phi(self, W: Array) -> PhiEvaluation:
+        """Return J and Phi at W, by monomials in one pass over X unless Phi contains degrees."""
+        terms, gamma, k = self.problem.kernel.terms, self.problem.gamma, W.shape[1]
+        if self.approximate or any(term.pairing.degree for _, term in terms):
+            return super().phi(W)
+        expansion = self._factored([self._features(term, k) for _, term in terms])
+        finish = partial(_phi_from_monomials, expansion=expansion, gamma=gamma)
+        matrix, sums = self.problem.shards.fold(
+            _phi_and_monomial_sums, W, expansion, gamma, finish=finish
         )
+        J = self._moments(sums).objective(expansion)
+        return PhiEvaluation(J, matrix, **self._accuracy(J, summed=expansion.size))
+
+    def finer(self) -> Engine | None:
+        """Return the engine with a tenth of the tolerance, down to a hundredth of the user's."""
+        if not self.approximate:
+            return super().finer()
+        tol = _FINER_FACTOR * self.tol
+        is_least = tol < _LEAST_TOL_SHARE * self._user_tol
+        return None if is_least else self._with_tol(self.problem, tol)
 
     def _same_kind(self, problem: Problem) -> LandmarkEngine:
         return self._with_tol(problem, self.tol)
@@ -90,7 +124,9 @@ class LandmarkEngine(LowRankEngine):
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (d, k) at W along Z (d, k), under the true kernel."""
-        return ExactEngine(self.problem, self.q).curvature(W, Z)
+        if self.approximate:
+            return ExactEngine(self.problem, self.q).curvature(W, Z)
+        return super().curvature(W, Z)
 
     def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
         expanded = self.expand(
@@ -112,8 +148,10 @@ class LandmarkEngine(LowRankEngine):
         factors = self._term_factors(sample.astype(np.float64))
         while True:
             maps = [each.map if isinstance(each, SampledLandmarks) else each for each in factors]
-            expansion = FactoredSlope.of(self.problem.kernel, maps)
-            self._check_factor_memory(expansion.size)
+            expansion = self._factored(maps)
+            if not self.approximate:
+                sums = points.fold(_monomial_sums, expansion, self.problem.gamma)
+                return expansion, self._moments(sums), 0.0
             audit = RemainderMeasure(self.problem.kernel, expansion, self.problem.gamma)
             sums, gram, remainders = points.fold(audit.measure_remainders)
             pairs = zip(factors, remainders, strict=True)
@@ -128,13 +166,19 @@ class LandmarkEngine(LowRankEngine):
             for factor, remainder in too_coarse:
                 factor.improve(remainder)
 
+    def _factored(self, maps: Sequence[FeatureMap | None]) -> FactoredSlope:
+        """Return the factored slope of these maps; raise a MemoryError if it is too large."""
+        expansion = FactoredSlope.of(self.problem.kernel, [each for each in maps if each])
+        self._check_factor_memory(expansion.size)
+        return expansion
+
     def _term_factors(self, Z: Array) -> list[FeatureMap | SampledLandmarks]:
-        """Return the few monomials of each term, or its landmarks, given a sample Z (s, k)."""
+        """Return the monomials of each term, or its landmarks, given a sample Z (s, k)."""
         problem = self.problem
         factors: list[FeatureMap | SampledLandmarks] = []
         for index, (_, term) in enumerate(problem.kernel.terms):
-            features = term.features(Z.shape[1])
-            if features is not None and features.size <= _FEW_MONOMIALS:
+            features = self._features(term, Z.shape[1])
+            if features is not None:
                 factors.append(features)
             elif self._chosen is not None:
                 factors.append(Nystrom.at(term, Z[self._chosen[index]]))
@@ -143,3 +187,31 @@ class LandmarkEngine(LowRankEngine):
                 n = problem.shards.n_rows
                 factors.append(SampledLandmarks(term, Z, n, self.tol, seed))
         return factors
+
+    def _features(self, term: PointwiseKernel, q: int) -> Monomials | None:
+        """Return the monomials of a term for rows Z (b, q), None if it has none, or too many."""
+        features = term.features(q)
+        most = max(_FEW_MONOMIALS, _MONOMIALS_SHARE * self.problem.shards.n_rows)
+        return features if features is not None and features.size <= most else None
+
+
+@ignore_overflow
+def _monomial_sums(piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma) -> Array:
+    Z = piece.X.astype(np.float64, copy=False)
+    return moment_sums(Z, expansion.factor(Z), piece.facts[GAMMA_FACTS], gamma)
+
+
+@ignore_overflow
+def _phi_and_monomial_sums(
+    piece: LoadedShard, W: Array, expansion: FactoredSlope, gamma: Gamma
+) -> tuple[Array, Array]:
+    Z, facts = project_rows(piece, W).astype(np.float64), piece.facts[GAMMA_FACTS]
+    F = expansion.factor(Z)
+    return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)
+
+
+def _phi_from_monomials(
+    sums: tuple[Array, Array], expansion: FactoredSlope, gamma: Gamma
+) -> tuple[Array, Array]:
+    by_column, moments = sums
+    return cross_gram(by_column, expansion, gamma), moments
