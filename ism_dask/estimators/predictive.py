@@ -120,7 +120,7 @@ default "auto"
     n_iter_ : int
         Number of iterations.
     status_ : Status
-        How the fit ended: see `Status.meaning` and `Status.advice`, or docs/method.md.
+        How the fit ended: see `Status.meaning` and `Status.advice`, or docs/prediction.md.
     converged_ : bool
         Whether `status_` is `Status.CONVERGED`: the residual is at most `tolerance_`.
     certificate_ : Certificate

@@ -108,7 +108,7 @@ default "auto"
     n_iter_ : int
         Number of iterations.
     status_ : Status
-        How the fit ended: see `Status.meaning` and `Status.advice`, or docs/method.md.
+        How the fit ended: see `Status.meaning` and `Status.advice`, or docs/published.md.
     converged_ : bool
         Whether `status_` is `Status.CONVERGED`: W is stationary, with a `residual_` of at most
         1e-4 under the true kernel.
