@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR, column_names
-from ism_dask.estimators.partial_targets import is_continuous, rows_without_score
+from ism_dask.estimators.partial_targets import is_continuous
 from ism_dask.estimators.unfolding import ColoredMVU
-from ism_dask.gamma.row_values import target_as_array
+from ism_dask.gamma.row_values import is_missing, target_as_array
 from ism_dask.inference.intervals import Intervals
 from ism_dask.pictures import drawing
 from ism_dask.pictures.drawing import BLUE, DIVERGING, GREY, RED
@@ -333,7 +333,7 @@ def _drawn_rows(model: IKDR | ColoredMVU, X: Any, y: Any) -> tuple[Array, Any]:
 
 def _with_value(values: Array, model: IKDR | ColoredMVU) -> Array:
     """Return which values (m,) are neither missing nor -1 as scikit-learn's sign for no class."""
-    has_value = np.asarray(~rows_without_score(values))
+    has_value = np.asarray(~is_missing(values))
     present = values[has_value]
     is_class = values.dtype.kind not in "ifO" or -1 in getattr(model, "classes_", [-1])
     if not is_class and not _are_numbers(present):

@@ -1,10 +1,12 @@
-"""Convert y to arrays: scores that some rows may lack, and labels to avoid, which none may lack."""
+"""Read y as scores that some rows may lack, and as labels to avoid, which none may lack."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
@@ -18,9 +20,7 @@ from ism_dask.gamma.labels import class_dependence
 from ism_dask.gamma.row_values import check_complete, finite_numbers, is_missing, target_as_array
 from ism_dask.gamma.targets import standardise_target
 
-_SCORES = ("auto", "classes", "linear")
-_MISSING_ADVICE = "Rows of which nothing is known get NaN"
-_AVOID_ADVICE = "Each row needs a label to avoid"
+Read = TypeVar("Read")
 
 
 def labels_to_avoid(y: Any, n: int, mu: float, weights: Array | None = None) -> AvoidGuide:
@@ -28,47 +28,31 @@ def labels_to_avoid(y: Any, n: int, mu: float, weights: Array | None = None) -> 
 
     Rows count by their weights (n,), if there are some.
     """
-    given = _target_array(y, n, _AVOID_ADVICE, warn=False)
-    factors = []
-    for number, column in enumerate(given.reshape(n, -1).T):
-        try:
-            factors.append(centred_labels(column, n, weights))
-        except ValueError as error:
-            if given.ndim == 1:
-                raise
-            raise ValueError(f"column {number} of the clusterings to avoid: {error}") from error
-    sizes = [factor.shape[1] for factor in factors]
-    clusterings = np.repeat(np.arange(len(sizes)), sizes)
+
+    def centred_labels(column: Array) -> Array:
+        check_complete("`y`", column)
+        return _centred_indicator(column, weights)
+
+    given = _target_array(y, n, "Each row needs a label to avoid")
+    factors = _by_column(given.ravel() if given.shape[1:] == (1,) else given, centred_labels)
+    clusterings = np.repeat(np.arange(len(factors)), [factor.shape[1] for factor in factors])
     return AvoidGuide(np.column_stack(factors), mu, clusterings=clusterings)
-
-
-def centred_labels(y: Any, n: int, weights: Array | None = None) -> Array:
-    """Return one-hot labels minus the share of each class, by weights (n,) of rows: (n, c)."""
-    labels = _one_column(_target_array(y, n, _AVOID_ADVICE))
-    check_complete("`y`", labels)
-    return _centred_factor(labels, weights)
 
 
 def partial_scores(
     y: Any, n: int, target: str, mu: float = 1.0, weights: Array | None = None
 ) -> ScoreGuide:
-    """Return the scores of n rows in y; each column is that of one expert.
+    """Return the guide for the scores of n rows in y; each column is that of one expert.
 
-    `target` says how columns are read, `mu` is the weight of each expert.
-    Rows count by their weights (n,), if there are some.
+    `target` says how columns are read, `mu` is the weight of each expert. Rows count by their
+    weights (n,), if there are some. A single column (n, 1) leads to a warning, as elsewhere in
+    scikit-learn.
     """
-    check_choice("`target`", target, _SCORES)
-    given = _target_array(y, n, _MISSING_ADVICE)
-    columns = given.reshape(n, -1).T
-    read = []
-    for number, column in enumerate(columns):
-        try:
-            read.append(_expert_scores(column, target, weights))
-        except ValueError as error:
-            if given.ndim == 1:
-                raise
-            name = f"column {number} of `y`"
-            raise ValueError(str(error).replace("`y`", name, 1)) from error
+    check_choice("`target`", target, ("auto", "classes", "linear"))
+    given = _target_array(y, n, "Rows of which nothing is known get NaN")
+    if given.shape[1:] == (1,):
+        given = column_or_1d(given, warn=True)
+    read = _by_column(given, partial(_expert_scores, target=target, weights=weights))
     scores = [values for values, _ in read]
     experts = np.repeat(np.arange(len(scores)), [values.shape[1] for values in scores])
     return ScoreGuide(np.hstack(scores), mu, experts=experts, classes=read[0][1])
@@ -84,23 +68,26 @@ def _expert_scores(column: Array, target: str, weights: Array | None) -> tuple[A
             "`y` has no scores: every row is NaN, None or pandas' NA; give some, leave the column "
             "out, or use UnsupervisedIKDR"
         )
-    values = column[~missing]
-    counts = None if weights is None else weights[~missing]
-    if target == "linear" or (target == "auto" and is_continuous(values)):
-        return _fill_rows(standardise_target(values, counts), ~missing), None
-    unlabelled = missing.copy()
-    if column.dtype.kind in "ifO":
-        unlabelled[~missing] = values == -1  # which is no label, as in scikit-learn
-    if unlabelled.all():
-        raise ValueError(
-            "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
-            "some, or use UnsupervisedIKDR"
-        )
-    labels, counts = column[~unlabelled], None if weights is None else weights[~unlabelled]
-    return _fill_rows(_centred_factor(labels, counts), ~unlabelled), np.unique(labels)
+    values, classes = column[~missing], None
+    is_numbers = target == "linear" or (target == "auto" and is_continuous(values))
+    if not is_numbers and column.dtype.kind in "ifO":
+        missing[~missing] = values == -1  # which is no label, as in scikit-learn
+        if missing.all():
+            raise ValueError(
+                "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
+                "some, or use UnsupervisedIKDR"
+            )
+    values, counts = column[~missing], None if weights is None else weights[~missing]
+    if is_numbers:
+        scores = standardise_target(values, counts)
+    else:
+        scores, classes = _centred_indicator(values, counts), np.unique(values)
+    rows = np.full((len(column), scores.shape[1]), np.nan)
+    rows[~missing] = scores
+    return rows, classes
 
 
-def _centred_factor(labels: Array, weights: Array | None) -> Array:
+def _centred_indicator(labels: Array, weights: Array | None) -> Array:
     """Return one-hot labels of rows (m,) minus their means by weights (m,): (m, c)."""
     factor = class_dependence(labels, weights).factor
     return factor if weights is None else centred_by(factor, weights)
@@ -116,23 +103,22 @@ def is_continuous(values: Array) -> bool:
         return bool(type_of_target(values).startswith("continuous"))
 
 
-def _fill_rows(values: Array, has_scores: Array) -> Array:
-    """Return an (n, t) array with `values` (m, t) at the m rows of a mask (n,), NaN elsewhere."""
-    rows = np.full((len(has_scores), values.shape[1]), np.nan)
-    rows[has_scores] = values
-    return rows
+def _by_column(given: Array, read: Callable[[Array], Read]) -> list[Read]:
+    """Return what is read of each column (n,) of y; errors name the column if y has several."""
+    parts = []
+    for number, column in enumerate(given.reshape(len(given), -1).T):
+        try:
+            parts.append(read(column))
+        except ValueError as error:
+            if given.ndim == 1:
+                raise
+            name = f"column {number} of `y`"
+            raise ValueError(str(error).replace("`y`", name, 1)) from error
+    return parts
 
 
-def rows_without_score(given: Array) -> Array:
-    """Return which rows (n,) have no score; a row with a missing column has none."""
-    return np.asarray(is_missing(given).reshape(len(given), -1).any(axis=1))
-
-
-def _target_array(y: Any, n: int, advice: str, *, warn: bool = True) -> Array:
-    """Return y as an array (n,) or (n, t), t > 1; errors on its length end with `advice`.
-
-    If `warn`, a single column (n, 1) leads to a warning, as elsewhere in scikit-learn.
-    """
+def _target_array(y: Any, n: int, advice: str) -> Array:
+    """Return y as an array (n,) or (n, t); raise a ValueError that ends with advice for others."""
     given = target_as_array(y)
     if given.ndim == 0 or len(given) != n:
         raise ValueError(
@@ -143,27 +129,13 @@ def _target_array(y: Any, n: int, advice: str, *, warn: bool = True) -> Array:
             f"`y` must have the shape ({n},), or ({n}, t) with t columns of scores, 1 or more; "
             f"got {given.shape}"
         )
-    if given.dtype.kind in "cV":
+    kind = given.dtype.kind
+    if kind in "cV":
         raise ValueError(f"`y` must be labels or real numbers; got dtype {given.dtype}")
-    _check_no_infinity(given, advice)
-    return np.asarray(column_or_1d(given, warn=warn)) if given.shape[1:] == (1,) else given
-
-
-def _one_column(given: Array) -> Array:
-    """Return `given`; raise a ValueError unless it has the shape (n,), as labels have."""
-    if given.ndim != 1:
-        raise ValueError(
-            f"`y` must be one label for each row, of shape ({len(given)},), where it is taken as "
-            f"classes; got shape {given.shape}. Give one of the columns"
-        )
-    return given
-
-
-def _check_no_infinity(given: Array, advice: str) -> None:
-    """Raise a ValueError if a number of `given` is infinite, or too large for float64."""
-    if given.dtype.kind == "O":
+    if kind == "O":
         infinite = any(isinstance(value, float) and np.isinf(value) for value in given.flat)
     else:
-        infinite = given.dtype.kind == "f" and bool(np.isinf(given).any())
+        infinite = kind == "f" and bool(np.isinf(given).any())
     if infinite:
         raise ValueError(f"`y` contains infinity; expected finite numbers below 1.8e308. {advice}")
+    return given

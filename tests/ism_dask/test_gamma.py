@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.preprocessing import scale
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR
-from ism_dask.estimators.partial_targets import centred_labels, partial_scores
+from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
 from ism_dask.gamma.targets import TARGETS, target_dependence
@@ -219,7 +219,7 @@ def test_columns_of_pandas(dtype, values, classes, framed):
     assert known.groups[0] == known.groups[3] != known.groups[1]
     assert classes is None or known.classes.tolist() == classes
     with pytest.raises(ValueError, match="no value in 1 of 4 rows"):
-        centred_labels(column, 4)
+        labels_to_avoid(column, 4, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_labels_that_are_strings_and_numbers_are_refused(given):
         with pytest.raises(ValueError, match=message):
             partial_scores(given, 4, target)
     with pytest.raises(ValueError, match=message):
-        centred_labels(["a" if each in (None, np.nan) else each for each in given], 4)
+        labels_to_avoid(["a" if each in (None, np.nan) else each for each in given], 4, 1.0)
 
 
 @pytest.mark.parametrize("target", ["auto", "classes", "linear"])
@@ -293,7 +293,7 @@ def test_scores_that_cannot_be(y, target, message):
     [
         (np.ones((178, 2, 1)), r"shape \(178,\).* \(178, 2, 1\)"),
         (np.ones((178, 0)), r"shape \(178,\).* \(178, 0\)"),
-        (np.column_stack([Y, np.ones(178)]), "column 1 of the .* avoid: `y` has one class only"),
+        (np.column_stack([Y, np.ones(178)]), "column 1 of `y` has one class only"),
         (np.column_stack([Y, entries(Y, np.nan)]), "column 1 of .* no value in 160 of 178 rows"),
         (np.column_stack([X[:, 0], Y]), "column 0 of .*126 different labels"),
         (Y[:100], r"Each row needs a label to avoid$"),
