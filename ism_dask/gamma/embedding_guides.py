@@ -1,4 +1,4 @@
-"""Embedding guides: ways to build Gamma from a spectral embedding and from knowledge about rows.
+"""Embedding guides: ways to build Gamma from a spectral embedding and from what a user gives.
 
 An embedding U contributes `Omega = D^-1/2 U U^T D^-1/2`. A guide adds the scores or labels that the
 user gives.
@@ -31,14 +31,8 @@ _GIVEN = RowFact("given")
 class EmbeddingGuide(ABC):
     """A way to build Gamma from shards with the facts `EMBEDDING` and `ROW_WEIGHTS`.
 
+    Y (n, t) has the given scores or labels of each row, if there are some, with the weight mu.
     Means and sums of squares count rows by their weights; Gamma and its facts are without them.
-
-    Attributes
-    ----------
-    Y : (n, t) array or None
-        The given scores or labels of each row, if there are some.
-    mu : float
-        Their weight.
     """
 
     Y: Array | None = None
@@ -71,14 +65,14 @@ class PublishedClusterGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 H U`."""
-        sums, total = embedded.fold(_weighted_sums, EMBEDDING)
-        rows = embedded.derive(GAMMA_FACTS, _centred_omega, sums[:-1] / total).persisted()
+        means = _means(embedded, EMBEDDING)
+        rows = embedded.derive(GAMMA_FACTS, _omega_rows, means).persisted()
         return ThinGamma(np.ones(_width(embedded))), rows
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreGuide(EmbeddingGuide):
-    """`Gamma = Omega / tr Omega + sum_e mu_e H Y_e Y_e^T H / tr(H Y_e Y_e^T H)` with experts e.
+    """`Gamma = Omega / tr Omega + mu sum_e H Y_e Y_e^T H / tr(H Y_e Y_e^T H)` with experts e.
 
     Each expert scores some of the rows. A ridge regression of these scores on the embedding, with
     rows scaled to unit length, predicts the others. So the rows of a cluster get the scores of its
@@ -114,9 +108,10 @@ class ScoreGuide(EmbeddingGuide):
         ridges = _RIDGE * np.trace(grams, axis1=1, axis2=2) / (k + 1)
         systems = grams + ridges[:, None, None] * np.eye(k + 1)
         weights = np.linalg.solve(systems, cross[..., None])[..., 0].T
-        rows = scored.derive(GAMMA_FACTS, _predict_scores, weights).persisted()
-        sums, total = rows.fold(_weighted_sums, GAMMA_FACTS)
-        rows = rows.derive(GAMMA_FACTS, _centre_columns, sums[k:] / total).persisted()
+        rows = scored.derive(GAMMA_FACTS, _predicted_scores, weights).persisted()
+        means = _means(rows, GAMMA_FACTS)
+        means[:k] = 0.0
+        rows = rows.derive(GAMMA_FACTS, _centred, means).persisted()
         squares = rows.fold(_column_squares)
         traces = np.bincount(self.experts, squares[k:])
         omega = _with_trace_one(squares[:k])
@@ -128,13 +123,8 @@ class AvoidGuide(EmbeddingGuide):
     """`Gamma = Omega / tr Omega - mu H Y Y^T H / tr(H Y Y^T H)` with one-hot labels Y to avoid.
 
     If there are several clusterings to avoid, each has a part of its own, with a trace of its own.
-
-    Attributes
-    ----------
-    Y : (n, c) array
-        The labels, centred; those of several clusterings side by side.
-    clusterings : (c,) array
-        The number of the clustering of each column of Y, from 0.
+    Their labels, centred, are side by side in Y (n, c), and `clusterings` (c,) has the number of
+    the clustering of each column, from 0.
     """
 
     Y: Array
@@ -142,12 +132,8 @@ class AvoidGuide(EmbeddingGuide):
 
     def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
-        rows = (
-            embedded.with_rows(_GIVEN, self.Y)
-            .derive(GAMMA_FACTS, _embedding_and_labels)
-            .persisted()
-        )
-        k = _width(embedded)
+        given, k = embedded.with_rows(_GIVEN, self.Y), _width(embedded)
+        rows = given.derive(GAMMA_FACTS, _omega_and_given).persisted()
         squares = rows.fold(_column_squares)
         omega = _with_trace_one(squares[:k])
         return ThinGamma(np.append(omega, self._signs(squares[k:]))), rows
@@ -165,9 +151,26 @@ class AvoidGuide(EmbeddingGuide):
         return -self.mu / np.bincount(self.clusterings, squares)[self.clusterings]
 
 
+def normalise_rows(U: Array) -> Array:
+    """Return the rows of U (b, k) scaled to length 1; rows of zeros stay as they are."""
+    lengths = np.linalg.norm(U, axis=1, keepdims=True)
+    return np.divide(U, lengths, out=np.zeros_like(U), where=lengths > 0)
+
+
+def weighted_facts(shard: LoadedShard) -> Array:
+    """Return the facts of Gamma for which a row of weight 2 counts as two rows."""
+    return np.asarray(shard.facts[ROW_WEIGHTS][:, None] * shard.facts[GAMMA_FACTS])
+
+
 def _width(embedded: Shards) -> int:
     """Return k, the number of columns of U."""
     return embedded.load_rows(np.arange(1)).facts[EMBEDDING].shape[1] - 1
+
+
+def _means(shards: Shards, fact: RowFact) -> Array:
+    """Return the means of the columns of a fact, where rows count by their weights."""
+    sums, size = shards.fold(_weighted_sums, fact)
+    return np.asarray(sums / size)
 
 
 def _with_trace_one(squares: Array) -> Array:
@@ -182,20 +185,19 @@ def _embedding_rows(shard: LoadedShard) -> Array:
     return shard.facts[EMBEDDING][:, :-1].copy()
 
 
-def _weighted_sums(shard: LoadedShard, fact: RowFact) -> tuple[Array, float]:
-    """Return the sums of the columns of a fact by the weights of the rows, and that of these."""
-    weights = shard.facts[ROW_WEIGHTS]
-    return weights @ shard.facts[fact], float(weights.sum())
-
-
-def _centred_omega(shard: LoadedShard, mean: Array) -> Array:
+def _omega_rows(shard: LoadedShard, means: Array | float = 0.0) -> Array:
+    """Return `D^-1/2 U` (b, k), U less its means (k + 1,) if they are given."""
     rows = shard.facts[EMBEDDING]
-    return np.asarray((rows[:, :-1] - mean) * rows[:, -1:])
+    return np.asarray((rows - means)[:, :-1] * rows[:, -1:])
 
 
-def _omega(rows: Array) -> Array:
-    """Return `D^-1/2 U` (b, k) from rows of U with `D^-1/2` as the last column (b, k + 1)."""
-    return rows[:, :-1] * rows[:, -1:]
+def _omega_and_given(shard: LoadedShard) -> Array:
+    return np.column_stack([_omega_rows(shard), shard.facts[_GIVEN]])
+
+
+def _regressors(rows: Array) -> Array:
+    """Return 1 and U of unit length (b, 1 + k) for rows of U and `D^-1/2` (b, k + 1)."""
+    return np.column_stack([np.ones(len(rows)), normalise_rows(rows[:, :-1])])
 
 
 def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
@@ -206,37 +208,21 @@ def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
     return np.array(grams), (counted @ np.where(has_score, Y, 0.0)).T
 
 
-def _predict_scores(shard: LoadedShard, weights: Array) -> Array:
-    rows, Y = shard.facts[EMBEDDING], shard.facts[_GIVEN]
-    scores = np.where(np.isfinite(Y), Y, _regressors(rows) @ weights)
-    return np.column_stack([_omega(rows), scores])
+def _predicted_scores(shard: LoadedShard, weights: Array) -> Array:
+    Y = shard.facts[_GIVEN]
+    scores = np.where(np.isfinite(Y), Y, _regressors(shard.facts[EMBEDDING]) @ weights)
+    return np.column_stack([_omega_rows(shard), scores])
 
 
-def _centre_columns(shard: LoadedShard, mean: Array) -> Array:
-    rows = shard.facts[GAMMA_FACTS].copy()
-    rows[:, -len(mean) :] -= mean
-    return rows
+def _weighted_sums(shard: LoadedShard, fact: RowFact) -> tuple[Array, float]:
+    """Return the sums of the columns of a fact by the weights of the rows, and that of these."""
+    weights = shard.facts[ROW_WEIGHTS]
+    return weights @ shard.facts[fact], float(weights.sum())
+
+
+def _centred(shard: LoadedShard, means: Array) -> Array:
+    return np.asarray(shard.facts[GAMMA_FACTS] - means)
 
 
 def _column_squares(shard: LoadedShard) -> Array:
     return np.asarray(shard.facts[ROW_WEIGHTS] @ shard.facts[GAMMA_FACTS] ** 2)
-
-
-def weighted_facts(shard: LoadedShard) -> Array:
-    """Return the facts of Gamma for which a row of weight 2 counts as two rows."""
-    return np.asarray(shard.facts[ROW_WEIGHTS][:, None] * shard.facts[GAMMA_FACTS])
-
-
-def _embedding_and_labels(shard: LoadedShard) -> Array:
-    return np.column_stack([_omega(shard.facts[EMBEDDING]), shard.facts[_GIVEN]])
-
-
-def _regressors(rows: Array) -> Array:
-    """Return 1 and U of unit length (b, 1 + k) for rows of U and `D^-1/2` (b, k + 1)."""
-    return np.column_stack([np.ones(len(rows)), normalise_rows(rows[:, :-1])])
-
-
-def normalise_rows(U: Array) -> Array:
-    """Return the rows of U (b, k) scaled to length 1; rows of zeros stay as they are."""
-    lengths = np.linalg.norm(U, axis=1, keepdims=True)
-    return np.divide(U, lengths, out=np.zeros_like(U), where=lengths > 0)

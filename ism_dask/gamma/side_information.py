@@ -16,7 +16,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence, ThinGamma, centred_by, frobenius_norm, weighted_sum
 from ism_dask.gamma.labels import check_few, class_dependence
-from ism_dask.gamma.row_values import check_complete, kinds_of, without_mask
+from ism_dask.gamma.row_values import check_complete, kinds_of, target_as_array
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, standardise_target, target_dependence
 
 # Ridges of the regression, as shares of the largest eigenvalue of the kernel of s.
@@ -46,8 +46,7 @@ class SideInformation:
         numbers are numbers. Rows of weight 0 have no say in it.
         """
         labels, numbers = np.empty((n_rows, 0), dtype=np.intp), np.empty((n_rows, 0))
-        for title, column in _columns(name, s, n_rows):
-            values = _checked(title, column)
+        for values in _columns(name, s, n_rows):
             distinct = np.unique(values if weights is None else values[weights > 0])
             is_whole = distinct.dtype.kind not in "iuf" or (
                 len(distinct) <= MAX_WHOLE_CLASSES and (distinct == np.floor(distinct)).all()
@@ -211,44 +210,41 @@ def conditional(dependence: Dependence, regression: SideRegression) -> Dependenc
     return replace(dependence, gamma=ThinGamma(dependence.gamma.signs), facts=facts)
 
 
-def _columns(name: str, s: Any, n_rows: int) -> list[tuple[str, Array]]:
-    """Return the columns (n,) of s, with titles for messages."""
-    if hasattr(s, "columns"):
-        columns = [(f"`{name}` has column {key!r}, which", np.asarray(s[key])) for key in s.columns]
-    else:
-        array = np.asarray(without_mask(s))
-        if array.ndim not in {1, 2}:
-            raise ValueError(
-                f"`{name}` has shape {array.shape}; expected ({n_rows},) or ({n_rows}, t), dense"
-            )
-        single = array.ndim == 1 or array.shape[1] == 1
-        table = array if array.ndim == 2 else array[:, None]
-        titles = [
-            f"`{name}`" if single else f"`{name}` has column {k}, which"
-            for k in range(table.shape[1])
-        ]
-        columns = list(zip(titles, table.T, strict=True))
-    lengths = {len(column) for _, column in columns}
-    if lengths != {n_rows}:
-        got = "no columns" if not lengths else f"{lengths.pop()} rows"
+def _columns(name: str, s: Any, n_rows: int) -> list[Array]:
+    """Return the columns (n,) of s as numbers or strings; raise a ValueError for bad ones."""
+    array = target_as_array(s)
+    if array.ndim not in {1, 2}:
+        raise ValueError(
+            f"`{name}` has shape {array.shape}; expected ({n_rows},) or ({n_rows}, t), dense"
+        )
+    table = array if array.ndim == 2 else array[:, None]
+    if len(table) != n_rows or not table.shape[1]:
+        got = f"{len(table)} rows" if table.shape[1] else "no columns"
         raise ValueError(
             f"`{name}` has {got}, X has {n_rows} rows; expected one value for each row"
         )
-    return columns
+    if table.shape[1] == 1 and not hasattr(s, "columns"):
+        return [_numbers_or_strings(f"`{name}`", table[:, 0])]
+    keys = getattr(s, "columns", range(table.shape[1]))
+    return [
+        _numbers_or_strings(f"`{name}` has column {key!r}, which", column)
+        for key, column in zip(keys, table.T, strict=True)
+    ]
 
 
-def _checked(title: str, column: Array) -> Array:
+def _numbers_or_strings(title: str, column: Array) -> Array:
     """Return a column (n,) as numbers or strings; raise a ValueError for gaps and odd types."""
     check_complete(title, column)
-    if column.dtype.kind in "OT":
+    values = column
+    if column.dtype.kind == "O":
         if all(isinstance(value, Real) for value in column):
-            column = column.astype(np.float64)
+            values = column.astype(np.float64)
         elif all(isinstance(value, str) for value in column):
-            column = column.astype(str)
-    if column.dtype.kind not in "biufUS":
+            values = column.astype(str)
+    if values.dtype.kind not in "biufUS":
         raise ValueError(
             f"{title} has {kinds_of(column)}; expected numbers, or labels that are all strings"
         )
-    if column.dtype.kind == "f" and not np.isfinite(column).all():
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ValueError(f"{title} has infinite values; expected finite numbers")
-    return column
+    return values

@@ -75,6 +75,12 @@ def test_columns_of_classes_are_combined_and_count_like_numbers():
     assert_allclose(both, sum(part / np.linalg.norm(part) for part in parts), atol=1e-12)
 
 
+def test_columns_of_a_frame_may_have_one_name():
+    frame = pd.DataFrame(np.column_stack([SEX, CLASSES.astype(str)]), columns=["s", "s"])
+    same = SideInformation.from_columns("avoid", frame, N).labels
+    assert_array_equal(same, SideInformation.from_columns("avoid", frame.to_numpy(), N).labels)
+
+
 WIDE = Gaussian(1.5)
 SERVED = [("exact", WIDE), ("landmarks", WIDE), ("landmarks", Polynomial(2)), ("closed", Linear())]
 
