@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,27 @@ def draw_recovery(lines: Sequence[Figure], methods: Sequence[str], path: Path) -
         canvas.legend(loc="outside upper center", ncols=(len(methods) + 1) // 2, frameon=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         canvas.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def line_plot(
+    lines: Sequence[tuple[str, Any]], axis_names: tuple[str, str], *, logarithmic: bool = False
+) -> bytes:
+    """Return an SVG document of named lines through points (m, 2)."""
+    with mpl.rc_context(_STABLE):
+        canvas = Canvas(figsize=(8, 5), layout="constrained")
+        ax = canvas.subplots()
+        for place, (name, points) in enumerate(lines):
+            style = {**_style(place), "linestyle": "-", "markersize": 5}
+            ax.plot(*points.T, label=name, **style)
+        if logarithmic:
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+        ax.set_xlabel(axis_names[0])
+        ax.set_ylabel(axis_names[1])
+        ax.legend(frameon=False)
+        document = BytesIO()
+        canvas.savefig(document, format="svg", metadata={"Date": None, "Creator": None})
+    return document.getvalue()
 
 
 def _style(place: int) -> dict[str, Any]:

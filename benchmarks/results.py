@@ -144,10 +144,10 @@ def _section(result: Result) -> str:
         f"## {result.name}\n",
         f"{_description(result.name)}\n",
         f"Required: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
-        _grid([{"what": _words(key), "measured": value} for key, value in _numbers(figure)]),
+        grid([{"what": _words(key), "measured": value} for key, value in _numbers(figure)]),
     ]
     for title, table in _tables(result.name, figure).items():
-        lines += [*([f"### {title}\n"] if title != result.name else []), _grid(table)]
+        lines += [*([f"### {title}\n"] if title != result.name else []), grid(table)]
     if "picture" in figure:
         picture_path = Path(figure["picture"]).relative_to(PAGE.parent)
         lines.append(f"![{result.name}]({picture_path})\n")
@@ -177,7 +177,7 @@ def _words(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _grid(lines: list[Figure]) -> str:
+def grid(lines: list[Figure]) -> str:
     """Return lines as a Markdown table."""
     if not lines:
         return ""

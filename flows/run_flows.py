@@ -14,7 +14,6 @@ from prefect.filesystems import RemoteFileSystem
 from prefect.states import Completed, Failed
 
 from flows.errors import SettingsError
-from flows.paper.measure import run_tables
 from flows.progress.watching import in_context, run_step
 from flows.refreshes.history import history_summary
 from flows.refreshes.refresh import credentials_of
@@ -81,7 +80,6 @@ fit = saving_flow(run_fit)
 crossval = saving_flow(run_crossval)
 cluster = saving_flow(run_cluster)
 unfold = saving_flow(run_unfold)
-tables = saving_flow(run_tables)
 
 
 @flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)

@@ -56,7 +56,6 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (compute.crossval, "ism-dask crossval wine --criterion both -q 3"),
         (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
         (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
-        (compute.tables, "ism-dask tables --parts table-4 --data wine,cancer --out wine-cancer"),
         (compute.resume, "ism-dask resume mnist-gaussian-q10"),
         (compute.cancel, "ism-dask cancel mnist-gaussian-q10"),
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -13,7 +12,6 @@ import typer
 from flows.cli.options import Plain, RunName
 from flows.cli.output import Output, print_ending
 from flows.errors import FlowError, SettingsError
-from flows.paper.settings import TablesSettings
 from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
@@ -55,41 +53,9 @@ def unfold(settings: UnfoldSettings, *, plain: Plain = False, output: Output) ->
     compute("unfold", settings, output, plain=plain)
 
 
-def tables(
-    settings: TablesSettings,
-    *,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="Folder for tables in Markdown and the page in HTML as well."
-        ),
-    ] = None,
-    plain: Plain = False,
-    output: Output,
-) -> None:
-    """Measure the paper's tables and figures again, all methods, beside the published values.
-
-    Each fold is saved as soon as it is measured, so that the same command resumes after an
-    interruption. Wine, Cancer and Face take some ten minutes, MNIST hours.
-    """
-    compute("tables", settings, output, plain=plain, out=out)
-
-
-def compute(
-    flow: str, settings: FlowSettings, output: Output, *, plain: bool, out: Path | None = None
-) -> None:
-    """Run a flow, print the summary of its run, and write tables into the folder `out`, if given.
-
-    Raise a FlowError if a part of the run could not be computed.
-    """
+def compute(flow: str, settings: FlowSettings, output: Output, *, plain: bool) -> None:
+    """Run a flow, and print the summary of its run."""
     result = computed_run(flow, settings, output, plain=plain)
-    if out is not None:
-        from flows.reports.html import write_tables  # noqa: PLC0415
-
-        for path in write_tables(result.run, out):
-            output.say(str(path))
-    if problem := result.failure:
-        output.fail(result.to_json(), problem)
     output.finish(result.to_json())
 
 
@@ -123,7 +89,6 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
 
 def _plain_flows() -> Flows:
     """Import and return what runs each flow without Prefect."""
-    from flows.paper.measure import run_tables  # noqa: PLC0415
     from flows.refreshes.refresh import refresh  # noqa: PLC0415
     from flows.runs.clustering import run_cluster  # noqa: PLC0415
     from flows.runs.crossval import run_crossval  # noqa: PLC0415
@@ -137,7 +102,6 @@ def _plain_flows() -> Flows:
         "fit": run_fit,
         "ingest": store_dataset,
         "refresh": refresh,
-        "tables": run_tables,
         "unfold": run_unfold,
     }
 
@@ -147,7 +111,7 @@ def _prefect_flows() -> Flows:
     from flows import run_flows as by  # noqa: PLC0415
     from flows.tracking import flow_run  # noqa: PLC0415
 
-    flows = (by.cluster, by.crossval, by.fit, by.ingest, by.refresh, by.tables, by.unfold)
+    flows = (by.cluster, by.crossval, by.fit, by.ingest, by.refresh, by.unfold)
     return {each.name: partial(flow_run.run_flow, each) for each in flows}
 
 
@@ -182,24 +146,19 @@ def resume(
     from flows.services.leases import find_lease  # noqa: PLC0415
     from flows.settings.run_file import FLOWS  # noqa: PLC0415
 
-    kinds: dict[str, Any] = {**FLOWS, "tables": TablesSettings}
     lease = find_lease(name)
-    if lease is None or lease.kind not in kinds:
+    if lease is None or lease.kind not in FLOWS:
         raise SettingsError(_nothing_to_resume(name))
     if lease.held:
         raise FlowError(f"{lease.description}: there is nothing to resume")
-    given = {**lease.settings, "run": lease.run}
-    if lease.kind == "tables":
-        given["force"] = False  # it would remove the results to continue from
-    else:
-        # The run was checked when it began, and may replace an earlier run of its name.
-        given |= {"force": True, "afresh": False}
+    # The run was checked when it began, and may replace an earlier run of its name.
+    given = {**lease.settings, "run": lease.run, "force": True, "afresh": False}
     if scheduler is not None:
         if "scheduler" not in given:
             raise SettingsError(f"a run of {lease.kind} takes no `scheduler`: leave it out")
         given["scheduler"] = scheduler
     try:
-        settings = kinds[lease.kind].parse(given)
+        settings = FLOWS[lease.kind].parse(given)
     except SettingsError as error:
         raise SettingsError(
             f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"

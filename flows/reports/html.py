@@ -13,16 +13,14 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from flows.errors import SettingsError
 from flows.reports.blocks import Summary
-from flows.reports.markdown import page_templates, render_markdown, table_files
+from flows.reports.markdown import page_templates, render_markdown
 from flows.reports.runs import PAGE_COLUMNS, ListedRun, figures_over_time, unfinished_runs
 from flows.reports.summary import summary_of
 from flows.reports.view import View
-from flows.results.paper import TablesResult
 from flows.text import byte_size, printable
 from storage import Run, load_model, load_unfolding, report_path
-from storage.atomic import make_folder, replace_synced
+from storage.atomic import replace_synced
 
 
 def render_run(run: str) -> str:
@@ -92,18 +90,6 @@ def write_summary(path: Path, summary: Summary, to_html: Callable[[], str]) -> N
     else:
         text = to_html()
     replace_synced(path, text)
-
-
-def write_tables(name: str, folder: Path) -> list[Path]:
-    """Write the paper's tables of a run into a folder as Markdown, SVG and HTML files."""
-    view = View.of(name)
-    if not isinstance(view.result, TablesResult):
-        raise SettingsError(f"{name!r} is a run of {view.run.kind}, which has no tables")
-    files = {**table_files(view.result), "tables.html": render_view(view)}
-    make_folder(folder)
-    for file, content in files.items():
-        replace_synced(folder / file, content)
-    return [folder / file for file in files]
 
 
 @cache

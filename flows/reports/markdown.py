@@ -1,4 +1,4 @@
-"""Render summaries as Markdown: pages for the Prefect UI, and files of the paper's tables."""
+"""Render summaries as Markdown, for the Prefect UI and for files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from flows.reports.blocks import Block, Summary
-from flows.reports.paper_tables import drawings, tables_by_part
+from flows.reports.blocks import Summary
 from flows.reports.pictures import Figure, escape
 from flows.reports.summary import summarise
 from flows.reports.view import View
 from flows.results.base import RunResult
-from flows.results.paper import TablesResult
 
 Links = Mapping[str, str]
 
@@ -30,15 +28,25 @@ def run_page(result: RunResult, links: Links | None = None) -> str:
 
 
 def render_markdown(summary: Summary, links: Links | None = None) -> str:
-    """Return a summary as a page; `links` are addresses or words by title, shown at its end."""
-    return _render(summary.blocks, summary, links)
+    """Return a summary as a page; `links` are addresses or words by title, shown at its end.
 
+    It has as many pictures as there is room for, and the titles of the others.
+    """
+    used, omitted = 0, list[str]()
 
-def table_files(result: TablesResult) -> dict[str, str]:
-    """Return the contents of files with the paper's tables and drawings, by file name."""
-    parts = tables_by_part(result).items()
-    texts = {f"{part}.md": _render(blocks) + "\n" for part, blocks in parts}
-    return {**texts, **{f"{name}.svg": text for name, text in drawings(result).items()}}
+    def shown(figures: Sequence[Figure]) -> Iterator[Figure]:
+        nonlocal used
+        for figure in figures:
+            size = len(figure.data_uri())
+            if used + size > _ROOM:
+                omitted.append(figure.title)
+                continue
+            used += size
+            yield figure
+
+    given = {"blocks": summary.blocks, "summary": summary, "links": links or {}}
+    text = _environment().get_template("page.md").render(**given, shown=shown, omitted=omitted)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def page_templates(finalise: Callable[[Any], Any]) -> Environment:
@@ -52,27 +60,6 @@ def page_templates(finalise: Callable[[Any], Any]) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-
-
-def _render(
-    blocks: Sequence[Block], summary: Summary | None = None, links: Links | None = None
-) -> str:
-    """Return a page with as many pictures as there is room for, and the titles of the others."""
-    used, omitted = 0, list[str]()
-
-    def shown(figures: Sequence[Figure]) -> Iterator[Figure]:
-        nonlocal used
-        for figure in figures:
-            size = len(figure.data_uri())
-            if used + size > _ROOM:
-                omitted.append(figure.title)
-                continue
-            used += size
-            yield figure
-
-    given = {"blocks": blocks, "summary": summary, "links": links or {}}
-    text = _environment().get_template("page.md").render(**given, shown=shown, omitted=omitted)
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 @cache

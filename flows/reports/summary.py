@@ -15,11 +15,9 @@ from flows.errors import ALTERED, FlowError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
 from flows.reports.fits import cluster_summary, fit_summary
-from flows.reports.paper_tables import paper_summary
 from flows.reports.unfolding import unfold_summary
 from flows.reports.view import View
 from flows.results.base import RunResult
-from flows.results.paper import TablesResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
 from flows.settings.fields import command_words, decisive_names
 from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
@@ -28,12 +26,11 @@ from flows.text import count_noun, number
 from storage import Run
 
 # What puts the results of each kind of run into words, and the settings that repeat the run.
-_KINDS: Mapping[type[RunResult], tuple[Callable[..., Summary], type[NamedRunSettings] | None]] = {
+_KINDS: Mapping[type[RunResult], tuple[Callable[..., Summary], type[NamedRunSettings]]] = {
     FitResult: (fit_summary, FitSettings),
     ClusterResult: (cluster_summary, ClusterSettings),
     CrossvalResult: (crossval_summary, CrossvalSettings),
     UnfoldResult: (unfold_summary, UnfoldSettings),
-    TablesResult: (paper_summary, None),
 }
 
 
@@ -72,10 +69,8 @@ def card_line(result: RunResult) -> str:
     return ", ".join(filter(None, (result.run, summary.short, summary.headline, warnings)))
 
 
-def _repetition(result: Any, settings: type[NamedRunSettings] | None) -> list[Block]:
-    """Return how to repeat a run: its command, data and place; nothing for the paper's tables."""
-    if settings is None:
-        return []
+def _repetition(result: Any, settings: type[NamedRunSettings]) -> list[Block]:
+    """Return how to repeat a run: its command, data and place."""
     words = [result.command, *command_words(settings, result.settings)]
     facts = (
         Fact("Data", result.data_hash, say("run.data")),

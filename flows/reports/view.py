@@ -9,7 +9,6 @@ from pathlib import Path
 
 from flows.errors import FlowError, SettingsError
 from flows.results.base import RunResult
-from flows.results.paper import TablesResult
 from flows.results.runs import (
     ClusterResult,
     CrossvalResult,
@@ -31,8 +30,7 @@ from storage import (
 )
 
 _RESULTS: Mapping[str, type[RunResult]] = {
-    each.command: each
-    for each in (FitResult, ClusterResult, CrossvalResult, UnfoldResult, TablesResult)
+    each.command: each for each in (FitResult, ClusterResult, CrossvalResult, UnfoldResult)
 }
 
 

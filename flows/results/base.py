@@ -85,15 +85,9 @@ class RunResult(FlowResult):
 
     run: str  # its name
     path: str = ""  # the folder of its model or results; empty until it is saved
-    # The machine that computed it; None for tables.
-    host: str | None = None
+    host: str | None = None  # the machine that computed it
     # The address of its flow run in the Prefect UI; None without Prefect.
     page: str | None = None
-
-    @property
-    def failure(self) -> str:
-        """Why the command fails although it has saved a run; empty if it does not."""
-        return ""
 
     @property
     def metrics(self) -> dict[str, Any]:

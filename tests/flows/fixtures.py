@@ -61,8 +61,6 @@ def home_of_runs(tmp_path_factory):
 
 def _compute_runs(folder: Path) -> None:
     """Compute a run of every kind, with its name, and two more fits: one cut short, one plain."""
-    from flows.paper.measure import run_tables
-    from flows.paper.settings import TablesSettings
     from flows.runs.clustering import run_cluster
     from flows.runs.crossval import run_crossval
     from flows.runs.fit import run_fit
@@ -71,7 +69,6 @@ def _compute_runs(folder: Path) -> None:
 
     wine: Any = {"dataset": "wine", "criterion": "dependence"}
     digits = ClusterSettings(dataset="digits", n_clusters=4, run="cluster")
-    tables = TablesSettings(parts="table-4", data="wine", methods="ism", folds=2, run="tables")
     cut_short = FitSettings(**wine, n_components=3, max_iter=1, run="unfinished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(folder / "home"))
@@ -81,7 +78,6 @@ def _compute_runs(folder: Path) -> None:
             "mine": run_fit(FitSettings(dataset="wine", run="mine")),
             "cluster": run_cluster(digits),
             "crossval": run_crossval(CrossvalSettings(**wine, sigma="median", run="crossval")),
-            "tables": run_tables(tables),
         }
     (folder / "results.pickle").write_bytes(pickle.dumps(results))
 

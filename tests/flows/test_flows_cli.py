@@ -237,7 +237,6 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("crossval wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
         ("crossval wine --plain --components 0", "`--components` is 0"),
         ("fit wine --plain --start-from a/b", "`--start-from` is 'a/b'"),
-        ("tables --methods PCA", "`--methods` has 'PCA'; did you mean 'pca'"),
         ("datasets whine", "did you mean 'wine'"),
         (
             "fit wine --plain --kernel sum --term polynomial(ofset=1)",

@@ -186,15 +186,6 @@ def test_an_interrupted_night_is_resumed_under_its_date(here, monkeypatch):
     assert open_run("night").copy_of == unfinished["name"]
 
 
-def test_tables_are_kept_under_their_dates(here):
-    words = ("tables", "--parts", "table-5", "--data", "wine", "--methods", "ism", "--folds", 2)
-    words = (*words, "--plain", "--json", "--keep-runs", 1, "--run", "weekly", "--cap", 0.001)
-    first, second = (here(*words).answer["run"] for _ in range(2))
-    assert second == f"{first}-2"
-    assert open_run("weekly").copy_of == second
-    assert {each.name for each in list_runs()} == {second, "weekly"}
-
-
 def test_a_published_run_is_removed_by_force_only(here):
     night = _night(here)
     message = here("rm", "night").failed(1)

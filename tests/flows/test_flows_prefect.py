@@ -21,8 +21,6 @@ from waiting import served, wait
 from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
 from flows.errors import FlowError, SettingsError
-from flows.paper.measure import run_tables
-from flows.paper.settings import TablesSettings
 from flows.reports.summary import summarise
 from flows.runs.crossval import run_crossval
 from flows.runs.data import store_dataset
@@ -65,24 +63,6 @@ def test_crossval_shows_what_it_computes(serving):
     assert f"Folder of the run: {Path(result.path).parent}" in page.data
     assert "file:" not in page.data
     assert artifacts["crossval-wine-gaussian-progress"].data == 100
-
-
-def test_tables_show_each_cell_and_go_on_where_they_were(serving):
-    settings = TablesSettings(parts="table-4", data="wine", methods="ism,stiefel", folds=2)
-    result, run, artifacts = flown("tables", settings)
-    json.dumps(result.to_json(), allow_nan=False)
-    assert run.state.is_completed()
-    assert run.name == "tables table-4 wine ism,stiefel"
-    assert set(run.tags) == {"paper"}
-    assert run.parameters == {"settings": settings.to_json()}
-    tasks = serving.tasks_of(str(run.id))
-    assert "supervised wine gaussian stiefel" in tasks
-    assert len(tasks) == 8
-    assert "| wine, gaussian, Stiefel (SM) | 2 of 2 |" in artifacts["tables-paper"].data
-    assert "0.950 ± 0.050" in artifacts["tables-paper"].data
-    assert artifacts["tables-paper-progress"].data == 100
-    # Nothing is measured again, with Prefect or without: not even the seconds differ.
-    assert run_tables(settings).cells == result.cells
 
 
 def test_ingest_shows_what_is_stored(serving, monkeypatch):

@@ -4,7 +4,6 @@ import html
 import re
 import shutil
 from base64 import b64decode
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -18,15 +17,12 @@ from PIL import Image
 from sklearn.datasets import load_iris
 from support import FITTED
 
-from flows.paper.measure import run_tables
-from flows.paper.settings import TablesSettings
 from flows.reports import figures, pictures
 from flows.reports.html import render_run
-from flows.reports.markdown import run_page, table_files
+from flows.reports.markdown import run_page
 from flows.reports.pictures import drawn
 from flows.reports.summary import summarise
 from flows.reports.view import View
-from flows.results.paper import SeriesResult
 from flows.results.runs import FitResult, column_names
 from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
@@ -41,7 +37,6 @@ from storage import (
     open_dataset,
     run_folder,
     save_model,
-    save_results,
     write_dataset,
 )
 
@@ -301,33 +296,6 @@ def test_a_browser_shows_the_report(browser, rendered, tmp_path, kind):
         if width == 320:
             assert not any(re.match(r"[-+\d]", each) for each in found["broken"])
         assert (_brightness(found["paper"]) > 380) is (scheme == "light")
-
-
-def test_a_browser_shows_the_tables_of_the_paper(here, browser):
-    settings = TablesSettings(parts="table-5", data="wine", folds=2, run="paper")
-    result, line = run_tables(settings), {"line": "<i>line</i>"}
-    features = [{"count": q, "score": 0.1 * q} for q in (1, 3, 9)]
-    growth = [{"rows": n, "seconds": 1e-6 * n**2} for n in (500, 1000, 2000)]
-    others = (
-        SeriesResult(part="features", subject=line, results=features),
-        SeriesResult(part="figure-1b", subject={**line, "kernel": "k"}, results=growth),
-    )
-    result = replace(result, others=others)
-    save_results("paper", "tables", config=settings.to_json(), metrics=result.metrics, versions={})
-    path = Path(here("report", "paper", "--json").answer["path"])
-    for width in (1000, 400):
-        found = _looked_at(browser, path, width)
-        assert found["drawings"] == 2
-        assert min(found["heights"]) > 150
-        assert found["tables"] >= 4
-        assert found["width"] <= width
-        assert found["cut"] == []
-    page = path.read_text()
-    assert "with three: &lt;i&gt;line&lt;/i&gt; 0.30" in page
-    assert "<i>" not in page
-    files = table_files(result)
-    assert set(files) == {"table-5.md", "features.svg", "figure-1b.svg"}
-    assert all(files[name].startswith("<svg") for name in ("features.svg", "figure-1b.svg"))
 
 
 def test_a_browser_runs_nothing_of_a_hostile_name(here, browser, hostile, monkeypatch):

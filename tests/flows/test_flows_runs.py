@@ -37,7 +37,7 @@ DEPENDENCE = ("--criterion", "dependence")
 def test_every_run_is_listed_the_newest_first(here, results, monkeypatch):
     lines = here("runs", "--json").answer["runs"]
     assert [line["name"] for line in lines] == [*results][::-1]
-    kinds = ["tables", "crossval", "cluster", "fit", "fit", "fit"]
+    kinds = ["crossval", "cluster", "fit", "fit", "fit"]
     assert [line["kind"] for line in lines] == kinds
     for line in lines:
         age = datetime.now(UTC) - datetime.fromisoformat(line["created"])

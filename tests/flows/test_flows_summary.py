@@ -5,7 +5,7 @@ import math
 import platform
 import re
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from flows.settings.runs import FitSettings
 from flows.text import number
 from storage import Model, save_model
 
-KINDS = ("fit", "cluster", "crossval", "tables")
+KINDS = ("fit", "cluster", "crossval")
 
 # Metrics as runs save them.
 FIT = {**FITTED, "label": "cultivar"}
@@ -148,7 +148,7 @@ def test_every_figure_is_in_all_renderings(here, results, tmp_path, kind):
 def test_a_command_ends_with_its_figures_and_notes(here, results, monkeypatch, kind):
     result = results[kind]
     monkeypatch.setattr("flows.cli.compute.run_flow", lambda *_, **__: result)
-    ended = here(*(("tables",) if kind == "tables" else (kind, "wine")), "--plain")
+    ended = here(kind, "wine", "--plain")
     summary, printed = summarise(result), in_terminal(ended.out)
     assert all(printed((fact.name, fact.value)) for fact in facts(summary))
     assert all(f"\n{note}\n" in ended.out for note in notes(summary))
@@ -169,8 +169,6 @@ def test_a_fit_that_did_not_converge_warns(results):
 def test_a_saved_run_has_the_result_that_its_flow_returned(results, kind):
     view, result = View.of(kind), results[kind]
     expected = result.to_json()
-    if kind == "tables":  # the only command whose result does not repeat its settings
-        assert "settings" not in expected
     assert view.result.to_json() == expected
     assert type(result).from_json(json.loads(json.dumps(expected))).to_json() == expected
 
@@ -342,18 +340,6 @@ def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it():
     )
     finding = "3 clusters of 178 rows agree 0.86 with cultivar (NMI, from 0 to 1)"
     assert summarise(_clustered(loadings=[[], []])).finding == finding
-
-
-def test_tables_say_what_is_lost_and_what_could_not_be_measured(results):
-    tables = results["tables"]
-    lost = replace(tables, cells=(replace(tables.cells[0], lost=("J",)),))
-    assert summarise(lost).finding == "ISM loses something in 1 of 1 cell"
-    assert tables.failure == ""
-    failed = replace(tables, problems=("wine: no such thing", "other"))
-    assert failed.failure == (
-        "2 of the cells and lines could not be measured to the end; the first: wine: no such "
-        "thing. The others are saved as tables"
-    )
 
 
 @pytest.mark.parametrize(

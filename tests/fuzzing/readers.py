@@ -24,8 +24,6 @@ from flows.cli import run_file, stored
 from flows.cli.output import Output
 from flows.compute.places import read_cluster
 from flows.errors import FlowError
-from flows.paper.measure import run_tables
-from flows.paper.settings import TablesSettings
 from flows.refreshes.refresh import refresh
 from flows.reports.html import render_index, render_run
 from flows.reports.metrics import render_metrics
@@ -156,15 +154,11 @@ def make_runs(*kinds: str, home: Path) -> list[Path]:
 
 
 def make_reports(home: Path) -> list[Path]:
-    """Compute a run of every kind, the paper's tables among them, and two dated ones."""
+    """Compute a run of every kind, and two dated ones."""
     folders = make_runs(*FLOWS, home=home)
-    run_tables(TablesSettings(parts="table-4", data="wine", methods="ism", folds=2, run="tables"))
     for date in ("2026-11-27", "2026-11-28"):
         storage.publish_run("crossval", f"nightly-{date}")
-    return [
-        *folders,
-        *(storage.run_folder(name) / "result" for name in ("tables", "nightly-2026-11-28")),
-    ]
+    return [*folders, storage.run_folder("nightly-2026-11-28") / "result"]
 
 
 def read_report(path: Path) -> Reads:

@@ -1,17 +1,10 @@
-"""Settings of `ism-dask tables`, and the names of what the paper compares.
-
-Importing this must be cheap, because `--help` waits for it.
-"""
+"""Names of what the paper compares, and the settings of a run that measures it again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from flows.errors import SettingsError
-from flows.settings.base import FlowSettings, import_choices, keep_runs_setting
-from flows.settings.fields import check_run_name, data_setting, run_setting, solver_setting
 
 SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
 PARADIGMS = (SUPERVISED, UNSUPERVISED)
@@ -61,9 +54,9 @@ DELTA = 0.01
 ISM, ISM_PUBLISHED = "ism", "ism-0.01"
 # ISM with the published graph of the rows of X W, where the other methods have that of the library.
 ISM_GRAPH = "ism-graph"
-OTHER_SOLVERS = ("stiefel", "grassmann", "dimension-growth")
-# Solvers whose seconds are compared with those of ISM.
-TIMED_SOLVERS = ("stiefel", "grassmann")
+RIVALS = ("stiefel", "grassmann", "dimension-growth")
+# Rivals whose seconds are compared with those of ISM.
+TIMED_RIVALS = ("stiefel", "grassmann")
 METHODS = {
     ISM: Method("ISM", "ism"),
     ISM_PUBLISHED: Method("ISM, delta 0.01", "ism", paradigms=(SUPERVISED,)),
@@ -83,75 +76,41 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {"parts": PARTS, "data": DATA, "metho
 ALL = "all"
 
 
-def _choice_setting(about: str, names: Iterable[str], title: str) -> Any:
-    return data_setting(
-        ALL,
-        about=f"{about}: some of {', '.join(names)}, with commas between.",
-        decides="course",
-        title=title,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
-class TablesSettings(FlowSettings):
-    """Settings of a run of the paper's Tables 4 and 5, Figures 1a and 1b, and further parts."""
+class PaperSettings:
+    """What to measure, and within which limits.
 
-    parts: str = _choice_setting("What to measure", PARTS, "Parts")
-    data: str = _choice_setting("Data sets of the tables", DATA, "Data sets")
-    methods: str = _choice_setting("Methods of the tables", METHODS, "Methods")
-    cap: float = solver_setting(
-        600.0,
-        about="Seconds that a method may take for one fold. One that was over the cap keeps the "
-        "best W it had, says so, and has no further folds.",
-        title="Seconds a fold",
-        gt=0,
-    )
-    budget: float = solver_setting(
-        1800.0,
-        about="Seconds that a method may take for all folds of a cell: when they are over no other "
-        "fold is begun, and the cell says how many there were.",
-        decides="course",
-        title="Seconds a cell",
-        gt=0,
-    )
-    folds: int = solver_setting(10, about="Number of folds.", ge=2)
-    seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
-    run: str = run_setting(
-        "tables",
-        about="Name of the saved run. What it has measured already is not measured again.",
-        decides="nothing",
-        check=check_run_name,
-    )
-    keep_runs: int | None = keep_runs_setting()
-    force: bool = run_setting(False, about="Measure everything again.", decides="nothing")
+    Parameters
+    ----------
+    parts, data, methods : str
+        Some names of `CHOICES` with commas between, or "all".
+    cap : float
+        Seconds that a method may take for one fold. One that was over the cap has the best W so
+        far, says so, and has no further folds.
+    budget : float
+        Seconds that a method may take for all folds of a cell: after them no other fold begins.
+    folds, seed : int
+    """
+
+    parts: str = ALL
+    data: str = ALL
+    methods: str = ALL
+    cap: float = 600.0
+    budget: float = 1800.0
+    folds: int = 10
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for setting in CHOICES:
             self.chosen(setting)
 
-    @property
-    def title(self) -> str:
-        """The title of the run: `tables` and the chosen parts, data sets and methods."""
-        some = [value for value in (self.parts, self.data, self.methods) if value != ALL]
-        return " ".join(["tables", *some])
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """The tags of the run."""
-        return ("paper",)
-
     def chosen(self, setting: str) -> tuple[str, ...]:
-        """Return the names chosen by a setting of `CHOICES`, in the order of all names.
-
-        Raise a SettingsError if one of them is unknown.
-        """
+        """Return the names chosen by a setting of `CHOICES`, in the order of all names."""
         text, names = getattr(self, setting), list(CHOICES[setting])
         chosen = names if text == ALL else [name.strip() for name in text.split(",")]
         bad = [name for name in chosen if name not in names]
         if bad:
-            hint = import_choices().did_you_mean(bad[0], names)
-            raise SettingsError(
-                f"`{setting}` has {bad[0]!r}; {hint}expected {ALL}, or some of {', '.join(names)}"
+            raise ValueError(
+                f"`{setting}` has {bad[0]!r}; expected {ALL}, or some of {', '.join(names)}"
             )
         return tuple(name for name in names if name in chosen)

@@ -2,96 +2,85 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 from sklearn.utils import gen_batches
 
-from flows.paper.methods import (
-    Request,
-    fit_clusters,
-    fit_facts,
-    fit_method,
-    labelled_dataset,
-    rows_in_memory,
-)
-from flows.paper.series import Result, Series
-from flows.paper.settings import (
+from benchmarks.paper.methods import Request, fit_clusters, fit_method, rows_in_memory
+from benchmarks.paper.series import Result, Series
+from benchmarks.paper.settings import (
     ALIGNED,
     DATA,
     ISM,
     ISM_GRAPH,
     METHODS,
-    OTHER_SOLVERS,
     PARADIGMS,
     SUPERVISED,
     TABLE_4_KERNELS,
     TABLE_5_KERNELS,
     UNSUPERVISED,
-    TablesSettings,
+    PaperSettings,
 )
-from flows.paper.spectral_clusters import spectral_clusters
-from flows.progress.watching import ProgressShare
-from flows.runs.clustering import label_agreement
-from flows.runs.crossval import plan_folds
-from flows.runs.data import Array
-from ism_dask.estimators.clustering import ClusteringIKDR
+from benchmarks.paper.spectral_clusters import spectral_clusters
+from ism_dask._types import Array
 from ism_dask.kernels import Kernel
 
-# Share of a fold's progress when the features are learned and the classifier begins.
-_LEARNED = 0.8
-# How many times as long another solver is expected to take as ISM; only the progress bar uses it.
-_OTHER_SOLVER_EFFORT = 10.0
 # A fit to fewer rows uses one core.
 _ROWS_FOR_CORES = 1000
 # Rows of K that are in memory at a time.
 _ROWS_AT_ONCE = 1024
 
 
-def fold_score(
-    step: int, part: ProgressShare, *, data: str, method: str, request: Request, folds: int
-) -> Result:
+def fold_score(step: int, *, data: str, method: str, request: Request, folds: int) -> Result:
     """Learn from all folds but one, and measure the accuracy of an SVM on that one."""
     X, y = rows_in_memory(data)
-    plans = plan_folds(labelled_dataset(data), folds, request.seed)
-    train, test = plans[step - 1].train, plans[step - 1].test
-    part = part.named(f"{part.name}, fold {step} of {folds}")
-    with part.lasting(0.0, ""):
-        fitted = fit_method(method, request, X[train], y[train])
-    with part.lasting(_LEARNED, "the classifier"):
-        features = fitted.model.transform(X[train])
-        classifier = SVC(kernel="rbf").fit(features, y[train])
-        score = classifier.score(fitted.model.transform(X[test]), y[test])
-    result = {"score": float(score), **fit_facts(fitted)}
+    dealt = StratifiedKFold(folds, shuffle=True, random_state=request.seed).split(X, y)
+    train, test = next(islice(dealt, step - 1, None))
+    fitted = fit_method(method, request, X[train], y[train])
+    features = fitted.model.transform(X[train])
+    classifier = SVC(kernel="rbf").fit(features, y[train])
+    score = classifier.score(fitted.model.transform(X[test]), y[test])
+    result = {"score": float(score), **fitted.facts}
     if METHODS[method].solver:
-        J, diagonal = fitted.model.objective_, _gamma_diagonal(y[train])
-        result["cost"] = _published_cost(fitted.model.kernel_, features, J, diagonal)
+        shares = np.unique(y[train], return_counts=True)[1] / len(train)
+        own = 1.0 - 2.0 * shares[np.unique(y[train], return_inverse=True)[1]] + shares @ shares
+        J, kernel = fitted.model.objective_, fitted.model.kernel_
+        result["cost"] = _published_cost(kernel, features, J, own)
     return result
 
 
-def cluster_score(
-    _step: int, part: ProgressShare, *, data: str, method: str, request: Request
-) -> Result:
+def cluster_score(_step: int, *, data: str, method: str, request: Request) -> Result:
     """Measure the agreement with the classes of clusters in X W, or in a reference's features."""
     X, y = rows_in_memory(data)
     if not METHODS[method].solver:
-        with part.lasting(0.0, ""):
-            fitted = fit_method(method, request, X, y)
-            features, seed = fitted.model.transform(X), request.seed
-            clusters = spectral_clusters(features, request.q, random_state=seed)
-        return {"score": label_agreement(y, clusters), **fit_facts(fitted)}
-    with part.lasting(0.0, ""):
-        fitted = fit_clusters(method, request, X)
-    model: Any = fitted.model
+        fitted = fit_method(method, request, X, y)
+        features = fitted.model.transform(X)
+        clusters = spectral_clusters(features, request.q, random_state=request.seed)
+        return {"score": nmi(y, clusters), **fitted.facts}
+    fitted = fit_clusters(method, request, X)
+    model = fitted.model
     return {
-        "score": label_agreement(y, model.labels_),
-        **fit_facts(fitted),
+        "score": nmi(y, model.labels_),
+        **fitted.facts,
         "cost": _cost_of_clusters(model, model.transform(X)),
         "rounds": len(model.rounds_),
     }
+
+
+def nmi(one: Array, other: Array) -> float:
+    """Return the normalised mutual information of two labellings, by the geometric mean."""
+    with warnings.catch_warnings():
+        # Before 1.8, scikit-learn takes many clusters for numbers.
+        warnings.filterwarnings("ignore", message="The number of unique classes")
+        return float(normalized_mutual_info_score(one, other, average_method="geometric"))
 
 
 _SOLVERS = tuple(name for name, method in METHODS.items() if method.solver)
@@ -103,7 +92,7 @@ _TABLES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 }
 
 
-def table_cells(table: str, settings: TablesSettings) -> Iterator[Series]:
+def table_cells(table: str, settings: PaperSettings) -> Iterator[Series]:
     """Return the chosen cells of a table."""
     kernels, methods = _TABLES[table]
     return (
@@ -120,7 +109,7 @@ def table_cells(table: str, settings: TablesSettings) -> Iterator[Series]:
 
 
 def _cell(
-    table: str, paradigm: str, data: str, kernel: str, method: str, *, settings: TablesSettings
+    table: str, paradigm: str, data: str, kernel: str, method: str, *, settings: PaperSettings
 ) -> Series:
     supervised = paradigm == SUPERVISED
     request = Request(DATA[data].classes, kernel, settings.cap, settings.seed)
@@ -129,22 +118,13 @@ def _cell(
     return Series(
         part=table,
         subject={role: name for role, name in subject.items() if name},
-        source=(data, None),
-        effort=DATA[data].rows * (_OTHER_SOLVER_EFFORT if method in OTHER_SOLVERS else 1.0),
         measure=partial(score, data=data, method=method, request=request),
         steps=range(1, settings.folds + 1) if supervised else (0,),
         side_by_side=DATA[data].rows < _ROWS_FOR_CORES,
     )
 
 
-def _gamma_diagonal(y: Array) -> Array:
-    """Return the diagonal (n,) of the Gamma of classes y (n,)."""
-    _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    shares = counts / len(y)
-    return np.asarray(1.0 - 2.0 * shares[codes] + shares @ shares)
-
-
-def _cost_of_clusters(model: ClusteringIKDR, features: Array) -> float:
+def _cost_of_clusters(model: Any, features: Array) -> float:
     """Return the cost of features X W (n, q) under `Gamma = H U U^T H`, for every graph.
 
     Published costs are not divided by degrees: with them, J would be at most k.

@@ -5,24 +5,23 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flows.paper.series import OVER_CAP, Result
-from flows.paper.settings import (
+from benchmarks.paper.series import OVER_CAP, Measured, Result
+from benchmarks.paper.settings import (
     ISM,
     ISM_GRAPH,
     ISM_PUBLISHED,
     METHODS,
-    OTHER_SOLVERS,
+    RIVALS,
     SUPERVISED,
-    TIMED_SOLVERS,
+    TIMED_RIVALS,
 )
-from flows.results.paper import Cell, SeriesResult, Spread
 
 # ISM loses if its J is below another solver's by more than this share of it, or if it is less
 # than this many times as fast.
@@ -31,7 +30,41 @@ _MAX_J_SHARE_BELOW, _MIN_SPEEDUP = 1e-6, 10.0
 _ROUNDING = {True: 0.0005, False: 0.005}
 
 
-def cells_of(measured: Sequence[SeriesResult]) -> list[Cell]:
+@dataclass(frozen=True)
+class Spread:
+    """Mean and population standard deviation of a measure over folds."""
+
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A cell of the paper's tables: one method on one data set, with its published figures."""
+
+    table: str  # a name of `PARTS`
+    paradigm: str
+    data: str
+    kernel: str  # empty for methods without one
+    method: str
+    folds: int  # that were measured
+    of: int  # the number of folds
+    score: Spread | None  # each is None if the method has no such measure
+    seconds: Spread | None
+    objective: Spread | None
+    cost: Spread | None
+    objectives: tuple[float, ...]  # J of each fold
+    status: str  # of all folds, or the error that ended the measurement
+    published: Mapping[str, Any]  # the published figures, by the name of the measure
+    lost: tuple[str, ...] = ()  # what ISM loses in, against published figures and other solvers
+
+    @property
+    def title(self) -> str:
+        """The method for people."""
+        return METHODS[self.method].title
+
+
+def cells_of(measured: Sequence[Measured]) -> list[Cell]:
     """Return the cells with their published figures and losses, in the order of the tables."""
     cells = list(map(_cell, measured))
     groups: dict[tuple[str, ...], dict[str, Cell]] = {}
@@ -45,7 +78,7 @@ def _group(cell: Cell) -> tuple[str, ...]:
     return cell.table, cell.paradigm, cell.data, cell.kernel
 
 
-def _cell(series: SeriesResult) -> Cell:
+def _cell(series: Measured) -> Cell:
     subject, results = series.subject, series.results
     paradigm, data = subject["paradigm"], subject["data"]
     kernel, method = subject.get("kernel", ""), METHODS[subject["method"]]
@@ -57,14 +90,12 @@ def _cell(series: SeriesResult) -> Cell:
         data=data,
         kernel=kernel,
         method=subject["method"],
-        title=method.title,
         folds=len(results),
         of=series.steps,
         **spreads,
         objectives=tuple(each["objective"] for each in results if "objective" in each),
-        status=_status(results),
+        status=series.problem or _status(results),
         published=published(paradigm, data, kernel, method.published) if kernel else {},
-        problem=series.problem,
     )
 
 
@@ -90,13 +121,13 @@ def _losses(cell: Cell, group: Mapping[str, Cell]) -> Iterator[str]:
         yield from _below_published(cell)
     if ISM not in group or not group[ISM].folds or not cell.folds:
         return
-    others = [group[name] for name in OTHER_SOLVERS if name in group and group[name].folds]
+    others = [group[name] for name in RIVALS if name in group and group[name].folds]
     if cell.method == ISM:
         yield from _below_other_solvers(cell, others)
     # Supervised cells are also timed with the published stopping rule. Unsupervised cells have no
     # such variant, because it is already their rule.
     if cell.method in (ISM, ISM_PUBLISHED):
-        yield from _too_slow(cell, [each for each in others if each.method in TIMED_SOLVERS])
+        yield from _too_slow(cell, [each for each in others if each.method in TIMED_RIVALS])
 
 
 def _below_published(ism: Cell) -> Iterator[str]:
@@ -145,7 +176,7 @@ def _published() -> dict[tuple[str, ...], dict[str, Any]]:
     polynomial, ism the poster prints 0.80.
     """
     cells = {}
-    with (files("flows.paper") / "published.csv").open(encoding="utf-8") as lines:
+    with Path(__file__).with_name("published.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             names = tuple(row.pop(name) for name in ("paradigm", "data", "kernel", "method"))
             cells[names] = {

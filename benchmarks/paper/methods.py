@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,30 +16,35 @@ from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler, scale
 
-from flows.paper.aligned_sum import aligned_sum
-from flows.paper.series import OVER_CAP
-from flows.paper.settings import (
-    ALIGNED,
-    DELTA,
-    ISM,
-    ISM_GRAPH,
-    ISM_PUBLISHED,
-    METHODS,
-    OTHER_SOLVERS,
-)
-from flows.runs.data import Array, LabelledDataset, ensure_stored, with_label
-from flows.runs.fitting import FittedModel, timed_fit
+from benchmarks.fits import quiet
+from benchmarks.paper.aligned_sum import aligned_sum
+from benchmarks.paper.dimension_growth import DimensionGrowth
+from benchmarks.paper.grassmann import Grassmann
+from benchmarks.paper.series import OVER_CAP
+from benchmarks.paper.settings import ALIGNED, DELTA, ISM, ISM_GRAPH, ISM_PUBLISHED, METHODS
+from benchmarks.paper.stiefel import Stiefel
+from flows.builtin import ingest
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, solvers
-from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.fit_rows import SAMPLE_ROWS
+from ism_dask._types import Array
 from ism_dask.kernels import Gaussian, Kernel
 from ism_dask.kernels.widths import median_distance
-from ism_dask.solvers import Solver, as_solver
+from ism_dask.solvers import Solver
 
 _CONVERGED = "converged"
 _WARM_UP_SECONDS = 0.5
+# Rows from which the width of kernel PCA is computed.
+_SAMPLE_ROWS = 5000
 # The gaussian kernel of the paper: the tables use its settings, not the defaults of the library.
 PAPER_GAUSSIAN = Gaussian(sigma="median")
+# ISM by default, with the paper's graph, its stopping rule, and the rivals.
+SOLVERS: Mapping[str, Solver] = {
+    ISM: solvers.ISM(),
+    ISM_GRAPH: solvers.ISM(),
+    ISM_PUBLISHED: solvers.ISM(tol=DELTA),
+    "stiefel": Stiefel(),
+    "grassmann": Grassmann(),
+    "dimension-growth": DimensionGrowth(),
+}
 
 
 @dataclass(frozen=True)
@@ -53,58 +57,67 @@ class Request:
     seed: int
 
 
-def fit_facts(fitted: FittedModel[Any]) -> dict[str, Any]:
-    """Return seconds, status and, for an `IKDR`, objective and residual of a fit as plain JSON."""
-    model: Any = fitted.model
-    last = model[-1] if isinstance(model, Pipeline) else model
-    status = getattr(last, "status_", _CONVERGED)
-    facts = {"seconds": fitted.seconds, "status": getattr(status, "value", status)}
-    if isinstance(model, IKDR):
-        facts |= {
-            "objective": float(model.objective_),
-            "iterations": int(model.n_iter_),
-            "residual": float(model.residual_),
-            "engine": model.engine_,
-        }
-    return facts
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted estimator, and the seconds of the fit."""
+
+    model: Any
+    seconds: float
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Seconds, status and, where there is a J, objective and residual as plain JSON."""
+        last = self.model[-1] if isinstance(self.model, Pipeline) else self.model
+        status = getattr(last, "status_", _CONVERGED)
+        facts = {"seconds": self.seconds, "status": getattr(status, "value", status)}
+        if hasattr(last, "objective_"):
+            facts |= {
+                "objective": float(last.objective_),
+                "iterations": int(last.n_iter_),
+                "residual": float(last.residual_),
+                "engine": last.engine_,
+            }
+        return facts
 
 
-def fit_method(method: str, request: Request, X: Array, y: Array) -> FittedModel[Any]:
+def timed_fit(model: Any, X: Array, y: Array | None) -> Fitted:
+    """Fit a model, and measure the time."""
+    with quiet():
+        started = time.perf_counter()
+        model.fit(X, y)
+        return Fitted(model, time.perf_counter() - started)
+
+
+def fit_method(method: str, request: Request, X: Array, y: Array) -> Fitted:
     """Fit a method of the tables to rows X (n, d) with classes y (n,), and time the fit."""
     if not METHODS[method].solver:
         return timed_fit(_reference(method, request, X, y), X, y)
-    _warm(_SOLVERS[method])
+    _warm(SOLVERS[method])
     if request.kernel == ALIGNED:
-        summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, seed=request.seed)
+        summed = aligned_sum([PAPER_GAUSSIAN, "polynomial"], X, y, random_state=request.seed)
         request = replace(request, kernel=summed)
-    return fit_kernel(request, X, y, _SOLVERS[method])
+    return fit_kernel(request, X, y, SOLVERS[method])
 
 
-def fit_kernel(
-    request: Request, X: Array, y: Array, solver: Solver, **how: Any
-) -> FittedModel[Any]:
+def fit_kernel(request: Request, X: Array, y: Array, solver: Solver, **how: Any) -> Fitted:
     """Fit W to rows X (n, d) with classes y (n,) by HSIC and a solver.
 
     `how` are further parameters of the estimator; without a kernel in the request, it has its own.
     """
     if request.kernel:
-        how |= {"kernel": published_kernel(request.kernel), "target": "classes"}
-    model = SupervisedIKDR(
-        request.q,
-        solver=replace(solver, max_seconds=request.cap),
-        random_state=request.seed,
-        **how,
-    )
+        how |= {"kernel": _published_kernel(request.kernel), "target": "classes"}
+    capped = replace(solver, max_seconds=request.cap)
+    model = SupervisedIKDR(request.q, solver=capped, random_state=request.seed, **how)
     return timed_fit(model, X, y)
 
 
-def fit_clusters(method: str, request: Request, X: Array) -> FittedModel[Any]:
+def fit_clusters(method: str, request: Request, X: Array) -> Fitted:
     """Fit clusters of rows X (n, d) together with the W in which they separate."""
-    solver = _SOLVERS[method]
+    solver = SOLVERS[method]
     _warm(solver)
     model = UnsupervisedIKDR(
         request.q,
-        kernel=published_kernel(request.kernel),
+        kernel=_published_kernel(request.kernel),
         graph="kernel" if method == ISM_GRAPH else "regularised",
         solver=replace(solver, max_seconds=request.cap),
         random_state=request.seed,
@@ -112,8 +125,7 @@ def fit_clusters(method: str, request: Request, X: Array) -> FittedModel[Any]:
     return timed_fit(model, X, None)
 
 
-def published_kernel(kernel: str | Kernel) -> str | Kernel:
-    """Return a kernel of the tables, with the width of the paper if it is the gaussian."""
+def _published_kernel(kernel: str | Kernel) -> str | Kernel:
     return PAPER_GAUSSIAN if kernel == "gaussian" else kernel
 
 
@@ -121,17 +133,7 @@ def published_kernel(kernel: str | Kernel) -> str | Kernel:
 def _warm(solver: Solver) -> None:
     """Run a solver once before it is timed, because the first fit of a process loads libraries."""
     X, y = load_iris(return_X_y=True)
-    capped = replace(solver, max_seconds=_WARM_UP_SECONDS)
-    timed_fit(SupervisedIKDR(2, solver=capped), X, y)
-
-
-# ISM by default, with the paper's graph, its stopping rule, and the other solvers.
-_SOLVERS: Mapping[str, Solver] = {
-    ISM: solvers.ISM(),
-    ISM_GRAPH: solvers.ISM(),
-    ISM_PUBLISHED: solvers.ISM(tol=DELTA),
-    **{name: as_solver(name) for name in OTHER_SOLVERS},
-}
+    timed_fit(SupervisedIKDR(2, solver=replace(solver, max_seconds=_WARM_UP_SECONDS)), X, y)
 
 
 class CappedNCA(NeighborhoodComponentsAnalysis):  # type: ignore[misc]  # sklearn has no types
@@ -171,29 +173,18 @@ def _reference(method: str, request: Request, X: Array, y: Array) -> Any:
 def _gamma(X: Array, seed: int) -> float:
     """Return gamma of a gaussian as wide as the median distance of some scaled rows."""
     random = np.random.default_rng(seed)
-    chosen = np.sort(random.choice(len(X), min(len(X), SAMPLE_ROWS), replace=False))
+    chosen = np.sort(random.choice(len(X), min(len(X), _SAMPLE_ROWS), replace=False))
     return float(0.5 / median_distance(scale(X)[chosen]) ** 2)
 
 
-def labelled_dataset(dataset: str, split: str | None = None) -> LabelledDataset:
-    """Return a data set with its default label; ingest it first if it is not stored yet."""
-    return with_label(ensure_stored(dataset, split), None)
-
-
+@lru_cache(maxsize=2)
 def rows_in_memory(dataset: str, split: str | None = None) -> tuple[Array, Array]:
-    """Return all rows (n, d) as stored, and their classes (n,)."""
-    return _read(ensure_stored(dataset, split).path, dataset, split)
+    """Return all rows (n, d) as stored, and their classes (n,); ingest them first if need be."""
+    data = ingest(dataset, split)
+    return data.X.read(0, len(data.X)), np.asarray(data.y)
 
 
 def sampled_rows(dataset: str, split: str, count: int, seed: int) -> tuple[Array, Array]:
     """Return the indices of `count` rows drawn at random, and those of all others."""
-    n = len(ensure_stored(dataset, split).X)
-    order = np.random.default_rng(seed).permutation(n)
+    order = np.random.default_rng(seed).permutation(len(rows_in_memory(dataset, split)[1]))
     return np.sort(order[:count]), np.sort(order[count:])
-
-
-@lru_cache(maxsize=2)
-def _read(_path: Path, dataset: str, split: str | None) -> tuple[Array, Array]:
-    # `_path` belongs to the key of the cache: another home may have another data set of that name.
-    rows = labelled_dataset(dataset, split)
-    return rows.data.X.read(0, len(rows.data.X)), np.asarray(rows.classes)

@@ -6,30 +6,32 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sklearn.preprocessing import normalize, scale
 from sklearn.svm import SVC
 
-from flows.paper.methods import (
+from benchmarks.paper.cells import nmi
+from benchmarks.paper.methods import (
     PAPER_GAUSSIAN,
+    SOLVERS,
+    Fitted,
     Request,
-    fit_facts,
     fit_kernel,
     fit_method,
     rows_in_memory,
     sampled_rows,
+    timed_fit,
 )
-from flows.paper.series import Result, Series, is_over_cap
-from flows.paper.settings import DELTA, ISM_PUBLISHED, METHODS, OTHER_SOLVERS, TablesSettings
-from flows.progress.watching import ProgressShare
-from flows.runs.clustering import cluster_pictures, label_agreement, whole_picture
-from flows.runs.data import Array, ensure_stored
-from flows.runs.fitting import FittedModel, timed_fit
+from benchmarks.paper.series import Result, Series, is_over_cap
+from benchmarks.paper.settings import DELTA, ISM_PUBLISHED, METHODS, RIVALS, PaperSettings
+from flows.builtin import ingest
+from flows.runs.clustering import cluster_pictures, whole_picture
 from ism_dask import AlternativeIKDR, UnsupervisedIKDR
+from ism_dask._types import Array
 from ism_dask.estimators.clustering import ClusteringIKDR
 from ism_dask.kernels import Kernel, Polynomial
-from ism_dask.solvers import ISM, Solver, as_solver
+from ism_dask.solvers import ISM, Solver
 from ism_dask.status import Status
 
 # The most seconds of a fit. Under the polynomial of the paper the faces do not settle in minutes,
@@ -43,10 +45,10 @@ FEW_SPLIT, FEW_ROWS, _COUNTS, _LDA_COUNTS = "test", 5000, (1, 2, 3, 5, 9, 10, 20
 GROWTH_SPLIT, _ROWS, _Q = "train", (500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000), 20
 _CONVERGED = Status.CONVERGED.value
 # Fits a model to rows X (n, d) with classes y (n,).
-Fit: TypeAlias = Callable[[Request, Array, Array], FittedModel[Any]]
+Fit: TypeAlias = Callable[[Request, Array, Array], Fitted]
 
 
-def features(settings: TablesSettings) -> Iterator[Series]:
+def features(settings: PaperSettings) -> Iterator[Series]:
     """Return the lines of accuracy against the number of new features, one for each method."""
     methods: Mapping[str, Fit] = {
         **{name.upper(): partial(fit_method, name) for name in ("pca", "lda", "nca")},
@@ -59,8 +61,6 @@ def features(settings: TablesSettings) -> Iterator[Series]:
         Series(
             part="features",
             subject={"line": line},
-            source=(_MNIST, FEW_SPLIT),
-            effort=float(FEW_ROWS),
             measure=partial(_accuracy, settings, fit),
             steps=_LDA_COUNTS if line == "LDA" else _COUNTS,
             # A method over its time limit still returns features, so the line goes on.
@@ -70,26 +70,25 @@ def features(settings: TablesSettings) -> Iterator[Series]:
     )
 
 
-def _accuracy(settings: TablesSettings, fit: Fit, count: int, part: ProgressShare) -> Result:
+def _accuracy(settings: PaperSettings, fit: Fit, count: int) -> Result:
     """Learn `count` features, and measure the accuracy of an SVM on the test rows."""
     X, y = rows_in_memory(_MNIST, FEW_SPLIT)
     train, test = sampled_rows(_MNIST, FEW_SPLIT, FEW_ROWS, settings.seed)
     request = Request(count, "gaussian", min(_SECONDS, settings.cap), settings.seed)
-    with part.lasting(0.0, f"{count} features"):
-        fitted = fit(request, X[train], y[train])
-        classifier = SVC(kernel="rbf").fit(fitted.model.transform(X[train]), y[train])
-        score = classifier.score(fitted.model.transform(X[test]), y[test])
-    return {"count": count, "score": float(score), **fit_facts(fitted)}
+    fitted = fit(request, X[train], y[train])
+    classifier = SVC(kernel="rbf").fit(fitted.model.transform(X[train]), y[train])
+    score = classifier.score(fitted.model.transform(X[test]), y[test])
+    return {"count": count, "score": float(score), **fitted.facts}
 
 
-def figure_1b(settings: TablesSettings) -> Iterator[Series]:
+def figure_1b(settings: PaperSettings) -> Iterator[Series]:
     """Return the lines of seconds against rows: of solvers, and of linear-time engines."""
-    others = {f"{METHODS[name].published.upper()}, all pairs": name for name in OTHER_SOLVERS}
+    others = {f"{METHODS[name].published.upper()}, all pairs": name for name in RIVALS}
     ism = ISM(tol=DELTA)
     # By title: the kernel, the engine, and the solver.
     lines: Mapping[str, tuple[str, str, Solver]] = {
         "ISM, all pairs": ("polynomial", "exact", ism),
-        **{title: ("polynomial", "exact", as_solver(name)) for title, name in others.items()},
+        **{title: ("polynomial", "exact", SOLVERS[name]) for title, name in others.items()},
         "ISM, landmarks (polynomial)": ("polynomial", "landmarks", ism),
         "ISM, landmarks (gaussian)": ("gaussian", "landmarks", ism),
     }
@@ -97,8 +96,6 @@ def figure_1b(settings: TablesSettings) -> Iterator[Series]:
         Series(
             part="figure-1b",
             subject={"line": title, "kernel": kernel},
-            source=(_MNIST, GROWTH_SPLIT),
-            effort=2000.0,
             measure=partial(
                 _seconds, settings, kernel, partial(fit_kernel, solver=solver, engine=engine)
             ),
@@ -110,16 +107,12 @@ def figure_1b(settings: TablesSettings) -> Iterator[Series]:
     )
 
 
-def _seconds(
-    settings: TablesSettings, kernel: str, fit: Fit, rows: int, part: ProgressShare
-) -> Result:
+def _seconds(settings: PaperSettings, kernel: str, fit: Fit, rows: int) -> Result:
     """Fit W to this number of rows."""
     X, y = rows_in_memory(_MNIST, GROWTH_SPLIT)
     chosen, _ = sampled_rows(_MNIST, GROWTH_SPLIT, rows, settings.seed)
     request = Request(_Q, kernel, min(_SECONDS, settings.cap), settings.seed)
-    with part.lasting(0.0, f"{rows:,} rows"):
-        fitted = fit(request, X[chosen], y[chosen])
-    return {"rows": rows, **fit_facts(fitted)}
+    return {"rows": rows, **fit(request, X[chosen], y[chosen]).facts}
 
 
 def _takes_too_long(result: Result) -> bool:
@@ -151,14 +144,12 @@ _VARIANTS: Mapping[str, tuple[Kernel, bool]] = {
 }
 
 
-def figure_1a(settings: TablesSettings) -> Iterator[Series]:
+def figure_1a(settings: PaperSettings) -> Iterator[Series]:
     """Return the alternative clusterings of each data set, under each kernel."""
     return (
         Series(
             part="figure-1a",
             subject={"data": data, "kernel": kernel},
-            source=(data, None),
-            effort=1000.0,
             measure=partial(_alternatives, settings, data, kernel),
         )
         for data in _SUBJECTS
@@ -166,18 +157,14 @@ def figure_1a(settings: TablesSettings) -> Iterator[Series]:
     )
 
 
-def _alternatives(
-    settings: TablesSettings, name: str, kernel: str, _step: int, part: ProgressShare
-) -> Result:
+def _alternatives(settings: PaperSettings, name: str, kernel: str, _step: int) -> Result:
     """Find clusters, then alternative ones; return how the fits ended, and their pictures."""
-    subject, data = _SUBJECTS[name], ensure_stored(name, None)
+    subject, data = _SUBJECTS[name], ingest(name)
     chosen, unit_rows = _VARIANTS[kernel]
     rows = data.X.read(0, len(data.X))
     rows = normalize(scale(rows)) if unit_rows else rows
 
-    def fit(
-        estimator: type[ClusteringIKDR], k: int, avoid: Array | None = None
-    ) -> FittedModel[Any]:
+    def fit(estimator: type[ClusteringIKDR], k: int, avoid: Array | None = None) -> Fitted:
         model = estimator(
             k,
             kernel=chosen,
@@ -187,10 +174,9 @@ def _alternatives(
         )
         return timed_fit(model, rows, avoid)
 
-    with part.lasting(0.0, "alternative clusters"):
-        first = fit(UnsupervisedIKDR, subject.n_clusters)
-        labels = data.labels or {subject.title: first.model.labels_}
-        other = fit(AlternativeIKDR, subject.n_alternative, labels[subject.avoid])
+    first = fit(UnsupervisedIKDR, subject.n_clusters)
+    labels = data.labels or {subject.title: first.model.labels_}
+    other = fit(AlternativeIKDR, subject.n_alternative, labels[subject.avoid])
     fits = [
         _record(subject.title, first, data.labels),
         _record(subject.alternative, other, labels),
@@ -207,11 +193,11 @@ def _alternatives(
     }
 
 
-def _record(name: str, fitted: FittedModel[Any], labels: Mapping[str, Array]) -> Result:
+def _record(name: str, fitted: Fitted, labels: Mapping[str, Array]) -> Result:
     """Return what is stored of a fit, with its agreement (NMI) with each of the labels."""
-    model: Any = fitted.model
+    model = fitted.model
     ended = model.status_.value
     if ended == _CONVERGED and not model.converged_:
         ended = f"not settled in {len(model.rounds_)} rounds"
-    nmi = {each: label_agreement(y, model.labels_) for each, y in labels.items()}
-    return {"clusters": name, "nmi": nmi, "seconds": fitted.seconds, "ended": ended}
+    agreement = {each: nmi(y, model.labels_) for each, y in labels.items()}
+    return {"clusters": name, "nmi": agreement, "seconds": fitted.seconds, "ended": ended}
