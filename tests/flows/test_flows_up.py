@@ -48,10 +48,9 @@ def _soon(_started_up, tmp_path_factory):
 @pytest.mark.usefixtures("_soon")
 def test_what_is_scheduled_runs_and_what_cannot_is_refused(up):
     """First of them, for until it is paused, the deployment runs every ten seconds."""
-    for name in ("fit/nightly-mnist", "tables/weekly-tables"):
-        found = up.deployment(name)
-        assert found["description"].endswith("UTC.")
-        assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
+    found = up.deployment("fit/nightly-mnist")
+    assert found["description"].endswith("UTC.")
+    assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
     refused = up.begun(dataset="wine", n_components="many")
     assert (refused.status_code, "n_components" in refused.text) == (409, True)
     run = wait(lambda: up.run_that_is("COMPLETED"))
