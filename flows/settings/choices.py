@@ -12,7 +12,7 @@ from flows.progress.watching import run_context
 from flows.settings.fields import check_choice, split_names
 from ism_dask.engines import ENGINES
 from ism_dask.gamma.targets import TARGETS
-from ism_dask.kernels import KERNELS, WIDTHS, as_kernel
+from ism_dask.kernels import KERNELS, WIDTH_RULES, as_kernel
 from ism_dask.linalg.subspaces import ROTATIONS
 from ism_dask.solvers import SOLVERS
 from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name

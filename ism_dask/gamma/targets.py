@@ -17,7 +17,7 @@ from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.labels import class_dependence, is_indicator, labels_dependence
 from ism_dask.gamma.row_values import finite_numbers, repeated_rows
-from ism_dask.kernels.widths import WIDTHS, mean_of_gaussians, median_distance
+from ism_dask.kernels.widths import MULTISCALE, mean_of_gaussians, median_distance
 
 # The most rows from which the median distance of y is computed.
 _MEDIAN_ROWS = 5000
@@ -90,8 +90,8 @@ TARGETS: dict[str, Callable[[Array, Array | None], Dependence]] = {
     "classes": class_dependence,
     "labels": labels_dependence,
     "linear": linear_dependence,
-    "gaussian": partial(_kernel_dependence, widths=WIDTHS[:1]),
-    "multiscale": partial(_kernel_dependence, widths=WIDTHS),
+    "gaussian": partial(_kernel_dependence, widths=MULTISCALE[:1]),
+    "multiscale": partial(_kernel_dependence, widths=MULTISCALE),
 }
 
 

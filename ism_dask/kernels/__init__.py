@@ -6,14 +6,21 @@ A new kernel is one class in a file of this folder, and one line in `KERNELS`.
 from __future__ import annotations
 
 from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
-from ism_dask.kernels.exponentials import WIDTHS, Gaussian, Laplacian, RelativeGaussian
+from ism_dask.kernels.distances import (
+    WIDTH_RULES,
+    DistanceKernel,
+    Gaussian,
+    Laplacian,
+    Multiquadric,
+    RelativeGaussian,
+    Squared,
+)
 from ism_dask.kernels.graph_kernel import Affinity, ValueAsSlope
-from ism_dask.kernels.negative_distances import DistanceKernel, Multiquadric, Squared
-from ism_dask.kernels.polynomial import Linear, Polynomial
+from ism_dask.kernels.inner_products import Linear, Polynomial
 
 __all__ = [
     "KERNELS",
-    "WIDTHS",
+    "WIDTH_RULES",
     "Affinity",
     "ConicSum",
     "DistanceKernel",

@@ -13,7 +13,6 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import squarable_float
-from ism_dask.kernels.monomials import Monomials
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.linalg.arrays import into, namespace
 
@@ -195,8 +194,9 @@ class PointwiseKernel(Kernel):
         """The kernel that weighs a graph in place of this one; None means a gaussian."""
         return None
 
-    def features(self, q: int) -> Monomials | None:
-        """Return the finite feature map of Z (b, q) for `unit_slope`, or None."""
+    @property
+    def power(self) -> tuple[int, float] | None:
+        """The (p, c) of `unit_slope = (beta + c)^p`, whose matrix has a finite rank, or None."""
         return None
 
     @property
@@ -243,9 +243,10 @@ class Proportional(PointwiseKernel):
         filled[...] = 1.0
         return filled
 
-    def features(self, q: int) -> Monomials | None:
-        """Return the constant 1, unless the widths of two rows scale their slope."""
-        return None if self.per_row_width else Monomials(q, 0, 1.0)
+    @property
+    def power(self) -> tuple[int, float] | None:
+        """`(0, 1)`, unless the widths of two rows scale their slope."""
+        return None if self.per_row_width else (0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.kernels.base import Kernel, PointwiseKernel, conic_sum
-from ism_dask.kernels.exponentials import Gaussian, RelativeGaussian
+from ism_dask.kernels.distances import Gaussian, RelativeGaussian
 from ism_dask.kernels.pairing import Pairing
 from ism_dask.kernels.widths import median_distance
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +13,7 @@ from ism_dask.kernels.pairing import DISTANCE
 
 # Widths of the gaussian kernels of statistics, as multiples of the median distance. The wide one
 # detects trends under noise, the narrow ones details that the wide one smooths away.
-WIDTHS = (1.0, 0.5, 0.25)
+MULTISCALE = (1.0, 0.5, 0.25)
 # Rows of a batch, and the pairs within a batch that lie above the diagonal.
 _BATCH = 256
 _ABOVE = ~np.tri(_BATCH, dtype=bool)
@@ -50,7 +51,7 @@ def median_distance(rows: Array, what: str = 'sigma="median"') -> float:
     return _median_root(positive)
 
 
-def mean_of_gaussians(squared: Array, median: float, widths: tuple[float, ...] = WIDTHS) -> Array:
+def mean_of_gaussians(squared: Array, median: float, widths: Sequence[float] = MULTISCALE) -> Array:
     """Return the mean of gaussian kernels of squared distances; widths are in medians."""
     scaled = squared / (-2.0 * median**2)
     return np.asarray(np.mean([np.exp(scaled / width**2) for width in widths], axis=0))

@@ -27,7 +27,7 @@ from ism_dask.engines.row_facts import PROJECTED, project_rows
 from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import PointwiseKernel
-from ism_dask.kernels.monomials import Monomials
+from ism_dask.kernels.inner_products import Monomials
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 
@@ -190,7 +190,7 @@ class LandmarkEngine(LowRankEngine):
 
     def _features(self, term: PointwiseKernel, q: int) -> Monomials | None:
         """Return the monomials of a term for rows Z (b, q), None if it has none, or too many."""
-        features = term.features(q)
+        features = None if term.power is None else Monomials(q, *term.power)
         most = max(_FEW_MONOMIALS, _MONOMIALS_SHARE * self.problem.shards.n_rows)
         return features if features is not None and features.size <= most else None
 

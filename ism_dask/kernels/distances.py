@@ -1,4 +1,4 @@
-"""Kernels that are exponentials of distances: the gaussians and the laplacian."""
+"""Kernels of distances: their exponentials, and negative distances."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from typing import Self
 
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
-from ism_dask.kernels.base import PointwiseKernel
+from ism_dask.kernels.base import PointwiseKernel, Proportional
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.kernels.widths import median_distance, neighbor_distances
 from ism_dask.linalg.arrays import into, namespace
 
 # The names of the rules that compute a width from the data.
-WIDTHS = ("root", "median")
-
-
-def scaled_median_distance(sample: Array, share: float) -> float:
-    """Return the median distance of rows (m, d) times the root of the share of columns in use.
-
-    Standardised columns contribute alike to squared distances, so this is the typical distance
-    between rows of q columns.
-    """
-    return sqrt(share) * median_distance(sample, 'sigma="root"')
+WIDTH_RULES = ("root", "median")
+# An offset too small to round off the tip of the kernel at beta = 0.
+_NEGLIGIBLE_OFFSET = 1e-6
+# The default offset of the distance kernel, as a share of the distance between rows.
+_DISTANCE_OFFSET = 0.02
 
 
 @dataclass(frozen=True)
@@ -40,13 +35,13 @@ class SharedWidth(PointwiseKernel):
 
     def __post_init__(self) -> None:
         """Check the width."""
-        if not (isinstance(self.sigma, str) and self.sigma in WIDTHS):
+        if not (isinstance(self.sigma, str) and self.sigma in WIDTH_RULES):
             squarable_float("`sigma`", self.sigma, 'or "root" or "median"')
 
     def resolve(self, sample: Array, share: float = 1.0) -> Self:
         """Return the kernel with a number for sigma."""
         if self.sigma == "root":
-            return replace(self, sigma=scaled_median_distance(sample, share))
+            return replace(self, sigma=_scaled_median_distance(sample, share))
         return replace(self, sigma=median_distance(sample)) if self.sigma == "median" else self
 
     @property
@@ -71,18 +66,6 @@ class SharedWidth(PointwiseKernel):
         return self
 
 
-def clipped_exponential(exponent: Array) -> Array:
-    """Return exp, clipped to at most 1: rounding can make an exponent far above 0.
-
-    Memory of NumPy is overwritten. The result is at least 1e-26 (1e-260 in double precision), which
-    is negligible beside 1: subnormal numbers would make every product with them a hundred times
-    slower.
-    """
-    xp, memory = namespace(exponent), into(exponent)
-    least = -600.0 if exponent.dtype == xp.float64 else -60.0
-    return xp.exp(xp.clip(exponent, least, 0.0, **memory), **memory)
-
-
 class _Exponential(PointwiseKernel):
     """`f(beta) = exp(-rate * beta)` of squared distances."""
 
@@ -99,7 +82,7 @@ class _Exponential(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-rate * beta)`."""
-        return clipped_exponential(namespace(beta).multiply(beta, -self._rate, **into(out)))
+        return _clipped_exponential(namespace(beta).multiply(beta, -self._rate, **into(out)))
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return f itself."""
@@ -195,22 +178,122 @@ class Laplacian(SharedWidth):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-sqrt(2 (beta + c^2)) / sigma)`."""
-        root = root_of(beta, self.offset, out)
+        root = _root_of(beta, self.offset, out)
         exponent = namespace(root).multiply(root, -sqrt(2.0) / self._width, **into(root))
-        return clipped_exponential(exponent)
+        return _clipped_exponential(exponent)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `f / sqrt(beta + c^2)`."""
-        xp, root = namespace(beta), root_of(beta, self.offset, None)
+        xp, root = namespace(beta), _root_of(beta, self.offset, None)
         exponent = xp.multiply(root, -sqrt(2.0) / self._width, **into(out))
         value = xp.exp(exponent, **into(out))
         return xp.divide(value, root, **into(value))
 
 
-def root_of(beta: Array, offset: float, out: Array | None) -> Array:
+@dataclass(frozen=True)
+class Squared(Proportional):
+    """`f(beta) = -beta` of squared distances.
+
+    The paper prints this kernel without the minus. Without it the kernel is not positive
+    semi-definite, and its maximum is the null space of X. With it the kernel is conditionally
+    positive definite, and since Gamma is centred the objective is a true HSIC.
+    """
+
+    pairing = DISTANCE
+    amplitude = -1.0
+
+
+@dataclass(frozen=True)
+class Multiquadric(PointwiseKernel):
+    """`f(beta) = -sqrt(beta + offset^2)` of squared distances.
+
+    The minus is there for the reason given at `Squared`.
+    """
+
+    offset: float = 1.0
+
+    pairing = DISTANCE
+    slope_is_psd = True
+    amplitude = -0.5
+
+    def __post_init__(self) -> None:
+        """Check the offset: at 0 the slope at beta = 0 is infinite."""
+        squarable_float("`offset`", self.offset)
+
+    @property
+    def value_by_slope(self) -> tuple[float, float]:
+        """`(2 c^2, 2)`."""
+        return 2.0 * self.offset**2, 2.0
+
+    def value(self, beta: Array, out: Array | None = None) -> Array:
+        """Return `-sqrt(beta + c^2)`."""
+        root = _root_of(beta, self.offset, out)
+        return namespace(root).negative(root, **into(root))
+
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
+        """Return `1 / sqrt(beta + c^2)`."""
+        root = _root_of(beta, self.offset, out)
+        return namespace(root).reciprocal(root, **into(root))
+
+    @property
+    def similarity(self) -> Laplacian:
+        """The exponential of this kernel, without the offset, which only the slope needs."""
+        return Laplacian(offset=_NEGLIGIBLE_OFFSET)
+
+
+@dataclass(frozen=True)
+class DistanceKernel(Multiquadric):
+    """`f(beta) = -sqrt(beta + offset^2)` with an offset much smaller than the distances.
+
+    J is then the distance covariance of X W and y; if y are numbers, their distance replaces
+    their kernel. There is no width to choose.
+
+    Parameters
+    ----------
+    offset : float or None, default None
+        None means a fiftieth of the width "root" of a gaussian. The offset keeps the slope at
+        beta = 0 finite.
+    """
+
+    offset: float | None = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Check the offset unless it is None."""
+        if self.offset is not None:
+            super().__post_init__()
+
+    def resolve(self, sample: Array, share: float = 1.0) -> DistanceKernel:
+        """Return the kernel with a number for the offset."""
+        if self.offset is not None:
+            return self
+        return replace(self, offset=_DISTANCE_OFFSET * _scaled_median_distance(sample, share))
+
+
+def _root_of(beta: Array, offset: float, out: Array | None) -> Array:
     """Return `sqrt(beta + offset^2)`."""
     # Rounding can make beta negative, by more than c^2 if c is small.
     xp = namespace(beta)
     root = xp.clip(beta, 0.0, None, **into(out))
     root += offset**2
     return xp.sqrt(root, **into(root))
+
+
+def _clipped_exponential(exponent: Array) -> Array:
+    """Return exp, clipped to at most 1: rounding can make an exponent far above 0.
+
+    Memory of NumPy is overwritten. The result is at least 1e-26 (1e-260 in double precision), which
+    is negligible beside 1: subnormal numbers would make every product with them a hundred times
+    slower.
+    """
+    xp, memory = namespace(exponent), into(exponent)
+    least = -600.0 if exponent.dtype == xp.float64 else -60.0
+    return xp.exp(xp.clip(exponent, least, 0.0, **memory), **memory)
+
+
+def _scaled_median_distance(sample: Array, share: float) -> float:
+    """Return the median distance of rows (m, d) times the root of the share of columns in use.
+
+    Standardised columns contribute alike to squared distances, so this is the typical distance
+    between rows of q columns.
+    """
+    return sqrt(share) * median_distance(sample, 'sigma="root"')
