@@ -113,8 +113,15 @@ def fitted_w(fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset
 
 
 def fitted_fields(model: Any, kind: type[JsonRecord]) -> dict[str, Any]:
-    """Return those fields of a record that a fitted estimator has, as attributes named `field_`."""
-    values = {each.name: getattr(model, f"{each.name}_", None) for each in fields(kind)}
+    """Return those fields of a record that a fitted estimator has.
+
+    They are its attributes named `field_`, or fields of its `report_`.
+    """
+    report = getattr(model, "report_", None)
+    values = {
+        each.name: getattr(model, f"{each.name}_", getattr(report, each.name, None))
+        for each in fields(kind)
+    }
     plain = {name: getattr(value, "value", value) for name, value in values.items()}
     return {
         name: tuple(value.tolist()) if isinstance(value, np.ndarray) else value
