@@ -31,7 +31,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W depends on y most, by HSIC."""
     parameters, dependence = problem.parameters, problem.dependence
     kernel, solver = as_kernel(parameters.kernel), solver_for("dependence", parameters.solver)
-    engine = as_engine(parameters.engine).on(problem.device)
+    engine = as_engine(parameters.engine)
     search = MultistartSearch(engine, solver.stopping, solver)
     saved_fit, started = current_fit(), time.perf_counter()
 
