@@ -8,14 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines import Engine, ExactEngine, PaddedOperator
+from ism_dask.engines import Engine, ExactEngine
 from ism_dask.engines.lowrank.base import LowRankEngine
 from ism_dask.engines.operator import relative_residual
 from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.engines.tile_sums import gradient_of_pairs
 from ism_dask.engines.tiles import TileModel
 from ism_dask.gamma.base import GAMMA_FACTS
-from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -32,25 +31,24 @@ _SAMPLE_ROWS = (500, 5000)
 
 
 def with_true_residual(engine: Engine, solution: Solution) -> Solution:
-    """Return `solution` with J in double precision and its residual under the true kernel.
+    """Return the solution by an engine with its residual under the true kernel.
 
     If the engine approximates, the residual is taken over all pairs of rows as long as that is
     affordable, and otherwise over a random sample of rows against all rows.
     """
     check_orthonormal(solution.W)
-    if not solution.in_double:
-        solution = _evaluated_again(_operator_for(engine, solution.W), solution)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
     double = engine.double
     if double.approximate and isinstance(double, LowRankEngine):
         exact = ExactEngine(engine.problem, W.shape[1])
         product, rows = _true_product(double, exact, W[: engine.problem.d], product)
-    return replace(solution, residual=relative_residual(W, product), residual_rows=rows)
-
-
-def _operator_for(engine: Engine, W: Array) -> PaddedOperator:
-    """Return the operator of `engine` that takes W with as many rows as this one (r + s, q)."""
-    return PaddedOperator(engine, len(W) - engine.problem.d)
+    return replace(
+        solution,
+        residual=relative_residual(W, product),
+        residual_rows=rows,
+        engine=engine.name,
+        engine_note=engine.note,
+    )
 
 
 def check_orthonormal(W: Array) -> None:
@@ -61,23 +59,6 @@ def check_orthonormal(W: Array) -> None:
             f"the columns of W are off from orthonormal by {off:.1g}; expected at most "
             f"{_ORTHONORMAL:g}. This is an error of ism_dask: please report it with the data"
         )
-
-
-def _evaluated_again(operator: PaddedOperator, solution: Solution) -> Solution:
-    """Return `solution` with J, its bound, Phi W and the eigenvalues of another operator."""
-    evaluation = operator.gradient(solution.W)
-    following = float(solution.eigenvalues[-1]) - solution.eigengap
-    W, values, product = rayleigh_ritz(solution.W, evaluation.product)
-    return replace(
-        solution,
-        W=W,
-        eigenvalues=values,
-        eigengap=float(values[-1]) - following,
-        objective=evaluation.objective,
-        error=evaluation.error,
-        product=product,
-        in_double=True,
-    )
 
 
 def _true_product(

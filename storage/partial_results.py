@@ -34,7 +34,7 @@ _RETAINED = 3
 
 # The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
 # needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 RECORDS: dict[str, type[Any]] = {
     each.__name__: each
     for each in (Candidate, Checkpoint, OuterState, Record, Round, Solution, State)

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from benchmarks import dense
 from benchmarks.fits import Fit, fit, middle, phi_seconds
 from benchmarks.measure import Figure, alternating, log_slope, say, timed
+from benchmarks.paper.dimension_growth import DimensionGrowth
+from benchmarks.paper.grassmann import Grassmann
+from benchmarks.paper.stiefel import Stiefel
 from benchmarks.rows import (
     Labelled,
     labelled,
@@ -21,7 +24,7 @@ from benchmarks.rows import (
     problem_of,
 )
 from ism_dask.kernels import Gaussian, Kernel, Polynomial
-from ism_dask.solvers import ISM, Solver, as_solver
+from ism_dask.solvers import ISM, Solver
 
 Array = NDArray[Any]
 _SIZES = (2000, 5000, 10_000, 20_000, 40_000, 60_000)
@@ -129,9 +132,9 @@ _MIDDLE = {"n": 1000, "d": 196, "q": 10}
 _VARIED = {"n": (500, 1000, 2000), "d": (49, 196, 784), "q": (2, 5, 10, 20)}
 _SOLVERS: dict[str, Solver] = {
     "ISM": ISM(tol=0.01),
-    "SM": as_solver("stiefel"),
-    "GM": as_solver("grassmann"),
-    "DG": as_solver("dimension-growth"),
+    "SM": Stiefel(),
+    "GM": Grassmann(),
+    "DG": DimensionGrowth(),
 }
 _MOST_SECONDS = 120.0
 

@@ -64,14 +64,14 @@ class RivalLog:
     ) -> None:
         self._operator, self._q, self._on_iteration = operator, q, on_iteration
         self.max_iter, self._max_seconds = stopping.max_iter, stopping.max_seconds
-        iteration, history = (0, ()) if state is None else (state.iteration, state.history)
+        history = () if state is None else state.history
         self._started = time.perf_counter() - (history[-1].seconds if history else 0.0)
         self.start = _start(operator, q, None if state is None else state.current.W)
         # Evaluated without the time limit, because some W has to be returned.
         self.evaluation = self._last = operator.gradient(self.start)
         check_finite(self.evaluation.product)
         now = _candidate(self.start, self.evaluation)
-        self.state = State(iteration, now, now, history, peak=now.objective)
+        self.state = State(now, now, history, now.objective)
         self._begun = len(history)
 
     def begin_subproblem(self) -> None:
@@ -122,7 +122,7 @@ class RivalLog:
         whole = W.shape[1] == self._q
         better = whole and now.objective >= before.best.objective
         best, peak = (now, now.objective) if better else (before.best, before.peak)
-        self.state = State(record.iteration, now, best, (*before.history, record), peak)
+        self.state = State(now, best, (*before.history, record), peak)
         self._last = evaluation
         if self._on_iteration is not None:
             self._on_iteration(self.state)
@@ -167,8 +167,6 @@ class RivalLog:
             self.note(self.start, self.evaluation)
         candidate = self.state.current if last else self.state.best
         solution = solution_at(self._operator, candidate.W, status, self.state.history)
-        # Phi W by itself has less rounding than the product of Phi and W, and comes at the end.
-        solution = replace(solution, in_double=False)
         residual = solution.residual
         if candidate is self.state.current:
             # Of Phi W in the precision of the steps, which may be finer than that of Phi.

@@ -17,8 +17,8 @@ from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
-from ism_dask.solvers.ism import restart_from
-from ism_dask.solvers.multistart import MultistartSearch, padded_state
+from ism_dask.solvers import ISM
+from ism_dask.solvers.search import Search, padded_state
 from ism_dask.status import Status
 
 # Change of the eigenvalues of Phi that ends the iteration in all but the last rounds: from round
@@ -77,7 +77,7 @@ class Alternation:
     problem : callable
         Returns the problem of all rows under a Gamma, with shards that have its facts.
     n_clusters, q : int
-    search : MultistartSearch
+    search : Search
         Fits W; its time limit is that of all rounds.
     saved_fit : CheckpointedFit
         Its checkpoint may contain earlier rounds.
@@ -88,7 +88,7 @@ class Alternation:
     problem: Callable[[ThinGamma, Shards], Problem]
     n_clusters: int
     q: int
-    search: MultistartSearch
+    search: Search
     saved_fit: CheckpointedFit
 
     def run(
@@ -118,7 +118,7 @@ class Alternation:
                 change=_change(embedding.values, before.values),
                 turn=1.0 if last is None else subspace_sine(last.W, solution.W),
                 iterations=solution.n_iter,
-                seconds=saved_fit.seconds,
+                seconds=self.search.time_limit.seconds,
             )
             # The solver returned the W it started from without converging: the next would, too.
             same = fully and record.turn < _SAME
@@ -153,7 +153,7 @@ class Alternation:
 
     def _solve(self, embedding: Embedding, last: Solution | None, *, fully: bool) -> EmbeddedW:
         """Fit W to an embedding, starting from the last solution if there is one."""
-        state = None if last is None else restart_from(last)
+        state = None if last is None else State.at(last.W, last.eigenvalues)
         gamma, rows = self.guide.gamma(embedding.shards)
         solution = self._search(gamma, rows, state, fully=fully)
         return EmbeddedW(solution, self._embed(solution))
@@ -169,14 +169,15 @@ class Alternation:
     @property
     def _always_fully(self) -> bool:
         """Whether each W is solved to the tolerance that the user gave, or until stationary."""
-        return self.search.stopping.tol is not None or not self.search.solver.ends_by_change
+        return self.search.solver.stopping.tol is not None or not self.search.solver.ends_by_change
 
     def _search(
         self, gamma: ThinGamma, rows: Shards, state: State | None, *, fully: bool
     ) -> Solution:
-        stopping = self.search.stopping.after(self.saved_fit.seconds)
-        stopping = stopping if fully else replace(stopping, tol=ROUND_TOL)
-        search = replace(self.search, stopping=stopping)
+        solver = self.search.solver
+        if not fully and isinstance(solver, ISM):
+            solver = replace(solver, tol=ROUND_TOL)
+        search = replace(self.search, solver=solver)
         return search.run(self.problem(gamma, rows), self.q, state, self.saved_fit)
 
 

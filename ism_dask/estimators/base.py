@@ -335,7 +335,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def check_parameters(self) -> None:
         """Raise a ValueError if a parameter is out of range."""
         as_engine(self.engine)
-        _ = self._solver
+        self._solver.check_serves(type(self))
         check_bool("`standardize`", self.standardize)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)

@@ -31,7 +31,7 @@ class UnsupervisedIKDR(ClusteringIKDR):
         directions.
     kernel, engine, standardize
         As in `SupervisedIKDR`, for the W of each round.
-    solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
+    solver : "ism" or Solver, default "ism"
         As in `SupervisedIKDR`, for the W of each round. With None as its `tol`, "ism" solves each
         round by the published rule with 0.01; once W and the embedding stay, the last rounds
         continue until W is stationary. A number is the published rule for all rounds. Its

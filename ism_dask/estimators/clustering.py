@@ -47,8 +47,9 @@ from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
-from ism_dask.solvers.multistart import MultistartSearch
 from ism_dask.solvers.options import solver_name
+from ism_dask.solvers.search import Search
+from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import Status, components_advice
 
 # The graphs of X W, by name, with the guide that makes Gamma of their embedding alone.
@@ -189,8 +190,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             return Problem.from_gamma(shards, rows.kernel, gamma, **rows.parameters)
 
         solver, watcher = self._solver, partial(report, prepared)
-        search = MultistartSearch(as_engine(self.engine), solver.stopping, solver, watcher)
-        alternation = Alternation(graph, guide, problem, self.n_clusters, q, search, current_fit())
+        saved_fit = current_fit()
+        time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
+        search = Search(as_engine(self.engine), solver, watcher, time_limit)
+        alternation = Alternation(graph, guide, problem, self.n_clusters, q, search, saved_fit)
         result = alternation.run(self.outer_tol, self.max_outer, self._report_round)
         last, pair, tol = result.last, result.pair, self.plan.iterations.tol
         affine, extension = prepared.affine, last.embedding.extension

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from functools import partial
 
 from ism_dask.engines import as_engine
@@ -21,9 +19,9 @@ from ism_dask.kernels import as_kernel
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.solvers.ism import state_at
-from ism_dask.solvers.multistart import MultistartSearch, solution_of_whole_space
 from ism_dask.solvers.options import solver_name
+from ism_dask.solvers.search import Search, solution_of_whole_space
+from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import components_advice
 
 
@@ -31,25 +29,21 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W depends on y most, by HSIC."""
     parameters, dependence = problem.parameters, problem.dependence
     kernel, solver = as_kernel(parameters.kernel), solver_for("dependence", parameters.solver)
-    engine = as_engine(parameters.engine)
-    search = MultistartSearch(engine, solver.stopping, solver)
-    saved_fit, started = current_fit(), time.perf_counter()
+    engine = as_engine(parameters.engine).on(problem.device)
+    saved_fit = current_fit()
+    time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
 
     def solve(rows: FitRows, start: State | None) -> tuple[Solution, FitRows]:
         if rows.q == rows.space.size:
-            return solution_of_whole_space(rows.problem(dependence), search.engine), rows
-        in_time = replace(
-            search,
-            stopping=search.stopping.after(time.perf_counter() - started),
-            on_iteration=partial(report, rows.prepared),
-        )
-        return in_time.run(rows.problem(dependence), rows.q, start, saved_fit), rows
+            return solution_of_whole_space(rows.problem(dependence), engine), rows
+        search = Search(engine, solver, partial(report, rows.prepared), time_limit)
+        return search.run(rows.problem(dependence), rows.q, start, saved_fit), rows
 
     prepared, earlier = problem.prepared(kernel), problem.earlier
     q = problem.n_components(prepared)
     start = None
     if earlier is not None and q <= prepared.n_varying:
-        start = state_at(prepared.orthonormal(earlier))
+        start = State.at(prepared.orthonormal(earlier))
     solution, rows = solve(problem.fit_rows(prepared, kernel, q), start)
     turned = rotated(solution, rows.prepared, parameters.rotation)
     contributing = rows.contributing(dependence)

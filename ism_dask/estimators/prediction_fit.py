@@ -54,6 +54,7 @@ from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly, residual_limit
 from ism_dask.solvers.certificates import certify
 from ism_dask.solvers.lbfgs import Curvature, no_curvature
+from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import Status
 
 
@@ -75,7 +76,7 @@ def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
             choice = grown(task.rows, task.targets[name], sample, choice, curvature)
         # W climbs on all rows, and then once more with the features that matter alone.
         fit = _climbed(task, name, choice, curvature)
-        full = fit.ascent.value.objective
+        full = fit.ascent.objective
         if most is not None:
             fit = _with_few_features(fit)
         return _fitted(fit, path, None if most is None else full)
@@ -102,6 +103,7 @@ class PredictionTask:
     q: int
     report: Report | None = None
     saved_fit: CheckpointedFit = field(default_factory=CheckpointedFit)
+    time_limit: TimeLimit = field(default_factory=TimeLimit)
     samples: dict[tuple[int, str], Sample] = field(default_factory=dict)
     evident: dict[tuple[int, str], Choice] = field(default_factory=dict)
 
@@ -111,6 +113,8 @@ class PredictionTask:
         parameters = problem.parameters
         prepared = problem.prepared(as_kernel(parameters.kernel))
         seed = seed_of(parameters.random_state)
+        saved_fit = CheckpointedFit() if report is None else current_fit()
+        max_seconds = None if report is None else as_solver(parameters.solver).max_seconds
         return cls(
             problem,
             prepared,
@@ -118,7 +122,8 @@ class PredictionTask:
             problem.targets,
             problem.n_components(prepared),
             report,
-            CheckpointedFit() if report is None else current_fit(),
+            saved_fit,
+            TimeLimit(max_seconds, saved_fit.earlier_seconds),
         )
 
     def with_features(self, chosen: Array) -> PredictionTask:
@@ -142,6 +147,7 @@ class PredictionTask:
                 as_kernel(self.problem.parameters.kernel).width_is_free,
                 min(self.q, self.prepared.n_varying),
                 self.rows.seed,
+                self.time_limit,
             )
         return self.samples[key]
 
@@ -264,7 +270,8 @@ def _climbed(
         # Rows out of memory: stages go on over more and more of the shards.
         for size in sizes_of_stages(RULES.growth * len(stages[-1]), rows.n_rows):
             evaluate = partial(blocks.first(size).explained, quick)
-            W, _ = ascend_roughly(evaluate, W, sample.precondition, RULES.stage_steps, curvature)
+            guess, steps, limit = sample.precondition, RULES.stage_steps, task.time_limit
+            W, _ = ascend_roughly(evaluate, W, guess, steps, curvature, time_limit=limit)
     ascent = _ascent(task, partial(blocks.explained, quick), sample, W, None, curvature)
     if quick is not regression:
         evaluate = partial(blocks.explained, regression)
@@ -283,10 +290,6 @@ def _ascent(  # noqa: PLR0917
     """Return an ascent over all rows from W (r, q), or from where an interrupted fit had come."""
     solver = as_solver(task.problem.parameters.solver)
     saved, save = task.saved_fit.next_run()
-    if saved is not None:
-        W, state = saved.current.W, saved
-        curvature.clear()
-        curvature.extend(saved.curvature)
 
     def note(state: State) -> None:
         save(state)
@@ -298,8 +301,9 @@ def _ascent(  # noqa: PLR0917
         W,
         sample.precondition,
         max_iter=solver.max_iter,
-        max_seconds=solver.max_seconds,
+        time_limit=task.time_limit,
         state=state,
+        saved=saved,
         on_iteration=note,
         curvature=curvature,
     )
@@ -329,7 +333,7 @@ def _padded_W(fit: PredictionFit) -> Array:
 def _solution(fit: PredictionFit) -> Solution:
     """Return the solution, with the eigengap of Phi on the sample."""
     task, ascent = fit.task, fit.ascent
-    W, value, more = ascent.W, ascent.value, task.q - ascent.W.shape[1]
+    W, more = ascent.W, task.q - ascent.W.shape[1]
     phi = fit.regression.phi(task.sample(fit.target_name).blocks.blocks[0], W)
     inside = float(np.linalg.eigvalsh(W.T @ phi @ W)[0])
     outside = largest_eigenvalue_outside(phi, W)
@@ -339,15 +343,13 @@ def _solution(fit: PredictionFit) -> Solution:
         W=_padded_W(fit),
         eigenvalues=np.pad(ascent.eigenvalues, (0, more)),
         eigengap=inside - outside,
-        objective=value.objective,
+        objective=ascent.objective,
         error=0.0,
-        product=np.pad(value.product, [(0, more), (0, more)]),
-        n_iter=ascent.state.iteration,
+        product=np.pad(ascent.product, [(0, more), (0, more)]),
         status=ascent.status,
         history=ascent.state.history,
         residual=ascent.residual,
         residual_rows=task.rows.n_rows,
-        in_double=True,
         engine="blocks",
         engine_note=fit.blocks.place,
     )

@@ -45,10 +45,9 @@ default "auto"
         the numbers themselves, "gaussian" functions of a gaussian kernel of median width,
         "multiscale" those of three gaussian kernels: of the median width, half of it and a quarter
         of it.
-    solver : {"ism", "stiefel", "grassmann", "dimension-growth"} or Solver, default "ism"
-        "ism" is the Iterative Spectral Method; the others are the solvers that it is compared with.
-        "grassmann" needs pymanopt. A solver may also be an object with its options, such as
-        `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
+    solver : "ism" or Solver, default "ism"
+        "ism" is the Iterative Spectral Method. A solver may also be an object with its options,
+        such as `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
     engine : {"auto", "closed", "landmarks", "blocks", "exact"} or EngineOptions, \
 default "auto"
         How Phi is computed. "auto" takes the cheapest engine that

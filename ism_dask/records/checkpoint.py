@@ -1,13 +1,12 @@
 """Checkpoints of a fit: what a fit that is cut off needs to continue to the same bits.
 
 A fit is a chain of solver runs, each decided by those before. A caller that has saved the runs of
-an interrupted fit hands them to a new fit of the same rows and parameters. The new fit restores the
-runs that ended, continues the one that was cut off, and comes to the same bits.
+an interrupted fit hands them to a new fit of the same rows and parameters. Each run continues from
+its last state, at which it ends at once if it had ended, and the fit comes to the same bits.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -77,10 +76,6 @@ class OuterState:
     last: Solution
 
 
-# One run of a solver: its solution, its latest state, or None if it cannot continue from a state.
-SolverRun = State | Solution | None
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """The saved progress of a fit.
@@ -89,12 +84,12 @@ class Checkpoint:
     ----------
     outer : OuterState or None
         The state after the last whole round; None for a fit without rounds or in its first round.
-    runs : tuple of SolverRun
-        The solver runs since then, in order.
+    runs : tuple of State or None
+        The last states of the solver runs since then, in order; None for one without steps.
     """
 
     outer: OuterState | None = None
-    runs: tuple[SolverRun, ...] = ()
+    runs: tuple[State | None, ...] = ()
 
     @property
     def progress(self) -> str:
@@ -123,9 +118,6 @@ class Checkpoint:
         return None if self.outer is None else self.outer.rounds[-1].objective
 
 
-RunSolver = Callable[[State | None, Callable[[State], None]], Solution]
-
-
 class CheckpointedFit:
     """The solver runs of one fit, restored from a checkpoint or saved as they go.
 
@@ -140,6 +132,8 @@ class CheckpointedFit:
     ----------
     checkpoint : Checkpoint
         The latest checkpoint.
+    earlier_seconds : float
+        Seconds that the fit had taken before it was interrupted.
     """
 
     def __init__(
@@ -148,62 +142,32 @@ class CheckpointedFit:
         self.checkpoint = Checkpoint() if known is None else known
         self._save = keep
         self._next_run = 0
-        self._earlier = 0.0 if self.outer is None else self.outer.rounds[-1].seconds
-        self._began = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the fit has taken, including those before it was interrupted."""
-        return self._earlier + time.perf_counter() - self._began
+        runs = [run for run in self.checkpoint.runs if run is not None]
+        seconds = [record.seconds for run in runs for record in run.history[-1:]]
+        seconds += [] if self.outer is None else [each.seconds for each in self.outer.rounds]
+        self.earlier_seconds = max(seconds, default=0.0)
 
     @property
     def outer(self) -> OuterState | None:
         """The state after the last whole round, or None if there is none."""
         return self.checkpoint.outer
 
-    def run_or_restore(self, run: RunSolver, counted: float = 0.0) -> Solution:
-        """Return the solution of the next solver run, restored if the checkpoint contains it.
-
-        Parameters
-        ----------
-        run : callable
-            Runs the solver. It takes the state at which the run was interrupted, or None, and a
-            callback, which it calls with each state from which it could continue.
-        counted : float
-            Seconds in the history of the run's first state that earlier runs have spent.
-        """
-        number, self._next_run = self._next_run, self._next_run + 1
-        runs = self.checkpoint.runs
-        saved = runs[number] if number < len(runs) else None
-        if isinstance(saved, Solution):
-            self._earlier += _seconds(saved) - counted
-            return saved
-        solution = run(saved, partial(self._record, number))
-        self._earlier += 0.0 if saved is None else _seconds(saved) - counted
-        self._record(number, solution)
-        return solution
-
     def next_run(self) -> tuple[State | None, Callable[[State], None]]:
-        """Return the saved state of the next solver run, if there is one, and what saves others.
-
-        It is for runs that end by themselves when they continue from their last state.
-        """
+        """Return the last state of the next solver run, if there is one, and what saves others."""
         number, self._next_run = self._next_run, self._next_run + 1
         runs = self.checkpoint.runs
-        saved = runs[number] if number < len(runs) else None
-        return saved if isinstance(saved, State) else None, partial(self._record, number)
+        return runs[number] if number < len(runs) else None, partial(self._record, number)
 
     def commit_outer(self, outer: OuterState) -> None:
         """Save the state after a whole round and drop the solver runs of that round."""
         self._next_run = 0
         self._update(Checkpoint(outer))
 
-    def _record(self, number: int, run: State | Solution) -> None:
-        runs: list[SolverRun] = [*self.checkpoint.runs]
-        # Some solvers cannot continue from a state. None stands for their runs, so that the
-        # numbers of the runs stay right.
+    def _record(self, number: int, state: State) -> None:
+        runs = [*self.checkpoint.runs]
+        # An engine may decline before the first step of its run.
         runs += [None] * (number + 1 - len(runs))
-        runs[number] = run
+        runs[number] = state
         self._update(replace(self.checkpoint, runs=tuple(runs)))
 
     def _update(self, checkpoint: Checkpoint) -> None:
@@ -227,7 +191,3 @@ def current_fit() -> CheckpointedFit:
     """
     waiting = _NEXT.get()
     return waiting.pop() if waiting else CheckpointedFit()
-
-
-def _seconds(run: State | Solution) -> float:
-    return run.history[-1].seconds if run.history else 0.0

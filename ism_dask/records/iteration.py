@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.status import Status
 
 
@@ -23,14 +26,14 @@ class Record:
         The relative change of the eigenvalues since the previous W.
     angle : float
         The sine of the largest principal angle to the previous W.
-    residual : float
-        The residual of W under the engine's own Phi: `||Phi W - W (W^T Phi W)|| / ||Phi W||`.
     seconds : float
-        Time since the run began, including that before an interruption.
+        Time since the fit began, including that before an interruption.
     ascent : bool
         Whether J is at least as large as before, up to the error of an approximation.
     settled : bool
         Whether this iteration was the last because it met the stopping rule.
+    residual : float
+        The residual of W under the engine's own Phi: `||Phi W - W (W^T Phi W)|| / ||Phi W||`.
     limit : float
         The residual that is small enough beside the noise between rows; 0 if that is not measured.
     """
@@ -59,40 +62,80 @@ class Candidate:
     following : float
         The largest other eigenvalue of that Phi; NaN if it is unknown.
     objective : float
-        J.
+        J; minus infinity if it is not computed yet.
     """
 
     W: Array
     eigenvalues: Array
-    following: float
-    objective: float
+    following: float = np.nan
+    objective: float = -np.inf
 
 
 @dataclass(frozen=True)
 class State:
-    """All that the iteration needs to continue: the current W and the best so far.
+    """All that a run of a solver needs to continue: the current W and the best so far.
 
     `peak` is the largest J of any W with all q columns. J of the best W may be lower by the error
     of an approximation. `curvature` is what L-BFGS remembers: its last steps (d, q), each with the
     change of the slope along it.
     """
 
-    iteration: int
     current: Candidate
     best: Candidate
-    history: tuple[Record, ...]
+    history: tuple[Record, ...] = ()
     peak: float = -np.inf
     curvature: tuple[tuple[Array, Array], ...] = ()
 
     @classmethod
-    def initial(cls, start: Candidate) -> State:
-        """Return the state before the first iteration, which starts at a candidate."""
-        return cls(iteration=0, current=start, best=start, history=())
+    def at(
+        cls, W: Array, eigenvalues: Array | None = None, history: tuple[Record, ...] = ()
+    ) -> Self:
+        """Return the state of a run that begins at W (d, q), after the steps of a history."""
+        start = Candidate(W, np.zeros(W.shape[1]) if eigenvalues is None else eigenvalues)
+        if history:
+            history = (*history[:-1], replace(history[-1], settled=False))
+        return cls(start, start, history)
+
+    @property
+    def iteration(self) -> int:
+        """The number of iterations that have ended."""
+        return len(self.history)
+
+    def advanced(
+        self,
+        now: Candidate,
+        residual: float,
+        *,
+        limit: float = 0.0,
+        slack: float = 0.0,
+        settled: bool = False,
+        curvature: Sequence[tuple[Array, Array]] = (),
+    ) -> Self:
+        """Return the state after a step to another W; the driver adds the seconds.
+
+        `slack` is the decrease of J that approximation and rounding may cause. Of two W that they
+        hide from each other the later one is taken, which is nearer convergence.
+        """
+        record = Record(
+            iteration=self.iteration + 1,
+            objective=now.objective,
+            eigenvalues=tuple(now.eigenvalues.tolist()),
+            change=relative_change(now.eigenvalues, self.current.eigenvalues),
+            angle=subspace_sine(self.current.W, now.W),
+            seconds=0.0,
+            ascent=now.objective >= self.current.objective - slack,
+            settled=settled,
+            residual=residual,
+            limit=limit,
+        )
+        best = now if now.objective >= self.peak - slack else self.best
+        peak = max(self.peak, now.objective)
+        return type(self)(now, best, (*self.history, record), peak, tuple(curvature))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The solution of a solver run.
+    """The solution of a run, or of all runs of a fit.
 
     Attributes
     ----------
@@ -103,17 +146,15 @@ class Solution:
     eigengap : float
         The smallest of these eigenvalues minus the largest outside of W.
     objective : float
-        J(W).
+        J(W), in double precision as the product.
     error : float
         A bound on the relative error of the objective.
     product : (d, q) array
         Phi(W) W.
     residual : float
-        The residual of W, under the true kernel as far as that was affordable.
+        The residual of W; of a fit, under the true kernel as far as that was affordable.
     residual_rows : int
         The number of rows that the residual compares with all rows.
-    in_double : bool
-        Whether the objective and the product are of double precision.
     engine, engine_note : str
         The name of the engine; its device, and why others before it declined.
     """
@@ -124,14 +165,17 @@ class Solution:
     objective: float
     error: float
     product: Array
-    n_iter: int
     status: Status
     history: tuple[Record, ...]
     residual: float = 1.0
     residual_rows: int = 0
-    in_double: bool = False
     engine: str = ""
     engine_note: str = ""
+
+    @property
+    def n_iter(self) -> int:
+        """The number of iterations."""
+        return len(self.history)
 
 
 def relative_change(values: Array, before: Array) -> float:

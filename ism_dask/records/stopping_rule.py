@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ism_dask._types import Array
 from ism_dask.records.iteration import Record, relative_change
 
 if TYPE_CHECKING:
     from ism_dask.records.checkpoint import Round
 
-# `converged` guarantees three things. The residual of W is at most RESIDUAL ...
+# `converged` claims that the residual of W is at most this.
 RESIDUAL = 1e-4
-# ... the sine of the angle by which the next spectral step would turn W is at most ANGLE ...
+# Spectral steps go on until they turn W by an angle with at most this sine, too: the residual says
+# little of columns with small eigenvalues.
 ANGLE = 0.01
-# ... and HORIZON more steps would raise J by at most the share GAIN of it.
-HORIZON, GAIN = 50, 1e-3
-# The share of that gain that the first-order estimate may predict. It is below 1 because later
-# steps may be larger.
-_CAUTION = 0.1
 # Eigenvalues are unchanged if their relative change is below this and there is no `tol`.
 _UNCHANGED = 1e-5
 # Two iterations apart, eigenvalues closer than this fraction of `tol` are a cycle of length two.
@@ -34,8 +29,6 @@ _FALL, _SPREAD, _PATIENCE, _MORE_PATIENCE = 0.5, 3e-3, 20, 100
 # It swings if within _SWINGS steps, each of which turns W by a sine of _TURN at least, the residual
 # has not fallen to the share _FALL and J has varied by at most the share _SWING.
 _SWINGS, _TURN, _SWING = 3, 0.9, 3e-4
-# J has reached a plateau by its mean change over this many steps.
-STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -67,6 +60,10 @@ class Stopping:
             return False
         return self.angle_tol is None or angle < self.angle_tol
 
+    def is_stationary(self, residual: float, angle: float) -> bool:
+        """Return whether the iteration ends at a W, because there is no `tol`."""
+        return self.tol is None and residual <= RESIDUAL and angle <= ANGLE
+
     @property
     def limit(self) -> float:
         """The tolerance that applies, of the change of the eigenvalues or of the residual."""
@@ -95,23 +92,10 @@ class Stopping:
         """Whether an iteration that ends by this rule may be called converged."""
         return self.tol is None or self.tol <= RESIDUAL
 
-    def after(self, seconds: float) -> Stopping:
-        """Return the rule for a run that begins `seconds` later, under the same time limit."""
-        if self.max_seconds is None:
-            return self
-        return replace(self, max_seconds=max(0.0, self.max_seconds - seconds))
-
-    def time_is_up(self, seconds: float) -> bool:
-        """Return whether the time limit is reached after `seconds`."""
-        return self.max_seconds is not None and seconds >= self.max_seconds
-
-    def is_spent(self, iteration: int, seconds: float) -> bool:
-        """Return whether the limit of iterations or of time allows no further iteration."""
-        return iteration >= self.max_iter or self.time_is_up(seconds)
-
     def reached(self, record: Record) -> bool:
         """Return whether the iteration of `record` was the last."""
-        return record.settled or self.is_spent(record.iteration, record.seconds)
+        limit = np.inf if self.max_seconds is None else self.max_seconds
+        return record.settled or record.iteration >= self.max_iter or record.seconds >= limit
 
     def is_stuck(self, history: Sequence[Record]) -> bool:
         """Return whether the spectral iteration will not converge, but another solver may."""
@@ -175,26 +159,3 @@ def _stays(history: Sequence[Record], steps: int, share: float) -> bool:
         return False
     objectives = [record.objective for record in last]
     return max(objectives) - min(objectives) <= share * abs(objectives[-1])
-
-
-def is_stationary(residual: float, angle: float, product: float, objective: float) -> bool:
-    """Return whether W meets what `converged` guarantees, to first order.
-
-    Parameters
-    ----------
-    residual : float
-    angle : float
-        The sine of the angle by which the next step would turn W.
-    product : float
-        The norm of Phi W, which is half of the gradient of J.
-    objective : float
-    """
-    if residual > RESIDUAL or angle > ANGLE:
-        return False
-    predicted = HORIZON * 2.0 * residual * product * angle
-    return predicted <= _CAUTION * GAIN * abs(objective)
-
-
-def has_plateaued(changes: Array, objective: float, share: float) -> bool:
-    """Return whether the mean of the last `STEPS` changes of J is at most a share of J."""
-    return len(changes) == STEPS and bool(changes.mean() <= share * abs(objective))

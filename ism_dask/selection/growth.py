@@ -45,7 +45,8 @@ def grown(
         if len(stage) < len(rows.counting):
             blocks = rows.dealt(target, stage, rows_of_a_block(len(rows.counting)))
             evaluate = partial(blocks.explained, for_steps(rows, sample.at(setting)))
-            W, _ = ascend_roughly(evaluate, W, sample.precondition, RULES.stage_steps, curvature)
+            guess, steps, limit = sample.precondition, RULES.stage_steps, sample.time_limit
+            W, _ = ascend_roughly(evaluate, W, guess, steps, curvature, time_limit=limit)
         seen = stage
     return replace(choice, W=W, setting=setting)
 

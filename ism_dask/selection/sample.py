@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
 from typing import TypeVar
@@ -22,6 +22,7 @@ from ism_dask.selection.rules import RULES
 from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend_roughly
 from ism_dask.solvers.lbfgs import Precondition
+from ism_dask.solvers.time_limit import TimeLimit
 
 _Cell = TypeVar("_Cell")
 
@@ -57,6 +58,8 @@ class Sample:
         Whether the width may be chosen.
     q : int
     seed : int
+    time_limit : TimeLimit
+        That of the fit: beyond it each climb takes one step.
     """
 
     rows: Block
@@ -65,6 +68,7 @@ class Sample:
     width_is_free: bool
     q: int
     seed: int
+    time_limit: TimeLimit = field(default_factory=TimeLimit)
 
     def part(self, numbers: Array) -> Sample:
         """Return the sample of some of the rows (k,), with starts of its own."""
@@ -75,6 +79,7 @@ class Sample:
             self.width_is_free,
             self.q,
             self.seed,
+            self.time_limit,
         )
 
     def at(self, setting: Setting) -> RidgeRegression:
@@ -143,7 +148,7 @@ class Sample:
     def climbed(self, W: Array, setting: Setting, steps: int) -> tuple[Array, float]:
         """Return W (d, q) and J after up to a number of steps."""
         evaluate = partial(self.blocks.explained, self.at(setting))
-        return ascend_roughly(evaluate, W, self.precondition, steps)
+        return ascend_roughly(evaluate, W, self.precondition, steps, time_limit=self.time_limit)
 
     @cached_property
     def weight_cost(self) -> float:

@@ -1,10 +1,10 @@
-"""Ascent of a criterion over W with orthonormal columns, by preconditioned L-BFGS steps."""
+"""Ascent of J over W with orthonormal columns, by preconditioned L-BFGS steps."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
 from ism_dask.engines.operator import check_finite, relative_residual
 from ism_dask.linalg.eigen import rayleigh_ritz
-from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.iteration import Candidate, Record, State, relative_change
+from ism_dask.records.iteration import Candidate, State
 from ism_dask.records.stopping_rule import RESIDUAL
-from ism_dask.solvers.lbfgs import Curvature, Precondition, lbfgs_ascent, no_curvature
+from ism_dask.solvers.driver import drive, stamped
+from ism_dask.solvers.lbfgs import Curvature, Precondition, Slope, lbfgs_ascent, no_curvature
+from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import Status
 
 # W is stationary at the residual that `converged` allows, once the slope is at most this share of
@@ -27,11 +28,13 @@ _FLAT = 3e-6
 _LARGEST_RESIDUAL = 0.25
 # Rough ascents end once a step gains less than this share of what is not explained.
 _STILL = 1e-5
+# J has reached a plateau by its mean change over this many steps.
+_PLATEAU_STEPS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class AscentResult:
-    """The result of an ascent.
+    """The W of an ascent, what J is there, and how the ascent ended.
 
     Attributes
     ----------
@@ -39,113 +42,32 @@ class AscentResult:
         Orthonormal columns; `W^T Phi W` is diagonal and its entries decrease.
     eigenvalues : (q,) array
         These entries.
-    value : Explained
-        J and Phi W.
+    objective : float
+    product : (d, q) array
+        Phi W.
+    limit : float
+        The residual that had to be reached.
     state : State
         The last state, with the history.
     status : Status
-    limit : float
-        The residual that had to be reached.
     """
 
     W: Array
     eigenvalues: Array
-    value: Explained
+    objective: float
+    product: Array
+    limit: float
     state: State
     status: Status
-    limit: float
 
     @property
     def residual(self) -> float:
         """The residual of W."""
-        return relative_residual(self.W, self.value.product)
-
-
-def ascend(
-    evaluate: Callable[[Array], Explained],
-    W: Array,
-    precondition: Precondition | None = None,
-    *,
-    max_iter: int,
-    max_seconds: float | None = None,
-    state: State | None = None,
-    on_iteration: Callable[[State], None] | None = None,
-    curvature: Curvature | None = None,
-) -> AscentResult:
-    """Return the result of an ascent from W (d, q), which ends where W is stationary.
-
-    The history continues that of `state`, whose steps and seconds count, and the steps begin with
-    the `curvature` of an ascent on other rows or in single precision. The residual that ends it is
-    that of `residual_limit`.
-    """
-    began = time.perf_counter()
-    now = evaluate(W)
-    check_finite(now.product)
-    history = () if state is None else state.history
-    earlier = history[-1].seconds if history else 0.0
-    here = _candidate(W, now)
-    state = State(len(history), here, here, history, now.objective)
-    memory = no_curvature() if curvature is None else curvature
-    limits = max_iter, max_seconds
-    status = _ending(_is_stationary(W, now), len(history), earlier, *limits)
-    if status is None:
-        for V, value in lbfgs_ascent(evaluate, W, now, precondition, memory):
-            W, now = V, value
-            seconds = earlier + time.perf_counter() - began
-            settled = _is_stationary(W, now)
-            state = _next_state(state, W, now, seconds, settled)
-            state = replace(state, curvature=tuple(memory))
-            if on_iteration is not None:
-                on_iteration(state)
-            status = _ending(settled, state.iteration, seconds, *limits)
-            if status is not None:
-                break
-    status = status or Status.STALLED  # no step along the slope raises J
-    if not state.history:
-        settled = status is Status.CONVERGED
-        state = _next_state(state, W, now, time.perf_counter() - began, settled)
-        if on_iteration is not None:
-            on_iteration(state)
-    W, values, product = rayleigh_ritz(W, now.product)
-    value = Explained(now.objective, product, now.noise)
-    return AscentResult(W, values, value, state, status, residual_limit(value))
-
-
-def _ending(
-    settled: bool, steps: int, seconds: float, max_iter: int, max_seconds: float | None
-) -> Status | None:
-    """Return how an ascent ends after some steps and seconds, or None if it goes on."""
-    if settled:
-        return Status.CONVERGED
-    if max_seconds is not None and seconds >= max_seconds:
-        return Status.OVER_CAP
-    return Status.MAX_ITER if steps >= max_iter else None
-
-
-def ascend_roughly(
-    evaluate: Callable[[Array], Explained],
-    W: Array,
-    precondition: Precondition,
-    steps: int,
-    curvature: Curvature | None = None,
-) -> tuple[Array, float]:
-    """Return W (d, q) and J after up to a number of steps, or once J hardly rises any more.
-
-    It ends as well where W is stationary.
-    """
-    now = evaluate(W)
-    ascent = lbfgs_ascent(evaluate, W, now, precondition, curvature)
-    for number, (V, value) in enumerate(ascent, 1):
-        gain = value.objective - now.objective
-        W, now = V, value
-        still = gain <= _STILL * abs(1.0 - now.objective)
-        if number >= steps or still or _is_stationary(W, now):
-            break
-    return W, now.objective
+        return relative_residual(self.W, self.product)
 
 
 def residual_limit(value: Explained) -> float:
-    """Return the residual at which W counts as stationary."""
+    """Return the residual at which the W of a prediction counts as stationary."""
     size = float(np.linalg.norm(value.product))
     if size == 0.0:
         return RESIDUAL
@@ -154,31 +76,146 @@ def residual_limit(value: Explained) -> float:
     return min(max(RESIDUAL, of_noise, of_change), _LARGEST_RESIDUAL)
 
 
-def _is_stationary(W: Array, value: Explained) -> bool:
-    return relative_residual(W, value.product) <= residual_limit(value)
+def ascend(
+    evaluate: Callable[[Array], Slope],
+    W: Array,
+    precondition: Precondition | None = None,
+    *,
+    limit: Callable[[Any], float] = residual_limit,
+    max_iter: int,
+    time_limit: TimeLimit | None = None,
+    state: State | None = None,
+    saved: State | None = None,
+    on_iteration: Callable[[State], None] | None = None,
+    curvature: Curvature | None = None,
+    still: float = 0.0,
+) -> AscentResult:
+    """Return the result of an ascent from W (d, q), which ends where W is stationary.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Returns J and Phi W (d, q) at a W.
+    W : (d, q) array
+    precondition : callable, optional
+    limit : callable
+        Returns the residual at which W counts as stationary, from the evaluation there.
+    max_iter : int
+        The most steps, with those in the history.
+    time_limit : TimeLimit, optional
+    state : State, optional
+        The state whose history this ascent continues.
+    saved : State, optional
+        The state at which this ascent was interrupted: it continues there.
+    on_iteration : callable, optional
+        Called with the state after each step.
+    curvature : deque, optional
+        That of an ascent on other rows or in single precision, with which the steps begin.
+    still : float
+        The ascent ends, too, if J changes by a smaller share in the mean of five steps.
+    """
+    time_limit = TimeLimit() if time_limit is None else time_limit
+    memory = no_curvature() if curvature is None else curvature
+    begun = 0 if state is None else state.iteration
+    if saved is not None:
+        W, state = saved.current.W, saved
+        memory.clear()
+        memory.extend(saved.curvature)
+    start = State.at(W) if state is None else replace(state, current=Candidate(W, np.zeros(0)))
+    steps = _AscentSteps(evaluate, precondition, memory, limit, begun, still)
+    state, status = drive(steps, start, max_iter, time_limit, on_iteration)
+    value = steps.value
+    if not state.history:
+        # No step was taken: the history has the start.
+        state = stamped(steps.noted(state, state.current.W), time_limit)
+        if on_iteration is not None:
+            on_iteration(state)
+    W, values, product = rayleigh_ritz(state.current.W, value.product)
+    return AscentResult(W, values, value.objective, product, limit(value), state, status)
 
 
-def _candidate(W: Array, value: Explained) -> Candidate:
-    values = np.linalg.eigvalsh(_symmetric(W.T @ value.product))[::-1]
-    return Candidate(W, values, np.nan, value.objective)
+class _AscentSteps:
+    """The steps of L-BFGS, for the driver; `value` is the evaluation at the current W."""
+
+    value: Slope
+
+    def __init__(  # noqa: PLR0917
+        self,
+        evaluate: Callable[[Array], Slope],
+        precondition: Precondition | None,
+        memory: Curvature,
+        limit: Callable[[Any], float],
+        begun: int,
+        still: float,
+    ) -> None:
+        self._evaluate, self._precondition, self._memory = evaluate, precondition, memory
+        self._limit, self._begun, self._still = limit, begun, still
+
+    def init(self, state: State) -> State:
+        """Return the state with J at its W, from which J rises in every step."""
+        W = state.current.W
+        self.value = self._evaluate(W)
+        check_finite(self.value.product)
+        self._ascent = lbfgs_ascent(self._evaluate, W, self.value, self._precondition, self._memory)
+        here = self._candidate(W)
+        return State(here, here, state.history, here.objective, tuple(self._memory))
+
+    def terminate(self, state: State) -> Status | None:
+        """Return how the ascent ends at a state, or None if it goes on."""
+        if relative_residual(state.current.W, self.value.product) <= self._limit(self.value):
+            return Status.CONVERGED
+        own = state.history[self._begun :][-_PLATEAU_STEPS - 1 :]
+        rise = np.abs(np.diff([record.objective for record in own]))
+        flat = self._still * abs(self.value.objective)
+        is_still = len(rise) == _PLATEAU_STEPS and rise.mean() <= flat
+        return Status.STALLED if is_still else None
+
+    def step(self, state: State) -> State | None:
+        """Return the state after a step, or None if no step along the slope raises J."""
+        move = next(self._ascent, None)
+        if move is None:
+            return None
+        W, self.value = move
+        return self.noted(state, W)
+
+    def noted(self, state: State, W: Array) -> State:
+        """Return the state with a record of W, at which J was evaluated."""
+        residual, limit = relative_residual(W, self.value.product), self._limit(self.value)
+        return state.advanced(
+            self._candidate(W),
+            residual,
+            limit=limit,
+            settled=residual <= limit,
+            curvature=self._memory,
+        )
+
+    def _candidate(self, W: Array) -> Candidate:
+        inner = W.T @ self.value.product
+        values = np.linalg.eigvalsh((inner + inner.T) / 2)[::-1]
+        return Candidate(W, values, objective=self.value.objective)
 
 
-def _symmetric(matrix: Array) -> Array:
-    return (matrix + matrix.T) / 2
+def ascend_roughly(
+    evaluate: Callable[[Array], Explained],
+    W: Array,
+    precondition: Precondition,
+    steps: int,
+    curvature: Curvature | None = None,
+    *,
+    time_limit: TimeLimit | None = None,
+) -> tuple[Array, float]:
+    """Return W (d, q) and J after up to a number of steps, or once J hardly rises any more.
 
-
-def _next_state(state: State, W: Array, value: Explained, seconds: float, settled: bool) -> State:
-    before, here = state.current, _candidate(W, value)
-    record = Record(
-        iteration=state.iteration + 1,
-        objective=value.objective,
-        eigenvalues=tuple(here.eigenvalues.tolist()),
-        change=relative_change(here.eigenvalues, before.eigenvalues),
-        angle=subspace_sine(before.W, W),
-        seconds=seconds,
-        ascent=value.objective >= before.objective,
-        settled=settled,
-        residual=relative_residual(W, value.product),
-        limit=residual_limit(value),
-    )
-    return State(record.iteration, here, here, (*state.history, record), value.objective)
+    It ends as well where W is stationary, or after the first step beyond a time limit.
+    """
+    now = evaluate(W)
+    ascent = lbfgs_ascent(evaluate, W, now, precondition, curvature)
+    for number, (V, value) in enumerate(ascent, 1):
+        gain = value.objective - now.objective
+        W, now = V, value
+        still = gain <= _STILL * abs(1.0 - now.objective)
+        stationary = relative_residual(W, now.product) <= residual_limit(now)
+        is_over = time_limit is not None and time_limit.is_over
+        if number >= steps or still or stationary or is_over:
+            break
+    return W, now.objective

@@ -6,9 +6,8 @@ saves the iterations.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,44 +30,113 @@ from ism_dask.linalg.eigen import (
 )
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Candidate, Record, Solution, State, relative_change
-from ism_dask.records.stopping_rule import RESIDUAL, Stopping, is_stationary
+from ism_dask.records.stopping_rule import RESIDUAL, Stopping
+from ism_dask.solvers.driver import drive
+from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import Status
 
 # Two values of J by an approximation are equal if they differ by less than a quarter of the bound
 # on their error and by less than this share. From one W to the next the error varies by a tenth to
 # a thousandth of the bound. A wide bound is no measure of that variation, hence the share.
 _TIE = 1e-4
-# The residual at which other solvers than ISM end.
-SOLVER_TOLERANCE = 1e-6
 # If Phi W is a smaller share of J than this, J does not depend on W except by rounding.
 _FLAT = 1e-9
 # At this residual W is stationary, whichever rule ended the iteration.
 _STATIONARY = 1e-10
 
 
-@dataclass(frozen=True)
-class _Point:
-    """A W with its J and either Phi or only Phi W."""
+class SpectralSteps:
+    """The steps of ISM, for the driver.
 
-    W: Array
-    evaluation: PhiEvaluation | ProductEvaluation
+    Parameters
+    ----------
+    operator : Operator
+    q : int
+        Columns of W.
+    stopping : Stopping
+    time_limit : TimeLimit
+    """
 
-    @property
-    def phi(self) -> Array | None:
-        """Phi (d, d), or None if only Phi W was computed."""
-        return self.evaluation.phi if isinstance(self.evaluation, PhiEvaluation) else None
+    def __init__(
+        self, operator: Operator, q: int, stopping: Stopping, time_limit: TimeLimit
+    ) -> None:
+        self._operator, self._q = operator, q
+        self._stopping, self._time_limit = stopping, time_limit
+        # The current W with its evaluation, once there is one.
+        self._point: tuple[Array, Evaluation] | None = None
 
-    @property
-    def product(self) -> Array:
-        """Phi W (d, q)."""
-        if isinstance(self.evaluation, ProductEvaluation):
-            return self.evaluation.product
-        return self.evaluation.phi @ self.W
+    def init(self, state: State) -> State:
+        """Return the state as it is: its W is evaluated when a step needs that."""
+        return state
 
-    @property
-    def residual(self) -> float:
-        """The residual of W, from 0 at a stationary point to 1."""
-        return relative_residual(self.W, self.product)
+    def terminate(self, state: State) -> Status | None:
+        """Return how the iteration ends at a state, or None if it goes on."""
+        if not state.history:
+            return None
+        if state.history[-1].settled:
+            if self._stopping.tol is not None:
+                return Status.TOLERANCE
+            # J by landmarks may jump: then an earlier W has a larger J than the last.
+            is_best = np.array_equal(state.best.W, state.current.W)
+            return Status.CONVERGED if is_best else Status.SWINGS
+        return Status.SWINGS if self._stopping.is_stuck(state.history) else None
+
+    def step(self, state: State) -> State:
+        """Return the state after a spectral step."""
+        W, stopping = state.current.W, self._stopping
+        evaluation = self._phi(W)
+        if not np.isfinite(state.current.objective):
+            state = _with_objective(state, evaluation.objective)
+        # The leading eigenpairs of Phi, whose vectors are the next W.
+        spectrum = leading_eigenpairs(
+            check_finite(evaluation.phi),
+            self._q,
+            guess=W,
+            noise=evaluation.noise,
+            space=space_of(self._operator),
+        )
+        W, values = spectrum.vectors, spectrum.values
+        change = relative_change(values, state.current.eigenvalues)
+        settled = stopping.tol_is_met(change, angle := subspace_sine(state.current.W, W))
+        # The last W needs no d x d matrix: a cheaper pass gives J and the residual.
+        is_last = settled or self._time_limit.is_over or state.iteration + 1 >= stopping.max_iter
+        tried: PhiEvaluation | ProductEvaluation
+        tried = self._operator.gradient(W) if is_last else self._operator.phi(W)
+        self._point = W, tried
+        residual = relative_residual(W, _product(tried, W))
+        return state.advanced(
+            Candidate(W, values, spectrum.following, tried.objective),
+            residual,
+            slack=_slack(tried),
+            settled=settled or stopping.is_stationary(residual, angle),
+        )
+
+    def solution(self, state: State, status: Status) -> Solution:
+        """Return the solution with the best W of a run.
+
+        By the published rule the eigengap is that of the Phi whose eigenvectors W has, otherwise
+        that of Phi(W). In either case one kind of pass computes all numbers, so that a run that
+        was interrupted comes to the same bits.
+        """
+        W = state.best.W
+        if self._stopping.tol is None:
+            return solution_at(self._operator, W, status, state.history, self._phi(W))
+        last = self._last(W)
+        product = last if isinstance(last, ProductEvaluation) else self._operator.gradient(W)
+        following = state.best.following
+        solution = solution_at(self._operator, W, status, state.history, product, following)
+        least = RESIDUAL if self._stopping.claims_convergence else _STATIONARY
+        if solution.status is Status.TOLERANCE and solution.residual <= least:
+            return replace(solution, status=Status.CONVERGED)
+        return solution
+
+    def _phi(self, W: Array) -> PhiEvaluation:
+        last = self._last(W)
+        return last if isinstance(last, PhiEvaluation) else self._operator.phi(W)
+
+    def _last(self, W: Array) -> Evaluation | None:
+        """Return what the last pass has computed, if it was at W."""
+        return self._point[1] if self._point is not None and self._point[0] is W else None
 
 
 def solve(
@@ -79,7 +147,7 @@ def solve(
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
 ) -> Solution:
-    """Return the solution of the iteration from the spectral start, or from `state`.
+    """Return the solution of the spectral steps, from the spectral start or from `state`.
 
     Parameters
     ----------
@@ -93,166 +161,54 @@ def solve(
     state : State, optional
         The state of an interrupted run, which continues to the same solution, bit for bit.
     """
-    run = _Run(operator, q, stopping)
     state = spectral_state(operator, q) if state is None else state
-    # The time before an interruption counts.
     earlier = state.history[-1].seconds if state.history else 0.0
-    started = time.perf_counter() - earlier
-    if state.history and run.is_over(state):
-        return run.solution(state)
-    point = _Point(state.current.W, operator.phi(state.current.W))
-    if not np.isfinite(state.current.objective):
-        state = _with_objective(state, point.evaluation.objective)
-    while True:
-        spectrum = run.step(point)
-        iteration, seconds = state.iteration + 1, time.perf_counter() - started
-        change = relative_change(spectrum.values, state.current.eigenvalues)
-        angle = subspace_sine(state.current.W, spectrum.vectors)
-        met = stopping.tol_is_met(change, angle)
-        # The last W needs no d x d matrix: a cheaper pass gives J and the residual.
-        last = met or stopping.is_spent(iteration, seconds)
-        evaluate = operator.gradient if last else operator.phi
-        tried = _Point(spectrum.vectors, evaluate(spectrum.vectors))
-        slack = _slack(tried.evaluation)
-        record = Record(
-            iteration=iteration,
-            objective=tried.evaluation.objective,
-            eigenvalues=tuple(spectrum.values.tolist()),
-            change=change,
-            angle=angle,
-            seconds=time.perf_counter() - started,
-            ascent=tried.evaluation.objective >= state.current.objective - slack,
-            settled=met,
-            residual=tried.residual,
-        )
-        if not last and run.ends_at(tried):
-            record = replace(record, settled=True)
-        state = _next_state(state, spectrum, record, slack)
-        if on_iteration is not None:
-            on_iteration(state)
-        if run.is_over(state):
-            return run.solution(state, tried)
-        point = tried
+    time_limit = TimeLimit(stopping.max_seconds, earlier)
+    steps = SpectralSteps(operator, q, stopping, time_limit)
+    return steps.solution(*drive(steps, state, stopping.max_iter, time_limit, on_iteration))
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The operator and the rules of a run, which are the same in all its iterations."""
-
-    operator: Operator
-    q: int
-    stopping: Stopping
-
-    def step(self, point: _Point) -> Spectrum:
-        """Return the leading eigenpairs of Phi, whose vectors are the next W."""
-        return leading_eigenpairs(
-            check_finite(self._phi(point)),
-            self.q,
-            guess=point.W,
-            noise=point.evaluation.noise,
-            space=space_of(self.operator),
-        )
-
-    def ends_at(self, point: _Point) -> bool:
-        """Return whether W is stationary and that ends the iteration, because there is no `tol`."""
-        if self.stopping.tol is not None or point.residual > RESIDUAL:
-            return False
-        return is_stationary(
-            point.residual,
-            subspace_sine(point.W, self.step(point).vectors),
-            float(np.linalg.norm(point.product)),
-            point.evaluation.objective,
-        )
-
-    def is_over(self, state: State) -> bool:
-        """Return whether the iteration ends at `state`."""
-        reached = self.stopping.reached(state.history[-1])
-        return reached or self.stopping.is_stuck(state.history)
-
-    def solution(self, state: State, tried: _Point | None = None) -> Solution:
-        """Return the solution with the best W; `tried` is the point of the last W, if available."""
-        best = state.best
-        published = self.stopping.tol is not None
-        point = tried if tried is not None and tried.W is best.W else None
-        # By the published rule the eigengap is that of the Phi whose eigenvectors W has, otherwise
-        # that of Phi(W). In either case one kind of pass computes all numbers, so that a run that
-        # was interrupted comes to the same bits.
-        if point is None or (point.phi is not None) == published:
-            evaluate = self.operator.gradient if published else self.operator.phi
-            point = _Point(best.W, evaluate(best.W))
-        W, values, product = rayleigh_ritz(best.W, point.product)
-        following = best.following
-        if not published or not np.isfinite(following):
-            following = largest_eigenvalue_outside(self._phi(point), point.W)
-        return Solution(
-            W=W,
-            eigenvalues=values,
-            eigengap=float(values[-1]) - following,
-            objective=point.evaluation.objective,
-            error=point.evaluation.error,
-            product=product,
-            n_iter=state.iteration,
-            status=self._status(state, point),
-            history=state.history,
-            in_double=point.evaluation.noise <= DOUBLE_NOISE,
-        )
-
-    def _phi(self, point: _Point) -> Array:
-        return self.operator.phi(point.W).phi if point.phi is None else point.phi
-
-    def _status(self, state: State, point: _Point) -> Status:
-        record = state.history[-1]
-        if np.linalg.norm(point.product) <= _FLAT * abs(point.evaluation.objective):
-            return Status.FLAT
-        published = self.stopping.tol is not None
-        if record.settled and (published or state.best is state.current):
-            converged = point.residual <= (
-                RESIDUAL if self.stopping.claims_convergence else _STATIONARY
-            )
-            return Status.CONVERGED if converged else Status.TOLERANCE
-        if self.stopping.is_spent(record.iteration, record.seconds):
-            spent = record.iteration >= self.stopping.max_iter
-            return Status.MAX_ITER if spent else Status.OVER_CAP
-        return Status.SWINGS
-
-
-def solution_at(
-    operator: Operator, W: Array, status: Status, history: tuple[Record, ...] = ()
+def solution_at(  # noqa: PLR0917
+    operator: Operator,
+    W: Array,
+    status: Status,
+    history: tuple[Record, ...] = (),
+    evaluation: PhiEvaluation | ProductEvaluation | None = None,
+    following: float = np.nan,
 ) -> Solution:
-    """Return the solution in the span of W (d, q), by Rayleigh-Ritz; this computes Phi once.
+    """Return the solution in the span of W (d, q), by Rayleigh-Ritz, in double precision.
 
-    Its eigengap is negative if the spectral step would leave W.
+    Parameters
+    ----------
+    operator : Operator
+    W : (d, q) array
+    status : Status
+        How the run of these iterations ended.
+    history : tuple of Record
+    evaluation : PhiEvaluation or ProductEvaluation, optional
+        That at W. By default J and Phi W come from `operator.gradient`.
+    following : float
+        The largest eigenvalue of Phi outside of W, computed by default. If it exceeds those of W,
+        the eigengap is negative: the spectral step would leave W.
     """
-    evaluation = operator.phi(W)
-    phi = evaluation.phi
-    W, values, product = rayleigh_ritz(W, phi @ W)
+    if not np.isfinite(following):
+        at_W = evaluation if isinstance(evaluation, PhiEvaluation) else operator.phi(W)
+        following = largest_eigenvalue_outside(at_W.phi, W)
+    if evaluation is None or evaluation.noise > DOUBLE_NOISE:
+        evaluation = operator.gradient(W)
+    W, values, product = rayleigh_ritz(W, _product(evaluation, W))
+    is_flat = np.linalg.norm(product) <= _FLAT * abs(evaluation.objective)
     return Solution(
         W=W,
         eigenvalues=values,
-        eigengap=float(values[-1]) - largest_eigenvalue_outside(phi, W),
+        eigengap=float(values[-1]) - following,
         objective=evaluation.objective,
         error=evaluation.error,
         product=product,
-        n_iter=len(history),
-        status=status,
+        status=Status.FLAT if is_flat else status,
         history=history,
         residual=relative_residual(W, product),
-        in_double=evaluation.noise <= DOUBLE_NOISE,
     )
-
-
-def one_step_agrees(operator: Operator, solution: Solution) -> bool:
-    """Return whether one spectral step does not refute that W is stationary.
-
-    If the step would leave W, because Phi has a larger eigenvalue outside of W than within, it
-    decides nothing: `verify_maximum` then takes more steps.
-    """
-    if relative_residual(solution.W, solution.product) > RESIDUAL:
-        return False
-    if solution.eigengap < 0:
-        return True
-    point = _Point(solution.W, operator.phi(solution.W))
-    return _Run(operator, solution.W.shape[1], Stopping(None)).ends_at(point)
 
 
 def spectral_state(operator: Operator, q: int) -> State:
@@ -263,7 +219,7 @@ def spectral_state(operator: Operator, q: int) -> State:
     """
     start = _spectrum_of_phi0(operator, q)
     W = start.vectors if start.null.all() else start.vectors[:, ~start.null]
-    return State.initial(Candidate(W, start.values, np.nan, -np.inf))
+    return State.at(W, start.values)
 
 
 def spectral_start(operator: Operator, q: int) -> Array:
@@ -275,22 +231,9 @@ def _spectrum_of_phi0(operator: Operator, q: int) -> Spectrum:
     return leading_eigenpairs(check_finite(operator.phi0()), q, space=space_of(operator))
 
 
-def state_at(W: Array) -> State:
-    """Return the state before the first iteration that starts at W (d, q)."""
-    return State.initial(Candidate(W, np.zeros(W.shape[1]), np.nan, -np.inf))
-
-
-def restart_from(solution: Solution) -> State:
-    """Return the state before the first iteration that starts at the W of another problem."""
-    return State.initial(Candidate(solution.W, solution.eigenvalues, np.nan, -np.inf))
-
-
-def continue_from(solution: Solution, W: Array | None = None) -> State:
-    """Return the state that continues the history of a solution, from its W or another (d, q)."""
-    W = solution.W if W is None else W
-    start = Candidate(W, solution.eigenvalues, np.nan, -np.inf)
-    last = replace(solution.history[-1], settled=False)
-    return State(solution.n_iter, start, start, (*solution.history[:-1], last))
+def _product(evaluation: PhiEvaluation | ProductEvaluation, W: Array) -> Array:
+    """Return Phi W (d, k)."""
+    return evaluation.phi @ W if isinstance(evaluation, PhiEvaluation) else evaluation.product
 
 
 def _with_objective(state: State, objective: float) -> State:
@@ -300,14 +243,6 @@ def _with_objective(state: State, objective: float) -> State:
     if current.W.shape[1] < len(current.eigenvalues):
         return replace(state, current=current)
     return replace(state, current=current, best=current, peak=objective)
-
-
-def _next_state(state: State, spectrum: Spectrum, record: Record, slack: float) -> State:
-    tried = Candidate(spectrum.vectors, spectrum.values, spectrum.following, record.objective)
-    # If an approximation cannot distinguish two W, prefer the later one: it is nearer convergence.
-    best = tried if tried.objective >= state.peak - slack else state.best
-    history = (*state.history, record)
-    return State(record.iteration, tried, best, history, max(state.peak, record.objective))
 
 
 def _slack(evaluation: Evaluation) -> float:

@@ -14,32 +14,38 @@ from ism_dask._validation import (
     check_positive_int,
     positive_float,
 )
-from ism_dask.records.iteration import Solution
+from ism_dask.engines.operator import Operator
+from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, Stopping
-from ism_dask.solvers import dimension_growth, grassmann, ism, stiefel
-from ism_dask.solvers.solver_log import with_log
+from ism_dask.solvers import ism
+
+# The estimators that maximise the dependence of X W.
+DEPENDENCE_ESTIMATORS = (
+    "SupervisedIKDR",
+    "UnsupervisedIKDR",
+    "SemiSupervisedIKDR",
+    "AlternativeIKDR",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Solver:
-    """A solver with its options.
+    """A solver with its options; a subclass has `solve`.
 
-    All solvers use the same engine, start at the same W and return the same kind of solution.
+    An estimator takes any object of a subclass. All solvers use the same engine, start at the same
+    W and return the same kind of solution, of which an estimator reads W, status and history.
 
     Attributes
     ----------
-    solve : callable
-        A function with the signature of `ism_dask.solvers.ism.solve`.
+    estimators : tuple of str
+        The names of the estimators that the solver serves.
     ends_by_change : bool
         Whether the solver may end by the change of the eigenvalues. With small steps that change is
-        small from the first step on, so the other solvers end by the residual.
-    resumes : bool
-        Whether the solver can continue from any of its states as if it had not been interrupted.
+        small from the first step on, so that other solvers than ISM end by the residual.
     """
 
-    solve: ClassVar[Callable[..., Solution]]
+    estimators: ClassVar[tuple[str, ...]] = DEPENDENCE_ESTIMATORS
     ends_by_change: ClassVar[bool] = False
-    resumes: ClassVar[bool] = False
 
     max_iter: int
     max_seconds: float | None = None
@@ -53,6 +59,42 @@ class Solver:
     def stopping(self) -> Stopping:
         """The stopping rule of these options: to stop when W is stationary, or at a limit."""
         return Stopping(None, max_iter=self.max_iter, max_seconds=self.max_seconds)
+
+    def solve(
+        self,
+        operator: Operator,
+        q: int,
+        stopping: Stopping,
+        *,
+        on_iteration: Callable[[State], None] | None = None,
+        state: State | None = None,
+    ) -> Solution:
+        """Return the solution with W (d, q), from the spectral start or from `state`.
+
+        Parameters
+        ----------
+        operator : Operator
+            Computes J, Phi and Phi W.
+        q : int
+        stopping : Stopping
+            Its `max_iter` and `max_seconds` are limits.
+        on_iteration : callable, optional
+            Called with the `State` after every iteration.
+        state : State, optional
+            A state whose W is the start, and whose history continues.
+        """
+        raise NotImplementedError
+
+    def check_serves(self, estimator: type) -> None:
+        """Raise a ValueError unless the solver serves a class of estimators."""
+        names = {each.__name__ for each in estimator.__mro__}
+        if names.isdisjoint(self.estimators):
+            usual = [name for name, kind in SOLVERS.items() if names & {*kind.estimators}]
+            raise ValueError(
+                f"`solver`={solver_name(self)!r} does not serve {estimator.__name__}; take "
+                f"{' or '.join(map(repr, usual))}, or {' or '.join(self.estimators)}, which it "
+                "serves"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +132,7 @@ class ISM(Solver):
     angle_tol: float | None = None
     max_iter: int = 300
 
-    solve = staticmethod(ism.solve)
     ends_by_change = True
-    resumes = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +151,18 @@ class ISM(Solver):
         """The stopping rule of these options."""
         return Stopping(self.tol, self.angle_tol, self.max_iter, self.max_seconds)
 
+    def solve(
+        self,
+        operator: Operator,
+        q: int,
+        stopping: Stopping,
+        *,
+        on_iteration: Callable[[State], None] | None = None,
+        state: State | None = None,
+    ) -> Solution:
+        """Return the solution of spectral steps alone."""
+        return ism.solve(operator, q, stopping, on_iteration=on_iteration, state=state)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ascent(Solver):
@@ -124,66 +176,14 @@ class Ascent(Solver):
         Time limit in seconds of these steps.
     """
 
+    estimators = ("PredictiveIKDR",)
+
     max_iter: int = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stiefel(Solver):
-    """A curvilinear search on the Stiefel manifold.
-
-    Parameters
-    ----------
-    max_iter : int, default 2000
-        Maximum number of steps.
-    max_seconds : float, optional
-        Time limit in seconds.
-    """
-
-    max_iter: int = 2000
-
-    solve = staticmethod(with_log(stiefel.solve))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grassmann(Solver):
-    """A trust region on the Grassmann manifold, by pymanopt.
-
-    Parameters
-    ----------
-    max_iter : int, default 500
-        Maximum number of quadratic models.
-    max_seconds : float, optional
-        Time limit in seconds.
-    """
-
-    max_iter: int = 500
-
-    solve = staticmethod(with_log(grassmann.solve))
-
-
-@dataclass(frozen=True, kw_only=True)
-class DimensionGrowth(Solver):
-    """One column of W after the other, each in the complement of those before it.
-
-    Parameters
-    ----------
-    max_iter : int, default 1000
-        Maximum number of steps of each column.
-    max_seconds : float, optional
-        Time limit in seconds.
-    """
-
-    max_iter: int = 1000
-
-    solve = staticmethod(with_log(dimension_growth.solve))
-
-
-SOLVERS: dict[str, Callable[..., Solver]] = {
+SOLVERS: dict[str, type[Solver]] = {
     "ascent": Ascent,
     "ism": ISM,
-    "stiefel": Stiefel,
-    "grassmann": Grassmann,
-    "dimension-growth": DimensionGrowth,
 }
 
 
@@ -191,7 +191,8 @@ def as_solver(solver: str | Solver) -> Solver:
     """Return the solver with a name in `SOLVERS`, or an object with options as it is."""
     if isinstance(solver, Solver):
         return solver
-    return SOLVERS[check_choice("`solver`", solver, SOLVERS)]()
+    kind: Callable[[], Solver] = SOLVERS[check_choice("`solver`", solver, SOLVERS)]
+    return kind()
 
 
 def solver_name(solver: Solver) -> str:

@@ -1,63 +1,36 @@
-"""An operator with a time limit."""
+"""The time limit of a fit, which its choices, its growth and its iterations share."""
 
 from __future__ import annotations
 
 import time
 
-from ism_dask._types import Array
-from ism_dask.engines.operator import (
-    Operator,
-    PhiEvaluation,
-    ProductEvaluation,
-    check_finite,
-    space_of,
-)
-from ism_dask.linalg.null_space import RowSpace
-from ism_dask.records.stopping_rule import Stopping
 
+class TimeLimit:
+    """A clock of one fit, with the seconds that it may take.
 
-class TimeIsUpError(Exception):
-    """Signals that the time limit is reached."""
-
-
-class TimeLimited:
-    """Evaluates another operator until a time limit, and checks that gradients are finite.
-
-    The clock starts when the object is made. After the `max_seconds` of the stopping rule each
-    evaluation raises TimeIsUpError.
+    Parameters
+    ----------
+    max_seconds : float, optional
+        Default: no limit.
+    earlier : float
+        Seconds that the fit has taken before it was interrupted.
     """
 
-    def __init__(self, operator: Operator, stopping: Stopping) -> None:
-        self._operator, self._stopping = operator, stopping
-        self._started = time.perf_counter()
+    def __init__(self, max_seconds: float | None = None, earlier: float = 0.0) -> None:
+        self.max_seconds = max_seconds
+        self._began = time.perf_counter() - earlier
 
     @property
     def seconds(self) -> float:
-        """Seconds since the clock started."""
-        return time.perf_counter() - self._started
+        """Seconds since the fit began."""
+        return time.perf_counter() - self._began
 
     @property
-    def space(self) -> RowSpace | None:
-        """The space of the operator."""
-        return space_of(self._operator)
+    def is_over(self) -> bool:
+        """Whether the fit has taken all of its seconds."""
+        return self.max_seconds is not None and self.seconds >= self.max_seconds
 
-    def phi(self, W: Array) -> PhiEvaluation:
-        """Return J and the (d, d) matrix Phi at W (d, k)."""
-        self._check_time()
-        return self._operator.phi(W)
-
-    def gradient(self, W: Array) -> ProductEvaluation:
-        """Return J and Phi(W) W (d, k)."""
-        self._check_time()
-        evaluation = self._operator.gradient(W)
-        check_finite(evaluation.product)
-        return evaluation
-
-    def curvature(self, W: Array, Z: Array) -> Array:
-        """Return the (d, k) derivative of Phi(W) W along Z (d, k)."""
-        self._check_time()
-        return self._operator.curvature(W, Z)
-
-    def _check_time(self) -> None:
-        if self._stopping.time_is_up(self.seconds):
-            raise TimeIsUpError
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds that the fit may still take; None without a limit."""
+        return None if self.max_seconds is None else max(0.0, self.max_seconds - self.seconds)

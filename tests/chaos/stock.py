@@ -64,7 +64,7 @@ def checkpoint(seed: int) -> Checkpoint:
     rng = np.random.default_rng(seed)
     best = Candidate(rng.normal(size=(3, 2)), rng.normal(size=2), 0.3, rng.normal())
     record = Record(1, rng.normal(), (1.5, 0.5), 0.1, 0.1, 0.2, ascent=True)
-    return Checkpoint(None, (State(1, best, best, (record,)),))
+    return Checkpoint(None, (State(best, best, (record,)),))
 
 
 def same(one: Checkpoint | None, other: Checkpoint) -> bool:

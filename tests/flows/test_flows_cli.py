@@ -176,8 +176,6 @@ def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(here, request, 
     assert ended("--tol", 1e9) == "tolerance met"
     assert ended("--tol", 1e-12, "--max-iter", 1) == "max_iter"
     assert ended("--max-seconds", 1e-9) == "over the cap"
-    assert ended("--solver", "stiefel", "--max-iter", 1) == "max_iter"
-    assert ended("--solver", "stiefel") == "converged"
     if command == "cluster":
         request.getfixturevalue("_swinging")
         assert ended("--tol", 1e-12, "--paradigm", "alternative") == "swings"
@@ -253,7 +251,6 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("crossval ../wine --plain", "characters"),
         ("fit wine --plain --engine fast", "`--engine` is 'fast'; expected one of auto"),
         ("fit wine --plain --solver newton", "`--solver` is 'newton'; expected one of auto, ism"),
-        ("cluster wine --plain --solver stiefel --tol 1", "`--tol` is 1.0, which the solver ism"),
         ("fit wine --plain --sigma wide", "`--sigma` must be a positive finite number"),
         ("fit wine --plain --degree 3", "no parameter of the gaussian kernel, which takes sigma"),
         ("fit wine --plain --kernel linear --sigma 1", "which takes none"),

@@ -21,11 +21,11 @@ from ism_dask import ComponentsWarning, PredictiveIKDR, UnsupervisedIKDR, hsic
 from ism_dask.engines import ExactEngine
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, Squared
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.stopping_rule import RESIDUAL, Stopping
+from ism_dask.records.iteration import State
+from ism_dask.records.stopping_rule import RESIDUAL
 from ism_dask.solvers import ISM, certificates
 from ism_dask.solvers.certificates import certify_dependence
-from ism_dask.solvers.ism import state_at
-from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.search import Search
 from ism_dask.status import Status, components_advice
 
 # Fits to a test: some seconds.
@@ -269,7 +269,7 @@ def test_many_weights_are_certified_by_products(monkeypatch):
     X, score = curved(d=6, noise=0)
     for kernel in (Gaussian(1.0), Polynomial(3, 1.0)):
         problem = problem_of(X, np.digitize(score, [0.0, 1.0]), kernel)
-        W = MultistartSearch("exact", Stopping(None)).run(problem, 2).W
+        W = Search("exact").run(problem, 2).W
         dense = certify_dependence(problem, W)
         monkeypatch.setattr(certificates, "MOST_DENSE", 0)
         near = certify_dependence(problem, W)
@@ -359,9 +359,9 @@ def test_the_distance_from_rows_in_single_precision_is_that_to_the_maximum_in_do
     X = rng.normal(size=(280, 4)).astype(np.float32)
     y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.normal(size=280) > 0.3) + 1 * (X[:, 2] > 0.5)
     problem = problem_of(X, y, Gaussian("median").resolve(X.astype(np.float64)))
-    search, W = MultistartSearch("exact", Stopping(None)), None
+    search, W = Search("exact"), None
     for _ in range(12):
-        solution = search.run(problem, 2, None if W is None else state_at(W))
+        solution = search.run(problem, 2, None if W is None else State.at(W))
         W = solution.W
     engine, maximum = ExactEngine(problem.in_double(), 2), W
     for _ in range(500):

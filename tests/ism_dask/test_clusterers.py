@@ -25,8 +25,6 @@ from ism_dask.engines import Landmarks
 from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import Round
-from ism_dask.solvers import DimensionGrowth
-from ism_dask.status import Status
 
 X, Y = load_wine(return_X_y=True)
 nmi = partial(normalized_mutual_info_score, average_method="geometric")
@@ -149,14 +147,6 @@ def test_rounds_in_which_w_still_turns_have_not_converged():
         model = UnsupervisedIKDR(3, max_outer=5).fit(X)
     assert model.rounds_[-1].change < 0.01 < model.rounds_[-1].turn
     assert not model.converged_
-
-
-@pytest.mark.filterwarnings("ignore::ism_dask.status.WeightsWarning")
-def test_rounds_end_for_a_w_that_grows_column_by_column():
-    """Such a W is never stationary, but its rounds settle (warnings are errors)."""
-    model = UnsupervisedIKDR(3, solver=DimensionGrowth(), max_outer=30).fit(X)
-    assert model.status_ is Status.COLUMN_BY_COLUMN
-    assert len(model.rounds_) < 30
 
 
 def test_rounds_of_a_rough_graph_end_when_the_movement_stays():

@@ -1,18 +1,18 @@
 """The search for W: the spectral iteration, what looks further, and other solvers."""
 
-import sys
 import time
+import warnings
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import pytest
 from models import (
-    HSIC_SOLVERS,
     assert_no_better_nearby,
     first_engine,
     hsic_model,
     problem_of,
-    quiet,
+    watching_iterations,
 )
 from numpy.testing import assert_allclose
 from scipy.stats import ortho_group
@@ -20,17 +20,19 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
-from ism_dask import UnsupervisedIKDR
+from ism_dask import PredictiveIKDR, UnsupervisedIKDR
+from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
-from ism_dask.kernels import KERNELS, Gaussian, Polynomial
-from ism_dask.linalg.eigen import largest_eigenvalue_outside, leading_eigenpairs
+from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Record
 from ism_dask.records.stopping_rule import Stopping
-from ism_dask.solvers import DimensionGrowth, Stiefel
-from ism_dask.solvers.ism import restart_from, solve
+from ism_dask.selection.sample import Sample
+from ism_dask.solvers import ISM, Ascent, Solver
+from ism_dask.solvers.ascent import ascend
+from ism_dask.solvers.ism import solution_at, solve, spectral_start
 from ism_dask.solvers.lbfgs import lbfgs_ascent
-from ism_dask.solvers.multistart import MultistartSearch
+from ism_dask.solvers.search import Search
 from ism_dask.status import Status
 
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -150,7 +152,7 @@ def test_where_the_iteration_swings_steps_along_the_slope_find_a_maximum(load, q
     X, stopping, states = scale(X), Stopping(tol=tol, max_iter=300), []
     kernel = Gaussian().resolve(X).widened(share)
     engine = first_engine("exact", problem_of(X, y, kernel), q)
-    search = MultistartSearch("exact", stopping, on_iteration=states.append)
+    search = Search("exact", ISM(tol=tol), states.append)
     solution, swung = search.run(engine.problem, q), solve(engine, q, stopping)
     assert swung.status is Status.SWINGS
     assert solution.status is Status.CONVERGED
@@ -187,94 +189,6 @@ class Quadratic:
         return ProductEvaluation(float(np.trace(W.T @ self.M @ W)), self.M @ W)
 
 
-RIVALS = [name for name in HSIC_SOLVERS if name != "ism"]
-# Those that move all columns of W at once, and so end where all are stationary.
-WHOLE = [name for name in RIVALS if name != "dimension-growth"]
-ALL_KERNELS = [*(kind() for kind in KERNELS.values()), Polynomial(1), WIDE]
-ALL_KERNELS += [0.5 * WIDE + 0.1 * Polynomial(2)]
-
-
-def _solved(name, engine, state=None, **options):
-    solver = HSIC_SOLVERS[name](**options, **({"tol": 1e-10} if name == "ism" else {}))
-    return solver.solve(engine, 2, solver.stopping, state=state)
-
-
-@pytest.mark.parametrize("name", RIVALS)
-@pytest.mark.parametrize("kernel", ALL_KERNELS, ids=str)
-def test_a_rival_climbs_to_orthonormal_columns_from_where_no_direction_leads_up(name, kernel):
-    engine = _engine(kernel, "exact")
-    found = _solved(name, engine)
-    # Columns that are best one by one need not be stationary together.
-    together = relative_residual(found.W, found.product) <= 1e-4
-    assert found.status is (Status.CONVERGED if together else Status.COLUMN_BY_COLUMN)
-    assert together or name not in WHOLE
-    assert_allclose(found.W.T @ found.W, np.eye(2), atol=1e-12)
-    start = leading_eigenpairs(engine.phi0(), 2).vectors
-    # Columns that are best one by one may be worse together than those of the start.
-    slack = 1e-12 if name in WHOLE else 0.1
-    assert found.objective >= engine.objective(start) * (1 - slack)
-    assert found.objective == pytest.approx(engine.objective(found.W), rel=1e-10)
-    phi = engine.phi(found.W).phi
-    assert_allclose(found.product, phi @ found.W, atol=1e-8 * np.abs(phi).max())
-    assert found.n_iter == len(found.history)
-    if name in WHOLE:
-        assert_no_better_nearby(engine.objective, found.W, found.objective, 0.02, 1e-9)
-        # W is given in its own eigenvectors.
-        near = {"rtol": 1e-5, "atol": 1e-9 * np.abs(found.eigenvalues).max()}
-        assert_allclose(found.W.T @ found.product, np.diag(found.eigenvalues), **near)
-        following = largest_eigenvalue_outside(phi, found.W)
-        assert found.eigengap == pytest.approx(found.eigenvalues[-1] - following, rel=1e-4)
-
-
-@pytest.mark.parametrize("name", RIVALS)
-def test_a_state_is_where_it_begins(name):
-    engine = _engine()
-    ended = _solved("ism", engine)
-    again = _solved(name, engine, restart_from(ended))
-    near, most = (1e-8, 10) if name in WHOLE else (1e-4, np.inf)
-    assert again.objective == pytest.approx(ended.objective, rel=near)
-    assert again.n_iter <= most
-
-
-@quiet
-@pytest.mark.parametrize("q", [3, 7])
-def test_columns_that_add_nothing_are_orthonormal_all_the_same(q):
-    """What is left of the slope is rounding, which must not lead back to earlier columns."""
-    for kernel in (Gaussian("median"), "multiquadric", Polynomial(2, 0.0)):
-        model = hsic_model(q, kernel=kernel, solver=DimensionGrowth(max_seconds=5))
-        W = model.fit(WINE, CULTIVAR).components_.T
-        assert_allclose(W.T @ W, np.eye(q), atol=1e-10)
-
-
-@pytest.mark.parametrize("name", RIVALS)
-@pytest.mark.parametrize("kernel", [Polynomial(3), Gaussian(2.0)], ids=repr)
-def test_on_engines_of_large_data_it_ends_where_it_does_on_exact(name, kernel):
-    engines = _engine(kernel, "landmarks", 40), _engine(kernel, "exact")
-    fast, true = (_solved(name, each) for each in engines)
-    assert fast.objective == pytest.approx(true.objective, rel=1e-4)
-    assert fast.error < 1e-2
-
-
-def test_growing_columns_come_one_after_the_other():
-    seen, solver = [], DimensionGrowth()
-    found = solver.solve(_engine(), 2, solver.stopping, on_iteration=seen.append)
-    widths = [state.current.W.shape[1] for state in seen]
-    assert sorted(widths) == widths
-    assert set(widths) == {1, 2}
-    first = seen[widths.index(2) - 1].current.W
-    # The first column stays as it was.
-    assert subspace_sine(found.W, np.linalg.qr(np.hstack([first, found.W]))[0][:, :2]) < 1e-6
-
-
-@pytest.mark.parametrize("name", RIVALS)
-def test_iterations_can_be_counted_out(name):
-    seen, solver = [], HSIC_SOLVERS[name](max_iter=2)
-    found = solver.solve(_engine(Polynomial(3)), 2, solver.stopping, on_iteration=seen.append)
-    assert found.status is Status.MAX_ITER
-    assert found.n_iter == len(seen) == (4 if name == "dimension-growth" else 2)
-    assert [state.iteration for state in seen] == list(range(1, len(seen) + 1))
-
-
 def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_curvature():
     start = np.linalg.qr(np.random.default_rng(3).normal(size=(40, 3)))[0]
     values = np.geomspace(1.0, 1e-4, 40)
@@ -296,10 +210,9 @@ def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_c
     steps(lambda Z: turn @ np.diag(np.geomspace(1.0, 30.0, 40)) @ turn.T @ Z)
 
 
-@pytest.mark.parametrize("solver", HSIC_SOLVERS)
-def test_a_cap_before_the_first_step_leaves_the_start(solver):
+def test_a_cap_before_the_first_step_leaves_the_start():
     with pytest.warns(ConvergenceWarning, match="was over its cap of seconds after 1 iterations"):
-        model = hsic_model(2, solver=HSIC_SOLVERS[solver](max_seconds=1e-9)).fit(IRIS, SPECIES)
+        model = hsic_model(2, solver=ISM(max_seconds=1e-9)).fit(IRIS, SPECIES)
     assert model.status_ is Status.OVER_CAP
     assert not model.converged_
     assert len(model.history_) == model.n_iter_ == 1
@@ -308,19 +221,17 @@ def test_a_cap_before_the_first_step_leaves_the_start(solver):
 
 
 @pytest.mark.parametrize("kernel", [Polynomial(900), Gaussian(1.0) + Polynomial(900)])
-@pytest.mark.parametrize(
-    ("solver", "engine"), [*((name, "auto") for name in HSIC_SOLVERS), ("ism", "landmarks")]
-)
-def test_a_kernel_that_overflows_is_an_error(solver, engine, kernel):
+@pytest.mark.parametrize("engine", ["auto", "landmarks"])
+def test_a_kernel_that_overflows_is_an_error(engine, kernel):
     with pytest.raises(ValueError, match="Phi is not finite: the kernel overflows"):
-        hsic_model(2, kernel=kernel, solver=solver, engine=engine).fit(WINE, CULTIVAR)
+        hsic_model(2, kernel=kernel, engine=engine).fit(WINE, CULTIVAR)
 
 
 def test_a_cap_in_a_later_round_is_a_warning_as_well(monkeypatch):
     spent, clock = [], time.perf_counter
     # Each round takes an hour.
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600.0 * len(spent))
-    options = {"solver": Stiefel(max_seconds=1800.0), "outer_tol": 1e-12}
+    options = {"solver": ISM(max_seconds=1800.0), "outer_tol": 1e-12}
     with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
         model = UnsupervisedIKDR(3, on_round=spent.append, **options).fit(WINE)
     assert len(spent) == 2
@@ -328,15 +239,66 @@ def test_a_cap_in_a_later_round_is_a_warning_as_well(monkeypatch):
     assert not model.converged_
 
 
-def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pymanopt.optimizers", None)
-    with pytest.raises(ImportError, match=r"pip install 'ism-dask\[rivals\]'"):
-        hsic_model(2, solver="grassmann").fit(IRIS, SPECIES)
+@dataclass(frozen=True, kw_only=True)
+class Climb(Solver):
+    """A solver of another kind: an ascent from the spectral start."""
+
+    max_iter: int = 50
+
+    def solve(self, operator, q, stopping, *, on_iteration=None, state=None):
+        W = spectral_start(operator, q) if state is None else state.current.W
+        end = ascend(
+            operator.gradient,
+            W,
+            limit=lambda _: 1e-6,
+            max_iter=stopping.max_iter,
+            on_iteration=on_iteration,
+        )
+        return solution_at(operator, end.W, end.status, end.state.history)
 
 
-def test_each_column_of_dimension_growth_has_steps_of_its_own():
-    """A column that ends because J stands still does not make the next ones look settled."""
-    kernel = Gaussian("median").resolve(scale(WINE)).widened(0.25)
-    models = (hsic_model(3, kernel=kernel, solver=s) for s in ("dimension-growth", "ism"))
-    grown, whole = (model.fit(WINE, CULTIVAR).objective_ for model in models)
-    assert grown >= 0.95 * whole
+def test_an_estimator_takes_any_solver():
+    seen = []
+    with watching_iterations(seen.append):
+        model = hsic_model(2, kernel=WIDE, solver=Climb()).fit(IRIS, SPECIES)
+    assert model.converged_
+    assert model.residual_ <= 1e-6
+    assert model.report_.solver == "Climb"
+    assert model.n_iter_ == len(model.history_) == len(seen)
+    ism = hsic_model(2, kernel=WIDE).fit(IRIS, SPECIES)
+    assert model.objective_ == pytest.approx(ism.objective_, rel=1e-6)
+    with pytest.raises(ValueError, match="'Climb' does not serve PredictiveIKDR; take 'asc"):
+        PredictiveIKDR(2, solver=Climb()).fit(IRIS, SPECIES)
+    short = hsic_model(2, kernel=WIDE, solver=Climb(max_iter=1))
+    with pytest.warns(ConvergenceWarning, match="did not converge in 1 iterations"):
+        assert short.fit(IRIS, SPECIES).status_ is Status.MAX_ITER
+
+
+def test_a_time_limit_ends_the_choices_and_the_growth_of_a_prediction(monkeypatch):
+    """Once it is over, each climb takes one step."""
+    climbs, climb = [], Sample.climbed
+
+    def climbed(self, W, setting, steps):
+        climbs.append((self.time_limit.is_over, steps))
+        return climb(self, W, setting, steps)
+
+    monkeypatch.setattr(Sample, "climbed", climbed)
+    counts = {}
+    for max_seconds in (None, 1e-9):
+        evaluations = []
+        explained = BlocksInMemory.explained
+
+        def counted(self, *given, evaluations=evaluations, explained=explained):
+            evaluations.append(1)
+            return explained(self, *given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(BlocksInMemory, "explained", counted)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                model = PredictiveIKDR(2, solver=Ascent(max_seconds=max_seconds)).fit(IRIS, SPECIES)
+        counts[max_seconds] = len(evaluations)
+        assert all(over == (max_seconds is not None) for over, _ in climbs)
+        climbs.clear()
+    assert model.n_iter_ == 1
+    assert counts[1e-9] < 0.6 * counts[None]
