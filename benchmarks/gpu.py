@@ -17,21 +17,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from distributed import Client, LocalCluster
 
 from benchmarks.designs import DESIGNS, Array, Design
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines import Blocks, Exact, Problem
 from ism_dask.engines.blocks import dealt_rows
 from ism_dask.engines.device_blocks import BlocksOnDevice
 from ism_dask.engines.device_memory import MemoryPlan, block_bytes
 from ism_dask.engines.device_rows import DeviceRows
-from ism_dask.gamma.labels import class_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.devices import Device
-from ism_dask.rows.shards import cut
 from storage import DatasetInfo, open_dataset, write_dataset
 
 # The designs that both fit, their rows, and the sine of the angle between the two W that may be.
@@ -57,9 +53,7 @@ def gpu() -> dict[str, Any]:
     steps: dict[str, Callable[[str], list[dict[str, Any]]]] = {
         "Agreement": _agreement,
         "A pass over 60,000 x 784": _passes,
-        "All pairs of rows": _pairs,
         "Fits": _fits,
-        "Workers": _workers,
     }
     for title, step in steps.items():
         if time.perf_counter() - began < _LAST_START:
@@ -88,13 +82,12 @@ def _place() -> tuple[str, str]:
     return "cpu:0", f"no card, but the processor by PyTorch {torch.__version__}"
 
 
-def _fitted(X: Any, y: Array, q: int, name: str | None) -> tuple[SupervisedIKDR, float]:
+def _fitted(X: Any, y: Array, q: int, name: str | None) -> tuple[PredictiveIKDR, float]:
     """Return the default fit, on a device or here, and its seconds."""
-    engine = "auto" if name is None else Blocks(device=name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         began = time.perf_counter()
-        model = PredictiveIKDR(q, engine=engine).fit(X, y)
+        model = PredictiveIKDR(q, device=name or "auto").fit(X, y)
     return model, time.perf_counter() - began
 
 
@@ -160,23 +153,6 @@ def _passes(name: str) -> list[dict[str, Any]]:
     return lines
 
 
-def _pairs(name: str) -> list[dict[str, Any]]:
-    """Return the seconds of J and Phi over all pairs, and the largest change of Phi."""
-    W, lines = np.linalg.qr(np.random.default_rng(1).normal(size=(_COLUMNS, _Q)))[0], []
-    for n in (_ROWS, _MANY) if name.startswith("cuda") else (_ROWS,):
-        X, y = pictures(n)
-        rows = cut(((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32))
-        problem = Problem.from_dependence(rows, Gaussian(20.0), class_dependence(y))
-        here, there = Exact().build(problem, _Q), Exact(device=name).build(problem, _Q)
-        line = {"rows": n, "seconds_on_device": _median(lambda e=there: e.phi(W))}
-        if n == _ROWS:
-            phi, other = here.phi(W).phi, there.phi(W).phi
-            line["seconds"] = _median(lambda e=here: e.phi(W))
-            line["change"] = float(np.abs(phi - other).max() / np.abs(phi).max())
-        lines.append(line)
-    return lines
-
-
 def _multiplications(device: Device, dtype: str) -> float:
     """Return the operations a second of a product of large matrices."""
     matrix = device.xp.ones((_GEMM, _GEMM), dtype=getattr(device.xp, dtype), device=device.device)
@@ -211,24 +187,6 @@ def _fits(name: str) -> list[dict[str, Any]]:
         del X
         lines += [_line("Zarr, 1,000,000", *_fitted(open_dataset(path).X, y, _Q, name), None)]
     return lines
-
-
-def _workers(name: str) -> list[dict[str, Any]]:
-    """Return the fit by one process, and by two workers that share the device."""
-    if not name.startswith("cuda"):
-        return []
-    X, y = pictures(_BEYOND_MEMORY)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "pictures"
-        write_dataset(path, DatasetInfo("pictures", default_label="y"), [X], {"y": y})
-        rows = open_dataset(path).X
-        here, seconds = _fitted(rows, y, _Q, name)
-        lines = [_line("by one process", here, seconds, here)]
-        options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-        with LocalCluster(**options, local_directory=folder) as cluster, Client(cluster):
-            there, seconds = _fitted(rows, y, _Q, name)
-    note = f"{there.report_.engine_note}, {_BEYOND_MEMORY:,}"
-    return [*lines, _line(note, there, seconds, here)]
 
 
 def _line(

@@ -179,6 +179,20 @@ def test_links_between_pages_lead_somewhere():
     assert [f"{page}: {link}" for page, link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_functions_that_tables_name_exist():
+    """A row of these tables ends with a file and a function of it."""
+    row = re.compile(r"\| `([\w/{},]+\.py)` \| `(\w+)`")
+    named = [
+        (page, *found)
+        for page in ("CONTRIBUTING.md", "docs/published.md")
+        for found in row.findall((HOUSE / page).read_text())
+    ]
+    assert {page for page, *_ in named} == {"CONTRIBUTING.md", "docs/published.md"}
+    for page, file, name in named:
+        code = (HOUSE / file).read_text()
+        assert re.search(rf"^ *(def|class) {name}\b", code, re.MULTILINE), (page, file, name)
+
+
 def test_the_reference_has_every_public_name():
     listed = set(re.findall(r"^   (\w+)$", (HOUSE / "docs/api.md").read_text(), re.MULTILINE))
     modules = (ism_dask.kernels, ism_dask.solvers, plot)

@@ -41,7 +41,6 @@ from benchmarks.figures.ingested import (
 from benchmarks.figures.large import mnist60k, polynomial60k, verified60k
 from benchmarks.figures.nightly import bad_nights, sound_nights
 from benchmarks.figures.optima import optima
-from benchmarks.figures.pair_blocks import blocks
 from benchmarks.figures.paradigms import clusters, clusters10k, clusters60k, graphs, guided
 from benchmarks.figures.predicted import predicted60k, predicted_scale, quick
 from benchmarks.figures.readable import band, censored
@@ -82,7 +81,6 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         mnist60k,
         polynomial60k,
         verified60k,
-        blocks,
         slope,
         solver_slopes,
         costs,

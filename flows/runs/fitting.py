@@ -32,9 +32,9 @@ from flows.results.runs import (
 from flows.runs.data import Array, target_of
 from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
-from flows.settings.runs import CPU, DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
+from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR
-from ism_dask.engines import Auto, Blocks, EngineOptions, Exact, Landmarks, as_engine
+from ism_dask.engines import Auto, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.pose import CRITERIA
 from ism_dask.estimators.supervised import SupervisedBase
@@ -163,19 +163,17 @@ def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
     # Clusterings have one criterion alone.
     criterion = settings.criterion if isinstance(settings, SearchSettings) else DEPENDENCE
     solver = CRITERIA[criterion] if settings.solver == "auto" else settings.solver
-    engine: str | EngineOptions = settings.engine
-    if criterion == DEPENDENCE:
-        with_tol = {"auto": Auto, "landmarks": Landmarks}.get(settings.engine)
-        engine = with_tol(settings.engine_tol) if with_tol else as_engine(settings.engine)
-    if settings.device != CPU:
-        engine = (Exact if criterion == DEPENDENCE else Blocks)(device=settings.device)
-    return {
+    parameters = {
         "kernel": settings.build_kernel(),
         "solver": SOLVERS[solver](**settings.solver_options),
-        "engine": engine,
         "rotation": settings.rotation,
         "random_state": settings.seed,
     }
+    if criterion == PREDICTION:
+        return {**parameters, "device": settings.device}
+    with_tol = {"auto": Auto, "landmarks": Landmarks}.get(settings.engine)
+    engine = with_tol(settings.engine_tol) if with_tol else as_engine(settings.engine)
+    return {**parameters, "engine": engine}
 
 
 class _NoWarnings(FitWatcher):

@@ -35,8 +35,8 @@ SIDES = ("avoid", "given")
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 # Settings that are options of the solver ism alone.
 _OF_ISM = ("tol", "angle_tol")
-# The default device, and the engine for dependence that can be on another one.
-CPU, _EXACT = "cpu", "exact"
+# The default device.
+CPU = "cpu"
 # The criteria, and what a cross-validation by both of them is called.
 PREDICTION, DEPENDENCE, BOTH = "prediction", "dependence", "both"
 
@@ -152,8 +152,7 @@ class SavedRunSettings(NamedRunSettings):
     )
     engine: str = solver_setting(
         "auto",
-        about="For dependence and clusters: closed, landmarks, blocks or exact; auto takes the "
-        "cheapest.",
+        about="For dependence and clusters: closed, landmarks or exact; auto takes the cheapest.",
         names=lambda: ["auto", *import_choices().ENGINES],
     )
     engine_tol: float = solver_setting(
@@ -161,8 +160,7 @@ class SavedRunSettings(NamedRunSettings):
     )
     device: str = solver_setting(
         CPU,
-        about="Where a fit by prediction, or with --engine exact, is computed: cpu, or a GPU such "
-        "as cuda:0. For prediction, workers of a cluster may have it, too.",
+        about="Where a fit by prediction is computed: cpu, or a GPU here such as cuda:0.",
     )
     tol: float | None = solver_setting(
         None,
@@ -195,15 +193,15 @@ class SavedRunSettings(NamedRunSettings):
         super().__post_init__()
         if self.device != CPU and not self.runs_on_devices:
             raise SettingsError(
-                f"`device` is {self.device!r}, but --engine {self.engine} computes dependence and "
-                "clusters on the processor; take --engine exact, or leave --device out"
+                f"`device` is {self.device!r}, but dependence and clusters are computed on the "
+                "processor; leave --device out"
             )
         self.build_kernel()
 
     @property
     def runs_on_devices(self) -> bool:
         """Whether other devices than the processor can compute the steps of a fit."""
-        return self.engine == _EXACT
+        return False
 
     @property
     def solver_options(self) -> dict[str, Any]:
@@ -291,8 +289,8 @@ class SearchSettings(SavedRunSettings):
                 f"`{name}` is {getattr(self, name)!r}, but {flag} belongs to --criterion "
                 f"{DEPENDENCE}; give that, or leave {flag} out"
             )
-        for name, own in (("solver", "ascent"), ("engine", "blocks")):
-            if (value := getattr(self, name)) not in ("auto", own):
+        for name in ("solver", "engine"):
+            if (value := getattr(self, name)) != "auto":
                 raise SettingsError(
                     f"`{name}` is {value!r}, which belongs to --criterion {DEPENDENCE}; give that, "
                     f"or leave --{name} out"
@@ -308,7 +306,7 @@ class SearchSettings(SavedRunSettings):
     @property
     def runs_on_devices(self) -> bool:
         """Whether other devices than the processor can compute the steps of a fit."""
-        return self.criterion == PREDICTION or super().runs_on_devices
+        return self.criterion == PREDICTION
 
     @property
     def method(self) -> str:

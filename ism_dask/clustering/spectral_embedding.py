@@ -212,7 +212,7 @@ class Graph:
         values = ValueAsSlope.wrapped(affinity.whole)
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
-            engine = Auto(blocks=False)
+            engine = Auto()
         affinity = replace(affinity, narrow=affinity.narrow and normalisation.narrow)
         return cls(affinity, problem, engine, normalisation, weights)
 

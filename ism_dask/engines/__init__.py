@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ism_dask.engines.base import DeclinedError, Engine, Problem
-from ism_dask.engines.blocks import BlockEngine
 from ism_dask.engines.constant import ConstantSlope
 from ism_dask.engines.constant_directions import PaddedOperator
 from ism_dask.engines.exact import ExactEngine
@@ -11,7 +10,6 @@ from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.options import (
     ENGINES,
     Auto,
-    Blocks,
     Closed,
     EngineOptions,
     Exact,
@@ -23,8 +21,6 @@ from ism_dask.engines.options import (
 __all__ = [
     "ENGINES",
     "Auto",
-    "BlockEngine",
-    "Blocks",
     "Closed",
     "ConstantSlope",
     "DeclinedError",

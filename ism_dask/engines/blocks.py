@@ -1,10 +1,7 @@
-"""The engines of blocks: J, Phi and Phi W as means over blocks of rows, each a small problem.
+"""Blocks of rows for prediction: J and Phi W as means over blocks, each a small regression.
 
 No block needs another one, so that time grows with the number of rows, and no matrix is larger than
 a block. Blocks are in memory, or are dealt within ranges of rows that are not.
-
-For prediction the value of a block is that of a regression on its rows; for dependence it is the
-sum over the pairs within the block.
 """
 
 from __future__ import annotations
@@ -12,38 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.curvature import Tangents, curvature
-from ism_dask.criteria.dependence import AllPairs
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
-from ism_dask.engines.base import DeclinedError, Engine, Problem
-from ism_dask.engines.constant import ConstantSlope
-from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
-from ism_dask.engines.pair_blocks import (
-    BlockModel,
-    PairBlock,
-    gamma_sums,
-    phi_of_block,
-    product_of_block,
-    shuffled,
-    value_of_block,
-)
-from ism_dask.engines.tile_sums import stripe_bytes
-from ism_dask.engines.tiles import TileModel, ignore_overflow
-from ism_dask.gamma.base import GAMMA_FACTS
-from ism_dask.kernels.graph_kernel import ValueAsSlope
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import (
-    PAIR_ROWS,
     RANGE_ROWS,
     deal,
-    fits_memory,
-    is_balanced,
     number_of_blocks,
     rows_of_a_block,
 )
@@ -57,8 +34,6 @@ Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
 _TARGET = RowFact("prediction target")
 # With fewer blocks, their differences say little of the noise between them.
 _LEAST_FOR_NOISE = 4
-# From this number of rows on, the pairs within blocks are taken in place of all pairs.
-_FROM_ROWS = 10_000
 # Sums over blocks: J, a matrix and a square, from which the noise between blocks follows, each
 # times the size of the block; then these sizes, and the number of blocks.
 Sums = tuple[Array, Array, Array, Array, Array]
@@ -252,150 +227,3 @@ def _standard_error(sums: Sums, square: float) -> float:
     _, _, squares, size, count = sums
     spread = float(squares / size) - square
     return float(np.sqrt(max(spread, 0.0) / (count - 1))) if count > 1 else 0.0
-
-
-class BlockEngine(Engine):
-    """O(n B (q + r + d)) time: the pairs of rows within blocks of B rows stand for all pairs.
-
-    Blocks are dealt once, so that J is a smooth function of W: the solver converges to a maximum of
-    it, and a certificate is about it. `Evaluation.error` adds the standard error of J between
-    blocks to the bound on rounding. The deal of rows in memory is over all of them, of larger rows
-    within ranges. With one block of all rows, J is that of the exact engine.
-
-    Attributes
-    ----------
-    rows : int
-        The number of rows of a block, B.
-    """
-
-    name = "blocks"
-    objective_name = "J over the pairs within blocks"
-
-    def __init__(self, problem: Problem, q: int, rows: int = PAIR_ROWS) -> None:
-        super().__init__(problem, q)
-        self.rows = rows
-
-    @classmethod
-    def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Return a reason if rows are sparse or slopes are no slopes, otherwise None."""
-        if any(isinstance(term, ValueAsSlope) for _, term in problem.kernel.terms):
-            return "it has no values of the kernel between rows of different blocks"
-        return None
-
-    @classmethod
-    def advised(cls, problem: Problem, q: int) -> bool:
-        """Return whether there are enough rows."""
-        return problem.shards.n_rows >= _FROM_ROWS
-
-    @cached_property
-    def double(self) -> BlockEngine:
-        """The same engine with the same blocks in double precision."""
-        problem = self._dealt.in_double()
-        if problem is self._dealt:
-            return self
-        double = BlockEngine(problem, self.q, self.rows)
-        double.note, double._dealt = self.note, problem
-        return double
-
-    @cached_property
-    def _dealt(self) -> Problem:
-        """The problem with shards that are random parts of the rows."""
-        problem, shards = self.problem, self.problem.shards
-        if self._fits_memory:
-            return replace(problem, shards=shuffled(problem, self.rows))
-        facts = shards.gather_fact(GAMMA_FACTS)
-        if not all(is_balanced(column) for column in facts.T):
-            raise DeclinedError(
-                "the rows are sorted by their target and not in memory, so that chunks of them do "
-                "not stand for all rows; store the rows in random order, or take engine='exact'"
-            )
-        return problem
-
-    @property
-    def _fits_memory(self) -> bool:
-        return fits_memory((self.problem.shards.n_rows, self.problem.d))
-
-    @cached_property
-    def _model(self) -> BlockModel:
-        problem = self._dealt
-        gamma = problem.gamma
-        total, trace = problem.shards.fold(gamma_sums, gamma)
-        pairs = AllPairs(problem.shards.n_rows, total, gamma.signs, float(trace))
-        range_rows = problem.shards.largest if self._fits_memory else RANGE_ROWS
-        return BlockModel(problem.kernel, gamma, pairs, self.rows, range_rows, problem.seed)
-
-    def phi0(self) -> Array:
-        """Return Phi0, the matrix of the start, which has a closed form over all pairs."""
-        return ConstantSlope(self.problem.linearised(), self.q).phi0()
-
-    def phi(self, W: Array) -> PhiEvaluation:
-        """Return J and Phi at W."""
-        J, phi, error = self._mean(phi_of_block, W)
-        return PhiEvaluation(J, phi, **self._accuracy(J, error))
-
-    def product(self, W: Array) -> ProductEvaluation:
-        """Return J and Phi W."""
-        J, product, error = self._mean(product_of_block, W)
-        return ProductEvaluation(J, product, **self._accuracy(J, error))
-
-    def value(self, W: Array) -> Evaluation:
-        """Return J at W."""
-        J, _, error = self._mean(value_of_block, W)
-        return Evaluation(J, **self._accuracy(J, error))
-
-    def slope_noise(self, W: Array) -> float:
-        """Return the standard error of Phi W between blocks, orthogonal to W, as a share of it."""
-        sums = self._summed(product_of_block, W, partial(_square_of_tangent, W))
-        mean = sums[1] / sums[3]
-        noise = _standard_error(sums, float(np.sum(tangent(W, mean) ** 2)))
-        return noise / float(np.linalg.norm(mean))
-
-    def _mean(
-        self, function: Callable[[PairBlock], tuple[float, Array]], W: Array
-    ) -> tuple[float, Array, float]:
-        """Return the means over blocks of J and of a matrix, and the standard error of J."""
-        sums = self._summed(function, W, _square_of_objective)
-        objective, matrix, _, n, _ = sums
-        error = n * _standard_error(sums, float(objective / n) ** 2)
-        return float(objective), matrix, float(error)
-
-    def _summed(
-        self,
-        function: Callable[[PairBlock], tuple[float, Array]],
-        W: Array,
-        square: Callable[[float, Array], float],
-    ) -> Sums:
-        """Return the sums over blocks of J, a matrix, and a `square` of both."""
-        shards, (d, k) = self._dealt.shards, W.shape
-        m = min(shards.largest, 2 * self.rows)
-        tiles = TileModel(self.problem.kernel, self.problem.gamma, m)
-        needed = shards.raw_bytes + stripe_bytes(m, tiles, d, k, shards.dtype.itemsize)
-        self._check_memory(d + k, needed, f"blocks of {m} rows x {d} columns")
-        sums: Sums = shards.fold(_sums_over_pairs, self._model, W, function, square)
-        return sums
-
-
-def _square_of_objective(objective: float, _: Array) -> float:
-    return objective**2
-
-
-def _square_of_tangent(W: Array, _: float, product: Array) -> float:
-    return float(np.sum(tangent(W, product) ** 2))
-
-
-@ignore_overflow
-def _sums_over_pairs(
-    shard: LoadedShard,
-    model: BlockModel,
-    W: Array,
-    function: Callable[[PairBlock], tuple[float, Array]],
-    square: Callable[[float, Array], float],
-) -> Sums:
-    def sums_of(block: PairBlock) -> Sums:
-        objective, matrix = function(block)
-        size = len(block.missing)
-        # J of the block is its share of J of all rows: the mean is that of a row.
-        mean, matrix = objective / size, matrix / size
-        return _times_size(mean, matrix, square(mean, matrix), float(size))
-
-    return added([sums_of(block) for block in model.blocks(shard, W)])

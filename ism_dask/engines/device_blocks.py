@@ -17,22 +17,16 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import (
     Arrays,
-    BlocksOfShards,
-    DealOfShards,
     RegressionBlocks,
     Sums,
     added,
-    shard_sums,
-    sums_of,
 )
 from ism_dask.engines.device_memory import MemoryPlan, WithinMemory
 from ism_dask.engines.device_rows import DeviceRows
 from ism_dask.linalg.arrays import beside, namespace, on_host
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import RANGE_ROWS
-from ism_dask.rows.devices import DevicesOfWorkers, device_here
 from ism_dask.rows.execution import ahead
-from ism_dask.rows.tasks import LoadedShard
 
 
 @dataclass(eq=False)
@@ -113,45 +107,6 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
             return map(self.rows.resident, self._numbers)
         self.rows.matrix.forget()
         return ahead([partial(self.rows.sent, each) for each in self._numbers])
-
-
-@dataclass(frozen=True, eq=False)
-class BlocksOnWorkers(BlocksOfShards):
-    """Blocks of shards that the workers of a cluster compute on devices of their own.
-
-    A worker without a device of the name computes on its processor.
-
-    Attributes
-    ----------
-    workers : DevicesOfWorkers
-    """
-
-    workers: DevicesOfWorkers
-
-    @classmethod
-    def of_shards(cls, blocks: BlocksOfShards, workers: DevicesOfWorkers) -> BlocksOnWorkers:
-        """Return the same blocks for the devices of workers."""
-        return cls(blocks.shards, blocks.dealt, workers)
-
-    @property
-    def place(self) -> str:
-        """The device and the number of workers in words."""
-        return f"on {self.workers.title}"
-
-    def _sums(self, regression: RidgeRegression, W: Array) -> Sums:
-        name, dealt = self.workers.name, self.dealt
-        sums: Sums = self.shards.fold(_sums_of_shard, regression, W, dealt, name)
-        return sums
-
-
-def _sums_of_shard(
-    shard: LoadedShard, regression: RidgeRegression, W: Array, dealt: DealOfShards, name: str
-) -> Sums:
-    rows, parts = dealt.blocks(shard)
-    device, numbers = device_here(name), list(parts)
-    if device is None or not numbers:
-        return shard_sums(shard, partial(sums_of, regression, W), dealt)
-    return BlocksOnDevice(DeviceRows.of(device, rows), numbers)._sums(regression, W)
 
 
 def _sums_of_batch(regression: RidgeRegression, W: Array, batch: Block) -> tuple[Any, ...]:

@@ -7,19 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
-from ism_dask._validation import check_bool, check_choice, check_open_interval, is_whole
+from ism_dask._validation import check_choice, check_open_interval
 from ism_dask.engines.base import TOLERANCE, DeclinedError, Engine, Problem
-from ism_dask.engines.blocks import BlockEngine
 from ism_dask.engines.constant import ConstantSlope
-from ism_dask.engines.device_pairs import ExactOnDevice
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
-from ism_dask.rows.blocks import PAIR_ROWS
-from ism_dask.rows.devices import AUTO, CPU, Device
 
 _Result = TypeVar("_Result")
-# The fewest rows of a block.
-_FEWEST_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -50,10 +44,6 @@ class EngineOptions(ABC):
 
     def loosened(self, tol: float) -> EngineOptions:
         """Return the options with a tolerance of at least `tol`, if they have a tolerance."""
-        return self
-
-    def on(self, device: Device | None) -> EngineOptions:
-        """Return the options for a device, or for the processor, if the engine has a choice."""
         return self
 
 
@@ -132,96 +122,15 @@ class Landmarks(_WithTolerance, _OneEngine):
 
 
 @dataclass(frozen=True)
-class Blocks(_OneEngine):
-    """Blocks of rows: the engine of "prediction"; for "dependence" the pairs within them, in O(n).
-
-    Parameters
-    ----------
-    rows : int, default 2,500
-        With "dependence": the rows of a block, at least 100. Four times as many halve the
-        difference from "exact" and take four times as long. `engine_error_` is the standard error
-        of J between blocks, which is larger than the difference from "exact". "prediction" chooses
-        the size of its blocks itself.
-    device : str, default "auto"
-        With "prediction": where the steps over all rows are computed. "auto" is where the rows are:
-        on the device of an array of another library under scikit-learn's `array_api_dispatch`, else
-        here. "cpu" is this machine's processor, and a name such as "cuda:0" a device of PyTorch.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> from ism_dask import SupervisedIKDR
-    >>> from ism_dask.engines import Blocks
-    >>> X, y = load_wine(return_X_y=True)
-    >>> model = SupervisedIKDR(2, engine=Blocks(rows=1000)).fit(X, y)
-    >>> model.engine_
-    'blocks'
-    """
-
-    rows: int = PAIR_ROWS
-    device: str = AUTO
-
-    kind = BlockEngine
-
-    def __post_init__(self) -> None:
-        if not is_whole(self.rows) or self.rows < _FEWEST_ROWS:
-            raise ValueError(
-                f"`rows` of an engine must be a whole number from {_FEWEST_ROWS} up; got "
-                f"{self.rows!r}"
-            )
-        _check_device(self.device)
-
-    def build(self, problem: Problem, q: int) -> Engine:
-        """Return the engine with blocks of this size."""
-        return BlockEngine(problem, q, self.rows)
-
-
-@dataclass(frozen=True)
 class Exact(_OneEngine):
-    """The sum over all pairs of rows, for every kernel.
-
-    Parameters
-    ----------
-    device : str, default "auto"
-        Where the pairs are computed, as for `Blocks`. For clusterings "auto" is the processor.
-    """
-
-    device: str | Device = AUTO
+    """The sum over all pairs of rows, for every kernel. It has no options."""
 
     kind = ExactEngine
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.device, Device):
-            _check_device(self.device)
-
-    def on(self, device: Device | None) -> Exact:
-        """Return the options for a device, or for the processor."""
-        return Exact(CPU if device is None else device)
-
-    @property
-    def _is_here(self) -> bool:
-        return self.device in (AUTO, CPU)
-
-    def build(self, problem: Problem, q: int) -> Engine:
-        """Return the engine that computes on this device."""
-        if self._is_here:
-            return ExactEngine(problem, q)
-        device = Device.named(self.device) if isinstance(self.device, str) else self.device
-        return ExactOnDevice(problem, q, device)
-
-
-def _check_device(device: object) -> None:
-    """Raise a ValueError unless something can be the name of a device."""
-    if not isinstance(device, str):
-        raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
-            f'`device` of an engine must be "auto", "cpu" or a name such as "cuda:0"; got '
-            f"{device!r}"
-        )
 
 
 # From cheap to expensive: `Auto` takes the first that does not refuse and is advised.
 ENGINES: dict[str, type[_OneEngine]] = {
-    options.kind.name: options for options in (Closed, Landmarks, Blocks, Exact)
+    options.kind.name: options for options in (Closed, Landmarks, Exact)
 }
 
 
@@ -233,20 +142,11 @@ class Auto(_WithTolerance):
     ----------
     tol : float, default 1e-4
         The `tol` of `Landmarks`, if that is chosen.
-    blocks : bool, default True
-        Whether `Blocks` may be chosen, whose J is an estimate from a part of the pairs of rows.
     """
-
-    blocks: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_bool("`blocks` of an engine", self.blocks)
 
     def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
         """Return the engines that do not refuse the problem and are advised for it."""
-        choices = [each for each in ENGINES.values() if self.blocks or each is not Blocks]
-        willing = [each for each in choices if each.kind.refusal(problem, q) is None]
+        willing = [each for each in ENGINES.values() if each.kind.refusal(problem, q) is None]
         advised = [each for each in willing if each.kind.advised(problem, q)]
         chosen = [Landmarks(self.tol) if each is Landmarks else each() for each in advised]
         built = [each.build(problem, q) for each in chosen]
@@ -265,8 +165,8 @@ def first_that_serves(engines: Sequence[Engine], work: Callable[[Engine], _Resul
     """Return `work(engine)` for the first engine that does not decline the problem.
 
     The work starts anew with each engine, because values of J from different engines are not
-    comparable. The note of the engine that succeeded says why those before it declined. A lack of
-    memory is an error that names the next engine: free memory must not decide which one computes.
+    comparable. Too little memory is an error, and no reason for another engine: else the result
+    would depend on what else the machine does.
     """
     note = ""
     for engine in engines:

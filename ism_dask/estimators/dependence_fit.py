@@ -29,7 +29,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     """Return the fit whose X W depends on y most, by HSIC."""
     parameters, dependence = problem.parameters, problem.dependence
     kernel, solver = as_kernel(parameters.kernel), solver_for("dependence", parameters.solver)
-    engine = as_engine(parameters.engine).on(problem.device)
+    engine = as_engine(parameters.engine)
     saved_fit = current_fit()
     time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
 

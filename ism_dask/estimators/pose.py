@@ -13,7 +13,6 @@ from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, is_whole, positive_float
-from ism_dask.engines import Blocks, EngineOptions, Exact, as_engine
 from ism_dask.estimators.checks import check_dense, check_rows, row_source
 from ism_dask.estimators.fit_rows import FitRows
 from ism_dask.estimators.preparation import Prepared, prepare_rows
@@ -29,8 +28,8 @@ from ism_dask.gamma.row_values import (
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
 from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.rows.blocks import PAIR_ROWS, fits_memory
-from ism_dask.rows.devices import AUTO, CPU, Device, DevicesOfWorkers, device_here, on_this_host
+from ism_dask.rows.blocks import fits_memory
+from ism_dask.rows.devices import AUTO, CPU, Device, on_this_host
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.selection.target import Target, prediction_targets
@@ -65,8 +64,6 @@ class SupervisedProblem:
         What X W is to explain y beyond.
     device : Device or None
         Where the steps over all rows are computed, if not here by NumPy.
-    workers : DevicesOfWorkers or None
-        Where those over rows that this process does not have in memory are.
     library : Device or None
         Where the rows came from, and the fitted arrays go, if not NumPy's.
     """
@@ -78,13 +75,11 @@ class SupervisedProblem:
     avoid: SideInformation | None = None
     given: SideInformation | None = None
     device: Device | None = field(default=None, kw_only=True)
-    workers: DevicesOfWorkers | None = field(default=None, kw_only=True)
     library: Device | None = field(default=None, kw_only=True)
 
     def placed(self) -> SupervisedProblem:
-        """Return the problem on its devices; raise a ValueError if one is not there."""
-        device, workers = computing_devices(self.parameters, self.library)
-        return replace(self, device=device, workers=workers)
+        """Return the problem on its device; raise a ValueError if that is not there."""
+        return replace(self, device=computing_device(self.parameters.device, self.library))
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -253,32 +248,31 @@ def pose(
     return SupervisedProblem(parameters, X, y, weights, avoided, known, library=library)
 
 
-def computing_devices(
-    parameters: SupervisedBase, of_rows: Device | None
-) -> tuple[Device | None, DevicesOfWorkers | None]:
-    """Return the device of a fit, None for this machine's processor and NumPy, and the workers'.
-
-    The device is the one that the engine names, or that of the rows if the engine can compute
-    there. Workers have devices of their own for blocks of rows, not for all pairs.
-    """
-    predicts, engine = parameters.criterion == PREDICTION, as_engine(parameters.engine)
-    if not predicts and not isinstance(engine, Exact):
-        return None, None
-    name, device, workers = getattr(engine, "device", AUTO), of_rows, None
+def computing_device(name: str, of_rows: Device | None) -> Device | None:
+    """Return the device of a name, for "auto" that of the rows; None is NumPy on the processor."""
+    if not isinstance(name, str):
+        raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
+            f'`device` must be "auto", "cpu" or a name such as "cuda:0"; got {name!r}'
+        )
     if name == CPU:
-        device = None
-    elif name != AUTO:
-        workers = DevicesOfWorkers.named(name) if predicts else None
-        device = Device.named(name) if workers is None else device_here(name)
-    elif device is not None:
-        device.check_single()
-    return device, workers
+        return None
+    if name != AUTO:
+        return Device.named(name)
+    if of_rows is not None:
+        of_rows.check_single()
+    return of_rows
 
 
 def check_parameters(parameters: SupervisedBase) -> None:
     """Raise a ValueError if a parameter is out of range, whatever the rows."""
-    check_criterion(parameters.criterion, parameters.kernel, parameters.engine)
     parameters.check_parameters()
+    kernel = parameters.kernel
+    if parameters.criterion == PREDICTION and not as_kernel(kernel).is_positive_definite:
+        raise ValueError(
+            f"`kernel`={kernel!r} is not positive definite, so that no regression can use it; "
+            "expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels are for "
+            "SupervisedIKDR"
+        )
     check_bool("`warm_start`", parameters.warm_start)
     if parameters.avoid_weight != 0:
         weight = positive_float("`avoid_weight`", parameters.avoid_weight, "or 0")
@@ -293,34 +287,6 @@ def solver_for(criterion: str, solver: str | Solver) -> Solver:
     """Return a solver; "auto" is the usual one of the criterion."""
     is_auto = isinstance(solver, str) and solver == "auto"
     return as_solver(CRITERIA.get(criterion, "ascent") if is_auto else solver)
-
-
-def check_criterion(criterion: str, kernel: str | Kernel, engine: str | EngineOptions) -> None:
-    """Raise a ValueError if the kernel or the engine cannot serve the criterion."""
-    predicts = criterion == PREDICTION
-    name, other = ("PredictiveIKDR", "SupervisedIKDR")[:: 1 if predicts else -1]
-    options = engine if isinstance(engine, Blocks) else Blocks()
-    if not predicts:
-        if options.device not in (AUTO, CPU):
-            raise ValueError(
-                f"the blocks of {name} are computed on the processor, not on "
-                f"{options.device!r}; all pairs of rows are computed there: take "
-                f"engine=Exact(device={options.device!r})"
-            )
-        return
-    if not (isinstance(engine, Blocks) or engine in ("auto", "blocks")) or (
-        options.rows != PAIR_ROWS
-    ):
-        raise ValueError(
-            f"`engine`={engine!r} is for {other}; {name} computes in blocks of rows, with "
-            "engine='blocks', or Blocks(device=...) without `rows`"
-        )
-    if not as_kernel(kernel).is_positive_definite:
-        raise ValueError(
-            f"`kernel`={kernel!r} is not positive definite, so that no regression can use "
-            "it; expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels "
-            f"are for {other}"
-        )
 
 
 def limited(number: int, most: int | str | None) -> int:

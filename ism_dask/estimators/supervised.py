@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._validation import is_whole
 from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, in_library
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
@@ -39,6 +40,9 @@ class SupervisedBase(IKDR):
     criterion: ClassVar[str]
     n_components: int | str | None
     target: str
+    # What one of the two estimators has, and the other one leaves as it is.
+    engine: str | EngineOptions = "auto"
+    device: str = "cpu"
     max_features: int | str | None = None
     avoid_weight: float
     class_weight: dict[Any, float] | str | None

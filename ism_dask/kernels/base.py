@@ -44,7 +44,7 @@ class Kernel(ABC):
         return self.mapped(lambda term: term.widened(factor))
 
     def matrix(self, left: Array, right: Array) -> Array:
-        """Return the matrix (a, b) between projected rows (a, q) and (b, q), without widths."""
+        """Return the matrix (a, b) of projected rows (a, q) and (b, q); kernels have one width."""
         total: Array | None = None
         for weight, term in self.terms:
             beta = term.beta(term.pairing.operands(left)[0], term.pairing.operands(right)[1])

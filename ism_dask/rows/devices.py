@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +14,7 @@ from sklearn.utils._array_api import array_api_compat
 
 from ism_dask._types import Array
 from ism_dask.linalg.arrays import namespace, on_device, on_host
-from ism_dask.rows.execution import cluster, is_dask, task_budget, wait_for_a_worker
+from ism_dask.rows.execution import is_dask, task_budget
 
 # The library that opens a device by its name.
 _OPENER = "torch"
@@ -129,56 +127,6 @@ class Device:
         of_library = library.cuda.memory_reserved(self.device)
         in_use = library.cuda.memory_allocated(self.device)
         return int(ask(self.device)[0]) + int(of_library - in_use)
-
-
-def device_here(name: str) -> Device | None:
-    """Return the device of a name, None if this process has none that is free."""
-    try:
-        return _opened(name)
-    except ValueError:
-        return None
-
-
-@cache
-def _opened(name: str) -> Device:
-    """Return the device of a name, which is opened and checked once for all tasks."""
-    return Device.named(name)
-
-
-@dataclass(frozen=True)
-class DevicesOfWorkers:
-    """How many workers of a cluster have a device of a name.
-
-    Attributes
-    ----------
-    name : str
-    count : int
-        How many workers have one.
-    n_workers : int
-        How many workers there are.
-    """
-
-    name: str
-    count: int
-    n_workers: int
-
-    @classmethod
-    def named(cls, name: str) -> DevicesOfWorkers | None:
-        """Return how many workers of the active cluster have this device, None if none has."""
-        client = cluster()
-        wait_for_a_worker()
-        have = [] if client is None else list(client.run(_has_device, name).values())
-        return cls(name, sum(have), len(have)) if any(have) else None
-
-    @property
-    def title(self) -> str:
-        """The device and the number of workers in words."""
-        return f"{self.name} of {self.count} of {self.n_workers} workers"
-
-
-async def _has_device(name: str) -> bool:
-    # In a thread: the import of a library would hold up the heartbeats of the worker.
-    return await asyncio.to_thread(device_here, name) is not None
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -47,12 +47,13 @@ def test_what_belongs_to_dependence_is_refused_for_prediction(changes, message):
     assert FitSettings(dataset="wine", criterion="dependence", **changes).criterion == "dependence"
 
 
-def test_devices_compute_predictions_and_all_pairs():
+def test_devices_compute_predictions():
     assert FitSettings(dataset="wine", device="cuda:0").device == "cuda:0"
-    assert ClusterSettings(dataset="wine", engine="exact", device="cuda:0").runs_on_devices
     for kind in (FitSettings, ClusterSettings):
         dependence = {"criterion": "dependence"} if kind is FitSettings else {}
-        with pytest.raises(SettingsError, match="`device` is 'cuda:0', but --engine auto compu"):
+        with pytest.raises(
+            SettingsError, match="`device` is 'cuda:0', but dependence and clusters"
+        ):
             kind(dataset="wine", device="cuda:0", **dependence)
 
 

@@ -3,7 +3,6 @@
 `array_api_strict` has the functions of the standard and no others, and devices of its own.
 """
 
-import sys
 from dataclasses import replace
 from functools import cache, partial
 
@@ -11,14 +10,11 @@ import array_api_strict as strict
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
-from models import CULTIVAR, DEFINITE, WINE, StoredRows, hsic_model
+from models import CULTIVAR, DEFINITE, WINE, StoredRows
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
-from sklearn.base import clone
 
 from ism_dask import (
-    AlternativeIKDR,
     ColoredMVU,
     PredictiveIKDR,
     SupervisedIKDR,
@@ -27,25 +23,21 @@ from ism_dask import (
     intervals,
 )
 from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines import Blocks, Exact, Problem, device_blocks, device_memory, device_pairs
+from ism_dask.engines import device_blocks, device_memory
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.device_blocks import BlocksOnDevice
-from ism_dask.engines.device_memory import MemoryPlan, block_bytes
+from ism_dask.engines.device_memory import MemoryPlan
 from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
 from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_fit import PredictionTask
 from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.gamma.base import avoiding
-from ism_dask.gamma.labels import class_dependence
-from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian, Squared
+from ism_dask.kernels import Gaussian, Linear
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.arrays import on_host
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows import blocks as dealing
 from ism_dask.rows import devices
-from ism_dask.rows.devices import Device, DevicesOfWorkers
-from ism_dask.rows.shards import cut
+from ism_dask.rows.devices import Device
 
 PLACE = strict.Device("device1")
 DEVICE = Device(strict, PLACE)
@@ -243,91 +235,20 @@ def test_rows_that_stay_on_a_device_are_those_of_numpy(kind, monkeypatch):
     assert_allclose(matrix.here(numbers[0]), rows[[5, 299]])
 
 
-def test_a_cluster_says_how_many_of_its_workers_have_a_device(thread_cluster, monkeypatch):
-    monkeypatch.setattr(devices, "device_here", {"cuda:0": DEVICE}.get)
-    assert DevicesOfWorkers.named("cuda:0") is None
-    with Client(thread_cluster):
-        found, absent = map(DevicesOfWorkers.named, ("cuda:0", "cuda:1"))
-    assert found.title == f"cuda:0 of {found.n_workers} of {found.n_workers} workers"
-    assert absent is None
-
-
-# All pairs of rows on a device.
-
-PAIRED = [*DEFINITE, Squared(), Multiquadric(0.5), RelativeGaussian(5)]
-PAIRED += [0.4 * RelativeGaussian(5) + 0.2 * Multiquadric(2.0)]
-
-
-def _all_pairs(kernel, dtype=np.float64, n=150, *, avoids=False):
-    """Return W, and the engines of all pairs of rows here and on the device."""
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(n, 5)).astype(dtype)
-    X[3] = X[7]
-    y, s, weights = rng.integers(0, 3, size=(3, n))
-    dependence = class_dependence(y)
-    if avoids:  # Gamma has negative signs, and rows of weight 0
-        explained, avoided = (replace(class_dependence(of), weights=weights) for of in (y, s))
-        dependence = avoiding(explained, avoided, 0.5)
-    problem = Problem.from_dependence(cut(X), kernel.resolve(X), dependence)
-    W = np.linalg.qr(rng.normal(size=(5, 2)))[0]
-    return W, Exact().build(problem, 2), Exact(DEVICE).build(problem, 2)
-
-
-@pytest.mark.parametrize("resident", [False, True])
-@pytest.mark.parametrize("kernel", PAIRED)
-def test_all_pairs_on_a_device_are_those_of_numpy(kernel, resident, monkeypatch):
-    monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 8)
-    W, here, there = _all_pairs(kernel, avoids=resident)
-    there._plan = replace(MemoryPlan(True, block_bytes(40, 5)), resident=resident)
-    expected, value = here.phi(W), there.phi(W)
-    assert len(there._places) == 4
-    assert value.objective == pytest.approx(expected.objective, rel=1e-12)
-    assert_allclose(value.phi, expected.phi, rtol=1e-10, atol=1e-10 * abs(expected.phi).max())
-    slope = here.product(W).product
-    assert_allclose(there.product(W).product, slope, rtol=1e-9, atol=1e-10 * abs(slope).max())
-    assert there.value(W).objective == pytest.approx(expected.objective, rel=1e-12)
-
-
-def test_all_pairs_in_single_precision_have_sums_in_double():
-    W, here, there = _all_pairs(Gaussian(1.5), np.float32, 400)
-    assert there.phi(W).phi == pytest.approx(here.double.phi(W).phi, rel=1e-4)
-    assert there.double.phi(W).phi == pytest.approx(here.double.phi(W).phi, rel=1e-10)
-    assert there.double.note == f"on array_api_strict on {PLACE}"
-
-
-def test_pairs_that_overflow_on_a_device_do_not_warn():
-    W, _, there = _all_pairs(Polynomial(9))
-    assert not np.isfinite(there.phi(1e40 * W).objective)
-    assert not np.isfinite(there.product(1e40 * W).product).all()
-
-
-def test_tiles_are_smaller_on_a_device_that_runs_out_of_memory(monkeypatch):
-    monkeypatch.setattr(device_pairs, "_LEAST_ROWS", 20)
-    W, here, there = _all_pairs(Gaussian(1.5))
-    call, expected = partial(there.value, W), here.value(W)
-    sizes = _sizes_tried(monkeypatch, there, "_slopes", call, expected, 50, 10)
-    assert sizes[0] == 150
-    assert sizes[-1] <= 50
-
-
 # Fits.
 
 
 NOTE = f"on array_api_strict on {PLACE}"
-# All pairs of rows stay on the processor unless the engine says otherwise.
-FITS = [
-    (PredictiveIKDR, "blocks", NOTE),
-    (SupervisedIKDR, "exact", NOTE),
-    (SupervisedIKDR, "auto", ""),
-]
+# Sums over pairs of rows are computed on the processor.
+FITS = [(PredictiveIKDR, NOTE), (SupervisedIKDR, "")]
 
 
 @pytest.mark.usefixtures("dispatching")
-@pytest.mark.parametrize(("kind", "engine", "note"), FITS)
-def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(kind, engine, note):
+@pytest.mark.parametrize(("kind", "note"), FITS)
+def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(kind, note):
     fitted = _fitted(kind)
     X, y = DEVICE.put(WINE), DEVICE.put(CULTIVAR)
-    other = kind(2, engine=engine).fit(X, y)
+    other = kind(2).fit(X, y)
     for name in ("components_", "mean_", "scale_", "eigenvalues_"):
         assert getattr(other, name).device == PLACE
         here = getattr(other.on_host(), name)
@@ -353,27 +274,16 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(kind, engine, note)
         other.transform(gap)
 
 
-@pytest.mark.parametrize(
-    ("model", "engine"),
-    [
-        (PredictiveIKDR(2), Blocks(device="cuda:0")),
-        (hsic_model(2), Exact("cuda:0")),
-        (AlternativeIKDR(2), Exact("cuda:0")),
-    ],
-)
-def test_numpy_goes_to_a_device_and_comes_back(model, engine, monkeypatch):
+def test_numpy_goes_to_a_device_and_comes_back(monkeypatch):
     monkeypatch.setattr(Device, "named", classmethod(lambda *_: DEVICE))
-    here = clone(model).fit(WINE, CULTIVAR)
-    there = clone(model).set_params(engine=engine).fit(WINE, CULTIVAR)
+    here, there = (PredictiveIKDR(2, device=each).fit(WINE, CULTIVAR) for each in ("cpu", "cuda:0"))
     assert isinstance(there.components_, np.ndarray)
     assert subspace_sine(there.components_.T, here.components_.T) < 1e-8
     assert there.objective_ == pytest.approx(here.objective_)
     assert there.report_.engine_note == NOTE
     monkeypatch.undo()  # what follows a fit is computed on the processor
-    if isinstance(there, SupervisedBase):
-        assert there.certify(WINE, CULTIVAR).is_certified
-    if isinstance(there, PredictiveIKDR):
-        assert intervals(there, WINE, CULTIVAR).stability.min() > 0
+    assert there.certify(WINE, CULTIVAR).is_certified
+    assert intervals(there, WINE, CULTIVAR).stability.min() > 0
 
 
 @pytest.mark.usefixtures("dispatching")
@@ -409,39 +319,9 @@ def test_a_fit_to_tensors_of_pytorch_is_that_of_numpy():
     for rows in (reversed_rows, read_only, np.zeros(()), np.zeros(1)[::-1]):
         assert_allclose(on_host(Device.named("cpu:0").put(rows)), rows)
     X, y = torch.asarray(WINE), torch.asarray(CULTIVAR)
-    for engine, kind in (("blocks", PredictiveIKDR), ("exact", SupervisedIKDR)):
-        other = kind(2, engine=engine).fit(X, y)
+    for kind, note in ((PredictiveIKDR, "on torch on cpu"), (SupervisedIKDR, "")):
+        other = kind(2).fit(X, y)
         assert isinstance(other.components_, torch.Tensor)
-        assert other.report_.engine_note == "on torch on cpu"
+        assert other.report_.engine_note == note
         assert subspace_sine(other.on_host().components_.T, _fitted(kind).components_.T) < 1e-6
         assert isinstance(other.transform(X), torch.Tensor)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kernel", PAIRED)
-def test_all_pairs_by_pytorch_are_those_of_numpy(kernel, monkeypatch):
-    pytest.importorskip("torch")
-    monkeypatch.setattr(sys.modules[__name__], "DEVICE", Device.named("cpu:0"))
-    W, here, there = _all_pairs(kernel)
-    there._plan = MemoryPlan(True, block_bytes(40, 5))
-    assert_allclose(there.phi(W).phi, here.phi(W).phi, rtol=1e-8, atol=1e-8)
-    assert_allclose(there.product(W).product, here.product(W).product, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.long
-def test_workers_compute_blocks_by_pytorch(tmp_path, monkeypatch):
-    pytest.importorskip("torch")
-    for name, limit in (("MEMORY_NUMBERS", 0), ("RANGE_ROWS", 2000)):
-        monkeypatch.setattr(f"ism_dask.rows.blocks.{name}", limit)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(6000, 5))
-    y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=6000)
-    options = {"n_workers": 2, "threads_per_worker": 1, "local_directory": str(tmp_path)}
-    with LocalCluster(**options) as cluster, Client(cluster):
-        rows = da.from_array(X, chunks=(2000, 5))
-        here, there = (
-            PredictiveIKDR(1, engine=Blocks(device=device)).fit(rows, y)
-            for device in ("cpu", "cpu:0")
-        )
-    assert there.report_.engine_note == "on cpu:0 of 2 of 2 workers"
-    assert subspace_sine(there.components_.T, here.components_.T) < 1e-5

@@ -13,7 +13,7 @@ from sklearn.preprocessing import scale
 
 import ism_dask
 from ism_dask import UnsupervisedIKDR, hsic
-from ism_dask.engines import ENGINES, Auto, Blocks, Exact, Landmarks
+from ism_dask.engines import ENGINES, Auto, Exact, Landmarks
 from ism_dask.kernels import Gaussian, Squared
 from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
@@ -97,9 +97,6 @@ def test_estimators_with_objects_follow_scikit_learn():
         (Ascent, {"max_iter": 0}, "`max_iter` must be a whole number from 1 up"),
         (ISM, {"max_seconds": 0.0}, "`max_seconds` must be a positive finite number or None"),
         (Landmarks, {"tol": 1.0}, r"`tol` of an engine must be a number in \(0, 1\)"),
-        (Blocks, {"rows": 5}, "`rows` of an engine must be a whole number from 10 up"),
-        (Blocks, {"device": 0}, 'must be "auto", "cpu" or a name such as "cuda:0"; got 0'),
-        (Auto, {"blocks": 2}, "`blocks` of an engine must be True or False; got 2"),
     ],
 )
 def test_options_out_of_range_are_refused_at_once(kind, options, message):

@@ -14,7 +14,7 @@ from ism_dask import (
     SupervisedIKDR,
     UnsupervisedIKDR,
 )
-from ism_dask.engines import ENGINES, Blocks, Exact
+from ism_dask.engines import ENGINES, Exact
 from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
@@ -100,7 +100,7 @@ NUMBERS = [
     (AlternativeIKDR(3, n_init=0), {}, "`n_init` must be"),
     *((UnsupervisedIKDR(k), {}, CLUSTERS) for k in (0, 178, 2.5, "3", True)),
 ]
-ELSEWHERE = PredictiveIKDR(engine=Blocks(device="cuda:97"))
+ELSEWHERE = PredictiveIKDR(device="cuda:97")
 NOT_DEFINITE = r"is not positive definite.*are for SupervisedIKDR"
 LOCAL = "relative_gaussian"
 INDEFINITE = ("distance", "multiquadric", "squared", LOCAL)
@@ -108,7 +108,6 @@ CHOICES = [
     (PredictiveIKDR(kernel="rbf"), {}, "must be a Kernel or one of .*gaussian, linear,.*got 'rbf'"),
     (PredictiveIKDR(kernel=3), {}, "`kernel` must be .* got 3"),
     *((PredictiveIKDR(kernel=each), {}, NOT_DEFINITE) for each in INDEFINITE),
-    (PredictiveIKDR(engine="exact"), {}, "`engine`='exact' is for SupervisedIKDR"),
     (PredictiveIKDR(solver="ism"), {}, "'ism' does not serve PredictiveIKDR.*or SupervisedIKDR"),
     (hsic_model(solver="ascent"), {}, "does not serve SupervisedIKDR"),
     (
@@ -118,17 +117,12 @@ CHOICES = [
     ),
     (hsic_model(solver="newton"), {}, "`solver` must be one of ascent, ism; got 'newton'"),
     (hsic_model(solver=ISM), {}, "`solver` must be one of ascent, ism; got <class"),
-    (hsic_model(engine="x"), {}, "of auto, closed, landmarks, blocks, exact; got 'x'"),
+    (hsic_model(engine="x"), {}, "of auto, closed, landmarks, exact; got 'x'"),
     (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
     (hsic_model(engine=ENGINES["closed"]()), {}, "='closed' cannot serve this problem: .*slope"),
     (hsic_model(engine="landmarks", kernel=LOCAL), {}, "='landmarks' .* positive semi-definite"),
     (ELSEWHERE, {}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
-    (
-        hsic_model(engine=Blocks(device="cuda:0")),
-        {},
-        "the blocks of SupervisedIKDR are comp",
-    ),
-    (PredictiveIKDR(engine=Blocks(rows=500)), {}, r"or Blocks\(device=...\) without `rows`"),
+    (PredictiveIKDR(device=0), {}, 'must be "auto", "cpu" or a name such as "cuda:0"; got 0'),
     (UnsupervisedIKDR(3, kernel="cubic"), {}, "`kernel` must be"),
     (UnsupervisedIKDR(3, engine="fast"), {}, "`engine` must be one of"),
 ]

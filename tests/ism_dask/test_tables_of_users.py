@@ -215,10 +215,9 @@ def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     X, y = _bytes(500, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
     lazy, on_disk = da.from_array(X, chunks=(250, 3)), stored(X * 1.0, tmp_path, 128)
-    engine = "blocks"
 
     def fitted(place):
-        return kind(1, engine=engine).fit(place, y, weights)
+        return kind(1).fit(place, y, weights)
 
     fits = [fitted(place) for place in (X, csr_array(X), on_disk, stored(X, tmp_path, 2048))]
     with Client(thread_cluster):
