@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flows.builtin import ingest
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, as_engine, first_that_serves
-from ism_dask.estimators.fit_rows import FitRows
+from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
@@ -95,7 +95,7 @@ def blobs(n: int, d: int, classes: int) -> Labelled:
 def problem_of(rows: Labelled, kernel: Kernel, q: int = 10) -> Problem:
     """Return the problem that a fit of q features with `kernel` would solve."""
     prepared = prepare_rows(rows.X, kernel, standardize=True)
-    return FitRows.of(prepared, kernel, None, q).problem(target_dependence(rows.y))
+    return DependenceRows.of(prepared, kernel, None, q).problem(target_dependence(rows.y))
 
 
 def first_subspace(problem: Problem, q: int) -> Array:

@@ -15,7 +15,7 @@ from benchmarks.fits import Fit, determined, fit, leading_sine, middle
 from benchmarks.measure import Figure, alternating, median_seconds, say, timed
 from benchmarks.rows import Labelled, first_subspace, labelled, mnist_train, problem_of, turned
 from ism_dask.engines import Landmarks, as_engine
-from ism_dask.estimators.fit_rows import SAMPLE_ROWS
+from ism_dask.estimators.dependence_problem import SAMPLE_ROWS
 from ism_dask.kernels import Gaussian, Kernel, Linear, Polynomial
 
 Array = NDArray[Any]

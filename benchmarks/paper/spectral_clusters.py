@@ -11,7 +11,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.kmeans import kmeans
 from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
-from ism_dask.estimators.fit_rows import SAMPLE_ROWS
+from ism_dask.estimators.dependence_problem import SAMPLE_ROWS
 from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian
 from ism_dask.rows.shards import cut

@@ -36,7 +36,7 @@ from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, Search
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.engines import Auto, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.pose import CRITERIA
+from ism_dask.estimators.problem import CRITERIA
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.fit_report import FitReport

@@ -24,10 +24,10 @@ from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, reported_fit, with_callbacks
 from ism_dask.estimators.checks import check_dense, check_rows, row_source
-from ism_dask.estimators.fit_rows import FitRows
+from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
-from ism_dask.estimators.pose import rows_in_memory
 from ism_dask.estimators.preparation import Report, prepare_rows
+from ism_dask.estimators.problem import rows_in_memory
 from ism_dask.estimators.row_order import in_given_order, row_order
 from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
 from ism_dask.gamma.embedding_guides import (
@@ -177,7 +177,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
-        rows = FitRows.of(prepared, kernel, self.random_state, X.shape[1], weights=weights)
+        rows = DependenceRows.of(prepared, kernel, self.random_state, X.shape[1], weights=weights)
         affinity = Affinity.for_kernel(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         normalisation, _ = _GRAPHS[self.graph]
         graph = Graph.from_shards(

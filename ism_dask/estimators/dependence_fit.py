@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ism_dask.engines import as_engine
-from ism_dask.estimators.fit_rows import FitRows
+from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -13,8 +13,8 @@ from ism_dask.estimators.fitted import (
     rotated,
     solution_attributes,
 )
-from ism_dask.estimators.pose import SupervisedProblem, solver_for
 from ism_dask.estimators.preparation import Report
+from ism_dask.estimators.problem import SupervisedProblem, solver_for
 from ism_dask.kernels import as_kernel
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Solution, State
@@ -33,7 +33,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     saved_fit = current_fit()
     time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
 
-    def solve(rows: FitRows, start: State | None) -> tuple[Solution, FitRows]:
+    def solve(rows: DependenceRows, start: State | None) -> tuple[Solution, DependenceRows]:
         if rows.q == rows.space.size:
             return solution_of_whole_space(rows.problem(dependence), engine), rows
         search = Search(engine, solver, partial(report, rows.prepared), time_limit)
@@ -44,7 +44,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     start = None
     if earlier is not None and q <= prepared.n_varying:
         start = State.at(prepared.orthonormal(earlier))
-    solution, rows = solve(problem.fit_rows(prepared, kernel, q), start)
+    solution, rows = solve(problem.dependence_rows(prepared, kernel, q), start)
     turned = rotated(solution, rows.prepared, parameters.rotation)
     contributing = rows.contributing(dependence)
     with on_this_machine():

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
-from ism_dask.estimators.fit_rows import FitRows
+from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence
 from ism_dask.gamma.thin_factors import alignment
@@ -134,7 +134,7 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
     )
 
 
-def measured_avoidance(rows: FitRows, W: Array, dependence: Dependence) -> Avoidance | None:
+def measured_avoidance(rows: DependenceRows, W: Array, dependence: Dependence) -> Avoidance | None:
     """Return the correlations for a solution W, or None if nothing was to be avoided."""
     if not isinstance(dependence, AvoidingDependence):
         return None

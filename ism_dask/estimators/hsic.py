@@ -9,7 +9,7 @@ from sklearn.utils import check_X_y
 
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions, as_engine, first_that_serves
-from ism_dask.estimators.fit_rows import FitRows
+from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
@@ -75,8 +75,8 @@ default "auto"
         kernel_of_x = as_kernel(kernel)
         prepared = prepare_rows(X, kernel_of_x, standardize=standardize)
         q = X.shape[1]
-        fit_rows = FitRows.of(prepared, kernel_of_x, random_state, q)
-        problem = fit_rows.problem(target_dependence(y, target))
+        rows = DependenceRows.of(prepared, kernel_of_x, random_state, q)
+        problem = rows.problem(target_dependence(y, target))
         identity = np.eye(problem.d)
         engines = as_engine(engine).engines(problem, problem.d)
         J = first_that_serves(engines, lambda chosen: chosen.double.value(identity))

@@ -15,7 +15,7 @@ from ism_dask._validation import is_whole
 from ism_dask.criteria.curvature import Tangents, turn_covariance
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import RegressionBlocks
-from ism_dask.estimators.fit_rows import seed_of
+from ism_dask.estimators.dependence_problem import seed_of
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -23,8 +23,8 @@ from ism_dask.estimators.fitted import (
     rotated,
     solution_attributes,
 )
-from ism_dask.estimators.pose import SupervisedProblem, limited
 from ism_dask.estimators.preparation import Prepared, Report
+from ism_dask.estimators.problem import SupervisedProblem, limited
 from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
@@ -366,7 +366,7 @@ def _fitted(
     parts = contributions(evaluate, turned.W[: prepared.n_varying], solution.objective)
     avoided = None
     if problem.avoid is not None:
-        rows = problem.fit_rows(prepared, fit.regression.kernel, task.q)
+        rows = problem.dependence_rows(prepared, fit.regression.kernel, task.q)
         avoided = measured_avoidance(rows, turned.W, problem.dependence)
     seed, objective = task.rows.seed, solution.objective
     attributes = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from ism_dask.estimators.pose import PREDICTION
+from ism_dask.estimators.problem import PREDICTION
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Kernel
 from ism_dask.solvers import Solver

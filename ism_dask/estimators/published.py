@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ism_dask.engines import EngineOptions
-from ism_dask.estimators.pose import DEPENDENCE
+from ism_dask.estimators.problem import DEPENDENCE
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Kernel
 from ism_dask.solvers import Solver

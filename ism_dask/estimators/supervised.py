@@ -17,8 +17,9 @@ from ism_dask.estimators.base import IKDR, in_library
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_fit import fit_dependence
-from ism_dask.estimators.fit_rows import seed_of
-from ism_dask.estimators.pose import (
+from ism_dask.estimators.dependence_problem import seed_of
+from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
+from ism_dask.estimators.problem import (
     DEPENDENCE,
     PREDICTION,
     SupervisedProblem,
@@ -26,7 +27,6 @@ from ism_dask.estimators.pose import (
     pose,
     solver_for,
 )
-from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.devices import on_this_host
 from ism_dask.selection.sample import share_explained
@@ -194,7 +194,7 @@ class SupervisedBase(IKDR):
                 return self.certificate_
             prepared = problem.prepared(self.kernel_)
             W = prepared.coordinates(problem.parameters.components_)
-            rows = problem.fit_rows(prepared, self.kernel_, W.shape[1])
+            rows = problem.dependence_rows(prepared, self.kernel_, W.shape[1])
             self.certificate_ = certify_dependence(rows.problem(problem.dependence), W)
         return self.certificate_
 

@@ -12,7 +12,7 @@ from sklearn.utils import assert_all_finite, check_consistent_length, check_rand
 from ism_dask._types import Array
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.placement import precision
-from ism_dask.estimators.pose import column_target
+from ism_dask.estimators.problem import column_target
 from ism_dask.estimators.row_order import distinct_rows, row_order
 from ism_dask.gamma.row_values import finite_numbers
 from ism_dask.gamma.targets import TARGETS

@@ -28,9 +28,9 @@ from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.device_blocks import BlocksOnDevice
 from ism_dask.engines.device_memory import MemoryPlan
 from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
-from ism_dask.estimators.pose import pose
 from ism_dask.estimators.prediction_fit import PredictionTask
 from ism_dask.estimators.preparation import prepare_rows
+from ism_dask.estimators.problem import pose
 from ism_dask.kernels import Gaussian, Linear
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.arrays import on_host

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.preprocessing import scale
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR, hsic
-from ism_dask.estimators.fit_rows import FitRows
+from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import DistanceKernel, Gaussian, Polynomial
@@ -69,15 +69,15 @@ def test_awkward_rows_are_fitted(X, y, make):
 def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(
     n, weighted, monkeypatch
 ):
-    monkeypatch.setattr("ism_dask.estimators.fit_rows.SAMPLE_ROWS", 500)
-    monkeypatch.setattr("ism_dask.estimators.fit_rows._SAMPLED_ROWS", 200)
+    monkeypatch.setattr("ism_dask.estimators.dependence_problem.SAMPLE_ROWS", 500)
+    monkeypatch.setattr("ism_dask.estimators.dependence_problem._SAMPLED_ROWS", 200)
     rng = np.random.default_rng(n)
     X, y = rng.integers(256, size=(n, 4)).astype(np.uint8), rng.integers(3, size=n)
     weights = rng.integers(1, 3, size=n).astype(float) if weighted else None
 
     def seen(rows):
         prepared = prepare_rows(rows, Gaussian(), standardize=True, weights=weights)
-        fit_rows = FitRows.of(prepared, Gaussian(), 0, 2, weights=weights)
+        fit_rows = DependenceRows.of(prepared, Gaussian(), 0, 2, weights=weights)
         dependence = target_dependence(y, weights=weights)
         W = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 2)))[0]
         return fit_rows.contributing(dependence)().value(W).objective, fit_rows.kernel.sigma

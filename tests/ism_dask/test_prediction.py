@@ -20,7 +20,7 @@ from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
-from ism_dask.estimators.pose import pose
+from ism_dask.estimators.problem import pose
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_distance, subspace_sine

@@ -125,7 +125,7 @@ def test_more_features_than_rows_are_solved_in_the_row_space(kernel):
 # Whether W settles between classes that a step parts is another question.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_repeat(monkeypatch):
-    monkeypatch.setattr("ism_dask.estimators.fit_rows.SAMPLE_ROWS", 500)
+    monkeypatch.setattr("ism_dask.estimators.dependence_problem.SAMPLE_ROWS", 500)
     rows = np.random.default_rng(0).normal(size=(600, 3))
     y = (rows[:, 0] > 0).astype(int)
     # A median takes so many rows: of more than these some are drawn.

@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, is_whole, positive_float
 from ism_dask.estimators.checks import check_dense, check_rows, row_source
-from ism_dask.estimators.fit_rows import FitRows
+from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
 from ism_dask.gamma.base import Dependence, avoiding
@@ -129,10 +129,10 @@ class SupervisedProblem:
             prepared = prepared.beyond(self.regression)
         return prepared
 
-    def fit_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> FitRows:
+    def dependence_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> DependenceRows:
         """Return all that a fit of W (d, q) needs except Gamma."""
         random_state = self.parameters.random_state
-        return FitRows.of(prepared, kernel, random_state, q, weights=self.weights)
+        return DependenceRows.of(prepared, kernel, random_state, q, weights=self.weights)
 
     def n_components(self, prepared: Prepared) -> int:
         """Return the number of new features, that of an earlier fit if this one continues it."""

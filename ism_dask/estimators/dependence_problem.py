@@ -1,4 +1,4 @@
-"""The rows of a fit with its kernel, and samples of them."""
+"""The rows of a fit by dependence with its kernel, and samples of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def seed_of(random_state: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class FitRows:
+class DependenceRows:
     """The rows of a fit, with the kernel and the sample that belong to them.
 
     Attributes
@@ -70,7 +70,7 @@ class FitRows:
         q: int,
         *,
         weights: Array | None = None,
-    ) -> FitRows:
+    ) -> DependenceRows:
         """Return all that a fit of W (d, q) to prepared rows needs except Gamma.
 
         Rows with weights (n,) occur in the sample as often as these say.
