@@ -10,6 +10,8 @@ from typing import TypeGuard
 import numpy as np
 
 _LEAST_SQUARABLE = 1e-150
+# The largest seed of NumPy's RandomState.
+_LARGEST_SEED = 2**32 - 1
 
 
 def is_whole(number: object) -> TypeGuard[int]:
@@ -65,3 +67,14 @@ def check_positive_int(what: str, number: object, otherwise: str = "") -> None:
     if not is_whole(number) or number < 1:
         expected = f"a whole number from 1 up {otherwise}".rstrip()
         raise ValueError(f"{what} must be {expected}; got {number!r}")
+
+
+def check_seed(random_state: object) -> None:
+    """Raise a ValueError unless `random_state` is a seed, a RandomState or None."""
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return
+    if not is_whole(random_state) or not 0 <= random_state <= _LARGEST_SEED:
+        raise ValueError(
+            f"`random_state` must be None, a RandomState or a whole number from 0 to "
+            f"{_LARGEST_SEED:,}; got {random_state!r}"
+        )

@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 )
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, check_choice
+from ism_dask._validation import check_bool, check_choice, check_seed
 from ism_dask.engines import EngineOptions, as_engine
 from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport
 from ism_dask.estimators.checks import (
@@ -337,6 +337,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         as_engine(self.engine)
         self._solver.check_serves(type(self))
         check_bool("`standardize`", self.standardize)
+        check_seed(self.random_state)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
 

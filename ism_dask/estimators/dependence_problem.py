@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from ism_dask._types import Array
+from ism_dask._validation import check_seed
 from ism_dask.engines import Engine, Exact, Problem
 from ism_dask.engines.precision import needs_double
 from ism_dask.estimators.preparation import Prepared
@@ -32,6 +33,7 @@ _SAMPLED_ROWS = 2000
 
 def seed_of(random_state: Any) -> int:
     """Return the first number that a random state draws."""
+    check_seed(random_state)
     return int(check_random_state(random_state or 0).randint(2**31))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_X_y
 
+from ism_dask._validation import check_seed
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import EngineOptions, as_engine, first_that_serves
 from ism_dask.estimators.dependence_problem import DependenceRows
@@ -67,6 +68,7 @@ default "auto"
     >>> round(hsic(X, y, standardize=True), 4)
     0.0432
     """
+    check_seed(random_state)
     X, y = map(on_this_host, (X, y))
     X, y = check_X_y(
         X, y, dtype="numeric", multi_output=len(getattr(y, "shape", ())) == 2, ensure_min_samples=2

@@ -357,7 +357,7 @@ def column_target(y: Any) -> Array:
         )
     if not (labels.ndim == 2 and labels.shape[1] > 1):
         labels = column_or_1d(labels, warn=True)
-    if labels.dtype.kind in "OmM":
+    if labels.dtype.kind in "fOmM":
         for column in labels.reshape(len(labels), -1).T:
             check_labels(column)
     return labels

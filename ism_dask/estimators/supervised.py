@@ -146,7 +146,9 @@ class SupervisedBase(IKDR):
         if not np.ptp(Z, axis=0).any():
             return 0.0
         targets = SupervisedProblem(self, Z, y).targets
-        target = targets.get(self.report_.target) or next(iter(targets.values()))
+        report = getattr(self, "report_", None)  # a callback may score before the fit has ended
+        read = None if report is None else targets.get(report.target)
+        target = read or next(iter(targets.values()))
         with single_threaded_blas():
             return share_explained(Z, target.Y, target.keys)
 

@@ -17,6 +17,7 @@ from ism_dask._validation import (
     check_choice,
     check_open_interval,
     check_positive_int,
+    check_seed,
     positive_float,
 )
 from ism_dask.blas_threads import single_threaded_blas
@@ -378,6 +379,7 @@ class ColoredMVU(_UnfoldingAttributes):
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
         check_choice("`metric`", self.metric, (EUCLIDEAN, PRECOMPUTED))
+        check_seed(self.random_state)
         check_open_interval("`nu`", positive_float("`nu`", self.nu), *_WEIGHTS)
         for name in ("standardize", "refine"):
             check_bool(f"`{name}`", getattr(self, name))

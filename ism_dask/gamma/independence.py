@@ -17,7 +17,7 @@ from scipy import stats
 from sklearn.utils import check_X_y
 
 from ism_dask._types import Array
-from ism_dask._validation import check_choice, is_whole
+from ism_dask._validation import check_choice, check_seed, is_whole
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.gamma.side_information import SideInformation, SideRegression, remainder
 from ism_dask.gamma.targets import standardise_target
@@ -142,6 +142,7 @@ def dependence_test(
         raise ValueError(
             f"`n_permutations` is {n_permutations!r}; expected a whole number from 0 up"
         )
+    check_seed(random_state)
     X, y, given = map(on_this_host, (X, y, given))
     X, y = check_X_y(
         X,

@@ -6,7 +6,7 @@ A row of weight 2 counts as two equal rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,10 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
 
+# Beyond this size, not all whole numbers are numbers in float64.
+_EXACT = 2**53
+# Weights whose largest is within this power of two of 1 stay as they are.
+_USUAL_EXPONENT = 100
 # Rows of whole weights are repeated in a sample, up to this sum of the weights.
 _MOST_REPEATED = 10**6
 
@@ -35,7 +39,8 @@ def target_as_array(y: Any) -> Array:
 
 def without_mask(values: Any) -> Any:
     """Return a masked array with None, a missing value, where it is masked; others unchanged."""
-    if not np.ma.is_masked(values):
+    # Arrays of pandas have a `_mask`, too.
+    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
         return values
     objects = np.asarray(values.data, dtype=object)
     objects[np.ma.getmaskarray(values)] = None
@@ -71,7 +76,8 @@ def check_complete(what: str, values: Array) -> None:
 def check_labels(y: Array) -> None:
     """Raise a ValueError if labels y (n,) are missing or cannot be compared with each other."""
     check_complete("`y`", y)
-    distinct_labels(y)
+    if y.dtype.kind != "f":  # numbers of float64 can be
+        distinct_labels(y)
 
 
 def distinct_labels(y: Array) -> tuple[Array, Array, Array]:
@@ -108,8 +114,38 @@ def finite_numbers(y: Array) -> Array:
     return numbers
 
 
+def exceeds_float64(values: Array) -> bool:
+    """Return whether values of any shape are whole numbers, some of them beyond 2^53."""
+    if values.size == 0 or values.dtype.itemsize < np.dtype(np.float64).itemsize:
+        return False
+    if values.dtype.kind == "O":
+        whole = all(isinstance(each, Integral) for each in values.flat)
+    else:
+        whole = values.dtype.kind in "iu"
+    return whole and max(int(values.max()), -int(values.min())) > _EXACT
+
+
+def are_merged(values: Array) -> bool:
+    """Return whether whole numbers (n,) that differ become equal in float64."""
+    if not exceeds_float64(values):
+        return False
+    return len(np.unique(values.astype(np.float64))) < len(np.unique(values))
+
+
+def near_zero(values: Array) -> Array:
+    """Return numbers (n, t); whole ones beyond 2^53 minus the least of their column, exactly."""
+    if not exceeds_float64(values):
+        return values
+    exact = values.astype(object)  # of integers of Python, which do not overflow
+    return np.asarray(exact - exact.min(axis=0))
+
+
 def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:
-    """Return weights (n,) of rows as float64; raise a ValueError if they are none."""
+    """Return weights (n,) of rows as float64; raise a ValueError if they are none.
+
+    Weights of an extreme unit are returned in another one, so that their products and sums are
+    numbers: W does not depend on the unit.
+    """
     given = np.asarray(weights)
     if np.ma.is_masked(weights):
         raise ValueError(f"{name} has masked numbers; give these rows the weight 0")
@@ -130,7 +166,8 @@ def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> A
         raise ValueError(f"{name} is {numbers[row]:g} in row {row}; expected numbers from 0 up")
     if not numbers.any():
         raise ValueError(f"every {name} is zero; expected some above 0")
-    return numbers
+    exponent = int(np.frexp(numbers.max())[1])
+    return numbers if abs(exponent) <= _USUAL_EXPONENT else np.ldexp(numbers, -exponent)
 
 
 def weighted_by_class(

@@ -16,7 +16,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, ThinGamma
 from ism_dask.gamma.labels import class_dependence, is_indicator, labels_dependence
-from ism_dask.gamma.row_values import finite_numbers, repeated_rows
+from ism_dask.gamma.row_values import finite_numbers, near_zero, repeated_rows
 from ism_dask.kernels.widths import MULTISCALE, mean_of_gaussians, median_distance
 
 # The most rows from which the median distance of y is computed.
@@ -149,13 +149,15 @@ def standardise_target(y: Array, weights: Array | None = None) -> Array:
 
     Both count rows by their weights (n,), if there are some.
     """
-    columns = finite_numbers(y).reshape(len(y), -1)
-    counted = columns if weights is None else columns[weights > 0]
-    constant = np.flatnonzero(np.ptp(counted, axis=0) == 0)
+    given = np.asarray(y).reshape(len(y), -1)
+    columns = finite_numbers(near_zero(given))
+    counted = np.flatnonzero(np.ones(len(columns)) if weights is None else weights)
+    constant = np.flatnonzero(np.ptp(columns[counted], axis=0) == 0)
     if constant.size:
         which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
+        value = float(given[counted[0], constant[0]])
         raise ValueError(
-            f"{which} is constant, {counted[0, constant[0]]:g} in all {len(counted)} rows; "
+            f"{which} is constant, {value:g} in all {len(counted)} rows; "
             "leave it out, for there is nothing that X could depend on"
         )
     # Scale first: the square of 1e200 overflows and that of 1e-200 underflows. Scaling by a power

@@ -5,16 +5,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from models import CULTIVAR, WINE, hsic_model
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from ism_dask import (
     AlternativeIKDR,
+    ColoredMVU,
     PredictiveIKDR,
     SemiSupervisedIKDR,
     SupervisedIKDR,
     UnsupervisedIKDR,
+    dependence_test,
+    hsic,
 )
 from ism_dask.engines import ENGINES, Exact
+from ism_dask.gamma.targets import standardise_target
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
@@ -22,6 +28,15 @@ N = len(X)
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 LABELS = np.eye(3, dtype=int)[Y]
 GAP, WIDE = np.where(X.max() == X, np.nan, X), csr_array((20_000, 3000))
+GAPS = pd.array([1, None] * (N // 2), dtype="Int64")
+TWINS = pd.DataFrame(X, columns=["ash", "ash", *map(str, range(11))])
+# The second column numbers the rows, from 2^53 on.
+NUMBERED = np.column_stack([Y, 2**53 + np.arange(N)])
+DATES = r"real numbers; got dtype datetime64\[D\]\. Turn dates and durations into numbers, such as"
+SEEDS = "`random_state` must be None, a RandomState or a whole number from 0 to 4,294,967,295; got "
+RNG = np.random.default_rng(0)
+SUPERVISED = (PredictiveIKDR, SupervisedIKDR)
+ESTIMATORS = (*SUPERVISED, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
 DEFAULT = PredictiveIKDR()
 CLASSES = PredictiveIKDR(target="classes")
 BALANCED, AVOID = PredictiveIKDR(class_weight="balanced"), {"avoid": Y > 0}
@@ -38,12 +53,37 @@ ROWS = [
     (DEFAULT, {"X": da.from_array(X[0]), "y": Y[:13]}, "rows and columns; got shape"),
     (CLASSES, {"X": da.from_array(X.astype(complex))}, "real numbers; got dtype complex128"),
     (CLASSES, {"X": da.from_array(X.astype(str))}, "real numbers; got dtype <U"),
+    *((make(3), {"X": X.astype("M8[D]")}, DATES) for make in ESTIMATORS),
+    (
+        DEFAULT,
+        {"X": X.astype("m8[s]")},
+        r"got dtype timedelta64\[s\]. Turn dates and durations into",
+    ),
+    (ColoredMVU(), {"X": X.astype("M8[D]")}, DATES),
+    (DEFAULT, {"X": X.astype(np.longdouble) * np.longdouble("1e400")}, "infinity or a value too l"),
+    (DEFAULT, {"X": pd.DataFrame(X).assign(gap=GAPS).rename(columns=str)}, "89 of 178 rows have"),
+    *(
+        (make(3), {"X": TWINS}, "several columns of the name 'ash'; expected")
+        for make in ESTIMATORS
+    ),
+    (
+        DEFAULT,
+        {"X": NUMBERED},
+        "up to 9007199254741169 in column number 1, of which",
+    ),
+    (
+        DEFAULT,
+        {"X": pd.DataFrame(NUMBERED, columns=["a", "b"])},
+        "up to .* in column 'b', of",
+    ),
     (UnsupervisedIKDR(3), {"X": WIDE}, "UnsupervisedIKDR needs dense rows.*TruncatedSVD"),
 ]
 TARGETS = [
     (DEFAULT, {"y": Y[:-1]}, "inconsistent numbers of samples"),
     (DEFAULT, {"X": da.from_array(X), "y": Y[:-1]}, "inconsistent numbers of samples"),
-    (CLASSES, {"X": da.from_array(X), "y": np.where(Y, Y, np.nan)}, "Input y contains NaN"),
+    (CLASSES, {"X": da.from_array(X), "y": np.where(Y, Y, np.nan)}, "no value in 59 of 178 rows"),
+    *((make(), {"y": GAPS}, "no value in 89 of 178 rows") for make in SUPERVISED),
+    (AlternativeIKDR(3), {"y": GAPS}, "no value in 89 of 178 rows"),
     (DEFAULT, {"y": {"a": 1}}, "got a dict"),
     (DEFAULT, {"y": (label for label in Y)}, "got a generator"),
     (DEFAULT, {"y": np.ma.masked_equal(Y, 2)}, "no value in 48 of 178 rows"),
@@ -56,7 +96,6 @@ TARGETS = [
     (SemiSupervisedIKDR(3), {"y": Y[:100]}, "X has 178 rows, y has shape .* get NaN$"),
     (SemiSupervisedIKDR(3, target="gaussian"), {}, "`target` must be one of"),
 ]
-ESTIMATORS = (PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
 WEIGHTS = [
     *((make(3), {"sample_weight": _but_one(-1.0)}, "-1 in row 7") for make in ESTIMATORS),
     *((DEFAULT, {"sample_weight": np.ones(shape)}, "shape") for shape in (3, (N, 2))),
@@ -99,6 +138,9 @@ NUMBERS = [
     (AlternativeIKDR(3, max_outer=0), {}, "`max_outer` must be"),
     (AlternativeIKDR(3, n_init=0), {}, "`n_init` must be"),
     *((UnsupervisedIKDR(k), {}, CLUSTERS) for k in (0, 178, 2.5, "3", True)),
+    *((make(3, random_state=-1), {}, SEEDS + "-1") for make in ESTIMATORS),
+    (ColoredMVU(random_state=-1), {}, SEEDS + "-1"),
+    *((PredictiveIKDR(random_state=k), {}, SEEDS) for k in (2**32, 1.5, "a", True, RNG)),
 ]
 ELSEWHERE = PredictiveIKDR(device="cuda:97")
 NOT_DEFINITE = r"is not positive definite.*are for SupervisedIKDR"
@@ -134,3 +176,54 @@ CHOICES = [
 def test_what_cannot_be_fitted_is_refused(model, given, message):
     with pytest.raises(ValueError, match=message):
         model.fit(**{"X": X, "y": Y, **given})
+
+
+@pytest.mark.parametrize("measure", [hsic, dependence_test])
+def test_measures_of_dependence_refuse_seeds_that_are_none(measure):
+    with pytest.raises(ValueError, match=SEEDS):
+        measure(X, Y, random_state=-1)
+
+
+def test_new_rows_with_columns_of_equal_names_are_refused():
+    fitted = PredictiveIKDR(1).fit(pd.DataFrame(X).rename(columns=str), Y)
+    with pytest.raises(ValueError, match="several columns of the name 'ash'"):
+        fitted.transform(TWINS)
+
+
+@pytest.mark.parametrize("make", ESTIMATORS)
+def test_weights_count_in_any_unit(make):
+    """W is that of weights of a usual unit, where the square of a weight is no number."""
+    weights = 0.37 * (1 + Y)
+    expected = make(2).fit(X, Y, sample_weight=weights)
+    for unit in (1e-300, 1e-150, 1e150, 1e300):
+        fitted = make(2).fit(X, Y, sample_weight=unit * weights)
+        assert subspace_sine(fitted.components_.T, expected.components_.T) < 1e-4, unit
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_whole_numbers_beyond_float64_are_different_classes(make):
+    classes = make(1).fit(X, 2**53 + Y.astype(np.int64)).classes_
+    assert_array_equal(classes, 2**53 + np.arange(3))
+
+
+def test_whole_numbers_beyond_float64_are_different_numbers():
+    small, large = np.arange(N), 2**53 + np.arange(N)
+    expected = standardise_target(small)
+    for numbers in (
+        large,
+        large.astype(np.uint64) + np.uint64(2**62),
+        large.astype(object) * 10**9,
+    ):
+        assert_allclose(standardise_target(numbers), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"constant, 9\.0072e\+15 in all 178 rows"):
+        standardise_target(np.full(N, 2**53 + 1))
+    fits = [SupervisedIKDR(1, target="linear").fit(X, y).components_.T for y in (small, large)]
+    assert subspace_sine(*fits) < 1e-6
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_numbers_of_extended_precision_are_those_of_float64(make):
+    expected = make(1).fit(X, X[:, 0])
+    fitted = make(1).fit(X.astype(np.longdouble), X[:, 0].astype(np.longdouble))
+    assert_array_equal(fitted.components_, expected.components_)
+    assert_array_equal(fitted.transform(X.astype(np.longdouble)), expected.transform(X))
