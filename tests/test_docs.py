@@ -193,6 +193,39 @@ def test_the_functions_that_tables_name_exist():
         assert re.search(rf"^ *(def|class) {name}\b", code, re.MULTILINE), (page, file, name)
 
 
+def test_the_rooms_of_the_house_have_what_their_rows_name():
+    rooms = re.compile(r"^\| `((?:flows|storage|ism_dask)/[^`]+)`(.*)\|$", re.MULTILINE)
+    text = (HOUSE / "CONTRIBUTING.md").read_text().partition("| room |")[2].partition("\n\n")[0]
+    rows = rooms.findall(text)
+    assert len(rows) > 20
+    for first, row in rows:
+        others, _, about = row.partition(" | ")
+        paths = [HOUSE / path for each in (first, *_names(others)) for path in _expanded(each)]
+        assert [path for path in paths if not path.exists()] == []
+        files = [
+            file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))
+        ]
+        code = "\n".join([*map(str, files), *(file.read_text() for file in files)])
+        absent = (name for name in _names(about) if not re.search(rf"\b{name}\b", code))
+        assert [name for name in absent if not (HOUSE / name).exists()] == []
+
+
+def _names(text):
+    return re.findall(r"`([\w./{},]+)`", text)
+
+
+def _expanded(room):
+    """Return the paths of a room such as storage/{runs,models}.py."""
+    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", room)
+    if found is None:
+        return [room]
+    before, names, after = found.groups()
+    return [
+        f"{before}{name}" if name.endswith("/") else f"{before}{name}{after or '.py'}"
+        for name in names.split(",")
+    ]
+
+
 def test_the_reference_has_every_public_name():
     listed = set(re.findall(r"^   (\w+)$", (HOUSE / "docs/api.md").read_text(), re.MULTILINE))
     modules = (ism_dask.kernels, ism_dask.solvers, plot)
