@@ -17,8 +17,6 @@ from ism_dask.status import Status
 _LARGE_RESIDUAL = 0.5
 # An error bound on J below this is rounding error only.
 _ROUNDING = 1e-6
-# The engine that takes a part of the pairs of rows.
-_ESTIMATING_ENGINE = "blocks"
 # The ending of a fit whose W is a start that unseen rows have judged best: no warning is due.
 _START = Status.START.value
 
@@ -175,8 +173,6 @@ def _error_of_objective(ending: FitEnding) -> Fact:
         known = "rounding"
     elif not math.isfinite(error):
         value, known = "no bound", "unknown"
-    elif ending.engine == _ESTIMATING_ENGINE:
-        value, known = f"{error:.1e}, a standard error", "estimated"
     return Fact("Error of J", value, say(f"error.{known}"))
 
 

@@ -103,8 +103,6 @@ class Engine(ABC):
         The name of the engine in `ENGINES`.
     note : str
         A remark for the user, such as why other engines declined; empty in most cases.
-    objective_name : str
-        What the engine computes, in messages.
     approximate : bool
         Whether results have an error that varies with W, which `Evaluation` then bounds.
     jumps : bool
@@ -113,7 +111,6 @@ class Engine(ABC):
 
     name: ClassVar[str]
     note: str = ""
-    objective_name: ClassVar[str] = "J"
     approximate: bool = False
     jumps: bool = False
 

@@ -21,16 +21,61 @@ from ism_dask.engines.blocks import (
     Sums,
     added,
 )
-from ism_dask.engines.device_memory import MemoryPlan, WithinMemory
 from ism_dask.engines.device_rows import DeviceRows
 from ism_dask.linalg.arrays import beside, namespace, on_host
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import RANGE_ROWS
+from ism_dask.rows.devices import is_out_of_memory
 from ism_dask.rows.execution import ahead
+
+# The share of the free memory of a device that rows may take for good, and that of the rest which
+# a batch may take for its matrices. Batches beyond these bytes are no faster.
+_ROWS_SHARE, _BATCH_SHARE, _BATCH_BYTES = 0.6, 0.5, 4 * 2**30
+# How many matrices (m, m) of a batch exist at a time, and copies of its rows (m, d), all double.
+_SQUARES, _COPIES = 7, 3
+# The batch below which rows do not stay on a device that has no memory for it.
+_SMALL_BATCH = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a device holds at a time.
+
+    Attributes
+    ----------
+    resident : bool
+        Whether all rows stay on the device.
+    batch_bytes : float
+        The bytes that a batch may take beside the rows.
+    """
+
+    resident: bool
+    batch_bytes: float
+
+    @classmethod
+    def of(cls, row_bytes: int, free_bytes: int) -> MemoryPlan:
+        """Return the plan for all rows, which take this number of bytes."""
+        resident = row_bytes <= _ROWS_SHARE * free_bytes
+        left = free_bytes - resident * row_bytes
+        return cls(resident, min(_BATCH_SHARE * left, _BATCH_BYTES))
+
+    def smaller(self, *, loaded: bool) -> MemoryPlan:
+        """Return the plan with batches of half the size; rows that could be `loaded` stay."""
+        size = self.batch_bytes / 2
+        return MemoryPlan(loaded and size >= _SMALL_BATCH, size)
+
+    def most_blocks(self, m: int, d: int) -> int:
+        """Return the most blocks of m rows with d columns in a batch, one at least."""
+        return max(1, int(self.batch_bytes // block_bytes(m, d)))
+
+
+def block_bytes(m: int, d: int) -> int:
+    """Return the bytes that a block of m rows with d columns takes beside them."""
+    return 8 * m * (_SQUARES * m + _COPIES * d)
 
 
 @dataclass(eq=False)
-class BlocksOnDevice(WithinMemory, RegressionBlocks):
+class BlocksOnDevice(RegressionBlocks):
     """Blocks that a device computes in batches of equal ones.
 
     Attributes
@@ -42,8 +87,6 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
 
     rows: DeviceRows
     dealt: Sequence[Array]
-
-    _by_plan = ("_numbers",)
 
     @property
     def place(self) -> str:
@@ -74,18 +117,18 @@ class BlocksOnDevice(WithinMemory, RegressionBlocks):
 
     def _sums(self, regression: RidgeRegression, W: Array) -> Sums:
         """Return the sums over all blocks; these alone come here from the device."""
-        batches = partial(self._sums_of_batches, regression, W)
-        objective, product, squares, size = map(on_host, self._within_memory(batches))
+        while True:
+            try:
+                sums = added([_sums_of_batch(regression, W, each) for each in self._batches()])
+                break
+            except Exception as error:
+                is_least = not self._plan.resident and max(map(len, self._numbers)) == 1
+                if is_least or not is_out_of_memory(error):
+                    raise
+            self._plan = self._plan.smaller(loaded=self.rows.matrix.is_loaded)
+            self.__dict__.pop("_numbers", None)  # follows from the plan
+        objective, product, squares, size = map(on_host, sums)
         return objective, product, squares, size, np.array(float(len(self.dealt)))
-
-    def _sums_of_batches(self, regression: RidgeRegression, W: Array) -> tuple[Any, ...]:
-        return added([_sums_of_batch(regression, W, each) for each in self._batches()])
-
-    def _is_least(self) -> bool:
-        return max(map(len, self._numbers)) == 1
-
-    def _is_loaded(self) -> bool:
-        return self.rows.matrix.is_loaded
 
     @cached_property
     def _plan(self) -> MemoryPlan:

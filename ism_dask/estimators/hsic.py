@@ -42,7 +42,7 @@ def hsic(
         Kernel of X. A median width is the median of X as given here.
     target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
-    engine : {"auto", "closed", "landmarks", "blocks", "exact"} or EngineOptions, \
+    engine : {"auto", "closed", "landmarks", "exact"} or EngineOptions, \
 default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
     standardize : bool, default False
@@ -51,8 +51,7 @@ default "auto"
         As in `SupervisedIKDR`.
     return_error : bool, default False
         Whether to return a bound on the relative error of the result as well. It covers rounding,
-        and what "landmarks" leave out, and is a standard error with "blocks". It is infinite if no
-        bound is available.
+        and what "landmarks" leave out. It is infinite if no bound is available.
 
     Returns
     -------

@@ -116,7 +116,7 @@ default "auto"
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
         Distance of W from a stationary point under the true kernel, whatever the engine:
-        `||Phi W - W L|| / ||Phi W||`. With "blocks", Phi is that of the pairs within blocks.
+        `||Phi W - W L|| / ||Phi W||`, with the Phi of its blocks of rows.
     n_iter_ : int
         Number of iterations.
     status_ : Status

@@ -48,13 +48,12 @@ default "auto"
     solver : "ism" or Solver, default "ism"
         "ism" is the Iterative Spectral Method. A solver may also be an object with its options,
         such as `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
-    engine : {"auto", "closed", "landmarks", "blocks", "exact"} or EngineOptions, \
+    engine : {"auto", "closed", "landmarks", "exact"} or EngineOptions, \
 default "auto"
         How Phi is computed. "auto" takes the cheapest engine that
         applies, and the next one if that engine declines. "landmarks", which "auto" considers from
-        4,000 rows up, approximates Phi; "blocks", from 10,000 rows up, estimates it from pairs
-        within blocks of 2,500 rows; the other engines leave nothing out. `engine_error_` says what
-        that does to J. An engine may also be an object with its options, such as
+        4,000 rows up, approximates Phi, and `engine_error_` says what that does to J; the other
+        engines leave nothing out. An engine may also be an object with its options, such as
         `ism_dask.engines.Landmarks(tol=1e-3)`.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
@@ -103,7 +102,7 @@ default "auto"
         J: HSIC, `sum_ij Gamma_ij f(beta_ij)`; see `ism_dask.hsic`.
     residual_ : float
         Distance of W from a stationary point under the true kernel, whatever the engine:
-        `||Phi W - W L|| / ||Phi W||`. With "blocks", Phi is that of the pairs within blocks.
+        `||Phi W - W L|| / ||Phi W||`.
     n_iter_ : int
         Number of iterations.
     status_ : Status
@@ -123,8 +122,7 @@ default "auto"
         Name of the engine that computed the result.
     engine_error_ : float
         Bound on the relative error of `objective_` due to approximation, with a wide estimate of
-        that due to rounding; infinite if it exceeds 1. With "blocks", the standard error of
-        `objective_` between blocks.
+        that due to rounding; infinite if it exceeds 1.
     kernel_ : Kernel
         The kernel with the numbers, such as widths, that the data gave it.
     report_ : FitReport

@@ -272,7 +272,6 @@ def test_intervals_have_a_block():
         assert clear.value == words
 
 
-_BY_BLOCKS = {"engine": "blocks", "engine_error": 3e-3}
 _CHANGE, _ROUNDS = {"tolerance": 0.01, "measure": "change"}, {"settings": {"outer_tol": 0.01}}
 _TURNED = {"status": "tolerance met", "measure": "change", "tolerance": 1e-5}
 
@@ -284,7 +283,6 @@ _TURNED = {"status": "tolerance met", "measure": "change", "tolerance": 1e-5}
         ("Error of J", {"engine_error": 2.345e-11}, "2.3e-11 at most", "leaves nothing out"),
         ("Error of J", {"engine_error": 7.1e-4}, "7.1e-04 at most", "approximates"),
         ("Error of J", {"engine_error": math.inf}, "no bound", "no bound"),
-        ("Error of J", _BY_BLOCKS, "3.0e-03, a standard error", "between blocks"),
         ("Residual", {"residual": 1e-5}, "1e-05, true", "This one is small."),
         ("Residual", {"residual": 0.1}, "0.1, true", "is not small"),
         ("Residual", {"rows": 178}, "0.0018, true kernel, all 178 rows", ""),

@@ -23,10 +23,9 @@ from ism_dask import (
     intervals,
 )
 from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines import device_blocks, device_memory
+from ism_dask.engines import device_blocks
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
-from ism_dask.engines.device_blocks import BlocksOnDevice
-from ism_dask.engines.device_memory import MemoryPlan
+from ism_dask.engines.device_blocks import BlocksOnDevice, MemoryPlan
 from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
 from ism_dask.estimators.prediction_fit import PredictionTask
 from ism_dask.estimators.preparation import prepare_rows
@@ -174,7 +173,7 @@ def test_rows_of_which_few_fit_stream_and_those_of_which_many_do_stay():
     small, large = MemoryPlan.of(10**9, 4 * 10**9), MemoryPlan.of(10**10, 4 * 10**9)
     assert (small.resident, large.resident) == (True, False)
     assert small.batch_bytes == 1.5 * 10**9
-    assert MemoryPlan.of(1, 10**12).batch_bytes == device_memory._BATCH_BYTES
+    assert MemoryPlan.of(1, 10**12).batch_bytes == device_blocks._BATCH_BYTES
     assert small.smaller(loaded=True) == MemoryPlan(True, 0.75 * 10**9)
     assert not small.smaller(loaded=False).resident
     assert small.most_blocks(400, 784) > 3 * small.most_blocks(800, 784) / 2
