@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
-from sklearn.utils import _safe_indexing
 
 from ism_dask._types import Array
 from ism_dask.gamma.independence import DependenceTest, dependence_test
@@ -56,11 +55,12 @@ def fitted_dependence_test(
     DependenceTest
     """
     X, y = np.asarray(X), np.asarray(y)
+    table: Any = given if hasattr(given, "shape") else np.asarray(given)
+    table = getattr(table, "iloc", table)  # of a frame of pandas
     tests = [dependence_test(X, y, given=given, random_state=random_state, **options)]
     for ours, others in _parts(y, options.get("target", "auto"), random_state):
         side, side_of_others = (
-            {} if given is None else {"given": _safe_indexing(given, rows)}
-            for rows in (ours, others)
+            {} if given is None else {"given": table[rows]} for rows in (ours, others)
         )
         with warnings.catch_warnings():
             # Fits to noise warn: they have no clear maximum and explain nothing.

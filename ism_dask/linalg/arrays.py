@@ -16,11 +16,19 @@ from ism_dask._types import Array
 
 def namespace(array: Any) -> Any:
     """Return the functions of the standard for the library of an array."""
-    if isinstance(array, np.ndarray):
-        return np
+    return np if isinstance(array, np.ndarray) else _compat().array_namespace(array)
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of a library that `namespace` serves."""
+    return bool(_compat().is_array_api_obj(value))
+
+
+def _compat() -> Any:
+    """Return array-api-compat, of which scikit-learn has a copy, under no public name."""
     from sklearn.utils._array_api import array_api_compat  # noqa: PLC0415 - it is slow
 
-    return array_api_compat.array_namespace(array)
+    return array_api_compat
 
 
 def into(memory: Any) -> dict[str, Array]:
@@ -48,9 +56,10 @@ def on_host(array: Any) -> Array:
     """Return an array of any library and device as one of NumPy."""
     if isinstance(array, np.ndarray | np.generic):
         return np.asarray(array)
-    from sklearn.utils._array_api import _convert_to_numpy  # noqa: PLC0415 - it is slow
-
-    return np.asarray(_convert_to_numpy(array, namespace(array)))
+    for copy_to_host in ("cpu", "get"):  # of PyTorch and of CuPy
+        if hasattr(array, copy_to_host):
+            return np.asarray(getattr(array, copy_to_host)())
+    return np.array(np.from_dlpack(array, device="cpu"))
 
 
 def on_device(array: Array, xp: Any, device: Any) -> Any:

@@ -9,11 +9,10 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from sklearn._config import get_config
-from sklearn.utils._array_api import array_api_compat
+from sklearn import get_config
 
 from ism_dask._types import Array
-from ism_dask.linalg.arrays import namespace, on_device, on_host
+from ism_dask.linalg.arrays import is_array, namespace, on_device, on_host
 from ism_dask.rows.execution import is_dask, task_budget
 
 # The library that opens a device by its name.
@@ -28,7 +27,7 @@ def is_foreign(array: Any) -> bool:
     """Return whether something is an array in memory, but not one of NumPy."""
     if isinstance(array, np.ndarray | np.generic) or is_dask(array):
         return False
-    return bool(array_api_compat.is_array_api_obj(array))
+    return is_array(array)
 
 
 @dataclass(frozen=True)
