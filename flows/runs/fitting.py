@@ -36,7 +36,6 @@ from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, Search
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.engines import Auto, Landmarks, as_engine
 from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.problem import CRITERIA
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.fit_report import FitReport
@@ -162,7 +161,8 @@ def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
     """Return the parameters that all estimators share, without the number of components."""
     # Clusterings have one criterion alone.
     criterion = settings.criterion if isinstance(settings, SearchSettings) else DEPENDENCE
-    solver = CRITERIA[criterion] if settings.solver == "auto" else settings.solver
+    usual = "ascent" if criterion == PREDICTION else "ism"
+    solver = usual if settings.solver == "auto" else settings.solver
     parameters = {
         "kernel": settings.build_kernel(),
         "solver": SOLVERS[solver](**settings.solver_options),
@@ -231,7 +231,7 @@ def fit(
     model = _ESTIMATORS[settings.criterion](settings.n_components, **parameters)
     if start is not None:
         model.components_ = start.components
-        if model.criterion == PREDICTION:
+        if isinstance(model, PredictiveIKDR):
             chosen = Selection.from_json(start.metrics["selection"])
             model.setting_ = Setting(chosen.width, chosen.ridge)
             model.report_ = FitReport(target=chosen.target)

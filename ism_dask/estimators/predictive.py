@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
-from ism_dask.estimators.problem import PREDICTION
+from ism_dask.estimators.fitted import Fitted
+from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
+from ism_dask.estimators.preparation import Report
+from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Kernel
+from ism_dask.records.certificate import Certificate
 from ism_dask.solvers import Solver
 
 
@@ -151,7 +155,7 @@ default "auto"
     (178, 2)
     """
 
-    criterion = PREDICTION
+    needs_definite_kernel = True
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -166,3 +170,11 @@ default "auto"
     class_weight: dict[Any, float] | str | None = None
     warm_start: bool = False
     random_state: Any = None
+
+    def _fitted(self, problem: SupervisedProblem, report: Report) -> Fitted:
+        return fit_prediction(problem, report)
+
+    def _certified(self, problem: SupervisedProblem) -> Certificate:
+        maximum = FittedMaximum.of(problem)
+        self.report_ = replace(self.report_, deal_error=maximum.deal_error)
+        return maximum.certificate

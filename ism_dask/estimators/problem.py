@@ -33,14 +33,10 @@ from ism_dask.rows.devices import AUTO, CPU, Device, on_this_host
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.selection.target import Target, prediction_targets
-from ism_dask.solvers import Solver, as_solver
 
 if TYPE_CHECKING:
     from ism_dask.estimators.supervised import SupervisedBase
 
-PREDICTION, DEPENDENCE = "prediction", "dependence"
-# The names of the criteria, each with that of its usual solver.
-CRITERIA = {PREDICTION: "ascent", DEPENDENCE: "ism"}
 # From here on single precision, in which tiles are computed, has no digits for y.
 _LARGEST_AVOID_WEIGHT = 1_000_000
 # The numbers of X, at most, from which its digest is computed.
@@ -267,7 +263,7 @@ def check_parameters(parameters: SupervisedBase) -> None:
     """Raise a ValueError if a parameter is out of range, whatever the rows."""
     parameters.check_parameters()
     kernel = parameters.kernel
-    if parameters.criterion == PREDICTION and not as_kernel(kernel).is_positive_definite:
+    if parameters.needs_definite_kernel and not as_kernel(kernel).is_positive_definite:
         raise ValueError(
             f"`kernel`={kernel!r} is not positive definite, so that no regression can use it; "
             "expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels are for "
@@ -281,12 +277,6 @@ def check_parameters(parameters: SupervisedBase) -> None:
                 f"`avoid_weight` is {weight:g}; expected at most {_LARGEST_AVOID_WEIGHT:,}: y is "
                 "lost in the rounding errors of what is avoided. The default, 10, is strict already"
             )
-
-
-def solver_for(criterion: str, solver: str | Solver) -> Solver:
-    """Return a solver; "auto" is the usual one of the criterion."""
-    is_auto = isinstance(solver, str) and solver == "auto"
-    return as_solver(CRITERIA.get(criterion, "ascent") if is_auto else solver)
 
 
 def limited(number: int, most: int | str | None) -> int:

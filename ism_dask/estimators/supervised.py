@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from copy import copy, deepcopy
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,28 +16,23 @@ from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR, in_library
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
-from ism_dask.estimators.dependence_fit import fit_dependence
 from ism_dask.estimators.dependence_problem import seed_of
-from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
+from ism_dask.estimators.fitted import Fitted
+from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import (
-    DEPENDENCE,
-    PREDICTION,
     SupervisedProblem,
     column_target,
     pose,
-    solver_for,
 )
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.devices import on_this_host
 from ism_dask.selection.sample import share_explained
-from ism_dask.solvers import Solver
-from ism_dask.solvers.certificates import certify_dependence
 
 
 class SupervisedBase(IKDR):
-    """What both estimators of labels and numbers share; `criterion` is what W maximises."""
+    """What both estimators of labels and numbers share: the rows of a fit, and what follows it."""
 
-    criterion: ClassVar[str]
+    needs_definite_kernel: ClassVar[bool] = False
     n_components: int | str | None
     target: str
     # What one of the two estimators has, and the other one leaves as it is.
@@ -98,16 +93,23 @@ class SupervisedBase(IKDR):
         self._fit_parameters, self._rows_digest = parameters, problem.digest
         return self
 
+    @abstractmethod
+    def _fitted(self, problem: SupervisedProblem, report: Report) -> Fitted:
+        """Return the solution of a problem, and the fitted attributes."""
+
+    @abstractmethod
+    def _certified(self, problem: SupervisedProblem) -> Certificate:
+        """Return whether the W of the fit that solved a problem is proved to be a maximum."""
+
     @with_callbacks
     def _learn(self, problem: SupervisedProblem, sample_weight: Any) -> Self:
         """Set the attributes of the fit that solves a problem."""
-        fit = {PREDICTION: fit_prediction, DEPENDENCE: fit_dependence}[self.criterion]
         problem = problem.placed()
         with (
             single_threaded_blas(),
             reported_fit(self, problem.X, problem.y, sample_weight) as report,
         ):
-            solution, attributes = fit(problem, report)
+            solution, attributes = self._fitted(problem, report)
             classes = problem.dependence.classes
             self._set_fitted(
                 {
@@ -189,15 +191,7 @@ class SupervisedBase(IKDR):
             X, y, sample_weight, avoid=avoid, given=given, what="`certify`"
         )
         with single_threaded_blas():
-            if self.criterion == PREDICTION:
-                maximum = FittedMaximum.of(problem)
-                self.certificate_ = maximum.certificate
-                self.report_ = replace(self.report_, deal_error=maximum.deal_error)
-                return self.certificate_
-            prepared = problem.prepared(self.kernel_)
-            W = prepared.coordinates(problem.parameters.components_)
-            rows = problem.dependence_rows(prepared, self.kernel_, W.shape[1])
-            self.certificate_ = certify_dependence(rows.problem(problem.dependence), W)
+            self.certificate_ = self._certified(problem)
         return self.certificate_
 
     def problem_of_fit(
@@ -219,10 +213,6 @@ class SupervisedBase(IKDR):
                 "X, y and weights in the same order, or fit again"
             )
         return problem.in_order()
-
-    @property
-    def _solver(self) -> Solver:
-        return solver_for(self.criterion, self.solver)
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that y is required and that rows may be sparse."""

@@ -1,4 +1,4 @@
-"""Selection of the start, the kernel width and the ridge of the prediction criterion.
+"""Selection of the start, the kernel width and the ridge of a prediction.
 
 The evidence of the regression (its marginal likelihood) chooses among starts, widths and ridges,
 since it needs no refits. But a flexible regression can fit W to the noise of its own rows, which
