@@ -64,6 +64,8 @@ def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     # Small rows are here, and tasks of a cluster would take longer.
     with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
         task = PredictionTask.of(problem, report)
+        if most is not None:
+            task.prepared.check_varying(task.q)
         # Of many features, W may use those that explain most of y by themselves.
         if most is not None and not warm and task.prepared.has_many_features:
             task = _with_best_alone(task)

@@ -183,3 +183,10 @@ def test_the_number_of_new_features_stays_below_max_features():
     every = PredictiveIKDR(2, max_features=6).fit(drawn, y)
     assert every.get_support().all()
     assert every.objective_ == pytest.approx(every.report_.full_objective, rel=1e-4)
+
+
+def test_more_new_features_than_directions_of_the_rows_are_refused():
+    rows = np.random.default_rng(0).normal(size=(60, 4))
+    X, y = np.hstack([rows, np.ones((60, 4))]), (rows[:, 0] > 0).astype(int)
+    with pytest.raises(ValueError, match="vary in 4 directions, fewer than the 5 new features"):
+        PredictiveIKDR(5, max_features=6).fit(X, y)
