@@ -20,7 +20,7 @@ from ism_dask import (
     SemiSupervisedIKDR,
     UnsupervisedIKDR,
 )
-from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.kernels import Gaussian, as_kernel
 from storage import Dataset
 

@@ -29,7 +29,7 @@ from flows.builtin import ingest
 from flows.runs.clustering import cluster_pictures, whole_picture
 from ism_dask import AlternativeIKDR, UnsupervisedIKDR
 from ism_dask._types import Array
-from ism_dask.estimators.clustering import ClusteringIKDR
+from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.kernels import Kernel, Polynomial
 from ism_dask.solvers import ISM, Solver
 from ism_dask.status import Status

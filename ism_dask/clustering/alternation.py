@@ -34,21 +34,15 @@ _PATIENCE = 5
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddedW:
-    """A W and the embedding of X W."""
-
-    solution: Solution
-    embedding: Embedding
-
-
-@dataclass(frozen=True, eq=False)
 class AlternationResult:
     """The last W with its embedding, all rounds, and how the alternation ended.
 
     Attributes
     ----------
-    last : EmbeddedW
-        Its solution is that under the embedding before, to which W was fitted.
+    solution : Solution
+        W under Gamma of the embedding before, to which it was fitted.
+    embedding : Embedding
+        That of X W.
     pair : Solution
         The same W under Gamma of its own embedding.
     rounds : tuple of Round
@@ -57,7 +51,8 @@ class AlternationResult:
     converged : bool
     """
 
-    last: EmbeddedW
+    solution: Solution
+    embedding: Embedding
     pair: Solution
     rounds: tuple[Round, ...]
     tol: float
@@ -68,19 +63,9 @@ class AlternationResult:
 class Alternation:
     """Rounds of a fit of W to an embedding, and of an embedding to W.
 
-    Attributes
-    ----------
-    graph : Graph
-        Embeds the rows.
-    guide : EmbeddingGuide
-        Makes Gamma of an embedding.
-    problem : callable
-        Returns the problem of all rows under a Gamma, with shards that have its facts.
-    n_clusters, q : int
-    search : Search
-        Fits W; its time limit is that of all rounds.
-    saved_fit : CheckpointedFit
-        Its checkpoint may contain earlier rounds.
+    The graph embeds the rows, and the guide makes Gamma of an embedding, of which `problem` returns
+    the problem of all rows, given the shards that have its facts. The search fits W; its time limit
+    is that of all rounds. The checkpoint of the saved fit may contain earlier rounds.
     """
 
     graph: Graph
@@ -102,20 +87,22 @@ class Alternation:
         `max_outer` rounds at most: J of different rounds cannot be compared, since each has
         another Gamma.
         """
-        saved_fit, outer = self.saved_fit, self.saved_fit.outer
+        outer = self.saved_fit.outer
         embedding = self._first_embedding() if outer is None else self._embed(outer.last)
         while True:
             rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
-            limit = max(tol, embedding.movement)
+            limit, before = max(tol, embedding.movement), embedding.values
             fully = self._always_fully or any(each.movement < limit for each in rounds)
-            before, embedded = embedding, self._solve(embedding, last, fully=fully)
-            solution, embedding = embedded.solution, embedded.embedding
+            start = None if last is None else State.at(last.W, last.eigenvalues)
+            problem = self.problem(*self.guide.gamma(embedding.shards))
+            solution = self._search(problem, start, fully=fully)
+            embedding = self._embed(solution)
             record = Round(
                 number=len(rounds) + 1,
                 objective=solution.objective,
                 affinity=float(embedding.values.sum()),
                 eigenvalues=tuple(embedding.values.tolist()),
-                change=_change(embedding.values, before.values),
+                change=_change(embedding.values, before),
                 turn=1.0 if last is None else subspace_sine(last.W, solution.W),
                 iterations=solution.n_iter,
                 seconds=self.search.time_limit.seconds,
@@ -124,7 +111,7 @@ class Alternation:
             same = fully and record.turn < _SAME
             stalled = same and solution.status is not Status.CONVERGED
             settled = fully and record.movement < limit and not stalled
-            pair = self._pair(embedded) if settled else None
+            pair = self._pair(solution, embedding) if settled else None
             time_is_up = solution.status is Status.OVER_CAP
             # A W that grew column by column need not be stationary, however long this goes on.
             by_column = solution.status is Status.COLUMN_BY_COLUMN
@@ -137,9 +124,10 @@ class Alternation:
             on_round(record)
             outer = OuterState((*rounds, record), solution)
             if is_last:
-                pair = self._pair(embedded) if pair is None else pair
-                return AlternationResult(embedded, pair, outer.rounds, limit, converged)
-            saved_fit.commit_outer(outer)
+                pair = self._pair(solution, embedding) if pair is None else pair
+                rounds = outer.rounds
+                return AlternationResult(solution, embedding, pair, rounds, limit, converged)
+            self.saved_fit.commit_outer(outer)
 
     def _first_embedding(self) -> Embedding:
         """Return the embedding of X, or of X W for the first W that the guide asks for."""
@@ -147,38 +135,28 @@ class Alternation:
         first = self.guide.initial_gamma(embedding.shards)
         if first is None:
             return embedding
-        gamma, rows = first
-        start = _start_in_equal_means(self.problem(gamma, rows), self.q)
-        return self._embed(self._search(gamma, rows, start, fully=self._always_fully))
-
-    def _solve(self, embedding: Embedding, last: Solution | None, *, fully: bool) -> EmbeddedW:
-        """Fit W to an embedding, starting from the last solution if there is one."""
-        state = None if last is None else State.at(last.W, last.eigenvalues)
-        gamma, rows = self.guide.gamma(embedding.shards)
-        solution = self._search(gamma, rows, state, fully=fully)
-        return EmbeddedW(solution, self._embed(solution))
-
-    def _pair(self, embedded: EmbeddedW) -> Solution:
-        """Return W as a solution under Gamma of its own embedding."""
-        problem = self.problem(*self.guide.gamma(embedded.embedding.shards))
-        return self.search.under(problem, embedded.solution)
+        problem = self.problem(*first)
+        start = _start_in_equal_means(problem, self.q)
+        return self._embed(self._search(problem, start, fully=self._always_fully))
 
     def _embed(self, solution: Solution) -> Embedding:
         return self.graph.embedded(solution.W, self.n_clusters)
+
+    def _pair(self, solution: Solution, embedding: Embedding) -> Solution:
+        """Return W as a solution under Gamma of its own embedding."""
+        return self.search.under(self.problem(*self.guide.gamma(embedding.shards)), solution)
 
     @property
     def _always_fully(self) -> bool:
         """Whether each W is solved to the tolerance that the user gave, or until stationary."""
         return self.search.solver.stopping.tol is not None or not self.search.solver.ends_by_change
 
-    def _search(
-        self, gamma: ThinGamma, rows: Shards, state: State | None, *, fully: bool
-    ) -> Solution:
+    def _search(self, problem: Problem, state: State | None, *, fully: bool) -> Solution:
         solver = self.search.solver
         if not fully and isinstance(solver, ISM):
             solver = replace(solver, tol=ROUND_TOL)
         search = replace(self.search, solver=solver)
-        return search.run(self.problem(gamma, rows), self.q, state, self.saved_fit)
+        return search.run(problem, self.q, state, self.saved_fit)
 
 
 def _start_in_equal_means(problem: Problem, q: int) -> State | None:
