@@ -10,7 +10,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Problem
-from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import EmbeddingGuide
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
@@ -70,7 +70,7 @@ class Alternation:
 
     graph: Graph
     guide: EmbeddingGuide
-    problem: Callable[[ThinGamma, Shards], Problem]
+    problem: Callable[[Gamma, Shards], Problem]
     n_clusters: int
     q: int
     search: Search

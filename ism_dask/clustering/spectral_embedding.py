@@ -34,7 +34,7 @@ from ism_dask.engines import (
 from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.engines.lowrank.row_sums import FactoredSlope
 from ism_dask.engines.row_facts import PROJECTED, with_projection
-from ism_dask.gamma.base import Dependence, ThinGamma
+from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
 from ism_dask.linalg.eigen import canonical_signs, leading_eigenpairs_by_products
@@ -208,7 +208,7 @@ class Graph:
         """
         weights = np.ones(shards.n_rows) if weights is None else weights
         shards = shards.with_rows(ROW_WEIGHTS, weights)
-        ones = Dependence(ThinGamma(np.ones(1)), weights[:, None])
+        ones = Dependence(Gamma(np.ones(1)), weights[:, None])
         values = ValueAsSlope.wrapped(affinity.whole)
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):

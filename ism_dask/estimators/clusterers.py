@@ -38,7 +38,7 @@ from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.preparation import Report, prepare_rows
 from ism_dask.estimators.problem import rows_in_memory
 from ism_dask.estimators.row_order import in_given_order, row_order
-from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import (
     EMBEDDING,
     ClusterGuide,
@@ -192,7 +192,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             rows.shards, affinity, as_engine(self.engine), normalisation, weights, **rows.parameters
         )
 
-        def problem(gamma: ThinGamma, embedded: Shards) -> Problem:
+        def problem(gamma: Gamma, embedded: Shards) -> Problem:
             weighted = embedded.derive(GAMMA_FACTS, weighted_facts).persisted()
             shards = rows.shards.with_fact_of(weighted, GAMMA_FACTS)
             return Problem.from_gamma(shards, rows.kernel, gamma, **rows.parameters)

@@ -6,7 +6,6 @@ into shards like X. The facts of some rows and columns are enough to compute the
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
@@ -25,119 +24,64 @@ GAMMA_FACTS = RowFact("gamma")
 _NOTHING = 1e-8
 
 
-class Gamma(ABC):
-    """An n x n symmetric matrix `U diag(signs) U^T` with a tall and thin U.
+@dataclass(frozen=True)
+class Gamma:
+    """An n x n symmetric matrix `U diag(signs) U^T` with a tall and thin U, and signs (r,).
 
-    U and any tile of the matrix are computed from a few facts of each row. U is `V @ mixing` with
-    a V that may be sparse, so that sums over the rows of V are cheapest.
+    The facts of a row are its row of U. A subclass may compute U, and any tile of the matrix, from
+    fewer facts. U is `V @ mixing` with a V that may be sparse, so that sums over the rows of V are
+    cheapest.
     """
 
+    signs: Array
+
     @property
-    @abstractmethod
     def breadth(self) -> int:
-        """The most numbers that a row contributes to a tile."""
+        """The most numbers that a row contributes to a tile: one for each column of U."""
+        return len(self.signs)
 
     @property
     def is_psd(self) -> bool:
         """Whether Gamma is positive semi-definite, so that J is a measure of dependence."""
-        return True
+        return bool((self.signs >= 0).all())
 
-    @abstractmethod
     def absolute_sum_bound(self, shards: Shards) -> float:
         """Return a bound on the sum of |Gamma_ij|, which also holds for sums over the factors.
 
-        The shards have the fact `GAMMA_FACTS`.
+        The shards have the fact `GAMMA_FACTS`. By the Cauchy-Schwarz inequality, it is n times the
+        weighted sum of squares of U.
         """
+        squares = shards.fact_as_rows(GAMMA_FACTS, self.breadth).fold(_column_squares)
+        return shards.n_rows * float(np.abs(self.signs) @ squares)
 
-    @abstractmethod
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the operand (b, ...) of `tile` for the rows of `facts` (b, f)."""
+        return (facts * self.signs).astype(dtype)
 
-    @abstractmethod
     def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the operand (..., b) of `tile` for the same rows as columns of a tile."""
-
-    @abstractmethod
-    def tile(self, rows: Array, columns: Array, out: Array) -> Array:
-        """Fill `out` (a, b) from parts of `as_rows` (a, ...) and of `as_columns` (..., b)."""
-
-    @property
-    @abstractmethod
-    def mixing(self) -> Array:
-        """The (v, r) matrix in `U = V @ mixing`."""
-
-    @abstractmethod
-    def memberships(self, facts: Array) -> Iterator[tuple[Rows, Array | None]]:
-        """Yield the nonzero rows of each column of V, and its values there (None: all are 1)."""
-
-    @property
-    @abstractmethod
-    def signs(self) -> Array:
-        """The (r,) signs, or weights, of the columns of U."""
-
-    @abstractmethod
-    def factor(self, facts: Array) -> Array:
-        """Return the rows of U (b, r) that belong to `facts` (b, f)."""
-
-    @abstractmethod
-    def part(self, facts: Array) -> tuple[Gamma, Array]:
-        """Return the Gamma of some rows alone, centred on them, and their facts (k, f)."""
-
-
-@dataclass(frozen=True)
-class ThinGamma(Gamma):
-    """`U diag(weights) U^T` with weights (r,), where the facts of a row are its row of U."""
-
-    weights: Array
-
-    @property
-    def signs(self) -> Array:
-        """The weights."""
-        return self.weights
-
-    @property
-    def is_psd(self) -> bool:
-        """Whether no weight is negative."""
-        return bool((self.weights >= 0).all())
-
-    @property
-    def breadth(self) -> int:
-        """One number for each column of U."""
-        return len(self.weights)
-
-    def absolute_sum_bound(self, shards: Shards) -> float:
-        """Return n times the weighted sum of squares of U, by the Cauchy-Schwarz inequality."""
-        squares = shards.fact_as_rows(GAMMA_FACTS, self.breadth).fold(_column_squares)
-        return shards.n_rows * float(np.abs(self.weights) @ squares)
-
-    def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return U with its signs."""
-        return (facts * self.weights).astype(dtype)
-
-    def as_columns(self, facts: Array, dtype: np.dtype[Any]) -> Array:
-        """Return `U^T`."""
         return facts.T.astype(dtype)
 
     def tile(self, rows: Array, columns: Array, out: Array) -> Array:
-        """Fill the tile by one thin product."""
+        """Fill `out` (a, b) from parts of `as_rows` (a, ...) and of `as_columns` (..., b)."""
         return np.matmul(rows, columns, out=out)
 
     def factor(self, facts: Array) -> Array:
-        """Return the facts themselves: they are U, and V as well."""
+        """Return the rows of U (b, r) that belong to `facts` (b, f)."""
         return facts
-
-    def part(self, facts: Array) -> tuple[ThinGamma, Array]:
-        """Return the Gamma of some rows, and their U minus its mean over them."""
-        return self, facts - facts.mean(axis=0)
 
     @property
     def mixing(self) -> Array:
-        """The identity."""
-        return np.eye(len(self.weights))
+        """The (v, r) matrix in `U = V @ mixing`."""
+        return np.eye(len(self.signs))
 
-    def memberships(self, facts: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield all rows for each column of U, with its values."""
+    def memberships(self, facts: Array) -> Iterator[tuple[Rows, Array | None]]:
+        """Yield the nonzero rows of each column of V, and its values there (None: all are 1)."""
         yield from ((slice(None), column) for column in facts.T)
+
+    def part(self, facts: Array) -> tuple[Gamma, Array]:
+        """Return the Gamma of some rows alone, centred on them, and their facts (k, f)."""
+        return self, facts - facts.mean(axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +122,7 @@ class Dependence:
         if self.weights is None:
             return self.gamma, self.facts
         facts = self.weights[:, None] * centred_by(self.factor, self.weights)
-        return ThinGamma(self.gamma.signs), facts
+        return Gamma(self.gamma.signs), facts
 
     def part(self, rows: Array) -> Self:
         """Return the dependence of some rows (k,), without weights. Classes keep their numbers."""
@@ -234,11 +178,11 @@ def avoiding(explained: Dependence, avoided: Dependence, weight: float) -> Avoid
 
 def weighted_sum(
     dependences: Sequence[Dependence], coefficients: Sequence[float]
-) -> tuple[ThinGamma, Array]:
+) -> tuple[Gamma, Array]:
     """Return the Gamma `sum_k coefficients_k Gamma_k`, and its facts (n, r)."""
     pairs = zip(dependences, coefficients, strict=True)
     signs = np.concatenate([share * each.gamma.signs for each, share in pairs])
-    return ThinGamma(signs), np.hstack([each.factor for each in dependences])
+    return Gamma(signs), np.hstack([each.factor for each in dependences])
 
 
 def frobenius_norm(dependence: Dependence) -> float:

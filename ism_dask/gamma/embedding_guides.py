@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import GAMMA_FACTS, ThinGamma
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.rows.column_statistics import ROW_WEIGHTS
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
@@ -39,10 +39,10 @@ class EmbeddingGuide(ABC):
     mu: float = 1.0
 
     @abstractmethod
-    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
         """Return Gamma, and the shards with the fact `GAMMA_FACTS`."""
 
-    def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards] | None:
+    def initial_gamma(self, embedded: Shards) -> tuple[Gamma, Shards] | None:
         """Return the Gamma for an initial W, or None to begin with an embedding of X itself."""
         return None
 
@@ -54,20 +54,20 @@ class EmbeddingGuide(ABC):
 class ClusterGuide(EmbeddingGuide):
     """`Gamma = U U^T` without given labels. U is centred and its columns have length 1."""
 
-    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
         """Return Gamma, and the shards with U."""
         rows = embedded.derive(GAMMA_FACTS, _embedding_rows).persisted()
-        return ThinGamma(np.ones(_width(embedded))), rows
+        return Gamma(np.ones(_width(embedded))), rows
 
 
 class PublishedClusterGuide(EmbeddingGuide):
     """`Gamma = D^-1/2 H U U^T H D^-1/2` without given labels, as published; U is not centred."""
 
-    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 H U`."""
         means = _means(embedded, EMBEDDING)
         rows = embedded.derive(GAMMA_FACTS, _omega_rows, means).persisted()
-        return ThinGamma(np.ones(_width(embedded))), rows
+        return Gamma(np.ones(_width(embedded))), rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class ScoreGuide(EmbeddingGuide):
         labels = self.Y[:, : len(self.classes)]
         return np.where(np.isnan(labels[:, 0]), -1, labels.argmax(axis=1))
 
-    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and the centred scores side by side."""
         scored, k = embedded.with_rows(_GIVEN, self.Y), _width(embedded)
         grams, cross = scored.fold(_regression_sums)
@@ -115,7 +115,7 @@ class ScoreGuide(EmbeddingGuide):
         squares = rows.fold(_column_squares)
         traces = np.bincount(self.experts, squares[k:])
         omega = _with_trace_one(squares[:k])
-        return ThinGamma(np.concatenate([omega, self.mu / traces[self.experts]])), rows
+        return Gamma(np.concatenate([omega, self.mu / traces[self.experts]])), rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,21 +130,21 @@ class AvoidGuide(EmbeddingGuide):
     Y: Array
     clusterings: Array = field(kw_only=True)
 
-    def gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
+    def gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
         """Return Gamma, and the shards with `D^-1/2 U` and `H Y` side by side."""
         given, k = embedded.with_rows(_GIVEN, self.Y), _width(embedded)
         rows = given.derive(GAMMA_FACTS, _omega_and_given).persisted()
         squares = rows.fold(_column_squares)
         omega = _with_trace_one(squares[:k])
-        return ThinGamma(np.append(omega, self._signs(squares[k:]))), rows
+        return Gamma(np.append(omega, self._signs(squares[k:]))), rows
 
-    def initial_gamma(self, embedded: Shards) -> tuple[ThinGamma, Shards]:
+    def initial_gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
 
         If the rounds began with the clusters of X, they would stay at the labels to avoid.
         """
         rows = embedded.with_rows(GAMMA_FACTS, self.Y)
-        return ThinGamma(self._signs(rows.fold(_column_squares))), rows
+        return Gamma(self._signs(rows.fold(_column_squares))), rows
 
     def _signs(self, squares: Array) -> Array:
         """Return what each column of Y counts, from the sums of its squares: (c,)."""

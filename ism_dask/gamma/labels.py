@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence, Gamma, ThinGamma, centred_by
+from ism_dask.gamma.base import Dependence, Gamma, centred_by
 from ism_dask.gamma.row_values import distinct_labels
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.rows.shards import Shards
@@ -32,11 +32,6 @@ class ClassGamma(Gamma):
     """
 
     frequencies: Array
-
-    @property
-    def breadth(self) -> int:
-        """One number for each class."""
-        return len(self.frequencies)
 
     def absolute_sum_bound(self, shards: Shards) -> float:
         """Return the bound: a sum over classes of squares, for their rows and for their means."""
@@ -58,11 +53,6 @@ class ClassGamma(Gamma):
         """Fill the tile by looking up classes: several times faster than the thin product."""
         return np.take(columns, rows, axis=0, out=out, mode="clip")
 
-    @property
-    def signs(self) -> Array:
-        """All are +1."""
-        return np.ones(len(self.frequencies))
-
     def factor(self, facts: Array) -> Array:
         """Return the rows of `Y - frequencies`, where Y is V."""
         U = np.tile(-self.frequencies, (len(facts), 1))
@@ -72,7 +62,7 @@ class ClassGamma(Gamma):
     def part(self, facts: Array) -> tuple[ClassGamma, Array]:
         """Return the Gamma of some rows, and their facts; a class may have none of these rows."""
         counts = np.bincount(facts[:, 0], minlength=len(self.frequencies))
-        return ClassGamma(counts / len(facts)), facts
+        return ClassGamma(self.signs, counts / len(facts)), facts
 
     @property
     def mixing(self) -> Array:
@@ -108,7 +98,7 @@ def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
         kind, advice = "dates", "give numbers, such as the days since the first"
     check_few(f"`y` has {len(classes)} different {kind}", len(classes), len(y), advice)
     narrow = codes.astype(np.min_scalar_type(len(classes)))
-    return Dependence(ClassGamma(counts / len(y)), narrow[:, None], classes)
+    return Dependence(ClassGamma(np.ones(len(classes)), counts / len(y)), narrow[:, None], classes)
 
 
 def check_few(what: str, count: int, n_rows: int, advice: str) -> None:
@@ -144,7 +134,7 @@ def labels_dependence(y: Array, weights: Array | None = None) -> Dependence:
         gram = U.T * counts @ U
         values, vectors = largest_pairs(gram, _MOST_COLUMNS)
         U, remainder = U @ vectors, max(0.0, 1.0 - float(values.sum() / np.trace(gram)))
-    gamma = ThinGamma(np.ones(U.shape[1]))
+    gamma = Gamma(np.ones(U.shape[1]))
     return Dependence(gamma, U, remainder=remainder, columns=n_labels)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence, ThinGamma, centred_by, frobenius_norm, weighted_sum
+from ism_dask.gamma.base import Dependence, Gamma, centred_by, frobenius_norm, weighted_sum
 from ism_dask.gamma.labels import check_few, class_dependence
 from ism_dask.gamma.row_values import check_complete, kinds_of, target_as_array
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, standardise_target, target_dependence
@@ -207,7 +207,7 @@ def conditional(dependence: Dependence, regression: SideRegression) -> Dependenc
     It is 0 if X W and y are independent at each value of s, however both depend on s.
     """
     facts = remainder([regression], dependence.factor, "y").columns
-    return replace(dependence, gamma=ThinGamma(dependence.gamma.signs), facts=facts)
+    return replace(dependence, gamma=Gamma(dependence.gamma.signs), facts=facts)
 
 
 def _columns(name: str, s: Any, n_rows: int) -> list[Array]:

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
-from ism_dask.gamma.base import Dependence, ThinGamma
+from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.gamma.labels import class_dependence, is_indicator, labels_dependence
 from ism_dask.gamma.row_values import finite_numbers, near_zero, repeated_rows
 from ism_dask.kernels.widths import MULTISCALE, mean_of_gaussians, median_distance
@@ -34,7 +34,7 @@ _REMAINDER, _MOST_COLUMNS = 1e-6, 100
 def linear_dependence(y: Array, weights: Array | None = None) -> Dependence:
     """Return the `Dependence` on numbers y (n,) or (n, t), linear: U is y standardised."""
     U = standardise_target(y, weights)
-    return Dependence(ThinGamma(np.ones(U.shape[1])), U, columns=U.shape[1])
+    return Dependence(Gamma(np.ones(U.shape[1])), U, columns=U.shape[1])
 
 
 def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...]) -> Dependence:
@@ -48,7 +48,7 @@ def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...
     share = np.full(len(points), 1 / len(points)) if weights is None else weights / weights.sum()
     factor, remainder = _gaussian_factor(points / median, widths, share)
     factor -= factor.mean(axis=0)
-    gamma = ThinGamma(np.ones(factor.shape[1]))
+    gamma = Gamma(np.ones(factor.shape[1]))
     return Dependence(gamma, factor, remainder=remainder, columns=points.shape[1])
 
 

@@ -46,7 +46,7 @@ NUMBERED = "clusters are numbered as they come up, and the check shuffles the ro
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @contract_of(
     [
-        UnsupervisedIKDR(n_init=1, max_outer=3),
+        UnsupervisedIKDR(n_init=3, max_outer=3),  # a single start may miss the clusters
         SemiSupervisedIKDR(3, n_init=1, max_outer=3),
         AlternativeIKDR(n_init=1, max_outer=3),
     ],
@@ -177,6 +177,9 @@ BLOBS = make_blobs(200, 5, centers=3, cluster_std=0.5, random_state=0)[0]
 def test_rows_are_predicted_as_labelled(model, rows):
     fitted = clone(model).fit(rows)
     assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(rows), fitted.labels_)
+    # Another number of clusters is for the next fit.
+    again = pickle.loads(pickle.dumps(fitted)).set_params(n_clusters=9)
+    assert_array_equal(again.predict(rows), fitted.labels_)
     lazy = da.from_array(rows, chunks=(50, rows.shape[1]))
     with_none = da.concatenate([lazy[:50], lazy[:0], lazy[50:]])
     assert_array_equal(fitted.predict(with_none).compute(), fitted.labels_)
