@@ -46,9 +46,10 @@ NUMBERED = "clusters are numbered as they come up, and the check shuffles the ro
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @contract_of(
     [
-        UnsupervisedIKDR(n_init=3, max_outer=3),  # a single start may miss the clusters
-        SemiSupervisedIKDR(3, n_init=1, max_outer=3),
-        AlternativeIKDR(n_init=1, max_outer=3),
+        # A single start of k-means may miss the clusters.
+        UnsupervisedIKDR(n_init=3, max_outer=3),
+        SemiSupervisedIKDR(3, n_init=3, max_outer=3),
+        AlternativeIKDR(n_init=3, max_outer=3),
     ],
     lambda estimator: NUMBERED if isinstance(estimator, UnsupervisedIKDR) else "",
 )
