@@ -22,8 +22,7 @@ from benchmarks.designs import DESIGNS, Array, Design
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import dealt_rows
-from ism_dask.engines.device_blocks import BlocksOnDevice, MemoryPlan, block_bytes
-from ism_dask.engines.device_rows import DeviceRows
+from ism_dask.engines.device_blocks import BlocksOnDevice, DeviceRows, MemoryPlan, block_bytes
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.devices import Device

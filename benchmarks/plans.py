@@ -11,9 +11,9 @@ from distributed import Client
 
 from ism_dask._types import Array
 from ism_dask.engines import Problem
-from ism_dask.engines.lowrank.base import (
+from ism_dask.engines.lowrank.landmark_engine import (
     EvaluationAtW,
-    LowRankEngine,
+    LandmarkEngine,
     partial_bytes,
     task_bytes,
 )
@@ -34,15 +34,15 @@ def recorded_plans(client: Client) -> Iterator[list[int]]:
     plans: list[int] = []
     worker_infos = client.scheduler_info(n_workers=-1)["workers"].values()
     workers, threads = len(worker_infos), max(worker["nthreads"] for worker in worker_infos)
-    evaluate = LowRankEngine._at
+    evaluate = LandmarkEngine._at
 
-    def recorded(self: LowRankEngine, W: Array) -> EvaluationAtW:
+    def recorded(self: LandmarkEngine, W: Array) -> EvaluationAtW:
         evaluation = evaluate(self, W)
         columns = evaluation.expansion.size
         plans.append(_worker_bytes(self.problem, self.q, columns, workers, threads))
         return evaluation
 
-    with patch.object(LowRankEngine, "_at", recorded):
+    with patch.object(LandmarkEngine, "_at", recorded):
         yield plans
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines import Engine, ExactEngine
-from ism_dask.engines.lowrank.base import LowRankEngine
+from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.operator import relative_residual
-from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.engines.tile_sums import gradient_of_pairs
-from ism_dask.engines.tiles import TileModel
+from ism_dask.engines.tiles import PROJECTED, TileModel, with_projection
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.tasks import LoadedShard, RowFact
@@ -39,7 +38,7 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     check_orthonormal(solution.W)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
     double = engine.double
-    if double.approximate and isinstance(double, LowRankEngine):
+    if double.approximate and isinstance(double, LandmarkEngine):
         exact = ExactEngine(engine.problem, W.shape[1])
         product, rows = _true_product(double, exact, W[: engine.problem.d], product)
     return replace(
@@ -62,13 +61,13 @@ def check_orthonormal(W: Array) -> None:
 
 
 def _true_product(
-    engine: LowRankEngine, exact: ExactEngine, W: Array, product: Array
+    engine: LandmarkEngine, exact: ExactEngine, W: Array, product: Array
 ) -> tuple[Array, int]:
     """Return Phi W under the true kernel, and how many rows were compared with all rows for it.
 
     Parameters
     ----------
-    engine : LowRankEngine
+    engine : LandmarkEngine
         The engine that approximates, in double precision.
     exact : ExactEngine
         The exact engine of the same problem.
@@ -96,7 +95,7 @@ def _affordable_rows(n: int, q: int) -> int:
     return min(n, most, max(least, int(_SAMPLE_SHARE * BUDGET / (n * max(q, _LEAST_COLUMNS)))))
 
 
-def _correction(engine: LowRankEngine, W: Array, rows: int) -> Array:
+def _correction(engine: LandmarkEngine, W: Array, rows: int) -> Array:
     """Return an unbiased estimate (d, q) of the true Phi W minus that of `engine`.
 
     A random sample of rows is compared with all rows. Only the difference is estimated. It is

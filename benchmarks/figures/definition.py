@@ -160,7 +160,7 @@ _CASES: tuple[tuple[str, Kernel, tuple[tuple[str, float], ...]], ...] = (
         (("exact", 1e-4), ("landmarks", 1e-2), ("landmarks", 1e-4), ("landmarks", 1e-6)),
     ),
     ("polynomial", Polynomial(degree=3), (("exact", 1e-4), ("landmarks", 1e-4))),
-    ("linear", Linear(), (("closed", 1e-4), ("exact", 1e-4), ("landmarks", 1e-4))),
+    ("linear", Linear(), (("closed_form", 1e-4), ("exact", 1e-4), ("landmarks", 1e-4))),
 )
 _ROUNDING = 1e-5
 

@@ -152,7 +152,8 @@ class SavedRunSettings(NamedRunSettings):
     )
     engine: str = solver_setting(
         "auto",
-        about="For dependence and clusters: closed, landmarks or exact; auto takes the cheapest.",
+        about="For dependence and clusters: closed_form, landmarks or exact; auto takes the "
+        "cheapest.",
         names=lambda: ["auto", *import_choices().ENGINES],
     )
     engine_tol: float = solver_setting(

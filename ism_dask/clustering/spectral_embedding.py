@@ -31,9 +31,9 @@ from ism_dask.engines import (
     Problem,
     first_that_serves,
 )
-from ism_dask.engines.kernel_matvec import kernel_matvec
 from ism_dask.engines.lowrank.row_sums import FactoredSlope
-from ism_dask.engines.row_facts import PROJECTED, with_projection
+from ism_dask.engines.tile_sums import kernel_matvec
+from ism_dask.engines.tiles import PROJECTED, with_projection
 from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope

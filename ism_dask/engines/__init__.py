@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from ism_dask.engines.base import DeclinedError, Engine, Problem
-from ism_dask.engines.constant import ConstantSlope
-from ism_dask.engines.constant_directions import PaddedOperator
+from ism_dask.engines.base import DeclinedError, Engine, PaddedOperator, Problem
+from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.options import (
     ENGINES,
     Auto,
-    Closed,
+    ClosedForm,
     EngineOptions,
     Exact,
     Landmarks,
@@ -21,8 +20,8 @@ from ism_dask.engines.options import (
 __all__ = [
     "ENGINES",
     "Auto",
-    "Closed",
-    "ConstantSlope",
+    "ClosedForm",
+    "ClosedFormEngine",
     "DeclinedError",
     "Engine",
     "EngineOptions",

@@ -9,16 +9,15 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.constant import ConstantSlope, weighted_gram
+from ism_dask.engines.closed_form import ClosedFormEngine, weighted_gram
 from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
-from ism_dask.engines.row_facts import PROJECTED, with_projection
 from ism_dask.engines.tile_sums import (
     gradient_of_pairs,
     objective_of_pairs,
     phi_of_pairs,
     stripe_bytes,
 )
-from ism_dask.engines.tiles import TileModel, ignore_overflow
+from ism_dask.engines.tiles import PROJECTED, TileModel, ignore_overflow, with_projection
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -36,8 +35,11 @@ class ExactEngine(Engine):
         self._model = TileModel(problem.kernel, problem.gamma, problem.shards.n_rows)
 
     def phi0(self) -> Array:
-        """Return Phi0, the matrix of the start, which has a closed form."""
-        return ConstantSlope(self.problem.linearised(), self.q).phi0()
+        """Return Phi0, the matrix of the start, by its closed form unless rows have own widths."""
+        linearised = self.problem.linearised()
+        if ClosedFormEngine.refusal(linearised, self.q) is None:
+            return ClosedFormEngine(linearised, self.q).phi0()
+        return ExactEngine(linearised, self.q).phi(np.zeros((linearised.d, 1))).phi
 
     @ignore_overflow
     def phi(self, W: Array) -> PhiEvaluation:

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 from ism_dask._validation import check_choice, check_open_interval
 from ism_dask.engines.base import TOLERANCE, DeclinedError, Engine, Problem
-from ism_dask.engines.constant import ConstantSlope
+from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 
@@ -86,10 +86,10 @@ class _WithTolerance(EngineOptions):
 
 
 @dataclass(frozen=True)
-class Closed(_OneEngine):
+class ClosedForm(_OneEngine):
     """The closed form for kernels with a constant slope: linear and squared. It has no options."""
 
-    kind = ConstantSlope
+    kind = ClosedFormEngine
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Exact(_OneEngine):
 
 # From cheap to expensive: `Auto` takes the first that does not refuse and is advised.
 ENGINES: dict[str, type[_OneEngine]] = {
-    options.kind.name: options for options in (Closed, Landmarks, Exact)
+    options.kind.name: options for options in (ClosedForm, Landmarks, Exact)
 }
 
 

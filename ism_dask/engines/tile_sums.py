@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
-from ism_dask.engines.row_facts import PROJECTED
 from ism_dask.engines.tiles import (
+    PROJECTED,
     TileArea,
     TileModel,
     TileSide,
@@ -24,8 +25,9 @@ from ism_dask.engines.tiles import (
     ignore_overflow,
     tile_terms,
 )
-from ism_dask.kernels import PointwiseKernel
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # Elementwise operations work on blocks that fit into a core's second-level cache.
 _BLOCK = 512
@@ -36,6 +38,10 @@ _DIAGONAL_GROUP = 256
 # The most multiplications of a product that BLAS does without packing, and the fewest rows of a
 # strip.
 _SMALL_PRODUCT, _LEAST_STRIP = 1_000_000, 64
+# Rows of a tile of a kernel matrix: with the rows of a shard as columns it takes a few megabytes.
+_MATRIX_ROWS = 256
+# The rows of V (b, k), the matrix on the right of a kernel matrix.
+_V = RowFact("V")
 
 
 class _Buffers:
@@ -253,3 +259,28 @@ def stripe_bytes(rows: int, model: TileModel, d: int, k: int, itemsize: int) -> 
     partial = 8 * (3 * d * d + 2 * model.n_rows * (1 + k))  # cast, scaled, and added
     partial += 3 * 8 * _BLOCK**2  # a block of a Gamma that is computed on the fly
     return itemsize * (blocks + shards + sides + _GROUP * d + d * d) + partial
+
+
+def kernel_matvec(points: Shards, kernel: Kernel, V: Array) -> Array:
+    """Return `K V` (n, k) for V (n, k), without K: the rows of `points` are the projected ones.
+
+    The kernel is an affinity, which has no per-row widths.
+    """
+    total = points.with_rows(_V, V).fold_pairs(_kernel_times_vectors, kernel, points.n_rows)
+    return np.asarray(total)
+
+
+def _kernel_times_vectors(
+    head: LoadedShard, tail: Iterator[LoadedShard], kernel: Kernel, n_rows: int
+) -> Array:
+    V = head.facts[_V]
+    total = np.zeros((n_rows, V.shape[1]))
+    for piece in tail:
+        for batch in gen_batches(len(head.X), _MATRIX_ROWS):
+            tile = kernel.matrix(head.X[batch], piece.X)
+            top = head.start + batch.start
+            total[top : top + len(tile)] += tile @ piece.facts[_V].astype(tile.dtype)
+            if piece.start != head.start:  # on the diagonal the transposed tile is another one
+                rows = slice(piece.start, piece.start + len(piece.X))
+                total[rows] += tile.T @ V[batch].astype(tile.dtype)
+    return total

@@ -1,4 +1,4 @@
-"""Tiles of pairs of rows: what their sides contribute, their areas, and beta of each term."""
+"""Tiles of pairs of rows: the facts of rows for them, their sides and areas, and their beta."""
 
 from __future__ import annotations
 
@@ -9,13 +9,45 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.row_facts import INVERSE_WIDTHS
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # If a kernel overflows, the solver raises one error; tasks do not warn.
 ignore_overflow = np.errstate(over="ignore", invalid="ignore")
+# Z (b, k), the rows times W.
+PROJECTED = RowFact("projected")
+# The (b, l) inverse widths of each row, for the l terms of the kernel with per-row widths.
+INVERSE_WIDTHS = RowFact("inverse widths")
+
+
+def with_projection(shards: Shards, W: Array) -> Shards:
+    """Return the shards with Z = X W attached as the fact `PROJECTED`."""
+    return shards.derive(PROJECTED, project_rows, W)
+
+
+def project_rows(piece: LoadedShard, W: Array) -> Array:
+    """Return Z (b, k), the rows of a shard times W, in the precision of the rows."""
+    return np.asarray(piece.X @ W.astype(piece.X.dtype))
+
+
+def with_inverse_widths(shards: Shards, kernel: Kernel) -> Shards:
+    """Return the shards with the fact `INVERSE_WIDTHS`, if a term of the kernel needs it.
+
+    The widths are computed in double precision: a row that is itself an anchor must have distance
+    0 from it.
+    """
+    if not any(term.per_row_width for _, term in kernel.terms):
+        return shards
+    widths = shards.in_double().derive(INVERSE_WIDTHS, _inverse_widths, kernel).persisted()
+    return shards.with_fact_of(widths, INVERSE_WIDTHS)
+
+
+def _inverse_widths(piece: LoadedShard, kernel: Kernel) -> Array:
+    return 1.0 / np.column_stack(
+        [term.widths(piece.X) for _, term in kernel.terms if term.per_row_width]
+    )
 
 
 def coupling_of(term: PointwiseKernel) -> float:

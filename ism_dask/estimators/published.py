@@ -67,7 +67,7 @@ default "auto"
     solver : "ism" or Solver, default "ism"
         "ism" is the Iterative Spectral Method. A solver may also be an object with its options,
         such as `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
-    engine : {"auto", "closed", "landmarks", "exact"} or EngineOptions, \
+    engine : {"auto", "closed_form", "landmarks", "exact"} or EngineOptions, \
 default "auto"
         How Phi is computed. "auto" takes the cheapest engine that
         applies, and the next one if that engine declines. "landmarks", which "auto" considers from

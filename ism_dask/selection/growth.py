@@ -14,8 +14,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, dealt_rows
-from ism_dask.engines.device_blocks import BlocksOnDevice
-from ism_dask.engines.device_rows import DeviceRows
+from ism_dask.engines.device_blocks import BlocksOnDevice, DeviceRows
 from ism_dask.rows.blocks import deal, rows_of_a_block
 from ism_dask.rows.devices import Device
 from ism_dask.selection.choices import Choice

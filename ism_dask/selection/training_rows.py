@@ -16,8 +16,7 @@ from ism_dask.engines.blocks import (
     dealt_ranges,
     dealt_rows,
 )
-from ism_dask.engines.device_blocks import BlocksOnDevice
-from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
+from ism_dask.engines.device_blocks import BlocksOnDevice, DeviceMatrix, DeviceRows
 from ism_dask.rows.blocks import (
     MANY_ROWS,
     MEMORY_NUMBERS,

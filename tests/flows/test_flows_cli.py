@@ -159,8 +159,8 @@ def test_a_narrow_kernel_has_landmarks_declined(here):
 
 
 def test_an_engine_that_cannot_serve(here):
-    ended = here("fit", "wine", "--plain", *DEPENDENCE, "--engine", "closed")
-    assert "`--engine`='closed' cannot serve this problem" in ended.failed(1)
+    ended = here("fit", "wine", "--plain", *DEPENDENCE, "--engine", "closed_form")
+    assert "`--engine`='closed_form' cannot serve this problem" in ended.failed(1)
 
 
 @pytest.mark.parametrize("command", ["fit", "cluster"])

@@ -25,8 +25,7 @@ from ism_dask import (
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines import device_blocks
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
-from ism_dask.engines.device_blocks import BlocksOnDevice, MemoryPlan
-from ism_dask.engines.device_rows import DeviceMatrix, DeviceRows
+from ism_dask.engines.device_blocks import BlocksOnDevice, DeviceMatrix, DeviceRows, MemoryPlan
 from ism_dask.estimators.prediction_fit import PredictionTask
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.estimators.problem import pose

@@ -53,7 +53,7 @@ FITS = {
     "exact": (supervised(solver=ISM(tol=1e-9)), WINE, CULTIVAR),
     "landmarks": (supervised(engine="landmarks", solver=ISM(tol=1e-6)), WINE, CULTIVAR),
     "polynomial": (supervised(kernel="polynomial", engine="landmarks"), WINE, CULTIVAR),
-    "closed": (supervised(kernel="linear"), WINE, CULTIVAR),
+    "closed_form": (supervised(kernel="linear"), WINE, CULTIVAR),
     # Swings at q = 2, and goes on along the slope.
     "climb": (supervised(), TUMOURS, KINDS),
     "prediction": (lambda: PredictiveIKDR(2, random_state=0), ROWS, WAVES),

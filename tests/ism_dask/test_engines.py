@@ -14,12 +14,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import stationarity
 from ism_dask.engines import ENGINES, DeclinedError, Landmarks, as_engine, first_that_serves
-from ism_dask.engines.lowrank.base import task_bytes
-from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
+from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine, task_bytes
 from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, unit_slope_between
 from ism_dask.engines.lowrank.row_sums import phi_sums
-from ism_dask.engines.row_facts import with_projection
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
+from ism_dask.engines.tiles import with_projection
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.kernels.inner_products import Monomials
@@ -399,15 +398,15 @@ def test_a_sample_where_the_kernel_is_zero_and_a_tolerance_below_rounding():
 @pytest.mark.parametrize(
     ("n", "kernel", "q", "names"),
     [
-        (500, Linear(), 2, ["closed", "exact"]),
-        (500, CLOSED, 2, ["closed", "exact"]),
+        (500, Linear(), 2, ["closed_form", "exact"]),
+        (500, CLOSED, 2, ["closed_form", "exact"]),
         (500, Gaussian(2.0), 2, ["exact"]),
         (4000, Gaussian(2.0), 2, ["landmarks", "exact"]),
         (4000, Polynomial(3), 2, ["landmarks", "exact"]),
         (4000, Polynomial(15), 5, ["landmarks", "exact"]),
         (10_000, RelativeGaussian(), 2, ["exact"]),
         (10_000, Gaussian(0.1), 2, ["landmarks", "exact"]),
-        (10_000, Linear(), 2, ["closed", "landmarks", "exact"]),
+        (10_000, Linear(), 2, ["closed_form", "landmarks", "exact"]),
     ],
     ids=repr,
 )

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 X, y = WINE, CULTIVAR
 # A kernel that the engine serves; all others serve a gaussian.
-SERVED = {"closed": Squared()}
+SERVED = {"closed_form": Squared()}
 CHOICES = {"auto": Auto, **ENGINES}
 OBJECTS = [kind() for kind in (*HSIC_SOLVERS.values(), *CHOICES.values())]
 

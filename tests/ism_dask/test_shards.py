@@ -184,7 +184,7 @@ def test_the_tasks_on_the_dashboard_have_plain_names(monkeypatch, tmp_path):
             fit(kernel, engine="exact")
         fit(engine="landmarks")
         fit("polynomial", engine="landmarks")
-        fit("linear", engine="closed")
+        fit("linear", engine="closed_form")
         fit(weights=RNG.random(240), y=points[:, 0])
         scores = np.where(np.arange(240)[:, None] % 2, np.column_stack([y == 0, y == 1]), np.nan)
         SemiSupervisedIKDR(3, 2, solver=ISM(max_iter=2), max_outer=1).fit(points, scores)

@@ -22,7 +22,7 @@ X, CLASSES = load_wine(return_X_y=True)
 NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
 WIDE = Gaussian(sigma=2.0)
 SERVED = [(WIDE, "exact"), (WIDE, "landmarks"), (Multiquadric(), "exact")]
-SERVED += [(Polynomial(degree=3), "landmarks"), (Linear(), "closed")]
+SERVED += [(Polynomial(degree=3), "landmarks"), (Linear(), "closed_form")]
 WEIGHTS = np.random.default_rng(0).integers(0, 4, len(X))
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

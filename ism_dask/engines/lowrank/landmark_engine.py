@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.base import TOLERANCE, Engine, Problem
+from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
-from ism_dask.engines.lowrank.base import EvaluationAtW, LowRankEngine
 from ism_dask.engines.lowrank.error_bound import RemainderMeasure
 from ism_dask.engines.lowrank.landmark_selection import SampledLandmarks
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
@@ -20,11 +22,14 @@ from ism_dask.engines.lowrank.row_sums import (
     Moments,
     cross_gram,
     feature_sums,
+    gradient_rows,
+    gradient_sums,
     moment_sums,
+    phi_from_sums,
+    phi_sums,
 )
-from ism_dask.engines.operator import PhiEvaluation
-from ism_dask.engines.row_facts import PROJECTED, project_rows
-from ism_dask.engines.tiles import ignore_overflow
+from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
+from ism_dask.engines.tiles import PROJECTED, ignore_overflow, project_rows, with_projection
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.inner_products import Monomials
@@ -41,8 +46,37 @@ _FROM_ROWS = 4000
 _FINER_FACTOR, _LEAST_TOL_SHARE = 0.1, 0.009
 
 
-class LandmarkEngine(LowRankEngine):
+@dataclass(frozen=True, eq=False)
+class EvaluationAtW:
+    """The problem at one W: the projected rows, their low-rank factor, and the moments of both.
+
+    Attributes
+    ----------
+    W : (d, k) array
+    points : Shards
+        The shards with the fact `PROJECTED`.
+    expansion : FactoredSlope
+    moments : Moments
+    left_out : float
+        A bound on the part of J that the low-rank factor omits.
+    """
+
+    W: Array
+    points: Shards
+    expansion: FactoredSlope
+    moments: Moments
+    left_out: float = 0.0
+
+    @property
+    def objective(self) -> float:
+        """The objective J at W."""
+        return self.moments.objective(self.expansion)
+
+
+class LandmarkEngine(Engine):
     """O(n m (m + d)): `unit_slope = F F^T + E`, E positive semi-definite with a known trace.
+
+    With a low-rank factor, all sums run over rows: in three passes, one of which does not read X.
 
     Landmarks are chosen from a sample of the projected rows until the remainder there is small.
     Then the remainder is measured over all rows. While it exceeds the share `tol` of the trace, the
@@ -67,13 +101,14 @@ class LandmarkEngine(LowRankEngine):
         self.approximate = self.jumps = any(self._features(term, q) is None for term in terms)
         # The landmarks of each term, as indices of the sample; None chooses them for each W.
         self._chosen: list[list[int] | None] | None = None
+        self._last: EvaluationAtW | None = None
 
     @classmethod
     def refusal(cls, problem: Problem, q: int) -> str | None:
         """Return a reason if slopes have no low-rank factor or do not give J, otherwise None."""
         for _, term in problem.kernel.terms:
             name = type(term).__name__
-            if term.per_row_width or not term.slope_is_psd:
+            if not term.slope_is_psd:
                 return f"the slope of {name} is not positive semi-definite, or not declared to be"
             if term.value_by_slope is None:
                 return f"f of {name} is not (a + b beta) times its slope, so that J needs all pairs"
@@ -84,18 +119,48 @@ class LandmarkEngine(LowRankEngine):
         """Return whether there are enough rows."""
         return problem.shards.n_rows >= _FROM_ROWS
 
+    def phi0(self) -> Array:
+        """Return Phi0, the matrix of the start."""
+        return ClosedFormEngine(self.problem.linearised(), self.q).phi0()
+
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W, by monomials in one pass over X unless Phi contains degrees."""
         terms, gamma, k = self.problem.kernel.terms, self.problem.gamma, W.shape[1]
         if self.approximate or any(term.pairing.degree for _, term in terms):
-            return super().phi(W)
+            last = self._at(W)
+            # Phi needs only the degrees, the first column of the coefficients.
+            coefficients = last.moments.psi_coefficients(gamma, last.expansion)[..., :1]
+            finish = partial(phi_from_sums, expansion=last.expansion, gamma=gamma)
+            matrix = last.points.fold(phi_sums, last.expansion, gamma, coefficients, finish=finish)
+            return PhiEvaluation(last.objective, matrix, **self._accuracy_of(last))
         expansion = self._factored([self._features(term, k) for _, term in terms])
-        finish = partial(_phi_from_monomials, expansion=expansion, gamma=gamma)
         matrix, sums = self.problem.shards.fold(
-            _phi_and_monomial_sums, W, expansion, gamma, finish=finish
+            _phi_and_monomial_sums,
+            W,
+            expansion,
+            gamma,
+            finish=partial(_phi_from_monomials, expansion=expansion, gamma=gamma),
         )
         J = self._moments(sums).objective(expansion)
         return PhiEvaluation(J, matrix, **self._accuracy(J, summed=expansion.size))
+
+    def product(self, W: Array) -> ProductEvaluation:
+        """Return J and Phi W."""
+        last, gamma = self._at(W), self.problem.gamma
+        coefficients = last.moments.psi_coefficients(gamma, last.expansion)
+        product = last.points.fold(gradient_sums, last.expansion, gamma, coefficients)
+        return ProductEvaluation(last.objective, product, **self._accuracy_of(last))
+
+    def value(self, W: Array) -> Evaluation:
+        """Return J at W."""
+        last = self._at(W)
+        return Evaluation(last.objective, **self._accuracy_of(last))
+
+    def product_rows(self, W: Array, X: Array, facts: Array) -> Array:
+        """Return the rows R (b, k) with which X (b, d) contributes `X^T R` to Phi W."""
+        last, gamma = self._at(W), self.problem.gamma
+        coefficients = last.moments.psi_coefficients(gamma, last.expansion)
+        return gradient_rows(X @ W.astype(X.dtype), facts, last.expansion, gamma, coefficients)
 
     def finer(self) -> Engine | None:
         """Return the engine with a tenth of the tolerance, down to a hundredth of the user's."""
@@ -128,11 +193,24 @@ class LandmarkEngine(LowRankEngine):
             return ExactEngine(self.problem, self.q).curvature(W, Z)
         return super().curvature(W, Z)
 
-    def _expand_at(self, W: Array, points: Shards) -> EvaluationAtW:
-        expanded = self.expand(
-            points.fact_as_rows(PROJECTED, W.shape[1]), self.sample @ W.astype(self.sample.dtype)
-        )
-        return EvaluationAtW(W, points, *expanded)
+    def _at(self, W: Array) -> EvaluationAtW:
+        """Return the problem at W, computed once for all calls with the same W."""
+        if self._last is None or not np.array_equal(self._last.W, W):
+            self._last = None  # free its memory before the next one is computed
+            points = with_projection(self.problem.shards, W).persisted()
+            projected = points.fact_as_rows(PROJECTED, W.shape[1])
+            expanded = self.expand(projected, self.sample @ W.astype(self.sample.dtype))
+            self._last = EvaluationAtW(W.copy(), points, *expanded)
+        return self._last
+
+    def _accuracy_of(self, evaluated: EvaluationAtW) -> dict[str, Any]:
+        left_out, columns = evaluated.left_out, evaluated.expansion.size
+        return self._accuracy(evaluated.objective, left_out, columns)
+
+    def _moments(self, sums: Array) -> Moments:
+        """Return the moments over the columns of U, given the sums (v, m, q + 2) over V."""
+        gamma = self.problem.gamma
+        return Moments(np.tensordot(gamma.mixing.T, sums, axes=1), gamma.signs)
 
     @ignore_overflow
     def expand(self, points: Shards, sample: Array) -> tuple[FactoredSlope, Moments, float]:
@@ -168,8 +246,11 @@ class LandmarkEngine(LowRankEngine):
 
     def _factored(self, maps: Sequence[FeatureMap | None]) -> FactoredSlope:
         """Return the factored slope of these maps; raise a MemoryError if it is too large."""
-        expansion = FactoredSlope.of(self.problem.kernel, [each for each in maps if each])
-        self._check_factor_memory(expansion.size)
+        problem = self.problem
+        expansion = FactoredSlope.of(problem.kernel, [each for each in maps if each])
+        m, rows, d = expansion.size, problem.shards.largest, problem.d
+        what = f"{rows} rows x {d} columns with {m} {self.name}"
+        self._check_memory(m, task_bytes(problem, m), what)
         return expansion
 
     def _term_factors(self, Z: Array) -> list[FeatureMap | SampledLandmarks]:
@@ -215,3 +296,20 @@ def _phi_from_monomials(
 ) -> tuple[Array, Array]:
     by_column, moments = sums
     return cross_gram(by_column, expansion, gamma), moments
+
+
+def task_bytes(problem: Problem, m: int) -> int:
+    """Return the peak memory of a task, in bytes, for m columns in F."""
+    shards = problem.shards
+    rows = shards.raw_bytes * (1 + min(shards.max_shards_per_task or 0, len(shards.parts)))
+    # X standardised, scaled by the degrees or selected by class; F in float64, the arrays that it
+    # is computed from, and F in the precision of X.
+    tiles = 3 * shards.loaded_bytes + shards.largest * m * (shards.dtype.itemsize + 3 * 8)
+    # The map to F; the sums of a task, those of its last shard, and the product that gives these.
+    return rows + tiles + 8 * m**2 + 3 * partial_bytes(problem, m)
+
+
+def partial_bytes(problem: Problem, m: int) -> int:
+    """Return the bytes of the sums that a task returns, for m columns in F."""
+    groups = len(problem.gamma.mixing)
+    return 8 * (groups * m * problem.d + problem.d**2)

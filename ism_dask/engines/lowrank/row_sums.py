@@ -9,9 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.constant import weighted_gram
-from ism_dask.engines.row_facts import PROJECTED
-from ism_dask.engines.tiles import ignore_overflow
+from ism_dask.engines.closed_form import weighted_gram
+from ism_dask.engines.tiles import PROJECTED, ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER
