@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -340,6 +340,21 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         check_seed(self.random_state)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
+
+
+class SupervisedParameters(IKDR):
+    """The parameters of the estimators of labels and numbers, which their problem reads."""
+
+    needs_definite_kernel: ClassVar[bool] = False
+    n_components: int | str | None
+    target: str
+    avoid_weight: float
+    class_weight: dict[Any, float] | str | None
+    warm_start: bool
+    # What one of the two estimators has, and the other one leaves as it is.
+    engine: str | EngineOptions = "auto"
+    device: str = "cpu"
+    max_features: int | str | None = None
 
 
 def alike_columns(pairs: Sequence[tuple[int, int, float]], names: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,12 +17,9 @@ from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import (
-    inverse_covariance,
-)
 from ism_dask.linalg.null_space import RowSpace
+from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.shards import Shards, cut
-from ism_dask.solvers.lbfgs import Precondition
 
 # Pairwise distances are computed on at most this many rows; larger data are sampled.
 SAMPLE_ROWS = 5000
@@ -108,37 +104,18 @@ class DependenceRows:
         """Return the problem of all rows under a dependence, such as that of y."""
         return Problem.from_dependence(self.shards, self.kernel, dependence, **self.parameters)
 
-    def contributing(self, dependence: Dependence) -> Callable[[], Engine]:
-        """Return what makes the J of all rows with their weights if they are few, else of a sample.
-
-        The rows are brought to this process at once.
-        """
+    def contributing(self, dependence: Dependence) -> Engine:
+        """Return the engine of all rows if they are few, else of a sample, in this process."""
         n = self.shards.n_rows
-        X = self.shards.rows(np.arange(n)) if n <= _SAMPLED_ROWS else None
-        if X is None:
+        if n <= _SAMPLED_ROWS:
+            X = self.shards.rows(np.arange(n))
+        else:
             random = np.random.default_rng(self.seed)
             positions = np.sort(random.permutation(len(self.chosen))[:_SAMPLED_ROWS])
             X = self.sample[positions].astype(self.shards.dtype)
             dependence = dependence.part(self.chosen[positions])
-
-        def engine() -> Engine:
-            problem = Problem.from_dependence(cut(X), self.kernel, dependence)
-            return Exact().build(problem, self.q)
-
-        return engine
-
-    @property
-    def covariance(self) -> Array:
-        """The covariance (r, r) of the sampled rows."""
-        return np.asarray(self.sample.T @ self.sample / len(self.sample))
-
-    @property
-    def precondition(self) -> Precondition:
-        """The preconditioner of gradient steps.
-
-        The curvature of J is smallest along the directions in which the rows vary least.
-        """
-        return inverse_covariance(self.covariance)
+        with on_this_machine():
+            return Exact().build(Problem.from_dependence(cut(X), self.kernel, dependence), self.q)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
-from ism_dask._validation import check_bool, is_whole, positive_float
+from ism_dask._validation import is_whole
+from ism_dask.estimators.base import SupervisedParameters
 from ism_dask.estimators.checks import check_dense, check_rows, row_source
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import Prepared, prepare_rows
@@ -27,18 +28,13 @@ from ism_dask.gamma.row_values import (
 )
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
 from ism_dask.gamma.targets import target_dependence, target_name
-from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.kernels import Kernel
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.devices import AUTO, CPU, Device, on_this_host
 from ism_dask.rows.source import is_row_source
 from ism_dask.rows.sparse import is_sparse
 from ism_dask.selection.target import Target, prediction_targets
 
-if TYPE_CHECKING:
-    from ism_dask.estimators.supervised import SupervisedBase
-
-# From here on single precision, in which tiles are computed, has no digits for y.
-_LARGEST_AVOID_WEIGHT = 1_000_000
 # The numbers of X, at most, from which its digest is computed.
 _DIGESTED_NUMBERS = 1_000_000
 
@@ -49,7 +45,7 @@ class SupervisedProblem:
 
     Attributes
     ----------
-    parameters : SupervisedBase
+    parameters : SupervisedParameters
         The estimator. Its parameters are read, and nothing of it is set.
     X : (n, d) rows
     y : (n,) or (n, t) array
@@ -64,7 +60,7 @@ class SupervisedProblem:
         Where the rows came from, and the fitted arrays go, if not NumPy's.
     """
 
-    parameters: SupervisedBase
+    parameters: SupervisedParameters
     X: Any
     y: Array
     weights: Array | None = None
@@ -74,8 +70,20 @@ class SupervisedProblem:
     library: Device | None = field(default=None, kw_only=True)
 
     def placed(self) -> SupervisedProblem:
-        """Return the problem on its device; raise a ValueError if that is not there."""
-        return replace(self, device=computing_device(self.parameters.device, self.library))
+        """Return the problem on its device, for "auto" that of the rows; None is NumPy here.
+
+        Raise a ValueError if a named device is not there.
+        """
+        name, device = self.parameters.device, self.library
+        if not isinstance(name, str):
+            raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
+                f'`device` must be "auto", "cpu" or a name such as "cuda:0"; got {name!r}'
+            )
+        if name != AUTO:
+            device = None if name == CPU else Device.named(name)
+        elif device is not None:
+            device.check_single()
+        return replace(self, device=device)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -211,7 +219,7 @@ class SupervisedProblem:
 
 
 def pose(
-    parameters: SupervisedBase,
+    parameters: SupervisedParameters,
     X: Any,
     y: Any,
     sample_weight: Any = None,
@@ -221,13 +229,19 @@ def pose(
 ) -> SupervisedProblem:
     """Return the problem that a fit to these rows solves, with all rows in the order given.
 
-    The arguments are those of `SupervisedBase.fit`. Raise a ValueError for misfits.
+    The arguments are those of `SupervisedIKDR.fit`. Raise a ValueError for misfits.
     """
-    check_parameters(parameters)
+    parameters.check_parameters()
     library = Device.of(row_source(X))
     parameters = parameters.on_host()
     sample_weight, avoid, given = map(on_this_host, (sample_weight, avoid, given))
-    X, y = rows_and_target(parameters, X, y)
+    if y is None:
+        raise ValueError(
+            f"{type(parameters).__name__} requires y to be passed, but the target y is None: give "
+            "the labels or numbers that X W is to depend on"
+        )
+    y = column_target(on_this_host(y))
+    X, y = check_rows(parameters, on_this_host(row_source(X)), y, multi_output=y.ndim == 2)
     most, d = parameters.max_features, X.shape[1]
     if not (most is None or most == "auto" or (is_whole(most) and 1 <= most <= d)):
         raise ValueError(
@@ -244,56 +258,9 @@ def pose(
     return SupervisedProblem(parameters, X, y, weights, avoided, known, library=library)
 
 
-def computing_device(name: str, of_rows: Device | None) -> Device | None:
-    """Return the device of a name, for "auto" that of the rows; None is NumPy on the processor."""
-    if not isinstance(name, str):
-        raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
-            f'`device` must be "auto", "cpu" or a name such as "cuda:0"; got {name!r}'
-        )
-    if name == CPU:
-        return None
-    if name != AUTO:
-        return Device.named(name)
-    if of_rows is not None:
-        of_rows.check_single()
-    return of_rows
-
-
-def check_parameters(parameters: SupervisedBase) -> None:
-    """Raise a ValueError if a parameter is out of range, whatever the rows."""
-    parameters.check_parameters()
-    kernel = parameters.kernel
-    if parameters.needs_definite_kernel and not as_kernel(kernel).is_positive_definite:
-        raise ValueError(
-            f"`kernel`={kernel!r} is not positive definite, so that no regression can use it; "
-            "expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels are for "
-            "SupervisedIKDR"
-        )
-    check_bool("`warm_start`", parameters.warm_start)
-    if parameters.avoid_weight != 0:
-        weight = positive_float("`avoid_weight`", parameters.avoid_weight, "or 0")
-        if weight > _LARGEST_AVOID_WEIGHT:
-            raise ValueError(
-                f"`avoid_weight` is {weight:g}; expected at most {_LARGEST_AVOID_WEIGHT:,}: y is "
-                "lost in the rounding errors of what is avoided. The default, 10, is strict already"
-            )
-
-
 def limited(number: int, most: int | str | None) -> int:
     """Return a number of new features, limited by the `most` features that they may use."""
     return min(number, most) if is_whole(most) else number
-
-
-def rows_and_target(estimator: Any, X: Any, y: Any) -> tuple[Any, Array]:
-    """Return X (n, d) and y (n,) or (n, t) as arrays for a fit; raise a ValueError for misfits."""
-    if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None: give "
-            "the labels or numbers that X W is to depend on"
-        )
-    y = column_target(on_this_host(y))
-    X, y = check_rows(estimator, on_this_host(row_source(X)), y, multi_output=y.ndim == 2)
-    return X, y
 
 
 def rows_in_memory(X: Any) -> Any:

@@ -208,9 +208,8 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     turned = rotated(solution, rows.prepared, parameters.rotation)
     contributing = rows.contributing(dependence)
     with on_this_machine():
-        evaluate = contributing().value
         W = turned.W[: rows.prepared.n_varying]
-        of_features = contributions(evaluate, W, solution.objective)
+        of_features = contributions(contributing.value, W, solution.objective)
     attributes = {
         **solution_attributes(
             turned,

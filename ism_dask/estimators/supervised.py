@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import copy, deepcopy
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ism_dask._validation import is_whole
+from ism_dask._validation import check_bool, is_whole, positive_float
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import EngineOptions
-from ism_dask.estimators.base import IKDR, in_library
+from ism_dask.estimators.base import SupervisedParameters, in_library
 from ism_dask.estimators.callbacks import reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_problem import seed_of
@@ -24,27 +23,17 @@ from ism_dask.estimators.problem import (
     column_target,
     pose,
 )
+from ism_dask.kernels import as_kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.devices import on_this_host
 from ism_dask.selection.sample import share_explained
 
+# From here on single precision, in which tiles are computed, has no digits for y.
+_LARGEST_AVOID_WEIGHT = 1_000_000
 
-class SupervisedBase(IKDR):
+
+class SupervisedBase(SupervisedParameters):
     """What both estimators of labels and numbers share: the rows of a fit, and what follows it."""
-
-    needs_definite_kernel: ClassVar[bool] = False
-    n_components: int | str | None
-    target: str
-    # What one of the two estimators has, and the other one leaves as it is.
-    engine: str | EngineOptions = "auto"
-    device: str = "cpu"
-    max_features: int | str | None = None
-    avoid_weight: float
-    class_weight: dict[Any, float] | str | None
-    warm_start: bool
-    # What the fit had: parameters with the seed that was drawn, and a digest of the rows.
-    _fit_parameters: dict[str, Any]
-    _rows_digest: str
 
     def fit(
         self,
@@ -221,3 +210,20 @@ class SupervisedBase(IKDR):
         tags.input_tags.sparse = True
         tags.array_api_support = True
         return tags
+
+    def check_parameters(self) -> None:
+        """Raise a ValueError if a parameter is out of range, whatever the rows."""
+        super().check_parameters()
+        kernel, weight = self.kernel, self.avoid_weight
+        if self.needs_definite_kernel and not as_kernel(kernel).is_positive_definite:
+            raise ValueError(
+                f"`kernel`={kernel!r} is not positive definite, so that no regression can use it; "
+                "expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels are "
+                "for SupervisedIKDR"
+            )
+        check_bool("`warm_start`", self.warm_start)
+        if weight != 0 and positive_float("`avoid_weight`", weight, "or 0") > _LARGEST_AVOID_WEIGHT:
+            raise ValueError(
+                f"`avoid_weight` is {weight:g}; expected at most {_LARGEST_AVOID_WEIGHT:,}: y is "
+                "lost in the rounding errors of what is avoided. The default, 10, is strict already"
+            )
