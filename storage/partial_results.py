@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
-from ism_dask.records.iteration import Candidate, Record, Solution, State
+from ism_dask.records.checkpoint import Checkpoint, OuterState
+from ism_dask.records.iteration import Candidate, Record, Round, Solution, State
 from ism_dask.status import Status
 from storage.atomic import exists_settled, remove_folder, visible_entries
 from storage.errors import DamagedStore

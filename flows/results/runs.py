@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from flows.results.base import JsonRecord, RunResult
-from ism_dask.records.checkpoint import Round
 from ism_dask.records.fit_report import Avoidance, DimensionTrial
+from ism_dask.records.iteration import Round
 
 # A result lists this many weights of each new feature.
 _TOP = 5

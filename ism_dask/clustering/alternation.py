@@ -13,8 +13,8 @@ from ism_dask.engines import Problem
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import EmbeddingGuide
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.checkpoint import CheckpointedFit, OuterState, Round
-from ism_dask.records.iteration import Solution, State
+from ism_dask.records.checkpoint import CheckpointedFit, OuterState
+from ism_dask.records.iteration import Round, Solution, State
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import ISM

@@ -50,15 +50,16 @@ from ism_dask.gamma.embedding_guides import (
 from ism_dask.gamma.row_values import check_weights
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe import FitPlan, fit_watcher
-from ism_dask.records.checkpoint import Round, current_fit
+from ism_dask.records.checkpoint import current_fit
+from ism_dask.records.iteration import Round
 from ism_dask.records.stopping_rule import StoppingOfRounds
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
+from ism_dask.solvers.driver import TimeLimit
 from ism_dask.solvers.options import solver_name
 from ism_dask.solvers.search import Search
-from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import Status, components_advice
 
 # The graphs of X W, by name, with the guide that makes Gamma of their embedding alone.

@@ -53,8 +53,8 @@ from ism_dask.selection.training_rows import TrainingRows, sizes_of_stages
 from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import AscentResult, ascend, ascend_roughly, residual_limit
 from ism_dask.solvers.certificates import certify
+from ism_dask.solvers.driver import TimeLimit
 from ism_dask.solvers.lbfgs import Curvature, no_curvature
-from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import Status
 
 

@@ -25,9 +25,9 @@ from ism_dask.records.iteration import Solution, State
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers import Solver, as_solver
 from ism_dask.solvers.certificates import certify_dependence
+from ism_dask.solvers.driver import TimeLimit
 from ism_dask.solvers.options import solver_name
 from ism_dask.solvers.search import Search, solution_of_whole_space
-from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import components_advice
 
 

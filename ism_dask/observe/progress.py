@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from ism_dask.observe import FitPlan, FitWatcher
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
-    from ism_dask.records.checkpoint import Round
-    from ism_dask.records.iteration import Record, State
+    from ism_dask.records.iteration import Record, Round, State
     from ism_dask.records.stopping_rule import Stopping
 
 # Seconds above which a pass is reported: a shorter one is over before anybody has read the report.

@@ -15,61 +15,15 @@ from functools import partial
 from itertools import pairwise
 
 from ism_dask._context import bound
-from ism_dask.records.iteration import Solution, State
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of a fit that alternates between W and the embedding.
-
-    Attributes
-    ----------
-    number : int
-    objective : float
-        J of W under the embedding that W was fitted to.
-    affinity : float
-        The sum of the eigenvalues of the embedding of X W, which that embedding maximises.
-    eigenvalues : tuple of float
-        The eigenvalues of the embedding of X W, in decreasing order.
-    change : float
-        The largest change of an eigenvalue since the previous round, relative to the eigenvalue.
-    turn : float
-        The sine of the largest principal angle to the W of the previous round; 1 in the first.
-    iterations : int
-        Iterations that the solver took to W.
-    seconds : float
-        Time since the fit began.
-    last : bool
-        Whether this is the last round.
-    """
-
-    number: int
-    objective: float
-    affinity: float
-    eigenvalues: tuple[float, ...]
-    change: float
-    turn: float
-    iterations: int
-    seconds: float
-    last: bool = False
-
-    @property
-    def movement(self) -> float:
-        """The larger of `change` and `turn`: when it is small, W and the embedding stay."""
-        return max(self.change, self.turn)
+from ism_dask.records.iteration import Round, Solution, State
 
 
 @dataclass(frozen=True)
 class OuterState:
     """All that an alternating fit needs to continue after a whole round.
 
-    The embedding is not saved: it is computed from W again, to the same bits.
-
-    Attributes
-    ----------
-    rounds : tuple of Round
-    last : Solution
-        The solution of the last round.
+    `last` is the solution of the last round. The embedding is not saved: it is computed from W
+    again, to the same bits.
     """
 
     rounds: tuple[Round, ...]

@@ -51,18 +51,52 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A subspace with its eigenvalues and its J.
+class Round:
+    """One round of a fit that alternates between W and the embedding.
 
     Attributes
     ----------
-    W : (d, q) array
-    eigenvalues : (q,) array
-        The eigenvalues that belong to W, of the Phi whose eigenvectors W has.
-    following : float
-        The largest other eigenvalue of that Phi; NaN if it is unknown.
+    number : int
     objective : float
-        J; minus infinity if it is not computed yet.
+        J of W under the embedding that W was fitted to.
+    affinity : float
+        The sum of the eigenvalues of the embedding of X W, which that embedding maximises.
+    eigenvalues : tuple of float
+        The eigenvalues of the embedding of X W, in decreasing order.
+    change : float
+        The largest change of an eigenvalue since the previous round, relative to the eigenvalue.
+    turn : float
+        The sine of the largest principal angle to the W of the previous round; 1 in the first.
+    iterations : int
+        Iterations that the solver took to W.
+    seconds : float
+        Time since the fit began.
+    last : bool
+        Whether this is the last round.
+    """
+
+    number: int
+    objective: float
+    affinity: float
+    eigenvalues: tuple[float, ...]
+    change: float
+    turn: float
+    iterations: int
+    seconds: float
+    last: bool = False
+
+    @property
+    def movement(self) -> float:
+        """The larger of `change` and `turn`: when it is small, W and the embedding stay."""
+        return max(self.change, self.turn)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A W (d, q) with the eigenvalues (q,) of the Phi whose eigenvectors it has, and its J.
+
+    `following` is the largest other eigenvalue of that Phi, NaN if it is unknown; J is minus
+    infinity before it is computed.
     """
 
     W: Array

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ism_dask.records.iteration import Record, relative_change
-
-if TYPE_CHECKING:
-    from ism_dask.records.checkpoint import Round
+from ism_dask.records.iteration import Record, Round, relative_change
 
 # `converged` claims that the residual of W is at most this.
 RESIDUAL = 1e-4

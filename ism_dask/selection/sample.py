@@ -21,8 +21,8 @@ from ism_dask.rows.execution import side_by_side
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend_roughly
+from ism_dask.solvers.driver import TimeLimit
 from ism_dask.solvers.lbfgs import Precondition
-from ism_dask.solvers.time_limit import TimeLimit
 
 _Cell = TypeVar("_Cell")
 

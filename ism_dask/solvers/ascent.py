@@ -14,9 +14,8 @@ from ism_dask.engines.operator import check_finite, relative_residual
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.records.iteration import Candidate, State
 from ism_dask.records.stopping_rule import RESIDUAL
-from ism_dask.solvers.driver import drive, stamped
+from ism_dask.solvers.driver import TimeLimit, drive, stamped
 from ism_dask.solvers.lbfgs import Curvature, Precondition, Slope, lbfgs_ascent, no_curvature
-from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.status import Status
 
 # W is stationary at the residual that `converged` allows, once the slope is at most this share of
@@ -34,22 +33,9 @@ _PLATEAU_STEPS = 5
 
 @dataclass(frozen=True, eq=False)
 class AscentResult:
-    """The W of an ascent, what J is there, and how the ascent ended.
+    """The W (d, q) of an ascent, what J and Phi W are there, and how the ascent ended.
 
-    Attributes
-    ----------
-    W : (d, q) array
-        Orthonormal columns; `W^T Phi W` is diagonal and its entries decrease.
-    eigenvalues : (q,) array
-        These entries.
-    objective : float
-    product : (d, q) array
-        Phi W.
-    limit : float
-        The residual that had to be reached.
-    state : State
-        The last state, with the history.
-    status : Status
+    `W^T Phi W` is diagonal, with decreasing `eigenvalues`. The residual had to come to `limit`.
     """
 
     W: Array

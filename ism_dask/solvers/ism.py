@@ -31,8 +31,7 @@ from ism_dask.linalg.eigen import (
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Candidate, Record, Solution, State, relative_change
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
-from ism_dask.solvers.driver import drive
-from ism_dask.solvers.time_limit import TimeLimit
+from ism_dask.solvers.driver import TimeLimit, drive
 from ism_dask.status import Status
 
 # Two values of J by an approximation are equal if they differ by less than a quarter of the bound

@@ -133,6 +133,7 @@ class ISM(Solver):
     max_iter: int = 300
 
     ends_by_change = True
+    solve = staticmethod(ism.solve)  # spectral steps alone
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,18 +151,6 @@ class ISM(Solver):
     def stopping(self) -> Stopping:
         """The stopping rule of these options."""
         return Stopping(self.tol, self.angle_tol, self.max_iter, self.max_seconds)
-
-    def solve(
-        self,
-        operator: Operator,
-        q: int,
-        stopping: Stopping,
-        *,
-        on_iteration: Callable[[State], None] | None = None,
-        state: State | None = None,
-    ) -> Solution:
-        """Return the solution of spectral steps alone."""
-        return ism.solve(operator, q, stopping, on_iteration=on_iteration, state=state)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,11 +25,10 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import RESIDUAL, Stopping
 from ism_dask.solvers.ascent import AscentResult, ascend
-from ism_dask.solvers.driver import drive
+from ism_dask.solvers.driver import TimeLimit, drive
 from ism_dask.solvers.ism import SpectralSteps, solution_at, spectral_state
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.options import ISM, Solver
-from ism_dask.solvers.time_limit import TimeLimit
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 

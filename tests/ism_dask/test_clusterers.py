@@ -24,7 +24,7 @@ from ism_dask.clustering.alternation import _has_not_halved
 from ism_dask.engines import Landmarks
 from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.checkpoint import Round
+from ism_dask.records.iteration import Round
 
 X, Y = load_wine(return_X_y=True)
 nmi = partial(normalized_mutual_info_score, average_method="geometric")

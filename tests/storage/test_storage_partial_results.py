@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ism_dask.records.checkpoint import Checkpoint, OuterState, Round
-from ism_dask.records.iteration import Candidate, Record, Solution, State
+from ism_dask.records.checkpoint import Checkpoint, OuterState
+from ism_dask.records.iteration import Candidate, Record, Round, Solution, State
 from ism_dask.status import Status
 from storage import Checkpoints, DamagedStore, PartialResults, list_runs
 from storage.partial_results import FORMAT_VERSION, RECORDS, checkpoint_key, from_json, to_json
