@@ -22,7 +22,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.gamma.side_information import SideInformation, SideRegression, remainder
 from ism_dask.gamma.targets import standardise_target
 from ism_dask.gamma.thin_factors import (
-    KERNELS,
+    TEST_KERNELS,
     WHOLE,
     factor_of_target,
     kernel_correlation,
@@ -137,7 +137,7 @@ def dependence_test(
     >>> dependence_test(X, y, random_state=0).pvalue
     0.001
     """
-    check_choice("`kernel`", kernel, ["auto", *KERNELS])
+    check_choice("`kernel`", kernel, ["auto", *TEST_KERNELS])
     if n_permutations is not None and (not is_whole(n_permutations) or n_permutations < 0):
         raise ValueError(
             f"`n_permutations` is {n_permutations!r}; expected a whole number from 0 up"
@@ -156,7 +156,7 @@ def dependence_test(
     if kernel == "auto":
         kernel = "gaussian" if points is None else "distance"
     with single_threaded_blas():
-        F = thin_factor(_varying_columns(X, standardize=standardize), KERNELS[kernel], rng)
+        F = thin_factor(_varying_columns(X, standardize=standardize), TEST_KERNELS[kernel], rng)
         U = factor_of_target(y, target, kernel, rng)
         if points is None:
             null, statistic = permutation_moments(F, U), squared_sum(F, U)

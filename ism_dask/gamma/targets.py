@@ -124,24 +124,21 @@ def _automatic_target(y: Array) -> str:
     classes = "labels" if values.ndim > 1 else "classes"
     if kind.startswith("continuous"):
         return "gaussian" if kind.endswith("multioutput") else "multiscale"
-    if values.dtype.kind in "iuf" and not is_indicator(values):
-        for column in values.reshape(len(values), -1).T:
-            _check_whole_classes(column, classes)
+    if values.dtype.kind not in "iuf" or is_indicator(values):
+        return classes
+    for column in values.reshape(len(values), -1).T:
+        counts = np.unique(column, return_counts=True)[1]
+        many = len(counts) > MAX_WHOLE_CLASSES
+        # Among counts, the largest ones occur once or twice.
+        if many or (len(counts) >= _FEWEST_COUNTS and counts.min() <= _RARE):
+            rarest = "" if many else f", the rarest of them in {counts.min()} rows"
+            raise ValueError(
+                f"`y` has {len(counts)} different whole numbers{rarest}, which may be classes or "
+                f"numbers; expected at most {MAX_WHOLE_CLASSES}, each in several rows, where "
+                "`target` is 'auto'. Give target='numbers' for counts and other numbers, or "
+                f"target={classes!r}"
+            )
     return classes
-
-
-def _check_whole_classes(column: Array, classes: str) -> None:
-    """Raise a ValueError if whole numbers (n,) may be classes or numbers, such as counts."""
-    counts = np.unique(column, return_counts=True)[1]
-    many = len(counts) > MAX_WHOLE_CLASSES
-    # Of counts, the largest ones occur once or twice.
-    if many or (len(counts) >= _FEWEST_COUNTS and counts.min() <= _RARE):
-        rarest = "" if many else f", the rarest of them in {counts.min()} rows"
-        raise ValueError(
-            f"`y` has {len(counts)} different whole numbers{rarest}, which may be classes or "
-            f"numbers; expected at most {MAX_WHOLE_CLASSES}, each in several rows, where `target` "
-            f"is 'auto'. Give target='numbers' for counts and other numbers, or target={classes!r}"
-        )
 
 
 def standardise_target(y: Array, weights: Array | None = None) -> Array:

@@ -22,15 +22,11 @@ _NEGLIGIBLE = 1e-7
 _FEW_COLUMNS = 16
 
 
-def _distance(squared: Array, median: float) -> Array:
-    # Centred, this is the kernel of distance covariance.
-    return -np.sqrt(squared) / median
-
-
 # From squared distances (n, m) and the median distance to a kernel, positive definite once centred.
-KERNELS: Mapping[str, Callable[[Array, float], Array]] = {
+TEST_KERNELS: Mapping[str, Callable[[Array, float], Array]] = {
     "gaussian": mean_of_gaussians,
-    "distance": _distance,
+    # Centred, this is the kernel of distance covariance.
+    "distance": lambda squared, median: -np.sqrt(squared) / median,
 }
 
 
@@ -39,9 +35,9 @@ def thin_factor(
 ) -> Array:
     """Return F (n, m) whose columns have mean 0, with `F F^T` near the kernel of points (n, t).
 
-    The kernel is a function like those of `KERNELS`; it is centred. The columns are orthogonal.
-    `rng` draws landmarks among more than 1,000 rows. Then `F F^T` is the kernel of the space that
-    the landmarks span, which no permutation of the rows of another factor changes.
+    The kernel is a function like those of `TEST_KERNELS`; it is centred, and the columns are
+    orthogonal. `rng` draws landmarks among more than 1,000 rows. Then `F F^T` is the kernel of the
+    space that the landmarks span, which no permutation of the rows of another factor changes.
     """
     n, median = len(points), median_of(points)
     landmarks = points if n <= WHOLE else points[rng.choice(n, _LANDMARKS, replace=False)]
@@ -53,7 +49,11 @@ def thin_factor(
     among -= means + means[:, None] - means.mean()
     values, vectors = np.linalg.eigh((among + among.T) / 2)
     used = values > _NEGLIGIBLE * values[-1]
-    return _compressed(to_landmarks @ (vectors[:, used] / np.sqrt(values[used])))
+    factor = to_landmarks @ (vectors[:, used] / np.sqrt(values[used]))
+    factor -= factor.mean(axis=0)
+    # Directions that hold nearly nothing are left out.
+    values, vectors = np.linalg.eigh(factor.T @ factor)
+    return np.asarray(factor @ vectors[:, values > _NEGLIGIBLE * values.sum()])
 
 
 def median_of(points: Array) -> float:
@@ -66,12 +66,12 @@ def median_of(points: Array) -> float:
 def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generator) -> Array:
     """Return a factor (n, r) with centred columns of the kernel of y (n,) or (n, t).
 
-    `target` is that of an estimator, `kernel` a name in `KERNELS`: under "distance" numbers have
-    distances, too.
+    `target` is that of an estimator, `kernel` a name in `TEST_KERNELS`: under "distance" numbers
+    have distances, too.
     """
     dependence = target_dependence(y, target)
     if kernel == "distance" and dependence.classes is None:
-        return thin_factor(standardise_target(y), KERNELS[kernel], rng)
+        return thin_factor(standardise_target(y), TEST_KERNELS[kernel], rng)
     factor = dependence.gamma.factor(dependence.facts) * np.sqrt(dependence.gamma.signs)
     return np.asarray(factor - factor.mean(axis=0), dtype=np.float64)
 
@@ -94,13 +94,6 @@ def alignment(K: Array, L: Array) -> float:
     """Return the cosine of the angle between two centred kernels (n, n); 0 if one of them is 0."""
     norms = float(np.linalg.norm(K)) * float(np.linalg.norm(L))
     return float(np.vdot(K, L)) / norms if norms > 0 else 0.0
-
-
-def _compressed(factor: Array) -> Array:
-    """Return a factor with centred columns (n, m), without directions that hold nearly nothing."""
-    factor = factor - factor.mean(axis=0)
-    values, vectors = np.linalg.eigh(factor.T @ factor)
-    return np.asarray(factor @ vectors[:, values > _NEGLIGIBLE * values.sum()])
 
 
 def squared_distances(points: Array, others: Array) -> Array:
