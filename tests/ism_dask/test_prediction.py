@@ -17,7 +17,7 @@ from sklearn.preprocessing import scale
 
 from benchmarks.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
-from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.problem import pose
@@ -32,7 +32,8 @@ from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, climbed_grid
 from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.selection.training_rows import TrainingRows
-from ism_dask.solvers.ascent import ascend
+from ism_dask.solvers.ascent import ascend, residual_limit
+from ism_dask.solvers.driver import TimeLimit
 from ism_dask.status import Status
 
 few = settings(max_examples=25, deadline=None)
@@ -293,7 +294,8 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     assert relative_residual(result.W, J(result.W).product) <= 1.1 * result.limit
     short = ascend(J, W, precondition, max_iter=2)
     assert (short.status, len(short.state.history)) == (Status.MAX_ITER, 2)
-    late = ascend(J, short.W, precondition, max_iter=9, max_seconds=1e-9, state=short.state)
+    over = TimeLimit(1e-9)
+    late = ascend(J, short.W, precondition, max_iter=9, time_limit=over, state=short.state)
     assert (late.status, len(late.state.history)) == (Status.OVER_CAP, 2)
 
 
@@ -513,3 +515,11 @@ def test_the_sign_of_a_column_does_not_decide_the_answer(seed):
     signs = np.where(rng.random(6) < 0.5, -1.0, 1.0)
     one, other = (PredictiveIKDR(2).fit(rows, y) for rows in (X, X * signs))
     assert subspace_sine(one.components_.T, (other.components_ * signs).T) < 1e-6
+
+
+@pytest.mark.parametrize(("noise", "size"), [(0.0, 1e-7), (50.0, 1.0), (0.0, 1.0)])
+def test_the_residual_that_counts_as_stationary_has_a_bound(noise, size):
+    """1e-4, a quarter of the noise, or a change of 3e-6 by a radian; never more than 0.25."""
+    value = Explained(0.5, np.array([[size], [0.0]]), noise)
+    limit = max(1e-4, noise / 4 / size, 3e-6 / (2 * size))
+    assert residual_limit(value) == pytest.approx(min(limit, 0.25))
