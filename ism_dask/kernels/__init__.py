@@ -5,9 +5,10 @@ A new kernel is one class in a file of this folder, and one line in `KERNELS`.
 
 from __future__ import annotations
 
-from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel
+from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel, ValueAsSlope
 from ism_dask.kernels.distances import (
     WIDTH_RULES,
+    Affinity,
     DistanceKernel,
     Gaussian,
     Laplacian,
@@ -15,7 +16,6 @@ from ism_dask.kernels.distances import (
     RelativeGaussian,
     Squared,
 )
-from ism_dask.kernels.graph_kernel import Affinity, ValueAsSlope
 from ism_dask.kernels.inner_products import Linear, Polynomial
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""Base classes of the ISM family of kernels: functions f of beta with slopes, and conic sums."""
+"""Base classes of the ISM family of kernels: functions f of beta with slopes, conic sums of them.
+
+Two wrappers give a kernel another slope: the constant one of the start, or its own values.
+"""
 
 from __future__ import annotations
 
@@ -95,11 +98,6 @@ class PointwiseKernel(Kernel):
     per_row_width : bool
         Whether each row i has a width s_i of its own; f is then a function of beta / s_i s_j, and
         so are its derivatives.
-    amplitude : float
-        The constant of `f' = amplitude * unit_slope`. Tiles apply it once, not to each entry.
-    value_by_slope : tuple of float, or None
-        The (a, b) of `f = (a + b beta) f'` if f has that form: the objective then comes from
-        the same sums as Phi.
     constant_slope : bool
         Whether f' does not depend on beta, so that Phi does not depend on W.
     slope_is_psd : bool
@@ -127,7 +125,7 @@ class PointwiseKernel(Kernel):
     @property
     @abstractmethod
     def amplitude(self) -> float:
-        """The constant factor of f'."""
+        """The constant of `f' = amplitude * unit_slope`; tiles apply it once, not to each entry."""
 
     def slope(self, beta: Array) -> Array:
         """Return f'(beta), elementwise."""
@@ -149,7 +147,7 @@ class PointwiseKernel(Kernel):
 
     @property
     def value_by_slope(self) -> tuple[float, float] | None:
-        """The (a, b) of `f = (a + b beta) f'`, or None."""
+        """The (a, b) of `f = (a + b beta) f'`, or None. J then comes from the same sums as Phi."""
         return None
 
     @property
@@ -273,6 +271,48 @@ class Linearised(Proportional):
     def widths(self, rows: Array) -> Array:
         """Return the widths of the base kernel."""
         return self.base.widths(rows)
+
+
+@dataclass(frozen=True)
+class ValueAsSlope(PointwiseKernel):
+    """Wrap a kernel so that its values are returned as slopes; engines that sum f' then sum f.
+
+    No engine needs `value` here, which would be the integral of the base kernel.
+    """
+
+    base: PointwiseKernel
+
+    amplitude = 1.0
+    slope_is_psd = True
+    value_by_slope = (1.0, 0.0)
+
+    @classmethod
+    def wrapped(cls, kernel: Kernel) -> Kernel:
+        """Return the kernel with each of its terms wrapped."""
+        return kernel.mapped(cls)
+
+    @property
+    def title(self) -> str:
+        """The title of the base kernel."""
+        return self.base.title
+
+    @property
+    def pairing(self) -> Pairing:  # type: ignore[override]
+        """The pairing of the base kernel."""
+        return self.base.pairing
+
+    @property
+    def resolution(self) -> float:
+        """The resolution of the base kernel."""
+        return self.base.resolution
+
+    def value(self, beta: Array, out: Array | None = None) -> Array:
+        """Raise TypeError: no integral of the base kernel is available."""
+        raise TypeError(f"{type(self.base).__name__} has no integral here")
+
+    def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
+        """Return the value of the base kernel."""
+        return self.base.value(beta, out)
 
 
 @dataclass(frozen=True)

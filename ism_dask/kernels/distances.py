@@ -1,4 +1,4 @@
-"""Kernels of distances: their exponentials, and negative distances."""
+"""Kernels of distances: exponentials, negative distances, and the affinity of rows in a graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Self
 
+import numpy as np
+
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
-from ism_dask.kernels.base import PointwiseKernel, Proportional
+from ism_dask.kernels.base import Kernel, PointwiseKernel, Proportional, conic_sum
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.kernels.widths import median_distance, neighbor_distances
 from ism_dask.linalg.arrays import into, namespace
@@ -21,6 +23,10 @@ WIDTH_RULES = ("root", "median")
 _NEGLIGIBLE_OFFSET = 1e-6
 # The default offset of the distance kernel, as a share of the distance between rows.
 _DISTANCE_OFFSET = 0.02
+# The width of the gaussian between rows of X W, as a share of their median distance. A gaussian
+# as wide as the one on all features hardly resolves neighbourhoods in the few columns of X W.
+# Shares from 0.33 to 0.4 gave the best result on every data set.
+_WIDTH_SHARE = 0.375
 
 
 @dataclass(frozen=True)
@@ -267,6 +273,45 @@ class DistanceKernel(Multiquadric):
         if self.offset is not None:
             return self
         return replace(self, offset=_DISTANCE_OFFSET * _scaled_median_distance(sample, share))
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """The affinity between two rows: the kernel that weighs the edges of the graph.
+
+    Degrees need non-negative values, and a spectral embedding needs a positive semi-definite
+    matrix. Only the gaussian has both. `-sqrt(beta + c^2)` is replaced by its exponential, which
+    is positive semi-definite, like that of every conditionally positive definite kernel
+    (Schoenberg). All other kernels, and sums that contain one, are replaced by a gaussian of the
+    rows. For `-beta` this gaussian is its exponential too; for a linear kernel it is the
+    exponential of the distances that belong to it.
+
+    Attributes
+    ----------
+    whole : Kernel
+        The resolved kernel between rows of X, and between rows of X W unless `narrow`.
+    narrow : bool
+        Whether rows of X W get a gaussian of their own width.
+    """
+
+    whole: Kernel
+    narrow: bool = False
+
+    @classmethod
+    def for_kernel(cls, kernel: Kernel, sample: Array) -> Affinity:
+        """Return the affinity for a kernel; widths are computed from rows of X, `sample` (m, d)."""
+        weighted = [(weight, term.similarity) for weight, term in kernel.terms]
+        usable = [(weight, term) for weight, term in weighted if term is not None]
+        whole = conic_sum(usable) if len(usable) == len(weighted) else Gaussian()
+        are_gaussian = [isinstance(term, Gaussian | RelativeGaussian) for _, term in kernel.terms]
+        return cls(whole.resolve(sample), all(are_gaussian))
+
+    def between(self, projected: Array) -> Kernel:
+        """Return the kernel between rows of X W; its width is computed from `projected` (m, q)."""
+        # If W maps all rows to one point, no width can be computed.
+        if not self.narrow or not np.ptp(projected, axis=0).any():
+            return self.whole
+        return Gaussian(_WIDTH_SHARE * median_distance(projected))
 
 
 def _root_of(beta: Array, offset: float, out: Array | None) -> Array:
