@@ -16,10 +16,10 @@ if TYPE_CHECKING:
         SemiSupervisedIKDR,
         UnsupervisedIKDR,
     )
+    from ism_dask.estimators.colored_mvu import ColoredMVU
     from ism_dask.estimators.hsic import hsic
     from ism_dask.estimators.predictive import PredictiveIKDR
     from ism_dask.estimators.published import SupervisedIKDR
-    from ism_dask.estimators.unfolding import ColoredMVU
     from ism_dask.gamma.independence import DependenceTest, dependence_test
     from ism_dask.inference.independence import fitted_dependence_test
     from ism_dask.inference.intervals import Intervals, intervals
@@ -59,7 +59,7 @@ _MODULES = {
     "AlternativeIKDR": "estimators.clusterers",
     "Certificate": "records.certificate",
     "CheckpointedFit": "records.checkpoint",
-    "ColoredMVU": "estimators.unfolding",
+    "ColoredMVU": "estimators.colored_mvu",
     "ComponentsWarning": "status",
     "FitReport": "records.fit_report",
     "DependenceTest": "gamma.independence",

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR, column_names
+from ism_dask.estimators.colored_mvu import ColoredMVU
 from ism_dask.estimators.partial_targets import is_continuous
-from ism_dask.estimators.unfolding import ColoredMVU
 from ism_dask.gamma.row_values import is_missing, target_as_array
 from ism_dask.inference.intervals import Intervals
 from ism_dask.pictures import drawing

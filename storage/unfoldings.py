@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ism_dask.rows.moments import ColumnMoments
 from storage.dataset import folder_name, open_dataset
-from storage.errors import DatasetNotFound, StorageError, misfit
+from storage.errors import DatasetNotFound, StorageError, UnfitRows, misfit
 from storage.models import SavedTransformer, check_shapes
 from storage.runs import UNFOLD, load_result, save_run
 
@@ -26,7 +26,7 @@ _LARGEST_COPY = 2**28
 class SavedUnfolding(SavedTransformer):
     """The rows of an unfolding with their coordinates.
 
-    Its metrics have `n_neighbors` and `exact_neighbors` of the fit, its config the `seed`.
+    Its metrics have `n_neighbors` of the fit.
 
     Attributes
     ----------
@@ -34,8 +34,7 @@ class SavedUnfolding(SavedTransformer):
         As they are stored in the data set.
     scale : ndarray of shape (d,)
         By which the fit has divided each column.
-    coordinates, corrections : ndarray of shape (n, q)
-        The corrections are those of the fit, if it has some.
+    coordinates : ndarray of shape (n, q)
     values : ndarray of shape (n,), optional
         The class code or number of each row.
     placement : Placement, optional
@@ -45,7 +44,6 @@ class SavedUnfolding(SavedTransformer):
     rows: NDArray[Any]
     scale: NDArray[Any]
     coordinates: NDArray[Any]
-    corrections: NDArray[Any] | None = None
     values: NDArray[Any] | None = None
     placement: Any = field(default=None, repr=False)
 
@@ -54,8 +52,6 @@ class SavedUnfolding(SavedTransformer):
         d = self.rows.shape[1] if self.rows.ndim == 2 else 0
         # Rows that are many are read from their data set.
         shapes = {"coordinates": (n, q), "scale": (d,), "rows": (len(self.rows) and n, d)}
-        if self.corrections is not None:
-            shapes["corrections"] = (n, q)
         check_shapes(self, shapes)
         for name in shapes:
             if not np.isfinite(getattr(self, name)).all():
@@ -84,7 +80,6 @@ class SavedUnfolding(SavedTransformer):
             self,
             rows=self.rows[:0],
             coordinates=self.coordinates[:0],
-            corrections=None,
             values=None,
             table=None,
             placement=placement,
@@ -92,27 +87,26 @@ class SavedUnfolding(SavedTransformer):
 
     def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
         with _placing():
-            return np.asarray(self._placement(rows))
+            placement = self._placement
+        try:
+            return np.asarray(placement(rows))
+        except ValueError as error:  # rows that are too far from those of the fit
+            raise UnfitRows(str(error)) from error
 
     @cached_property
     def _placement(self) -> Any:
         if self.placement is not None:
             return self.placement
         # It imports scikit-learn, which reading a run need not wait for.
-        from ism_dask.estimators.placement import Placement  # noqa: PLC0415
+        from ism_dask.estimators.row_order import distinct_rows  # noqa: PLC0415
+        from ism_dask.unfolding.nearest_rows import Placement  # noqa: PLC0415
 
         count = int(self.metrics["n_neighbors"])
         if not 0 < count < len(self.rows):
             raise ValueError(f"{count} neighbours of {len(self.rows)} rows")
-        return Placement.beside(
-            self.rows,
-            self.scale,
-            self.coordinates,
-            self.corrections,
-            n_neighbors=count,
-            exact=bool(self.metrics["exact_neighbors"]),
-            seed=int(self.config["seed"]),
-        )
+        first, _ = distinct_rows(self.rows)
+        placement = Placement.among(self.rows[first], self.scale, count)
+        return placement.at(self.coordinates[first])
 
 
 @contextmanager

@@ -59,7 +59,6 @@ from benchmarks.figures.unfolded_claims import (
     unfolded_rank,
     unfolded_sparse,
 )
-from benchmarks.figures.unfolding_choices import unfolded_places, unfolded_steps
 from benchmarks.figures.watched import overhead, startup
 from benchmarks.gpu import gpu
 from benchmarks.measure import Figure
@@ -141,10 +140,8 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         unfolded60k,
         unfolded_bounds,
         unfolded_claims,
-        unfolded_places,
         unfolded_rank,
         unfolded_sparse,
-        unfolded_steps,
         gpu,
         scale,
         soak,

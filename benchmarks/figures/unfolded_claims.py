@@ -18,10 +18,10 @@ from benchmarks.measure import Figure, PeakMemory, say, timed
 from benchmarks.parallel import in_processes
 from benchmarks.rows import Array
 from ism_dask import ColoredMVU
-from ism_dask.unfolding.ascent import CoordinateObjective, Evaluation, climb
+from ism_dask.unfolding.nearest_rows import NearestRows
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph, neighbour_graph
-from ism_dask.unfolding.neighbour_search import ExactSearch
-from ism_dask.unfolding.side_information import FactorKernel
+from ism_dask.unfolding.program import FactorKernel
+from ism_dask.unfolding.refinement import CoordinateObjective, climb
 
 _NEIGHBOURS = 10
 _HELD_OUT = 0.2
@@ -259,7 +259,7 @@ def _axes(variances: Array, least: float) -> int:
 
 
 def _graph(X: Array) -> NeighbourGraph:
-    return neighbour_graph(X, ExactSearch.among(X, _NEIGHBOURS).of_own_rows())
+    return neighbour_graph(X, NearestRows.among(X, _NEIGHBOURS).of_own_rows())
 
 
 def _kernel(factor: Array) -> FactorKernel:
@@ -270,8 +270,8 @@ def _kernel(factor: Array) -> FactorKernel:
 class _AtMost(CoordinateObjective):
     """F with distances that may shrink at no cost."""
 
-    def at(self, Y: Array) -> Evaluation:
-        """Return F and its gradient at Y (n, q)."""
+    def at(self, Y: Array) -> tuple[float, float, Array]:
+        """Return F at Y (n, q), the sum of its terms, and its gradient."""
         graph, apart = self.graph, [self.graph.along(y) for y in Y.T]
         lengths = sum(each**2 for each in apart)
         least = replace(graph, squared=np.minimum(graph.squared, lengths))

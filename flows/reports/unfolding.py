@@ -79,7 +79,6 @@ def _quality(result: UnfoldResult) -> tuple[Fact, ...]:
         ),
         Fact("Steps", f"{result.iterations:,}", "Of the refinement."),
         Fact("Duality gap", f"{result.duality_gap:.1e}", say("unfolding.duality_gap")),
-        Fact("Extension error", f"{result.extension_error:.3f}", say("unfolding.extension_error")),
         Fact(
             "Graph",
             f"{count_noun(result.edges, 'pair')} of neighbours, {count_noun(parts, 'part')}",

@@ -288,9 +288,7 @@ class UnfoldResult(DataResult):
     objective: float
     program_objective: float
     duality_gap: float
-    extension_error: float
     n_neighbors: int  # of a row, by which new rows are placed
-    exact_neighbors: bool
     # The column with the largest variance, if columns have their own units, and its share of the
     # variance of all.
     largest_column: str | None = None

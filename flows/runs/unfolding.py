@@ -26,10 +26,11 @@ from flows.runs.fitting import computed_facts, fitted_fields, names_of_columns, 
 from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
 from flows.settings.unsupervised import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
-from ism_dask.estimators.unfolding_input import unfolding_rows
+from ism_dask.estimators.colored_mvu import EIGENVECTORS, NEIGHBOURS, PROGRAM
+from ism_dask.estimators.unfolding_input import rows_in_memory
 from ism_dask.gamma.targets import target_name
 from ism_dask.records.partial_results import saving_partial_results
-from ism_dask.unfolding.unfold import EIGENVECTORS, NEIGHBOURS, PROGRAM, REFINEMENT
+from ism_dask.unfolding.refinement import REFINEMENT
 from storage import Dataset, SavedUnfolding, save_unfolding
 
 KIND = UnfoldResult.command
@@ -49,7 +50,7 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
     with resumable_run(run, KIND, settings, identity, about=about) as this:
         started, model = time.monotonic(), _unfitted(settings, side)
         columns = 1 if side is None or side.y.ndim == 1 else side.y.shape[1]
-        rows: Array = unfolding_rows(model, data, columns)
+        rows: Array = rows_in_memory(model, data, columns)
 
         def work() -> ColoredMVU:
             # It continues after the stages that are saved. The result says how the fit has ended.
@@ -68,7 +69,6 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
             rows,
             model.scale_,
             model.embedding_,
-            model.corrections_,
             None if side is None else side.first_y,
             **saved_facts(settings, data, result),
         )
@@ -125,7 +125,6 @@ def _unfitted(settings: UnfoldSettings, side: LabelledDataset | None) -> Colored
         standardize=not settings.raw,
         refine=not settings.smooth,
         max_iter=settings.max_iter,
-        random_state=settings.seed,
     )
 
 

@@ -164,7 +164,6 @@ class UnfoldSettings(NamedRunSettings):
         False, about="Leave out the refinement: classes are clearer, distances come out too short."
     )
     max_iter: int = solver_setting(5000, about="Stop the refinement after so many steps.", ge=1)
-    seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

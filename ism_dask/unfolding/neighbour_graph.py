@@ -1,61 +1,72 @@
-"""The graph of nearest neighbours of rows, and the squared lengths of its edges."""
+"""The graph of nearest neighbours, and the smooth functions on it."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array, csr_array
+import scipy.linalg
+from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import connected_components, laplacian
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
-from ism_dask.unfolding.neighbour_search import ExactSearch, comparable, squared_distances
+from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.rows.sparse import is_sparse
+from ism_dask.unfolding.nearest_rows import NearestRows, comparable, squared_distances
 
 # A graph of more parts than this says nothing about where they lie, and is refused.
 _MOST_PARTS = 50
+# The longest distance of neighbours is above this, and below its inverse.
+_SHORTEST = 1e-20
 # Given distances of the same rows are equal if they differ by a smaller share of the largest one.
 _ASYMMETRY = 1e-6
-# Sizes of parts that a message lists.
-_LISTED_PARTS = 8
+# Up to this number of rows LAPACK is as fast as Lanczos, and finds all copies of an eigenvalue.
+_DENSE_ROWS = 400
+# Relative accuracy of the eigenvalues, and the restarts after which Lanczos gives up.
+_TOL, _RESTARTS = 1e-10, 100
+# Vectors in the basis of Lanczos for each eigenvector, and the fewest.
+_BASIS, _LEAST_BASIS = 4, 40
+# The normal matrix of a program has m (m + 1) / 2 rows, and each of its steps multiplies by it.
+MOST_EIGENVECTORS = 30
+# Eigenvalues that differ by a smaller share of the larger one are the same.
+_EQUAL = 1e-8
+# Between nearer eigenvalues, by a share of the larger one, rounding decides about their vectors.
+_NEAR = 1e-5
+# Below zero by this share of the mean degree, where the Laplacian has an inverse.
+_SHIFT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourGraph:
-    """Which of n rows are neighbours, and how far apart.
+    """Edges (e,) between neighbours among n rows, from heads to tails, with squared distances.
 
-    Attributes
-    ----------
-    n_rows : int
-    heads, tails : (e,) arrays of int
-        The two ends of each edge; the head is the smaller number.
-    squared : (e,) array
-        The squared distance of the two rows.
-    neighbours : (n, k) array of int
-        The nearest rows of each row, nearest first.
-    part_sizes : tuple of int
-        The sizes of the connected parts before they were joined, largest first.
+    The head of an edge is the smaller number. `part_sizes` are the sizes of the connected parts
+    before they were joined, largest first.
     """
 
     n_rows: int
     heads: Array
     tails: Array
     squared: Array
-    neighbours: Array
     part_sizes: tuple[int, ...]
 
-    @property
-    def n_edges(self) -> int:
-        """The number of edges."""
-        return len(self.heads)
+    def __post_init__(self) -> None:
+        longest = float(np.sqrt(self.squared.max()))
+        if not _SHORTEST < longest < 1.0 / _SHORTEST:
+            raise ValueError(
+                f"neighbours have distances up to {longest:.3g}, whose fourth powers lose digits; "
+                f"expected {_SHORTEST:g} to {1.0 / _SHORTEST:g}: divide X by it"
+            )
 
     @property
     def laplacian(self) -> csc_array:
         """The (n, n) matrix L for which `y^T L y` is the sum of squares of `along(y)`."""
         ends = self.heads, self.tails
-        adjacency = csc_array((np.ones(self.n_edges), ends), shape=(self.n_rows, self.n_rows))
+        adjacency = csc_array((np.ones(len(self.heads)), ends), shape=(self.n_rows, self.n_rows))
         matrix: Any = laplacian(adjacency + adjacency.T)
         return csc_array(matrix)
 
@@ -72,77 +83,62 @@ class NeighbourGraph:
         return leaving - np.bincount(self.tails, flow, self.n_rows)
 
 
-def length_error(graph: NeighbourGraph, Y: Array) -> float:
-    """Return the root mean square error of the lengths of edges between coordinates Y (n, q).
-
-    It is a share of the root mean square of the distances of neighbours.
-    """
-    lengths = np.linalg.norm(Y[graph.heads] - Y[graph.tails], axis=1)
-    return float(np.linalg.norm(lengths - np.sqrt(graph.squared)) / np.sqrt(graph.squared.sum()))
-
-
-def squared_length_errors(graph: NeighbourGraph, Y: Array) -> Array:
-    """Return by how much the squared length (e,) of edges between Y (n, q) is too large."""
-    apart = Y[graph.heads] - Y[graph.tails]
-    return np.asarray((apart**2).sum(axis=1) - graph.squared)
-
-
-def matrix_of_edges(graph: NeighbourGraph, values: Array, first: Array, n: int) -> csr_array:
-    """Return values (e,) of edges as a symmetric array (n, n), whose rows `first` are the nodes."""
-    upper = csr_array((values, (first[graph.heads], first[graph.tails])), shape=(n, n))
-    return csr_array(upper + upper.T)
-
-
 def neighbour_graph(X: Any, neighbours: Array) -> NeighbourGraph:
     """Return the graph of rows X (n, d), no two of them equal, with these neighbours (n, k).
 
     Two rows share an edge if one is a neighbour of the other. If the graph falls into parts, they
-    are joined by the shortest edges between them, with a warning.
-
-    Raises
-    ------
-    ValueError
-        If there are more than 50 parts.
+    are joined by the shortest edges between them, with a warning; more than 50 are a ValueError.
     """
     n, k = neighbours.shape
-    pairs = _distinct(_pairs(neighbours))[0]
-    labels = _parts(pairs, n)
-    sizes = tuple(sorted(np.bincount(labels).tolist(), reverse=True))
+    pairs, _ = _linked(neighbours)
+    labels, sizes = _parts(pairs, n)
+    if len(sizes) > _MOST_PARTS:
+        raise ValueError(
+            f"{_in_words(sizes, k)}; expected at most {_MOST_PARTS}, which can be joined. Raise "
+            "`n_neighbors`, or check the scale of the columns"
+        )
     if len(sizes) > 1:
-        _check_parts(sizes, k)
+        warnings.warn(
+            f"{_in_words(sizes, k)}: they are joined by the shortest edges between them, which say "
+            "little about where they lie. Raise `n_neighbors` to have more edges between them",
+            stacklevel=4,
+        )
         pairs = _joined(X, pairs, labels, k)
     heads, tails = pairs.T
-    squared = squared_distances(X, heads, X, tails)
-    return NeighbourGraph(n, heads, tails, squared, neighbours, sizes)
+    return NeighbourGraph(n, heads, tails, squared_distances(X, heads, X, tails), sizes)
 
 
-def graph_by_distances(neighbours: Array, distances: Array) -> NeighbourGraph:
-    """Return the graph of rows with these neighbours (n, k) at these distances (n, k).
+def graph_of_distances(D: Any, k: int) -> NeighbourGraph:
+    """Return the graph of k neighbours by distances D (n, n), or by a sparse graph of them.
 
     Raise a ValueError if it falls into parts, or two rows have two different distances.
     """
-    n, k = neighbours.shape
-    pairs, of_each = _distinct(_pairs(neighbours))
-    sizes = tuple(sorted(np.bincount(_parts(pairs, n)).tolist(), reverse=True))
+    index = NearestNeighbors(n_neighbors=k, metric="precomputed").fit(D)
+    # A row is no neighbour of itself: scikit-learn leaves it out, and a sparse graph is without it.
+    distances, neighbours = index.kneighbors(D if is_sparse(D) else None)
+    distances = distances.astype(np.float64).ravel()
+    pairs, of_each = _linked(neighbours)
+    _, sizes = _parts(pairs, len(neighbours))
     if len(sizes) > 1:
         raise ValueError(
-            f"{_parts_in_words(sizes, k)}; expected a connected graph where distances are given. "
-            "Raise `n_neighbors`"
+            f"{_in_words(sizes, k)}; expected a connected graph where distances are given. Raise "
+            "`n_neighbors`"
         )
     lengths = np.empty(len(pairs))
-    lengths[of_each] = distances.ravel()
-    if (apart := np.abs(lengths[of_each] - distances.ravel()).max()) > _ASYMMETRY * lengths.max():
+    lengths[of_each] = distances
+    if (apart := np.abs(lengths[of_each] - distances).max()) > _ASYMMETRY * lengths.max():
         raise ValueError(
             f"X has two distances of the same two rows, apart by {apart / lengths.max():.2g} of "
             "the largest one of neighbours; expected a symmetric X, such as (X + X.T) / 2"
         )
-    return NeighbourGraph(n, pairs[:, 0], pairs[:, 1], lengths**2, neighbours, sizes)
+    heads, tails = pairs.T
+    return NeighbourGraph(len(neighbours), heads, tails, lengths**2, sizes)
 
 
-def _pairs(neighbours: Array) -> Array:
-    """Return the pairs (n k, 2) of each row and one of its neighbours (n, k)."""
+def _linked(neighbours: Array) -> tuple[Array, Array]:
+    """Return the distinct pairs (e, 2) of rows and their neighbours (n, k), and that of each."""
     n, k = neighbours.shape
-    return np.column_stack([np.repeat(np.arange(n), k), neighbours.ravel()])
+    return _distinct(np.column_stack([np.repeat(np.arange(n), k), neighbours.ravel()]))
 
 
 def _distinct(pairs: Array) -> tuple[Array, Array]:
@@ -153,35 +149,17 @@ def _distinct(pairs: Array) -> tuple[Array, Array]:
     return np.column_stack(np.divmod(codes, base)), of_each
 
 
-def _parts(pairs: Array, n: int) -> Array:
-    """Return the number of the connected part of each of n rows."""
+def _parts(pairs: Array, n: int) -> tuple[Array, tuple[int, ...]]:
+    """Return the connected part (n,) of each row, and their sizes, largest first."""
     links = csr_array((np.ones(len(pairs), dtype=np.int8), tuple(pairs.T)), shape=(n, n))
-    return np.asarray(connected_components(links, directed=False)[1])
+    labels = connected_components(links, directed=False)[1]
+    return labels, tuple(sorted(np.bincount(labels).tolist(), reverse=True))
 
 
-def _check_parts(sizes: tuple[int, ...], n_neighbors: int) -> None:
-    """Warn of a graph in parts of these sizes, or raise a ValueError if there are too many."""
-    found = _parts_in_words(sizes, n_neighbors)
-    if len(sizes) > _MOST_PARTS:
-        raise ValueError(
-            f"{found}; expected at most {_MOST_PARTS}, which can be joined. Raise `n_neighbors`, "
-            "or check the scale of the columns"
-        )
-    warnings.warn(
-        f"{found}: they are joined by the shortest edges between them, which say little about "
-        "where they lie. Raise `n_neighbors` to have more edges between them",
-        UserWarning,
-        stacklevel=6,
-    )
-
-
-def _parts_in_words(sizes: Sequence[int], n_neighbors: int) -> str:
-    listed = ", ".join(map(str, sizes[:_LISTED_PARTS]))
-    listed += ", ..." if len(sizes) > _LISTED_PARTS else ""
-    return (
-        f"the graph of the {n_neighbors} nearest neighbours falls into {len(sizes)} parts "
-        f"({listed} rows)"
-    )
+def _in_words(sizes: tuple[int, ...], n_neighbors: int) -> str:
+    listed = ", ".join(map(str, sizes[:8])) + ", ..." * (len(sizes) > 8)
+    graph = f"the graph of the {n_neighbors} nearest neighbours"
+    return f"{graph} falls into {len(sizes)} parts ({listed} rows)"
 
 
 def _joined(X: Any, pairs: Array, labels: Array, count: int) -> Array:
@@ -192,10 +170,9 @@ def _joined(X: Any, pairs: Array, labels: Array, count: int) -> Array:
     while labels.max() > 0:
         largest = int(np.bincount(labels).argmax())
         others = [part for part in range(int(labels.max()) + 1) if part != largest]
-        pairs, _ = _distinct(
-            np.concatenate([pairs, *(_ways_out(X, labels == p, count) for p in others)])
-        )
-        labels = _parts(pairs, X.shape[0])
+        ways_out = [_ways_out(X, labels == part, count) for part in others]
+        pairs, _ = _distinct(np.concatenate([pairs, *ways_out]))
+        labels, _ = _parts(pairs, X.shape[0])
     return pairs
 
 
@@ -203,7 +180,107 @@ def _ways_out(X: Any, inside: Array, count: int) -> Array:
     """Return the `count` shortest edges (c, 2) from rows inside to their nearest rows outside."""
     rows, outside = np.flatnonzero(inside), np.flatnonzero(~inside)
     others = X[outside]
-    nearest = ExactSearch.among(others, 1).of(X[rows])
+    nearest = NearestRows.among(others, 1).of(X[rows])
     squared = comparable(squared_distances(X, rows, others, nearest[:, 0]))
     shortest = np.argsort(squared, kind="stable")[:count]
     return np.column_stack([rows[shortest], outside[nearest[shortest, 0]]])
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothBasis:
+    """The bottom eigenvectors (n, m) of a graph Laplacian, without the constant one.
+
+    Eigenvalues (m,) ascend, vectors are orthonormal and have mean 0. The residual is the largest of
+    an eigenvector, as a share of the largest of the eigenvalues.
+    """
+
+    values: Array
+    vectors: Array
+    residual: float
+
+
+def smooth_basis(graph: NeighbourGraph, m: int, least: int = 1) -> SmoothBasis:
+    """Return the smoothest functions on the rows of a connected graph: m of them, if possible.
+
+    Where an eigenvalue has vectors on both sides of the cut behind the first m, the cut moves to
+    the nearest place between different eigenvalues that leaves at least `least` functions and at
+    most 30. If there is none, rounding decides, with a warning. m is below the rows.
+    """
+    laplacian = graph.laplacian
+    values, vectors = _bottom_pairs(laplacian, m)
+    if not _is_apart(values, m):
+        values, vectors = _bottom_pairs(laplacian, min(MOST_EIGENVECTORS, len(vectors) - 1))
+    most = min(MOST_EIGENVECTORS, len(values))
+    ends = [count for count in range(least, most + 1) if _is_apart(values, count)]
+    m = min(ends, key=lambda count: abs(count - m)) if ends else m
+    if not ends:
+        warnings.warn(
+            f"more than {m} functions on the graph of neighbours are equally smooth, and rounding "
+            "chose among them. Raise `n_eigenvectors`, or take another `n_neighbors`",
+            stacklevel=6,
+        )
+    values, vectors = values[:m], canonical_signs(vectors[:, :m])
+    misfit = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0)
+    return SmoothBasis(values, vectors, float(misfit.max() / values[-1]))
+
+
+def _is_apart(values: Array, count: int) -> bool:
+    """Return whether the first `count` of ascending eigenvalues end before a larger one."""
+    return count == len(values) or values[count - 1] < (1.0 - _NEAR) * values[count]
+
+
+def _bottom_pairs(laplacian: csc_array, m: int) -> tuple[Array, Array]:
+    """Return the first m + 1 Ritz pairs without the constant, or m if there are no more."""
+    if laplacian.shape[0] <= max(_DENSE_ROWS, 2 * (m + 1)):
+        vectors = scipy.linalg.eigh(laplacian.toarray())[1][:, : m + 2]
+    else:
+        vectors = _by_lanczos(laplacian, m + 1)
+    centred = vectors - vectors.mean(axis=0)
+    basis = np.linalg.svd(centred, full_matrices=False)[0][:, :-1]
+    basis -= basis.mean(axis=0)
+    values, mix = scipy.linalg.eigh(basis.T @ (laplacian @ basis))
+    return values, basis @ mix
+
+
+def _by_lanczos(laplacian: csc_array, count: int) -> Array:
+    """Return the bottom eigenvectors (n, count + 1) of the Laplacian.
+
+    Symmetric data have eigenvalues several times, and Lanczos may find only some of their vectors.
+    So it searches beside those that it has, until what it finds there is no smaller, and is the
+    last vector.
+
+    It takes products with the Laplacian alone. A graph along a thin line, whose eigenvalues are too
+    close to each other for that, has a sparse factorisation instead, for all later searches too.
+    """
+    factors: Any = None
+    starts, n, degrees = np.random.default_rng(0), laplacian.shape[0], laplacian.diagonal()
+    lift = 2.0 * float(degrees.max())  # no eigenvalue is larger
+
+    def bottom(beside: Array, count: int) -> Array:
+        nonlocal factors
+
+        def lifted(x: Array) -> Array:
+            return laplacian @ x + lift * (beside @ (beside.T @ x))
+
+        def inverse(x: Array) -> Array:
+            y = factors.solve(x - beside @ (beside.T @ x))
+            return y - beside @ (beside.T @ y)
+
+        basis = min(n - 1, max(_BASIS * count, _LEAST_BASIS))
+        options: dict[str, Any] = {"k": count, "v0": starts.normal(size=n), "ncv": basis}
+        if factors is None:
+            try:
+                operator = LinearOperator((n, n), matvec=lifted, dtype=np.float64)
+                return eigsh(operator, which="SA", maxiter=_RESTARTS, tol=_TOL, **options)[1]
+            except ArpackNoConvergence:
+                factors = splu(laplacian + _SHIFT * degrees.mean() * eye_array(n, format="csc"))
+        operator = LinearOperator((n, n), matvec=inverse, dtype=np.float64)
+        return eigsh(operator, which="LA", tol=_TOL, **options)[1]
+
+    first = bottom(np.empty((n, 0)), count)
+    while True:
+        both = np.hstack([first, bottom(first, 1)])
+        values = np.einsum("nc,nc->c", both, laplacian @ both)
+        if values[-1] >= (1.0 - _EQUAL) * values[:-1].max():
+            return both
+        first = both[:, np.argsort(values)[:count]]

@@ -1,27 +1,85 @@
-"""The semi-definite program of an unfolding K = V A V^T: sums over the edges, and its solution."""
+"""The semi-definite program of an unfolding K = V A V^T, and the kernel of y in it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from typing import TypeAlias
 
 import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.rows.execution import results_in_order
-from ism_dask.unfolding.laplacian import SmoothBasis
-from ism_dask.unfolding.neighbour_graph import NeighbourGraph
-from ism_dask.unfolding.side_information import SideKernel
+from ism_dask.unfolding.neighbour_graph import NeighbourGraph, SmoothBasis
 
 # A share of tr(K L) that is rounding, in squares.
 _ROUNDING = 1e-24
-# Edges whose sums a task computes, and that it takes at a time.
-_EDGES_PER_TASK, _EDGES_AT_ONCE = 2**16, 8192
-# The gap, relative to the value, that certifies a solution.
-GAP = 1e-8
+# Sums of rows of a factor that cancel out are below this share of its largest entry.
+_CANCELLED = 1e-12
+# Edges whose products are in memory at a time.
+_EDGES_AT_ONCE = 8192
+# The gap, relative to the value, that certifies a solution; programs that give the scales need not
+# be exact.
+GAP, _SCALE_GAP = 1e-8, 1e-6
 # The most steps, and the steps from one measurement of the gap to the next.
 _MOST_STEPS, _STEPS_PER_CHECK = 50_000, 20
+
+
+@dataclass(frozen=True, eq=False)
+class FactorKernel:
+    """`L = F F^T`, the centred kernel of y, with F (n, r) whose columns add up to 0."""
+
+    factor: Array
+
+    @property
+    def norm(self) -> float:
+        """The root of the sum of squares of L."""
+        return float(np.linalg.norm(self.factor.T @ self.factor))
+
+    def times(self, Y: Array) -> Array:
+        """Return `L Y`."""
+        return self.factor @ (self.factor.T @ Y)
+
+    def summed(self, node: Array, n_nodes: int) -> FactorKernel:
+        """Return the kernel of nodes, each of which stands for the rows of its number (n,)."""
+        total = np.zeros((n_nodes, self.factor.shape[1]))
+        np.add.at(total, node, self.factor)
+        cancelled = np.abs(total) <= _CANCELLED * np.abs(self.factor).max()
+        return FactorKernel(np.where(cancelled, 0.0, total))
+
+
+@dataclass(frozen=True, eq=False)
+class IdentityKernel:
+    """`L = H`, the centred identity, where each row stands for `counts` (n,) rows: plain MVU."""
+
+    counts: Array
+
+    @property
+    def norm(self) -> float:
+        """The root of the sum of squares of H."""
+        return float(np.sqrt(self.counts.sum() - 1))
+
+    def times(self, Y: Array) -> Array:
+        """Return each row minus the mean, as often as it counts."""
+        return self.counts[:, None] * (Y - np.average(Y, axis=0, weights=self.counts))
+
+    def summed(self, node: Array, n_nodes: int) -> IdentityKernel:
+        """Return the kernel with the sums of the counts."""
+        return IdentityKernel(np.bincount(node, self.counts, n_nodes))
+
+
+SideKernel: TypeAlias = FactorKernel | IdentityKernel
+
+
+def correlation_with(side: SideKernel, Y: Array) -> float:
+    """Return the root of HSIC of `Y Y^T` and L as a share of the most it could be, from 0 to 1.
+
+    It is 0 if all rows of centred coordinates Y (n, q) are 0.
+    """
+    if not Y.any():
+        return 0.0
+    Y = Y / np.abs(Y).max()  # fourth powers of extreme numbers overflow
+    most = float(np.linalg.norm(Y.T @ Y)) * side.norm
+    return float(np.sqrt(np.clip(np.vdot(Y, side.times(Y)) / most, 0.0, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -36,91 +94,105 @@ class Scales:
 
 
 @dataclass(frozen=True, eq=False)
-class QuadraticProgram:
-    """Maximise `F(B) = <G, B> - svec(B)^T H svec(B)` over positive semi-definite B (m, m).
+class SolvedProgram(Scales):
+    """The solution A (m, m) of the program for K = V A V^T, with the scales of F, and F at K.
 
-    Attributes
-    ----------
-    gradient : (m, m) array
-        G, the gradient of F at B = 0.
-    hessian : (p, p) array
-        H, with p = m (m + 1) / 2.
-    floor : float
-        A number for which `svec(B)^T H svec(B)` is at least `floor tr(B)^2`.
+    The gap bounds how much larger the maximum is, as a share of what F gains over A = 0.
     """
 
-    gradient: Array
-    hessian: Array
-    floor: float
-
-    @cached_property
-    def curvature(self) -> float:
-        """The largest eigenvalue of the Hessian of -F, 2 H."""
-        return 2.0 * float(scipy.linalg.eigvalsh(self.hessian)[-1])
-
-    def slope(self, B: Array) -> Array:
-        """Return the gradient (m, m) of F at B."""
-        return self.gradient - 2.0 * symmetric_of(self.hessian @ vector_of(B))
-
-    def largest_trace(self, value: float) -> float:
-        """Return a bound on the trace of every B for which F is at least `value`.
-
-        With t the trace and g the largest eigenvalue of G, F is at most `g t - floor t^2`.
-        """
-        middle = max(float(scipy.linalg.eigvalsh(self.gradient)[-1]), 0.0) / (2.0 * self.floor)
-        return middle + float(np.sqrt(max(middle**2 - value / self.floor, 0.0)))
-
-
-@dataclass(frozen=True, eq=False)
-class ProgramSolution:
-    """A positive semi-definite B near the maximum of a `QuadraticProgram`.
-
-    Attributes
-    ----------
-    B : (m, m) array
-    value : float
-        F at B, which is 0 at B = 0.
-    gap : float
-        A bound on how much larger the maximum of F is, as a share of the value.
-    """
-
-    B: Array
-    value: float
+    A: Array
+    objective: float
     gap: float
 
 
-def solve(program: QuadraticProgram, gap: float = GAP) -> ProgramSolution:
-    """Maximise F by projected accelerated gradient steps, until the duality gap is small enough.
+def solved_program(
+    graph: NeighbourGraph, basis: SmoothBasis, side: SideKernel, nu: float
+) -> SolvedProgram:
+    """Return the solution for K = V A V^T with V the smooth functions on a graph.
 
-    The momentum starts anew when it leads against the gradient (O'Donoghue and Candes), so that
-    the steps converge linearly without an estimate of the least curvature of F.
+    The squared errors of the distances are divided by what the best K with this basis explains of
+    them, tr(K L) by the most that a K with this basis comes to that has as large distances as that.
+    For a multiple t of a K that is best in both, F is then `t - nu (t - 1)^2` plus a constant: the
+    two terms weigh alike at nu = 1. Raise a ValueError if V says nothing of L.
     """
-    B = ahead = np.zeros_like(program.gradient)
-    momentum = 1.0
+    V, total = basis.vectors, float(graph.squared.sum())
+    # A is T B T, with T such that the outer products of differences of V T add up to the identity
+    # over the edges, times the sum of d^2: so F is curved nearly alike in all directions, and the
+    # trace of B is the sum of squared lengths in the embedding as a share of that in X.
+    transform = np.sqrt(total / basis.values)
+    aligned = V.T @ side.times(V)
+    if np.trace(aligned) <= _ROUNDING * side.norm:
+        raise ValueError(
+            "`y` differs only between equal rows and neighbours: none of the "
+            f"{len(basis.values)} smoothest functions on their graph varies with it; expected "
+            "another y, fewer `n_neighbors`, more `n_eigenvectors`, or y=None"
+        )
+    aligned = aligned * transform[:, None] * transform
+    # All sums over edges are shares of the sum of d^4: `first` of d^2 times the squared length in
+    # the embedding, `second` of squares of squared lengths.
+    shares = graph.squared / total
+    even = float(shares @ shares)
+    fourth = even * total**2
+    second, first = _edge_sums(graph, V / np.sqrt(basis.values), shares)
+    second, first = second / even, symmetric_of(first) / even
+    floor = 1.0 / (len(shares) * even)  # (sum d^2)^2 / (e sum d^4), 1 if edges are equally long
+    _, explained, _ = solve(2.0 * first, second, floor, _SCALE_GAP)
+    # The root of this value is half of the largest tr(K L) of any K whose edges have the same sum
+    # of squares of squared lengths as those of X.
+    _, most, _ = solve(aligned, second, floor, _SCALE_GAP)
+    gain = 2.0 * float(np.sqrt(most * explained))
+    penalty = nu / (explained * fourth)
+    weight = penalty * fourth
+    both = aligned / gain + 2.0 * weight * first
+    B, value, gap = solve(both, weight * second, weight * floor)
+    return SolvedProgram(
+        gain=gain,
+        penalty=penalty,
+        A=transform[:, None] * B * transform,
+        objective=value - penalty * fourth,
+        gap=gap,
+    )
+
+
+def solve(G: Array, H: Array, floor: float, least_gap: float = GAP) -> tuple[Array, float, float]:
+    """Maximise `F(B) = <G, B> - svec(B)^T H svec(B)` over positive semi-definite B (m, m).
+
+    H (p, p) has p = m (m + 1) / 2 rows, and its quadratic form is at least `floor tr(B)^2`. Return
+    B, F at B, and a bound on how much larger the maximum is, as a share of F.
+
+    Projected accelerated gradient steps end when this gap is small enough. The momentum starts anew
+    when it leads against the gradient (O'Donoghue and Candes), so that the steps converge linearly
+    without an estimate of the least curvature of F.
+    """
+
+    def slope(B: Array) -> Array:
+        return G - 2.0 * symmetric_of(H @ vector_of(B))
+
+    curvature = 2.0 * float(scipy.linalg.eigvalsh(H)[-1])
+    middle = max(float(scipy.linalg.eigvalsh(G)[-1]), 0.0) / (2.0 * floor)
+    B = ahead = np.zeros_like(G)
+    momentum, value, gap = 1.0, 0.0, np.inf
     for step in range(1, _MOST_STEPS + 1):
-        last, B = B, _projected(ahead + program.slope(ahead) / program.curvature)
+        last, B = B, _projected(ahead + slope(ahead) / curvature)
         if np.vdot(ahead - B, B - last) > 0:
             momentum, ahead = 1.0, B
         else:
             following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
             ahead = B + (momentum - 1.0) / following * (B - last)
             momentum = following
-        if step % _STEPS_PER_CHECK == 0 and (solution := _measured(program, B)).gap <= gap:
-            return solution
-    return _measured(program, B)
-
-
-def _measured(program: QuadraticProgram, B: Array) -> ProgramSolution:
-    """Return B with its duality gap.
-
-    F is concave: from B to any B' it rises by at most `<S, B' - B>` with S the gradient at B, and
-    `<S, B'>` is at most the largest eigenvalue of S, if it is positive, times the trace of B'.
-    """
-    slope = program.slope(B)
-    value = 0.5 * float(np.vdot(program.gradient + slope, B))
-    rise = max(float(scipy.linalg.eigvalsh(slope)[-1]), 0.0)
-    missing = rise * program.largest_trace(value) - float(np.vdot(slope, B))
-    return ProgramSolution(B, value, max(missing, 0.0) / value if value > 0 else np.inf)
+        if step % _STEPS_PER_CHECK == 0:
+            # F is concave: from B to any B' it rises by at most <S, B' - B> with S the gradient at
+            # B, and <S, B'> is at most the largest eigenvalue of S, if it is positive, times the
+            # trace t of B'. With g the largest eigenvalue of G, F is at most g t - floor t^2: so t
+            # is bounded wherever F is at least as large as at B.
+            S = slope(B)
+            value = 0.5 * float(np.vdot(G + S, B))
+            trace = middle + float(np.sqrt(max(middle**2 - value / floor, 0.0)))
+            rise = max(float(scipy.linalg.eigvalsh(S)[-1]), 0.0) * trace - float(np.vdot(S, B))
+            gap = max(rise, 0.0) / value if value > 0 else np.inf
+            if gap <= least_gap:
+                break
+    return B, value, gap
 
 
 def _projected(B: Array) -> Array:
@@ -130,107 +202,15 @@ def _projected(B: Array) -> Array:
     return (vectors[:, positive] * values[positive]) @ vectors[:, positive].T
 
 
-@dataclass(frozen=True, eq=False)
-class EdgeSums:
-    """What the programs of one graph and basis need of the edges and of side information.
-
-    `A = T B T`, with T chosen so that the outer products of differences of `V T` add up to the
-    identity over the edges, times the sum of d^2: so F is curved nearly alike in all directions,
-    and the trace of B is the sum of squared lengths in the embedding as a share of that in X.
-
-    Attributes
-    ----------
-    aligned : (m, m) array
-        `T V^T L V T`.
-    first : (m, m) array
-        Inner products with B are the sum over edges of d^2 times the squared length in the
-        embedding, as a share of the sum of d^4.
-    second : (p, p) array
-        The quadratic form in svec(B) is the sum over edges of squares of squared lengths in the
-        embedding, as a share of the sum of d^4.
-    evenness : float
-        `(sum d^2)^2 / (e sum d^4)`, 1 if all edges are equally long.
-    transform : (m,) array
-        The diagonal of T.
-    sum_of_fourth : float
-        The sum of d^4.
-    """
-
-    aligned: Array
-    first: Array
-    second: Array
-    evenness: float
-    transform: Array
-    sum_of_fourth: float
-
-    @classmethod
-    def of(cls, graph: NeighbourGraph, basis: SmoothBasis, side: SideKernel) -> EdgeSums:
-        """Return the sums over all edges, or raise a ValueError if V says nothing of L."""
-        V, total = basis.vectors, float(graph.squared.sum())
-        shares = graph.squared / total
-        even = float(shares @ shares)
-        second, first = _edge_sums(graph, V / np.sqrt(basis.values), shares)
-        transform = np.sqrt(total / basis.values)
-        shared = V.T @ side.times(V)
-        if np.trace(shared) <= _ROUNDING * side.trace:
-            raise ValueError(
-                f"`y` differs only between neighbours: none of the {len(basis.values)} smoothest "
-                "functions on their graph varies with it; expected another y, fewer "
-                "`n_neighbors`, more `n_eigenvectors`, or y=None"
-            )
-        return cls(
-            aligned=shared * transform[:, None] * transform,
-            first=symmetric_of(first) / even,
-            second=second / even,
-            evenness=1.0 / (graph.n_edges * even),
-            transform=transform,
-            sum_of_fourth=even * total**2,
-        )
-
-    @property
-    def distances_alone(self) -> QuadraticProgram:
-        """The program whose value is how much of the sum of d^4 the best K explains."""
-        return QuadraticProgram(2.0 * self.first, self.second, self.evenness)
-
-    @property
-    def side_alone(self) -> QuadraticProgram:
-        """The program of tr(K L), minus squares of squared lengths alone.
-
-        The root of its value is half of the largest tr(K L) of any K whose edges have the same sum
-        of squares of squared lengths as those of X.
-        """
-        return QuadraticProgram(self.aligned, self.second, self.evenness)
-
-    def program(self, scales: Scales) -> QuadraticProgram:
-        """Return the program of both terms."""
-        weight = scales.penalty * self.sum_of_fourth
-        gradient = self.aligned / scales.gain + 2.0 * weight * self.first
-        return QuadraticProgram(gradient, weight * self.second, weight * self.evenness)
-
-    def matrix(self, B: Array) -> Array:
-        """Return A (m, m) of B."""
-        return self.transform[:, None] * B * self.transform
-
-
 def _edge_sums(graph: NeighbourGraph, V: Array, shares: Array) -> tuple[Array, Array]:
     """Return the sums over edges of `s s^T` (p, p) and of `share s` (p,), with `s = svec(w w^T)`.
 
-    w is the difference of V (n, m) along an edge. The sums of each shard of edges are computed on
-    a cluster or in threads, and added in the order of the edges: so the bits are always the same.
+    w is the difference of V (n, m) along an edge.
     """
-    starts = range(0, graph.n_edges, _EDGES_PER_TASK)
-    sums = results_in_order(_sums_of_shard, (graph, V, shares), starts)
-    return reduce(lambda total, each: (total[0] + each[0], total[1] + each[1]), sums)
-
-
-def _sums_of_shard(terms: tuple[NeighbourGraph, Array, Array], start: int) -> tuple[Array, Array]:
-    """Return the sums of a shard of edges, as a task."""
-    graph, V, shares = terms
     rows, columns, factors = _entries(V.shape[1])
-    p, stop = len(rows), min(start + _EDGES_PER_TASK, graph.n_edges)
-    second, first = np.zeros((p, p)), np.zeros(p)
-    for begin in range(start, stop, _EDGES_AT_ONCE):
-        run = slice(begin, min(begin + _EDGES_AT_ONCE, stop))
+    second, first = np.zeros((len(rows), len(rows))), np.zeros(len(rows))
+    for start in range(0, len(graph.heads), _EDGES_AT_ONCE):
+        run = slice(start, start + _EDGES_AT_ONCE)
         w = V[graph.heads[run]] - V[graph.tails[run]]
         products = w[:, rows] * w[:, columns] * factors
         second += products.T @ products

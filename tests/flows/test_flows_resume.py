@@ -24,7 +24,7 @@ from flows.runs.resumable import resumable_run
 from flows.services.leases import Lease, find_lease, hold_lease
 from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
-from ism_dask.unfolding import unfold
+from ism_dask.unfolding import refinement
 from storage import (
     Checkpoints,
     DatasetInfo,
@@ -97,8 +97,8 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
 
     later = []
     steps = []
-    save, climb, patch = PartialResults.save, unfold.climb, monkeypatch.setattr
-    patch(unfold, "climb", lambda *given: steps.append(given[2]) or climb(*given))
+    save, climb, patch = PartialResults.save, refinement.climb, monkeypatch.setattr
+    patch(refinement, "climb", lambda *given: steps.append(given[2]) or climb(*given))
     patch(PartialResults, "save", lambda *given: later.append(given[1]) or save(*given))
     resumed = here("resume", "cut", "--plain")
     assert resumed.status == 0

@@ -141,16 +141,6 @@ def test_new_rows_have_the_places_that_python_gives_them(here, tmp_path):
     assert 'load_unfolding("sold")' in render_run("sold")
 
 
-def test_smooth_coordinates_have_the_places_that_python_gives_them(here):
-    assert here("unfold", "digits", "--smooth", "--raw", "--plain").status == 0
-    data, loaded = open_dataset("digits"), load_unfolding("digits-unfolding-q2")
-    rows = data.X.read(0, len(data.X))
-    model = ColoredMVU(refine=False, standardize=False).fit(rows, data.y)
-    assert loaded.corrections is not None
-    new = np.clip(rows[::7] + 1, 0, 16)
-    np.testing.assert_array_equal(loaded.transform(new), model.transform(new))
-
-
 def test_rows_unlike_the_table_are_refused(here, tmp_path):
     _write_sales(here, tmp_path)
     sales, out = _sales().drop(columns="sold"), ("-o", tmp_path / "out.csv")
@@ -163,7 +153,7 @@ def test_rows_unlike_the_table_are_refused(here, tmp_path):
     assert "unknown columns 'weight'" in refused(sales.assign(weight=1.0))
     assert "green" in refused(sales.assign(kind=["green", *sales["kind"][1:]]))
     assert "infinit" in refused(sales.assign(size=[np.inf, *sales["size"][1:]]))
-    assert "too large" in refused(sales.assign(size=[1e308, *sales["size"][1:]]))
+    assert "so far from all rows" in refused(sales.assign(size=[1e308, *sales["size"][1:]]))
 
 
 def test_rows_of_large_data_sets_are_read_from_them(here, tmp_path, monkeypatch):

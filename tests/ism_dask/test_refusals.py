@@ -139,7 +139,6 @@ NUMBERS = [
     (AlternativeIKDR(3, n_init=0), {}, "`n_init` must be"),
     *((UnsupervisedIKDR(k), {}, CLUSTERS) for k in (0, 178, 2.5, "3", True)),
     *((make(3, random_state=-1), {}, SEEDS + "-1") for make in ESTIMATORS),
-    (ColoredMVU(random_state=-1), {}, SEEDS + "-1"),
     *((PredictiveIKDR(random_state=k), {}, SEEDS) for k in (2**32, 1.5, "a", True, RNG)),
 ]
 ELSEWHERE = PredictiveIKDR(device="cuda:97")

@@ -1,0 +1,166 @@
+"""The refinement of an unfolding: climbs of its objective as a function of the coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ism_dask._types import Array
+from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.records.partial_results import result_store
+from ism_dask.unfolding.neighbour_graph import NeighbourGraph
+from ism_dask.unfolding.program import Scales, SideKernel
+
+# The stage of a fit under which its coordinates are saved.
+REFINEMENT = "refinement"
+# Coordinates are stationary if no change of theirs by a share of their size changes F, to first
+# order, by more than this part of that share of its terms.
+STATIONARY = 1e-4
+# The pairs of steps and gradients that L-BFGS remembers, and the steps after which it forgets them.
+_MEMORY, _STEPS_TO_A_RESTART = 20, 500
+# An axis is free if its coordinates are at most this share of the first ones.
+_FREE = 1e-2
+# F stays as it is if it changes by a smaller share of its terms.
+_CHANGE = 1e-6
+# How often the small coordinates on a free axis are averaged over neighbours.
+_AVERAGES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinateObjective:
+    """F of K = Y Y^T, for coordinates Y (n, q) of the nodes of a graph.
+
+    Its sums over edges take some 35 ns for each edge, less than it would take to send coordinates
+    to workers and gradients back.
+    """
+
+    graph: NeighbourGraph
+    side: SideKernel
+    scales: Scales
+
+    def at(self, Y: Array) -> tuple[float, float, Array]:
+        """Return F at Y (n, q), its size, which is the sum of both terms, and its gradient."""
+        # One coordinate at a time: contiguous columns halve the time.
+        apart = [self.graph.along(y) for y in np.ascontiguousarray(Y.T)]
+        errors = sum(each**2 for each in apart) - self.graph.squared
+        pushed = np.column_stack([self.graph.sums_at_nodes(errors * each) for each in apart])
+        scales, pulled = self.scales, self.side.times(Y)
+        gain = float(np.vdot(Y, pulled)) / scales.gain
+        loss = scales.penalty * float(errors @ errors)
+        gradient = (2.0 / scales.gain) * pulled - (4.0 * scales.penalty) * pushed
+        return gain - loss, gain + loss, gradient
+
+
+@dataclass(frozen=True, eq=False)
+class Ascent:
+    """Coordinates Y (n, q) after some steps, and whether no small change of them changes F much."""
+
+    Y: Array
+    stationary: bool
+    n_iter: int
+
+
+def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Ascent:
+    """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
+
+    It forgets its steps and gradients each 500 steps, whether or not they are saved: from there,
+    another process comes to the same bits. That costs no more than a few steps in a hundred.
+
+    Where the coordinates of an axis are 0, their gradient is 0 as well, so that no climb comes to
+    use the axis. So free axes start with small coordinates; those that do not matter to F in the
+    end are set to 0, and the others go on. Without any steps, coordinates count as stationary.
+    """
+    if max_iter == 0:
+        return Ascent(Y, stationary=True, n_iter=0)
+    store, n_iter, Y = result_store(), 0, _with_small_axes(objective, Y)
+    if store is not None and (saved := store.find(REFINEMENT)):
+        Y, n_iter = saved["Y"], int(saved["n_iter"])
+    while True:
+        limit = min(_STEPS_TO_A_RESTART, max_iter - n_iter)
+        climbed = climb(objective, Y, limit)
+        n_iter += climbed.n_iter
+        Y = _without_free_axes(objective, climbed.Y) if climbed.stationary else climbed.Y
+        ended = climbed.stationary or climbed.n_iter < limit
+        if n_iter == max_iter or (ended and Y is climbed.Y):
+            return Ascent(Y, climbed.stationary and Y is climbed.Y, n_iter)
+        if store is not None:
+            store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
+
+
+def climb(
+    objective: CoordinateObjective, Y: Array, max_iter: int, stationary: float = STATIONARY
+) -> Ascent:
+    """Climb from coordinates Y (n, q) by L-BFGS until they are stationary, or for so many steps."""
+    size, slope = float(np.linalg.norm(Y)), np.inf
+
+    def negative(flat: Array) -> tuple[float, Array]:
+        nonlocal slope
+        value, terms, gradient = objective.at(size * flat.reshape(Y.shape))
+        slope = size * float(np.linalg.norm(gradient) * np.linalg.norm(flat)) / terms
+        return -value, -size * gradient.ravel()
+
+    def stop_if_stationary(_: Array) -> None:
+        # L-BFGS calls this after each step, whose end it evaluated last.
+        if slope <= stationary:
+            raise StopIteration
+
+    # The rules of L-BFGS for stopping do not know the scale of F.
+    limits = {"maxiter": max_iter, "maxfun": 10 * max_iter, "gtol": 0.0, "ftol": 0.0}
+    options: dict[str, Any] = {"method": "L-BFGS-B", "options": {"maxcor": _MEMORY, **limits}}
+    options["callback"] = stop_if_stationary
+    result = minimize(negative, Y.ravel() / size, jac=True, **options)
+    negative(result.x)
+    return Ascent(size * result.x.reshape(Y.shape), slope <= stationary, int(result.nit))
+
+
+def along_principal_axes(Y: Array, counts: Array | None = None) -> Array:
+    """Return coordinates (n, q), centred and rotated so that their variances decrease.
+
+    Each row counts as often as `counts` (n,) says, or once.
+    """
+    centred = Y - np.average(Y, axis=0, weights=counts)
+    weighted = centred if counts is None else counts[:, None] * centred
+    axes = np.linalg.svd(weighted.T @ centred)[0]
+    return canonical_signs(centred @ axes)
+
+
+def _with_small_axes(objective: CoordinateObjective, Y: Array) -> Array:
+    """Return coordinates (n, q) with small ones on free axes, or Y itself if no axis is free.
+
+    They are random but smooth on the graph, and their squared lengths a small share of the errors
+    of those of edges.
+    """
+    graph, placed = objective.graph, along_principal_axes(Y)
+    free = _free_axes(placed)
+    if not len(free):
+        return Y
+    noise = np.random.default_rng(0).normal(size=(graph.n_rows, len(free)))
+    laplacian = graph.laplacian
+    for _ in range(_AVERAGES):
+        noise -= (laplacian @ noise) / (2.0 * laplacian.diagonal()[:, None])
+    errors = np.abs((graph.along(placed) ** 2).sum(axis=1) - graph.squared).sum()
+    size = np.sqrt(_FREE * errors / len(free))
+    placed[:, free] = size * noise / np.linalg.norm(graph.along(noise), axis=0)
+    return placed
+
+
+def _without_free_axes(objective: CoordinateObjective, Y: Array) -> Array:
+    """Return coordinates (n, q) with free axes at 0 that do not matter to F, or Y itself."""
+    placed = along_principal_axes(Y)
+    (value, terms, _), bare = objective.at(placed), Y
+    for axis in _free_axes(placed)[::-1]:
+        if placed[:, axis].any():
+            placed[:, axis] = 0.0
+            if objective.at(placed)[0] < value - _CHANGE * terms:
+                break
+            bare = placed.copy()
+    return bare
+
+
+def _free_axes(Y: Array) -> Array:
+    """Return the numbers of the free axes among the principal axes of Y (n, q)."""
+    lengths = np.linalg.norm(Y, axis=0)
+    return np.flatnonzero(lengths <= _FREE * lengths[0])
