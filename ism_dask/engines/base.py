@@ -26,7 +26,7 @@ _STEP = 1e-5
 # Roundings of a pair of rows beside those of sums: of their numbers, of Gamma and of f.
 _ROUNDINGS = 128
 # The number of rows of the sample if the problem has none.
-_SAMPLE_ROWS = 5000
+SAMPLE_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Engine(ABC):
         if self.problem.sample is not None:
             return self.problem.sample
         n = self.problem.shards.n_rows
-        chosen = np.unique(np.linspace(0, n - 1, min(n, _SAMPLE_ROWS)).astype(int))
+        chosen = np.unique(np.linspace(0, n - 1, min(n, SAMPLE_ROWS)).astype(int))
         return self.problem.shards.rows(chosen)
 
     def _check_memory(self, size: int, needed: float, what: str) -> None:

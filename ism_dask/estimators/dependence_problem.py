@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from ism_dask._types import Array
 from ism_dask._validation import check_seed
 from ism_dask.engines import Engine, Exact, Problem
+from ism_dask.engines.base import SAMPLE_ROWS
 from ism_dask.engines.precision import needs_double
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import Dependence
@@ -21,8 +22,6 @@ from ism_dask.linalg.null_space import RowSpace
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.shards import Shards, cut
 
-# Pairwise distances are computed on at most this many rows; larger data are sampled.
-SAMPLE_ROWS = 5000
 # Contributions are computed on up to so many rows.
 _SAMPLED_ROWS = 2000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ism_dask._types import Array
-from ism_dask.engines.base import DeclinedError
+from ism_dask.engines.base import SAMPLE_ROWS, DeclinedError
 from ism_dask.engines.lowrank.error_bound import TermRemainder
 from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom, PivotedCholesky, unit_slope_diagonal
 from ism_dask.engines.operator import overflow_error
@@ -53,8 +53,9 @@ class SampledLandmarks:
         self._trace = float(unit_slope_diagonal(term, Z).sum())
         if not math.isfinite(self._trace):
             raise overflow_error()
-        # Rows of whole weights are in the sample as often as these say.
-        self._allowed = tol * (_WHOLE_MARGIN if len(Z) >= n_rows else _MARGIN)
+        # Rows of whole weights are in the sample as often as these say; a large one is drawn.
+        self._is_whole = n_rows <= len(Z) < SAMPLE_ROWS
+        self._allowed = tol * (_WHOLE_MARGIN if self._is_whole else _MARGIN)
         self._most = min(_MOST_LANDMARKS, n_rows)
         self._warm_up = _WARM_UP if n_rows < _DEAR_ROWS else _LONG_WARM_UP
         self._history: list[tuple[int, float]] = []
@@ -74,6 +75,8 @@ class SampledLandmarks:
 
     def accepts(self, found: TermRemainder) -> bool:
         """Return whether the remainder is at most `tol` of the trace, or only rounding."""
+        if self._is_whole and self._share <= self._allowed:
+            return True
         trace, remainder, _ = found
         rounding = self._n_rows * self.map.rounding if self._tol >= _EPS else 0.0
         return remainder <= max(self._tol * trace, rounding)
