@@ -24,7 +24,7 @@ from ism_dask.rows.blocks import (
     number_of_blocks,
     rows_of_a_block,
 )
-from ism_dask.rows.execution import side_by_side
+from ism_dask.rows.execution import in_threads
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -120,7 +120,7 @@ class BlocksInMemory(RegressionBlocks):
     def _each(self, function: Callable[[Block], _Result]) -> list[_Result]:
         """Return the results of a function of each block; threads share several blocks."""
         calls = [partial(function, block) for block in self.blocks]
-        return side_by_side(calls, self.n_rows if len(calls) > 1 else 0)
+        return in_threads(calls, self.n_rows if len(calls) > 1 else 0)
 
 
 def dealt_rows(keys: Array, seed: int, block_rows: int | None = None) -> list[Array]:

@@ -25,8 +25,8 @@ from ism_dask.linalg.arrays import beside, in_type, namespace, on_host
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import RANGE_ROWS
 from ism_dask.rows.devices import Device, is_out_of_memory
-from ism_dask.rows.execution import ahead
 from ism_dask.rows.shards import Shards
+from ism_dask.thread_pool import ahead
 
 # The share of the free memory of a device that rows may take for good, and that of the rest which
 # a batch may take for its matrices. Batches beyond these bytes are no faster.

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from ism_dask._types import Array
 from ism_dask.gamma.row_values import target_as_array
 from ism_dask.rows.blocks import fits_memory
-from ism_dask.rows.execution import side_by_side
+from ism_dask.rows.execution import in_threads
 from ism_dask.rows.sparse import as_dense, is_sparse
 
 # Rows that are read at a time: in double precision they are larger.
@@ -148,7 +148,7 @@ def _digests(rows: Any) -> Array:
 
 def _by_pieces(function: Callable[[slice], Array], rows: Array) -> list[Array]:
     """Return the results of a function of each piece of the rows, called in threads."""
-    return side_by_side([partial(function, piece) for piece in _pieces(rows)], len(rows))
+    return in_threads([partial(function, piece) for piece in _pieces(rows)], len(rows))
 
 
 def _pieces(rows: Array) -> list[slice]:

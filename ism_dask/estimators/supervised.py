@@ -24,6 +24,7 @@ from ism_dask.estimators.problem import (
     pose,
 )
 from ism_dask.kernels import as_kernel
+from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.records.certificate import Certificate
 from ism_dask.rows.devices import on_this_host
 from ism_dask.selection.sample import share_explained
@@ -96,6 +97,7 @@ class SupervisedBase(SupervisedParameters):
         problem = problem.placed()
         with (
             single_threaded_blas(),
+            reused_matrices(),
             reported_fit(self, problem.X, problem.y, sample_weight) as report,
         ):
             solution, attributes = self._fitted(problem, report)

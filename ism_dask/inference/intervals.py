@@ -18,6 +18,7 @@ from ism_dask.estimators.base import column_names
 from ism_dask.estimators.prediction_fit import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.supervised import SupervisedBase
+from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.rules import RULES
 
@@ -206,7 +207,7 @@ def intervals(
         raise ValueError(
             f"the fit had {len(problem.y)} rows; `intervals` needs {_FEWEST_ROWS} or more"
         )
-    with single_threaded_blas():
+    with single_threaded_blas(), reused_matrices():
         maximum = FittedMaximum.of(problem)
         spread, axes = np.linalg.eigh(maximum.turn_covariance())
         normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))

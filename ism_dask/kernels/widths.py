@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.kernels.pairing import DISTANCE
+from ism_dask.thread_pool import side_by_side
 
 # Widths of the gaussian kernels of statistics, as multiples of the median distance. The wide one
 # detects trends under noise, the narrow ones details that the wide one smooths away.
@@ -99,8 +99,8 @@ def _pairwise(rows: Array) -> Array:
             first += pairs.size
 
     batches = [slice(start, min(start + _BATCH, m)) for start in range(0, m, _BATCH)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, batches))
+    for _ in side_by_side([partial(fill, batch) for batch in batches]):
+        pass
     return squared
 
 

@@ -25,9 +25,11 @@ from ism_dask.linalg.arrays import namespace, transposed
 
 # Up to this size the library inverts a block by itself.
 _LEAF = 16
-# Memory of square matrices that no thread uses at present, and the most pieces that stay for later.
+# Memory of square matrices that no thread uses at present, the most pieces that stay for later, and
+# the blocks of `reused_matrices` that are open.
 _UNUSED: list[Array] = []
 _MOST_UNUSED = 64
+_OPEN: list[None] = []
 _INT = ctypes.POINTER(ctypes.c_int)
 # The triangle that is upper in Fortran's order is the lower one of a matrix in C order.
 _LOWER = ctypes.c_char_p(b"U")
@@ -151,9 +153,8 @@ def square_matrices(
 ) -> Iterator[list[Array | None]]:
     """Yield `count` matrices (n, n) with any content for rows (n, d), which end with the block.
 
-    Their memory is used again: for some hundred rows, to get fresh memory from the system takes as
-    long as the arithmetic. Rows of another library than NumPy get None: it reuses its memory
-    itself.
+    Within `reused_matrices` their memory is used again. Rows of another library than NumPy get
+    None: it reuses its memory itself.
     """
     if not isinstance(rows, np.ndarray):
         yield [None] * count
@@ -168,7 +169,23 @@ def square_matrices(
     try:
         yield [each.view(dtype)[: n * n].reshape(n, n) for each in memory]
     finally:
-        _UNUSED.extend(memory[: max(0, _MOST_UNUSED - len(_UNUSED))])
+        if _OPEN:
+            _UNUSED.extend(memory[: max(0, _MOST_UNUSED - len(_UNUSED))])
+
+
+@contextmanager
+def reused_matrices() -> Iterator[None]:
+    """Use the memory of square matrices again until the block ends, or the last that overlaps it.
+
+    For some hundred rows, to get fresh memory from the system takes as long as the arithmetic.
+    """
+    _OPEN.append(None)
+    try:
+        yield
+    finally:
+        _OPEN.pop()
+        if not _OPEN:
+            _UNUSED.clear()
 
 
 def _routines(prefix: str, number: Any) -> tuple[Any, Any, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar, copy_context
-from functools import cache, lru_cache
+from contextvars import ContextVar
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -19,11 +17,11 @@ import dask
 import dask.base
 import psutil
 from dask.delayed import Delayed, delayed
-from dask.system import CPU_COUNT
 
 from ism_dask._context import bound
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.observe import count_tasks, task_done
+from ism_dask.thread_pool import in_pool, side_by_side, thread_pool
 
 _Name = TypeVar("_Name")
 _Item = TypeVar("_Item")
@@ -106,24 +104,11 @@ def cluster() -> Any:
         return None
 
 
-def side_by_side(calls: Sequence[Callable[[], _Result]], n_rows: int) -> list[_Result]:
+def in_threads(calls: Sequence[Callable[[], _Result]], n_rows: int) -> list[_Result]:
     """Return the results of the calls, made in threads of this process if there are many rows."""
     if n_rows < _ROWS_FOR_THREADS:
         return [call() for call in calls]
-    # A pool of their own, since the calls may wait for tasks in Dask's threads.
-    with ThreadPoolExecutor(CPU_COUNT) as pool:
-        running = [pool.submit(copy_context().run, call) for call in calls]
-        return [each.result() for each in running]
-
-
-def ahead(calls: Sequence[Callable[[], _Result]]) -> Iterator[_Result]:
-    """Yield the results of the calls; while one is used, a thread makes the next call."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = [pool.submit(copy_context().run, call) for call in calls[:1]]
-        for following in calls[1:]:
-            here, coming = coming[0].result(), [pool.submit(copy_context().run, following)]
-            yield here
-        yield from (each.result() for each in coming)
+    return list(side_by_side(calls))
 
 
 def results_in_order(
@@ -134,12 +119,8 @@ def results_in_order(
     On a cluster, `shared` is sent once, and a worker computes each result by itself.
     """
     if cluster() is None:
-        with ThreadPoolExecutor(CPU_COUNT) as pool, single_threaded_blas():
-            calls = [pool.submit(copy_context().run, function, shared, item) for item in items]
-            try:
-                yield from (call.result() for call in calls)
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with single_threaded_blas():
+            yield from side_by_side([partial(function, shared, item) for item in items])
         return
     wait_for_a_worker()
     if len(cloudpickle.dumps(shared)) >= _SMALL_ARGUMENT:
@@ -172,17 +153,11 @@ def wait_for_a_worker() -> None:
 def _dask_options() -> dict[str, Any]:
     if cluster() is not None:
         return {}
+    if in_pool():  # tasks would wait for the threads that wait for them
+        return {"scheduler": "sync"}
     user_chose = any(dask.config.get(name, None) for name in ("pool", "num_workers"))
-    return {"scheduler": "threads"} | ({} if user_chose else {"pool": _thread_pool(os.getpid())})
-
-
-@cache
-def _thread_pool(process: int) -> ThreadPoolExecutor:  # noqa: ARG001
-    """Return the thread pool of a process; the threads of a parent do not survive a fork.
-
-    Dask's own pool is inherited in a fork, and waiting for its threads would never end.
-    """
-    return ThreadPoolExecutor(CPU_COUNT)
+    # Dask's own pool is inherited in a fork, and waiting for its threads would never end.
+    return {"scheduler": "threads"} | ({} if user_chose else {"pool": thread_pool()})
 
 
 def named_task(name: str, function: Callable[..., Any]) -> Callable[..., Delayed]:

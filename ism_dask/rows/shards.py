@@ -15,14 +15,13 @@ from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.rows.blocks import RANGE_ROWS, fits_memory
 from ism_dask.rows.execution import (
-    ahead,
     as_tasks,
     cluster,
     compute_or_persist,
     computed,
+    in_threads,
     is_dask,
     sent_once_per_worker,
-    side_by_side,
     task_budget,
     wait_for_a_worker,
 )
@@ -31,6 +30,7 @@ from ism_dask.rows.sparse import SparseRows
 from ism_dask.rows.standardise import Standardisation, tile_dtype
 from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task
 from ism_dask.rows.worker import reuse_pages
+from ism_dask.thread_pool import ahead
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
 ROWS_PER_SHARD = 2560
@@ -369,7 +369,7 @@ def _stored(parts: Sequence[ShardRef]) -> list[Any]:
     """Return the rows of shards as they are stored, read by threads or computed by Dask."""
     raws = [part.raw for part in parts]
     reads = isinstance(raws[0], partial)
-    return side_by_side(raws, ROWS_PER_SHARD) if reads else computed(raws)
+    return in_threads(raws, ROWS_PER_SHARD) if reads else computed(raws)
 
 
 def _chosen_rows(piece: LoadedShard) -> LoadedShard:

@@ -11,7 +11,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.rows.blocks import deal
-from ism_dask.rows.execution import side_by_side
+from ism_dask.rows.execution import in_threads
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 
@@ -157,7 +157,7 @@ def trial_of(
 ) -> Trial:
     """Return a trial of the W whose losses (k, m) in k settings the rows of each fold have."""
     calls = [partial(losses_of, fold) for fold in folds]
-    by_judge = np.concatenate(side_by_side(calls, sample.rows.n_rows), axis=2)
+    by_judge = np.concatenate(in_threads(calls, sample.rows.n_rows), axis=2)
     losses, avoided = (each[int(np.argmin(each.mean(axis=1)))] for each in by_judge)
     squares, most = np.concatenate([fold.squares for fold in folds], axis=1)
     if avoided.mean() < most.mean():  # a prediction that is worse than the mean tells nothing

@@ -17,7 +17,7 @@ from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.blocks import deal
-from ism_dask.rows.execution import side_by_side
+from ism_dask.rows.execution import in_threads
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.solvers.ascent import ascend_roughly
@@ -186,7 +186,7 @@ class Sample:
 
         def evidence(settings: list[Setting]) -> list[float]:
             calls = [partial(self.evidence, W, each) for each in settings]
-            return side_by_side(calls, self.rows.n_rows)
+            return in_threads(calls, self.rows.n_rows)
 
         return climbed_grid(grid, evidence, first)
 

@@ -22,6 +22,7 @@ from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.problem import pose
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
+from ism_dask.linalg import cholesky
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_distance, subspace_sine
 from ism_dask.rows.blocks import deal
@@ -523,3 +524,8 @@ def test_the_residual_that_counts_as_stationary_has_a_bound(noise, size):
     value = Explained(0.5, np.array([[size], [0.0]]), noise)
     limit = max(1e-4, noise / 4 / size, 3e-6 / (2 * size))
     assert residual_limit(value) == pytest.approx(min(limit, 0.25))
+
+
+def test_no_matrix_outlives_the_fit():
+    PredictiveIKDR(1).fit(*curved(300, 3))
+    assert not cholesky._UNUSED

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import dask.array as da
@@ -32,6 +33,7 @@ from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
 from ism_dask.solvers import ISM
+from ism_dask.thread_pool import ahead, side_by_side
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
@@ -313,3 +315,23 @@ def test_rare_levels_constants_and_another_precision():
     assert (Distribution.of(old).instability(old + 0.04 * old.std(axis=0)) == 0).all()
     moved = Distribution.of(old).instability(np.column_stack([more, lower, old[:, 2] * 1000]))
     assert (moved > 0.25).all()
+
+
+def test_work_within_work_ends_on_one_thread(monkeypatch):
+    """A thread makes those calls itself that no other has begun, and Dask's tasks within calls."""
+    one = ThreadPoolExecutor(1)
+    monkeypatch.setattr("ism_dask.thread_pool._pool", lambda _: one)
+    shards = cut(X, 10)
+
+    def count(number):
+        inner = list(side_by_side([lambda k=k: k + number for k in range(3)]))
+        return sum(inner) + shards.fold(_n_rows)
+
+    found = list(side_by_side([partial(count, number) for number in range(4)]))
+    assert found == [3 + 3 * number + len(X) for number in range(4)]
+    assert list(ahead([partial(count, number) for number in range(4)])) == found
+    assert list(ahead([])) == []
+
+
+def _n_rows(piece):
+    return len(piece.X)
