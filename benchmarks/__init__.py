@@ -1,1 +1,1 @@
-"""Measure every figure of the README: `make bench`."""
+"""Measurements of the packages: `speed`, `studies` of accuracy, and the comparison of `paper`."""

@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.figures import FIGURES, UNASKED
 from benchmarks.measure import Figure, PeakMemory
+from benchmarks.registry import all_figures, figures_of_make_bench
 from benchmarks.results import PAGE, RESULTS, Result, plain, print_figures, write_page
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
@@ -41,7 +41,7 @@ def one(name: str, *parts: str) -> None:
     """Measure one figure in this process and print it as a line of JSON."""
     started = time.perf_counter()
     with PeakMemory() as peak:
-        figure = FIGURES[name](*parts)
+        figure = all_figures()[name](*parts)
     figure["wall_seconds"] = time.perf_counter() - started
     figure["peak_gb"] = peak.together / 1e9
     limit = figure.get("peak_limit_gb")
@@ -55,15 +55,16 @@ def main(arguments: list[str]) -> int:
         one(*arguments[1:])
         return 0
     names = [argument for argument in arguments if argument != "--table"]
-    unknown = {name.split(":")[0] for name in names} - set(FIGURES)
+    known = all_figures()
+    unknown = {name.split(":")[0] for name in names} - set(known)
     if unknown:
-        print(f"no figure {sorted(unknown)}; there are {', '.join(FIGURES)}", file=sys.stderr)
+        print(f"no figure {sorted(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     status = 0
     if names or not arguments:
-        status = _measure(names or [name for name in FIGURES if name not in UNASKED])
+        status = _measure(names or figures_of_make_bench())
     if "--table" in arguments or not names:
-        write_page(list(FIGURES))
+        write_page(list(known))
         print(f"written to {PAGE}")
     return status
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.measure import alternating, median_seconds
-from benchmarks.rows import Labelled, first_subspace, turned
+from benchmarks.rows import Labelled
 from ism_dask import ComponentsWarning, SupervisedIKDR
-from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Engine, Problem, as_engine
-from ism_dask.engines.operator import Evaluation
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.observe import FitWatcher, watching_fits
@@ -118,31 +114,3 @@ def determined(model: SupervisedIKDR) -> int:
 def leading_sine(V: Array, W: Array, k: int) -> float:
     """Return the sine of the largest angle between the first k columns of V and of W."""
     return subspace_sine(V[:, :k], W[:, :k])
-
-
-def phi_seconds(
-    problem: Problem, engines: tuple[str, ...], q: int = 10, repeats: int = 3
-) -> dict[str, float]:
-    """Return the median seconds of one Phi and J by each engine, at a W as in a fit."""
-    W = first_subspace(problem, q)
-    calls: dict[str, Callable[[], Evaluation]] = {}
-    # As in a fit, on a single BLAS thread: LAPACK on several threads waits by spinning.
-    with single_threaded_blas():
-        for name in engines:
-            calls[name] = _PhiAt(as_engine(name).engines(problem, q)[0], W)
-            calls[name]()  # the first call warms up and is not timed
-        return {name: median_seconds(runs) for name, runs in alternating(calls, repeats).items()}
-
-
-class _PhiAt:
-    """Computes Phi and J by one engine, each time at a slightly different W.
-
-    An engine reuses what it computed for the same W, which would spoil the timing.
-    """
-
-    def __init__(self, engine: Engine, W: Array) -> None:
-        self._engine, self._W, self._calls = engine, W, 0
-
-    def __call__(self) -> Evaluation:
-        self._calls += 1
-        return self._engine.phi(turned(self._W, self._calls))

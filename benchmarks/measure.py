@@ -1,13 +1,16 @@
-"""Measure the seconds of alternating runs, and the peak memory of a process and its children."""
+"""Measure seconds of alternating runs, peak memory, and independent cells in processes."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +25,8 @@ T = TypeVar("T")
 _EVERY_SECONDS = 0.05
 # The children of a process are listed anew after this many samples.
 _SAMPLES_PER_CENSUS = 20
+# Environment variables that BLAS and OpenMP read at start-up.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def say(text: str) -> None:
@@ -71,23 +76,6 @@ def median_ratio(runs: Sequence[Run[Any]], others: Sequence[Run[Any]]) -> float:
     """
     pairs = zip(runs, others, strict=True)
     return float(np.median([run.seconds / other.seconds for run, other in pairs]))
-
-
-def log_slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return the least-squares slope of log seconds against log sizes."""
-    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
-
-
-def crossing(sizes: Sequence[float], ratios: Sequence[float]) -> float | None:
-    """Return the size at which `ratios` last pass 1, by log-log interpolation, or None."""
-    logs = np.log(np.asarray(ratios, dtype=float))
-    crossings = np.flatnonzero(np.sign(logs[:-1]) != np.sign(logs[1:]))
-    if not len(crossings):
-        return None
-    i = crossings[-1]
-    x = np.log(np.asarray(sizes[i : i + 2], dtype=float))
-    share = logs[i] / (logs[i] - logs[i + 1])
-    return float(np.exp(x[0] + share * (x[1] - x[0])))
 
 
 class PeakMemory:
@@ -160,3 +148,21 @@ def high_water(pid: int) -> int:
             if line.startswith("VmHWM"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def in_processes(
+    measure: Callable[..., T], cells: Iterable[tuple[Any, ...]], processes: int | None = None
+) -> Iterator[T]:
+    """Yield `measure(*cell)` in the order of the cells, by default in a process for each core.
+
+    Each process has a single BLAS thread.
+    """
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            calls = [pool.submit(measure, *cell) for cell in cells]
+            yield from (call.result() for call in calls)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})

@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import FIGURES
 from benchmarks.measure import Figure
+from benchmarks.registry import all_figures
 
 RESULTS = Path("bench-results")
 PAGE = Path("docs/benchmarks.md")
@@ -36,8 +36,7 @@ _HEAD = """\
 # Benchmarks
 
 Written by `make bench` from what it measured; `python -m benchmarks NAME` measures one figure.
-Ratios are of runs in one process, in turn, and medians. `scale` belongs to `make bench-scale`,
-`optima` is measured where it is named.
+Ratios are of runs in one process, in turn, and medians. `scale` belongs to `make bench-scale`.
 """
 
 
@@ -160,7 +159,7 @@ def _section(result: Result) -> str:
 
 
 def _description(name: str) -> str:
-    return " ".join((getdoc(FIGURES[name]) or "").split())
+    return " ".join((getdoc(all_figures()[name]) or "").split())
 
 
 def _numbers(figure: Figure) -> list[tuple[str, Any]]:

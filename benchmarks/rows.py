@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from benchmarks.measure import say
 from flows.builtin import ingest
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import Engine, Problem, as_engine, first_that_serves
@@ -17,9 +20,11 @@ from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.rows.source import RowSource
-from storage import Dataset
+from storage import Dataset, DatasetInfo, datasets_folder, is_complete, open_dataset, write_dataset
 
 Array = NDArray[Any]
+# Points along a side of an image of MNIST, and the most points by which it is shifted.
+_SIDE, _REACH = 28, 2
 
 
 @dataclass(frozen=True)
@@ -83,15 +88,6 @@ def labelled(data: Dataset) -> Labelled:
     return Labelled(data.X, np.asarray(data.y))
 
 
-def blobs(n: int, d: int, classes: int) -> Labelled:
-    """Draw n rows around one centre for each class; the centres differ in a few directions only."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(classes, size=n)
-    centres = np.zeros((classes, d))
-    centres[:, :classes] = 2 * np.eye(classes)
-    return Labelled(rng.normal(size=(n, d)) + centres[y], y)
-
-
 def problem_of(rows: Labelled, kernel: Kernel, q: int = 10) -> Problem:
     """Return the problem that a fit of q features with `kernel` would solve."""
     prepared = prepare_rows(rows.X, kernel, standardize=True)
@@ -114,3 +110,61 @@ def turned(W: Array, seed: int) -> Array:
     """Return W (d, q) slightly perturbed: engines reuse what they computed for the same W."""
     noise = np.random.default_rng(seed).normal(size=W.shape)
     return np.asarray(np.linalg.qr(W + 1e-6 * noise)[0])
+
+
+def shifted_mnist(rows: int, *, seed: int = 0) -> Dataset:
+    """Return the data set of `rows` shifted images, written first unless it is stored already."""
+    name = f"mnist-shifted-{rows}"
+    target = datasets_folder() / name
+    if not is_complete(target):
+        source = mnist_train()
+        info = DatasetInfo(
+            name=name,
+            source=f"MNIST train, shifted by up to {_REACH} pixels, seed {seed}",
+            class_names=source.class_names,
+            image_shape=(_SIDE, _SIDE),
+            default_label="digit",
+        )
+        labels = {"digit": np.resize(np.asarray(source.y), rows)}
+        blocks = shifted_blocks(source, rows, seed)
+        write_dataset(target, info, blocks, labels, on_rows=_WriteProgress(rows))
+    return open_dataset(target)
+
+
+def shifted_blocks(source: Dataset, rows: int, seed: int) -> Iterator[Array]:
+    """Yield `rows` shifted images in blocks (b, 784), reading the source as often as needed."""
+    step, done, copy = source.X.chunk_rows, 0, 0
+    while done < rows:
+        for start in range(0, min(len(source.X), rows - done), step):
+            stop = min(start + step, len(source.X), start + rows - done)
+            rng = np.random.default_rng([seed, copy, start])
+            block = source.X.read(start, stop)
+            yield shifted(block, rng.integers(2 * _REACH + 1, size=(len(block), 2)))
+            done += len(block)
+            if done == rows:
+                return
+        copy += 1
+
+
+def shifted(pictures: Array, corners: Array) -> Array:
+    """Return images (b, 784) shifted by cutting windows at `corners` (b, 2) of zero-padded ones.
+
+    A corner lies 0 to 4 pixels down and to the right; (2, 2) leaves an image unshifted.
+    """
+    frame = ((0, 0), (_REACH, _REACH), (_REACH, _REACH))
+    framed = np.pad(pictures.reshape(-1, _SIDE, _SIDE), frame)
+    windows = sliding_window_view(framed, (_SIDE, _SIDE), axis=(1, 2))
+    shifted_windows = windows[np.arange(len(pictures)), corners[:, 0], corners[:, 1]]
+    return np.asarray(shifted_windows.reshape(len(pictures), -1))
+
+
+class _WriteProgress:
+    """Prints how many rows are written, once for each tenth."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._tenths = rows, 0
+
+    def __call__(self, done: int) -> None:
+        if 10 * done // self._rows > self._tenths:
+            self._tenths = 10 * done // self._rows
+            say(f"wrote {done:,} of {self._rows:,} rows")

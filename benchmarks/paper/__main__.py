@@ -29,7 +29,7 @@ from benchmarks.paper.report import write_report
 from benchmarks.paper.series import STORE, Measured, Series, measure_series
 from benchmarks.paper.settings import ALL, CHOICES, PaperSettings
 from benchmarks.paper.verdicts import cells_of
-from benchmarks.parallel import in_processes
+from benchmarks.measure import in_processes
 
 # The settings of `--quick`: some seconds.
 _QUICK = {"parts": "table-4", "data": "wine", "folds": 2}

@@ -32,8 +32,8 @@ from ism_dask.solvers import Solver
 
 _CONVERGED = "converged"
 _WARM_UP_SECONDS = 0.5
-# Rows from which the width of kernel PCA is computed.
-_SAMPLE_ROWS = 5000
+# Rows from which the widths of kernel PCA and of graphs of features are computed.
+SAMPLE_ROWS = 5000
 # The gaussian kernel of the paper: the tables use its settings, not the defaults of the library.
 PAPER_GAUSSIAN = Gaussian(sigma="median")
 # ISM by default, with the paper's graph, its stopping rule, and the rivals.
@@ -173,7 +173,7 @@ def _reference(method: str, request: Request, X: Array, y: Array) -> Any:
 def _gamma(X: Array, seed: int) -> float:
     """Return gamma of a gaussian as wide as the median distance of some scaled rows."""
     random = np.random.default_rng(seed)
-    chosen = np.sort(random.choice(len(X), min(len(X), _SAMPLE_ROWS), replace=False))
+    chosen = np.sort(random.choice(len(X), min(len(X), SAMPLE_ROWS), replace=False))
     return float(0.5 / median_distance(scale(X)[chosen]) ** 2)
 
 

@@ -12,22 +12,21 @@ from sklearn.datasets import load_wine
 from waiting import wait
 
 from benchmarks import dense, results
-from benchmarks.designs import DESIGNS, UNSEEN, distance, seeded
-from benchmarks.figures import FIGURES, UNASKED
-from benchmarks.figures.recovery import _figure
+from benchmarks.studies.designs import DESIGNS, UNSEEN, distance, seeded
+from benchmarks.studies.recovery import _figure
 from benchmarks.fits import determined, fit, leading_sine
-from benchmarks.measure import PeakMemory, crossing, high_water, log_slope
-from benchmarks.methods import METHODS, projection
+from benchmarks.measure import PeakMemory, high_water
+from benchmarks.studies.methods import METHODS, projection
+from benchmarks.registry import all_figures, figures_of_make_bench
 from benchmarks.results import Result, page, plain
 from benchmarks.rows import Labelled
 from ism_dask.kernels import Gaussian, Polynomial
 
 
 def test_scale_is_measured_only_where_it_is_named():
-    assert set(UNASKED) < set(FIGURES)
-    assert all(figure.__doc__ for figure in FIGURES.values())
-    # A submodule of the same name would take the place of a figure.
-    assert all(callable(figure) and name.isidentifier() for name, figure in FIGURES.items())
+    figures = all_figures()
+    assert set(figures) - set(figures_of_make_bench()) >= {"scale", "soak", "gpu"}
+    assert all(figure.__doc__ for figure in figures.values())
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
@@ -44,13 +43,6 @@ def test_the_dense_fit_is_the_one_of_the_library(kernel):
     assert found.objective == pytest.approx(ours.model.objective_, rel=1e-9)
     assert leading_sine(found.W[:, ::-1], ours.W, 2) < 1e-7
     assert determined(ours.model) == 2
-
-
-def test_slope_and_crossing_are_those_of_powers():
-    sizes = np.array([100, 1000, 10_000])
-    assert log_slope(sizes, 3e-5 * sizes**1.5) == pytest.approx(1.5)
-    assert crossing(sizes, (sizes / 2000.0) ** 0.7) == pytest.approx(2000)
-    assert crossing(sizes, [1.5, 2, 3]) is None
 
 
 def test_peak_memory_counts_children():
@@ -83,15 +75,15 @@ def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):
         "met": False,
         "peak_gb": 0.5,
     }
-    Result("slope", machine, figure).save()
-    json.loads((tmp_path / "slope.json").read_text(), parse_constant=pytest.fail)
-    text = page(Result.kept(["tiles", "slope"]))
-    assert "## slope" in text
+    Result("workers", machine, figure).save()
+    json.loads((tmp_path / "workers.json").read_text(), parse_constant=pytest.fail)
+    text = page(Result.kept(["tiles", "workers"]))
+    assert "## workers" in text
     assert "## tiles" not in text
     assert "| n | ok | extra |" in text
     assert "| 5,000 |  | 0.5 |" in text
     assert "**missed**" in text
-    assert "![slope](images/recovery.svg)" in text
+    assert "![workers](images/recovery.svg)" in text
     assert "\n- one: y = x1\n" in text
     assert "### Others\n\n| design | default |" in text
     assert "| notes |" not in text
@@ -179,7 +171,7 @@ def test_methods_of_the_law_of_y_see_what_moves_its_variance_alone(method):
 
 @pytest.fixture
 def pieces(tmp_path, monkeypatch):
-    module = import_module("benchmarks.figures.recovery")
+    module = import_module("benchmarks.studies.recovery")
     monkeypatch.setattr(module, "_PIECES", tmp_path / "pieces")
     monkeypatch.setattr(module, "_PICTURE", tmp_path / "recovery.svg")
     (tmp_path / "pieces").mkdir()

@@ -1,0 +1,1 @@
+"""Seconds, memory and scale."""

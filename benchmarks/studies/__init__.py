@@ -1,0 +1,1 @@
+"""Accuracy, level, power, recovery and certainty."""
