@@ -23,13 +23,13 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.utilities.annotations import quote
 
+from benchmarks.measure import in_processes
 from benchmarks.paper.cells import table_cells
 from benchmarks.paper.figures import features, figure_1a, figure_1b
 from benchmarks.paper.report import write_report
 from benchmarks.paper.series import STORE, Measured, Series, measure_series
 from benchmarks.paper.settings import ALL, CHOICES, PaperSettings
 from benchmarks.paper.verdicts import cells_of
-from benchmarks.measure import in_processes
 
 # The settings of `--quick`: some seconds.
 _QUICK = {"parts": "table-4", "data": "wine", "folds": 2}

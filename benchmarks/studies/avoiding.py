@@ -14,8 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from benchmarks.measure import Figure, say
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure
 from ism_dask import PredictiveIKDR
 

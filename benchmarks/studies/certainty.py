@@ -8,8 +8,7 @@ import numpy as np
 from scipy.linalg import orthogonal_procrustes
 
 from benchmarks.fits import quiet
-from benchmarks.measure import Figure, say, timed
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say, timed
 from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, UNSEEN, distance, seeded
 from ism_dask import PredictiveIKDR, intervals

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.dense import Array, label_dependence, squared_distances
-from benchmarks.measure import Figure, say
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure
 from benchmarks.studies.local_maxima import objection
 from ism_dask import PredictiveIKDR, SupervisedIKDR

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Figure, say, timed
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say, timed
 from benchmarks.registry import figure, long_figure
 from benchmarks.studies.conditional_designs import EFFECTS, NULLS
 from benchmarks.studies.conditional_rivals import (

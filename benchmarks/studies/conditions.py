@@ -9,8 +9,7 @@ from sklearn.linear_model import LassoCV, LogisticRegressionCV
 from sklearn.svm import SVC
 
 from benchmarks.fits import quiet
-from benchmarks.measure import Figure, say
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, UNSEEN, Array, Design, Draw, distance, seeded
 from benchmarks.studies.methods import DEFAULT, PAPER, projection

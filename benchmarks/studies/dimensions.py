@@ -14,8 +14,7 @@ from sklearn import datasets
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
-from benchmarks.measure import Figure, say
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import long_figure
 from benchmarks.studies.designs import DESIGNS, seeded
 from ism_dask import PredictiveIKDR

@@ -9,8 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
-from benchmarks.measure import Figure, say
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, seeded
 from ism_dask import PredictiveIKDR

@@ -12,8 +12,7 @@ from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.svm import SVC
 
 from benchmarks.fits import quiet
-from benchmarks.measure import Figure, Run, say, timed
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, Run, in_processes, say, timed
 from benchmarks.registry import figure
 from benchmarks.rows import Array, Labelled, labelled
 from benchmarks.studies.designs import distance

@@ -11,8 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
-from benchmarks.measure import Figure, say
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure
 from benchmarks.rows import Array
 from benchmarks.studies.methods import DEFAULT, METHODS, PAPER, projection

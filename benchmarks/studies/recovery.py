@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from benchmarks.measure import Figure, Run, say, timed
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, Run, in_processes, say, timed
 from benchmarks.pictures import draw_recovery
 from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, UNSEEN, Design, distance, seeded

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Figure, say
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure, long_figure
 from benchmarks.studies.designs import Design, classes, noisy
 from ism_dask import PredictiveIKDR, SupervisedIKDR, dependence_test, fitted_dependence_test

@@ -18,8 +18,7 @@ from sklearn.neighbors import (
     NeighborhoodComponentsAnalysis,
 )
 
-from benchmarks.measure import Figure, PeakMemory, say, timed
-from benchmarks.measure import in_processes
+from benchmarks.measure import Figure, PeakMemory, in_processes, say, timed
 from benchmarks.registry import figure
 from benchmarks.rows import Array, Labelled, labelled, mnist_train
 from flows.builtin import ingest

@@ -12,14 +12,14 @@ from sklearn.datasets import load_wine
 from waiting import wait
 
 from benchmarks import dense, results
-from benchmarks.studies.designs import DESIGNS, UNSEEN, distance, seeded
-from benchmarks.studies.recovery import _figure
 from benchmarks.fits import determined, fit, leading_sine
 from benchmarks.measure import PeakMemory, high_water
-from benchmarks.studies.methods import METHODS, projection
 from benchmarks.registry import all_figures, figures_of_make_bench
 from benchmarks.results import Result, page, plain
 from benchmarks.rows import Labelled
+from benchmarks.studies.designs import DESIGNS, UNSEEN, distance, seeded
+from benchmarks.studies.methods import METHODS, projection
+from benchmarks.studies.recovery import _figure
 from ism_dask.kernels import Gaussian, Polynomial
 
 
