@@ -40,9 +40,10 @@ def recovery(designs: str = "*", methods: str = "*") -> Figure:
     with 500 rows, and over five draws of the unseen designs, which have rows of their own.
     `default` is `PredictiveIKDR(q).fit(X, y)`; `paper's settings` has the median width, a linear
     kernel for numeric y and one start. The other methods are written by their definitions in
-    `benchmarks/rivals*.py`; LDA and NCA get five slices of a numeric y. `best rival` and `by best
-    rival` (the default's distance divided by that of the best other method) use the means, and so
-    does `above LDA and PLS` (the default's distance less that of the better of the two).
+    `benchmarks/studies/rivals*.py`; LDA and NCA get five slices of a numeric y. `best rival` and
+    `by best rival` (the default's distance divided by that of the best other method) use the
+    means, and so does `above LDA and PLS` (the default's distance less that of the better of the
+    two).
     """
     numbers = [number for number, each in enumerate(_ALL) if fnmatchcase(each.name, designs)]
     chosen = [method for method in METHODS if fnmatchcase(method, methods)]

@@ -16,7 +16,7 @@ from scipy.spatial.distance import pdist
 from sklearn.base import clone
 from tally import LONG
 
-from benchmarks.local_maxima import objection
+from benchmarks.studies.local_maxima import objection
 from ism_dask import ComponentsWarning, PredictiveIKDR, UnsupervisedIKDR, hsic
 from ism_dask.engines import ExactEngine
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, Squared

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 from sklearn.preprocessing import scale
 
-from benchmarks.designs import DESIGNS, distance, seeded
+from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
